@@ -35,7 +35,9 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> None:
     """Print and keep one JSON object per request."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--run", type=Path, help="a complete run to link to")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--times", type=int, default=9, help="requests of every kind")
@@ -73,7 +75,10 @@ def board(folder: Path, runs: int, times: int) -> Iterator[dict[str, Any]]:
     server.stdout.readline()
     try:
         while_reading = []
-        while ask("/board.json?protocol=none")[1]["still_to_be_read"] or not ask("/board.json")[1]["runs"]:
+        while (
+            ask("/board.json?protocol=none")[1]["still_to_be_read"]
+            or not ask("/board.json")[1]["runs"]
+        ):
             while_reading.append(ask("/")[0])
             time.sleep(0.5)
         read = time.perf_counter() - start
@@ -82,14 +87,26 @@ def board(folder: Path, runs: int, times: int) -> Iterator[dict[str, Any]]:
         if while_reading:
             yield {"what": "a request meanwhile", "seconds": max(while_reading), **about}
         _, told, _ = ask("/board.json?columns=all")
-        while not all("rank_low" in cell and cell["rank_low"] for cell in told["models"][0]["cells"].values()):
+        while not all(
+            "rank_low" in cell and cell["rank_low"] for cell in told["models"][0]["cells"].values()
+        ):
             time.sleep(1)
             _, told, _ = ask("/board.json?columns=all")
-        yield {"what": "rank ranges of all columns as well", "seconds": time.perf_counter() - start, **about}
+        yield {
+            "what": "rank ranges of all columns as well",
+            "seconds": time.perf_counter() - start,
+            **about,
+        }
         for what, asked in addresses(told, times).items():
             answers = [ask(address) for address in asked]
             taken, size = [seconds for seconds, _, _ in answers], answers[0][2]
-            yield {"what": what, "seconds": statistics.median(taken), "most": max(taken), "bytes": size, **about}
+            yield {
+                "what": what,
+                "seconds": statistics.median(taken),
+                "most": max(taken),
+                "bytes": size,
+                **about,
+            }
         yield {"what": "peak memory", "GB": peak(server.pid), **about}
     finally:
         server.terminate()
@@ -102,7 +119,9 @@ def addresses(told: dict[str, Any], times: int) -> dict[str, list[str]]:
     columns, numbers = told["columns"], range(times)
     return {
         "board, headline columns": [f"/?sort=x{number}" for number in numbers],
-        "board, sorted by another column": [f"/?sort={columns[number]['id']}" for number in numbers],
+        "board, sorted by another column": [
+            f"/?sort={columns[number]['id']}" for number in numbers
+        ],
         "board, one family": [f"/?family=cloze&sort=x{number}" for number in numbers],
         "board, all columns": [f"/?columns=all&sort=x{number}" for number in numbers],
         "board as JSON": [f"/board.json?sort=x{number}" for number in numbers],

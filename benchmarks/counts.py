@@ -23,7 +23,13 @@ from choicewise.data.open import open_dataset
 from choicewise.engine import cut_shards, shard_tokens
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import Selection
-from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block, with_split
+from choicewise.requests.blocks import (
+    cut_blocks,
+    list_asks,
+    list_sections,
+    prepare_block,
+    with_split,
+)
 from choicewise.requests.request import BlockQuestion
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import unique_tokens
@@ -86,13 +92,18 @@ def real(work: Path, shared: Path = SHARED) -> Path:
     """A folder of data for every part, made from the rows in ``shared``; FileNotFoundError where they are not there."""
     rows, data = shared / "hf_rows", work / "whole"
     if not (shared / "mmlu" / "test").is_dir() or not rows.is_dir():
-        raise FileNotFoundError(f"{shared} has no mmlu and hf_rows, so there is nothing real to count")
+        raise FileNotFoundError(
+            f"{shared} has no mmlu and hf_rows, so there is nothing real to count"
+        )
     shutil.rmtree(data, ignore_errors=True)
     for split in ("dev", "val", "test"):
         shutil.copytree(shared / "mmlu" / split, data / "mmlu" / split)
     lines = (rows / "hellaswag.validation.first2000.jsonl").read_text().splitlines(keepends=True)
     _write(data / "hellaswag", validation=lines[:1000], train=lines[1000:])
-    tests, shots = ((rows / f"arc_challenge.{name}.jsonl").read_text() for name in ("test.original", "validation"))
+    tests, shots = (
+        (rows / f"arc_challenge.{name}.jsonl").read_text()
+        for name in ("test.original", "validation")
+    )
     _write(data / "arc-challenge", test=[_flat(line) for line in tests.splitlines()], train=[shots])
     _write(data / "truthfulqa", validation=[(rows / "truthfulqa.en.jsonl").read_text()])
     return data
@@ -109,7 +120,12 @@ def _flat(line: str) -> str:
     row = json.loads(line)
     choices = row["question"]["choices"]
     own = {name: [choice[name] for choice in choices] for name in ("text", "label")}
-    flat = {"id": row["id"], "question": row["question"]["stem"], "choices": own, "answerKey": row["answerKey"]}
+    flat = {
+        "id": row["id"],
+        "question": row["question"]["stem"],
+        "choices": own,
+        "answerKey": row["answerKey"],
+    }
     return json.dumps(flat) + "\n"
 
 
@@ -120,7 +136,9 @@ class Cut:
     items: int = 0
     path: int = 0
     sent: int = 0
-    blocks: dict[str, list[list[tuple[int, int]]]] = field(default_factory=lambda: {"cpu": [], "cuda": []})
+    blocks: dict[str, list[list[tuple[int, int]]]] = field(
+        default_factory=lambda: {"cpu": [], "cuda": []}
+    )
 
 
 def cut(
@@ -155,18 +173,25 @@ def count(part: Part, data: Path, tokenizer: Path) -> Count:
     found = cut(folder, part.protocol, model.tokenizer)
     with tempfile.TemporaryDirectory() as kept:
         start, out = process_time(), Path(kept) / "run"
-        run = evaluate(model=model, data=folder, protocols=[part.protocol], skip_bad_items=True, out=out)
+        run = evaluate(
+            model=model, data=folder, protocols=[part.protocol], skip_bad_items=True, out=out
+        )
         driver = process_time() - start - model.seconds
         stored = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
         spent, protocols = run.manifest.engine.spent, len(run.manifest.protocols)
     assert spent is not None
     unique = total(found.blocks["cpu"])
-    asked, own = spent.tokens_asked, (found.path, found.sent, stored, driver, part.repeat, found.blocks)
+    asked, own = (
+        spent.tokens_asked,
+        (found.path, found.sent, stored, driver, part.repeat, found.blocks),
+    )
     return Count(part.folder, part.protocol, protocols, found.items, asked, unique, *own)
 
 
 def _tokens(
-    shards: Sequence[dict[str, BlockQuestion]], wanted: dict[str, BlockQuestion], tokenizer: Tokenizer
+    shards: Sequence[dict[str, BlockQuestion]],
+    wanted: dict[str, BlockQuestion],
+    tokenizer: Tokenizer,
 ) -> list[tuple[int, int]]:
     """Tokens of every shard, and how many of them an earlier one has too; those are told of all but the first alike."""
     tokens = [unique_tokens(list(shard.values()), tokenizer) for shard in shards]

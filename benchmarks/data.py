@@ -50,13 +50,18 @@ def copy_subjects(shared: Path, data: Path) -> None:
 def _copy(shared: Path, data: Path) -> None:
     copy_subjects(shared, data)
     rows = shared / "hf_rows"
-    _lines(data / "hellaswag" / "validation.jsonl", (rows / "hellaswag.validation.first2000.jsonl").read_text())
+    _lines(
+        data / "hellaswag" / "validation.jsonl",
+        (rows / "hellaswag.validation.first2000.jsonl").read_text(),
+    )
     raw_hellaswag(data)
     _lines(data / "arc-easy" / "validation.jsonl", (rows / "arc_easy.validation.jsonl").read_text())
     lines = (rows / "arc_challenge.validation.jsonl").read_text().splitlines(keepends=True)
     _lines(data / "arc-challenge" / "test.jsonl", "".join(lines[:ASKED]))
     _lines(data / "arc-challenge" / "dev.jsonl", "".join(lines[-SHOTS:]))
-    _lines(data / "winogrande" / "validation.jsonl", (rows / "winogrande.validation.jsonl").read_text())
+    _lines(
+        data / "winogrande" / "validation.jsonl", (rows / "winogrande.validation.jsonl").read_text()
+    )
 
 
 def raw_hellaswag(data: Path) -> None:
@@ -65,7 +70,13 @@ def raw_hellaswag(data: Path) -> None:
     for line in (data / "hellaswag" / "validation.jsonl").read_text().splitlines():
         row = json.loads(line)
         activity, _, context = row["query"].partition(": ")
-        parts = {"activity_label": activity, "ctx_a": context, "ctx_b": "", "ctx": context, "endings": row["endings"]}
+        parts = {
+            "activity_label": activity,
+            "ctx_a": context,
+            "ctx_b": "",
+            "ctx": context,
+            "endings": row["endings"],
+        }
         raw.append(json.dumps({"ind": row["ind"], **parts, "label": str(row["label"])}) + "\n")
     _lines(data / "hellaswag-raw" / "validation.jsonl", "".join(raw))
 
@@ -78,7 +89,9 @@ def _lines(path: Path, text: str) -> None:
 def _make(data: Path) -> None:
     """Questions of random words, as long as the real ones are on average."""
     random = Random(0)
-    words = ["".join(random.choices("etaoinshrdlucmfw", k=random.randint(2, 9))) for _ in range(4000)]
+    words = [
+        "".join(random.choices("etaoinshrdlucmfw", k=random.randint(2, 9))) for _ in range(4000)
+    ]
 
     def text(length: int) -> str:
         return " ".join(random.choices(words, k=max(1, int(random.gauss(length, length / 3)))))
@@ -87,19 +100,37 @@ def _make(data: Path) -> None:
         (data / "mmlu" / split).mkdir(parents=True, exist_ok=True)
         for subject, length in zip(SUBJECTS, (15, 45, 90), strict=True):
             with (data / "mmlu" / split / f"{subject}_{split}.csv").open("w", newline="") as file:
-                csv.writer(file).writerows([text(length), *(text(6) for _ in "ABCD"), "C"] for _ in range(rows))
+                csv.writer(file).writerows(
+                    [text(length), *(text(6) for _ in "ABCD"), "C"] for _ in range(rows)
+                )
     endings = (
-        {"ind": n, "query": f"{text(2)}: {text(28)}", "endings": [text(20) for _ in "ABCD"], "label": n % 4}
+        {
+            "ind": n,
+            "query": f"{text(2)}: {text(28)}",
+            "endings": [text(20) for _ in "ABCD"],
+            "label": n % 4,
+        }
         for n in range(2000)
     )
-    _lines(data / "hellaswag" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in endings))
+    _lines(
+        data / "hellaswag" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in endings)
+    )
     raw_hellaswag(data)
     names = [word.capitalize() for word in words]
     pairs = ((text(9), random.sample(names, 2), text(8)) for _ in range(1000))
-    wino = ({"sentence": f"{a} _ {b}.", "option1": one, "option2": two, "answer": "1"} for a, (one, two), b in pairs)
-    _lines(data / "winogrande" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in wino))
+    wino = (
+        {"sentence": f"{a} _ {b}.", "option1": one, "option2": two, "answer": "1"}
+        for a, (one, two), b in pairs
+    )
+    _lines(
+        data / "winogrande" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in wino)
+    )
     arc = (_arc(number, text(20), [text(4) for _ in "ABCD"]) for number in range(10**6))
-    for name, rows in (("arc-easy/validation", 570), ("arc-challenge/test", ASKED), ("arc-challenge/dev", SHOTS)):
+    for name, rows in (
+        ("arc-easy/validation", 570),
+        ("arc-challenge/test", ASKED),
+        ("arc-challenge/dev", SHOTS),
+    ):
         _lines(data / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in islice(arc, rows)))
 
 
@@ -117,7 +148,10 @@ def _train(data: Path, file: Path) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=8192, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+        vocab_size=8192,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     tokenizer.train([str(path) for path in sorted(data.rglob("*.jsonl"))], trainer)
     tokenizer.save(str(file))

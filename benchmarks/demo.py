@@ -66,7 +66,10 @@ def main() -> None:
         invoke(["demo", "--out", f"{out}/demo"])
     total = time.perf_counter() - START
     parts = {part: round(spent, 1) for part, spent in seconds.most_common()}
-    RESULTS.write_text(json.dumps({"seconds": round(total, 1), "parts": parts, "machine": machine()}, indent=1) + "\n")
+    RESULTS.write_text(
+        json.dumps({"seconds": round(total, 1), "parts": parts, "machine": machine()}, indent=1)
+        + "\n"
+    )
     print(f"{total:.1f} s: {parts}, the rest {total - sum(parts.values()):.1f} s")
 
 

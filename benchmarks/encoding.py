@@ -57,8 +57,12 @@ def main() -> None:
             asked = list(requests(recipe, data, subject))
             contexts = [request.context() for request in asked]
             rendering += perf_counter() - before
-            continuations, golds = zip(*((request.continuations, request.gold) for request in asked), strict=True)
-            choice_questions_batch(Encodings(tokenizer, recipe.bos), recipe.boundary, contexts, continuations, golds)
+            continuations, golds = zip(
+                *((request.continuations, request.gold) for request in asked), strict=True
+            )
+            choice_questions_batch(
+                Encodings(tokenizer, recipe.bos), recipe.boundary, contexts, continuations, golds
+            )
             questions += len(asked)
     total = perf_counter() - start
     boundary = total - rendering - tokenizer.seconds

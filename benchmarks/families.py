@@ -39,8 +39,12 @@ in a padded batch.
 
 def row(family: str, result: SelfCheck) -> str:
     """One line of the table."""
-    refused = "; ".join(f"{trial.rung}: {trial.refused}" for trial in result.trials if trial.refused)
-    return f"| {family} | {result.rung} | {result.difference:.1e} | {result.floor:.1e} | {refused} |"
+    refused = "; ".join(
+        f"{trial.rung}: {trial.refused}" for trial in result.trials if trial.refused
+    )
+    return (
+        f"| {family} | {result.rung} | {result.difference:.1e} | {result.floor:.1e} | {refused} |"
+    )
 
 
 def main() -> None:

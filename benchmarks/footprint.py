@@ -45,8 +45,18 @@ def questions(window: int, vocabulary: int, generate: bool) -> list[Question]:
 
 def measured(folder: Path, dtype: str, generate: bool) -> dict[str, int]:
     """In a process of its own."""
-    words = [sys.executable, __file__, str(folder), "--one", "--dtype", dtype, *(["--generate"] if generate else [])]
-    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    words = [
+        sys.executable,
+        __file__,
+        str(folder),
+        "--one",
+        "--dtype",
+        dtype,
+        *(["--generate"] if generate else []),
+    ]
+    return json.loads(
+        subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    )
 
 
 def one(folder: Path, dtype: str, generate: bool) -> None:
@@ -55,9 +65,22 @@ def one(folder: Path, dtype: str, generate: bool) -> None:
     needed = footprint_of(model, generated=GENERATED if generate else 0)
     for _ in model.answer(questions(model.window, len(model.tokenizer.token_bytes), generate)):
         pass
-    status = Path("/proc/self/status").read_text()  # ru_maxrss would begin with that of the process that started this
-    peak = 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-    print(json.dumps({"peak": peak, "said": needed.host, "weights": needed.weights, "workspace": needed.workspace}))
+    status = Path(
+        "/proc/self/status"
+    ).read_text()  # ru_maxrss would begin with that of the process that started this
+    peak = 1024 * next(
+        int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")
+    )
+    print(
+        json.dumps(
+            {
+                "peak": peak,
+                "said": needed.host,
+                "weights": needed.weights,
+                "workspace": needed.workspace,
+            }
+        )
+    )
 
 
 def random_model(folder: Path, hidden_size: int, layers: int, vocab_size: int) -> Path:
@@ -93,14 +116,18 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.one:
         return one(asked.folders[0], asked.dtype, asked.generate)
-    print(f"{'model':24} {'dtype':9} {'peak MB':>8} {'said MB':>8} {'ratio':>6}   weights + workspace, MB")
+    print(
+        f"{'model':24} {'dtype':9} {'peak MB':>8} {'said MB':>8} {'ratio':>6}   weights + workspace, MB"
+    )
     with tempfile.TemporaryDirectory() as place:
         folders = asked.folders or list(MODELS)
         if not asked.folders:
             folders += [random_model(Path(place) / name, **shape) for name, shape in RANDOM.items()]
         for folder in folders:
             row = measured(folder, asked.dtype, asked.generate)
-            peak, said, weights, workspace = (row[name] / 1e6 for name in ("peak", "said", "weights", "workspace"))
+            peak, said, weights, workspace = (
+                row[name] / 1e6 for name in ("peak", "said", "weights", "workspace")
+            )
             sizes = f"{peak:8.0f} {said:8.0f} {said / peak:6.2f}   {weights:.0f} + {workspace:.0f}"
             print(f"{folder.name:24} {asked.dtype:9} {sizes}", flush=True)
 

@@ -57,7 +57,11 @@ def made(kind: str, questions: int) -> list[Span]:
         prefix = draw(PREFIX)
         for _ in range(questions):
             context = np.concatenate([prefix, draw(int(random.integers(*QUESTION)))])
-            texts = letters if kind == "letters" else [draw(int(random.integers(*ANSWER))) for _ in range(CHOICES)]
+            texts = (
+                letters
+                if kind == "letters"
+                else [draw(int(random.integers(*ANSWER))) for _ in range(CHOICES)]
+            )
             spans += [Span(context, text) for text in texts]
     return spans
 
@@ -67,7 +71,9 @@ def flops(model: torch.nn.Module, tree: Tree) -> float:
     config = model.config
     head = config.vocab_size * config.hidden_size
     body = sum(weight.numel() for weight in model.model.layers.parameters())
-    attention = 4 * config.num_hidden_layers * config.hidden_size * float(tree.depth.sum(dtype=np.float64))
+    attention = (
+        4 * config.num_hidden_layers * config.hidden_size * float(tree.depth.sum(dtype=np.float64))
+    )
     return 2.0 * body * len(tree) + attention + 2.0 * head * len(np.unique(tree.rows))
 
 
@@ -89,7 +95,10 @@ def through_vllm(folder: Path, questions: int) -> dict[str, Any]:
                 model.close()
                 break
             spans = [
-                Span(span.context % model.abilities.vocabulary, span.continuation % model.abilities.vocabulary)
+                Span(
+                    span.context % model.abilities.vocabulary,
+                    span.continuation % model.abilities.vocabulary,
+                )
                 for span in made(kind, questions)
             ]
             route = EngineRoute(model.abilities._replace(ways=(ways[number],)))
@@ -103,7 +112,9 @@ def through_vllm(folder: Path, questions: int) -> dict[str, Any]:
                 "seconds": taken,
                 "tokens/s": len(tree) / taken,
                 "computed / unique": (model.computed - before) / len(tree),
-                "from the first way": max(float(np.abs(a - b).max()) for a, b in zip(first, scores, strict=True)),
+                "from the first way": max(
+                    float(np.abs(a - b).max()) for a, b in zip(first, scores, strict=True)
+                ),
             }
             print(f"{kind}, {ways[number]}: {found[f'{kind}, {ways[number]}']}", flush=True)
             model.close()
@@ -133,7 +144,9 @@ def score(path: Any, spans: Sequence[Span]) -> np.ndarray:
     return sums
 
 
-def measured(lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace, rate: float) -> dict[str, Any]:
+def measured(
+    lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace, rate: float
+) -> dict[str, Any]:
     """One workload on one model: every size of pack, then the loop on as many questions as it gets done."""
     spans = made(kind, choice.questions)
     tree = build(spans)
@@ -222,15 +235,27 @@ def against_truth(lm: CausalLM, rung: str, questions: int = 8) -> dict[str, floa
 
 def main() -> None:
     """Print a table on the way and everything as JSON at the end."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", action="append", choices=["1b", "7b"], help="repeatable; both")
-    parser.add_argument("--workload", action="append", choices=list(LOOP_QUESTIONS), help="repeatable; both")
+    parser.add_argument(
+        "--workload", action="append", choices=list(LOOP_QUESTIONS), help="repeatable; both"
+    )
     parser.add_argument("--questions", type=int, default=240, help="of every subject")
-    parser.add_argument("--batch-tokens", action="append", type=int, help="tokens in a pack; repeatable")
-    parser.add_argument("--batch", action="append", type=int, help="sequences in a batch of the loop; repeatable")
-    parser.add_argument("--rung", choices=list(LADDER), help="this one; the fastest that the self-check finds right")
+    parser.add_argument(
+        "--batch-tokens", action="append", type=int, help="tokens in a pack; repeatable"
+    )
+    parser.add_argument(
+        "--batch", action="append", type=int, help="sequences in a batch of the loop; repeatable"
+    )
+    parser.add_argument(
+        "--rung", choices=list(LADDER), help="this one; the fastest that the self-check finds right"
+    )
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--vllm", type=Path, help="a model folder that vLLM computes; nothing else is measured then")
+    parser.add_argument(
+        "--vllm", type=Path, help="a model folder that vLLM computes; nothing else is measured then"
+    )
     parser.add_argument("--json", type=Path, help="also write the results there")
     choice = parser.parse_args()
     choice.batch = choice.batch or [8, 32]
@@ -238,7 +263,10 @@ def main() -> None:
         print("gpu.py: there is no CUDA device here, so there is nothing to measure")
         return
     if choice.vllm is not None:
-        ways = {"device": torch.cuda.get_device_name(), **through_vllm(choice.vllm, choice.questions)}
+        ways = {
+            "device": torch.cuda.get_device_name(),
+            **through_vllm(choice.vllm, choice.questions),
+        }
         print(json.dumps(ways, indent=1))
         if choice.json:
             choice.json.write_text(json.dumps(ways, indent=1) + "\n")
@@ -247,7 +275,11 @@ def main() -> None:
     results: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "matrix TFLOP/s": rate / 1e12,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+        }
         | {"transformers": transformers.__version__},
         "models": {},
     }
@@ -255,8 +287,13 @@ def main() -> None:
     for shape in choice.model or ["1b", "7b"]:
         lm = CausalLM(llama(shape, torch.bfloat16, "cuda"), 4096, VOCABULARY)
         start = time.perf_counter()
-        report = check(lm, rungs(lm.device.type) if choice.rung is None else {choice.rung: LADDER[choice.rung]})
-        told: dict[str, Any] = {"self-check s": time.perf_counter() - start, "self-check": asdict(report)}
+        report = check(
+            lm, rungs(lm.device.type) if choice.rung is None else {choice.rung: LADDER[choice.rung]}
+        )
+        told: dict[str, Any] = {
+            "self-check s": time.perf_counter() - start,
+            "self-check": asdict(report),
+        }
         told["workloads"] = []
         print(f"{shape}: {report}, {told['self-check s']:.1f} s", flush=True)
         for kind in choice.workload or list(LOOP_QUESTIONS):
@@ -276,8 +313,12 @@ def main() -> None:
 
 def show(shape: str, found: dict[str, Any]) -> None:
     """The table of one workload."""
-    print(f"{shape} {found['workload']}: {found['asked']:,} tokens asked, {found['unique']:,} unique, {found['rung']}")
-    print(f"  {'pack':>8} {'seconds':>8} {'TFLOP/s':>8} {'of rate':>8} {'/ limit':>8} {'/ floor':>8} {'GB':>6}")
+    print(
+        f"{shape} {found['workload']}: {found['asked']:,} tokens asked, {found['unique']:,} unique, {found['rung']}"
+    )
+    print(
+        f"  {'pack':>8} {'seconds':>8} {'TFLOP/s':>8} {'of rate':>8} {'/ limit':>8} {'/ floor':>8} {'GB':>6}"
+    )
     for pack in found["packs"]:
         print(
             f"  {pack['batch tokens']:>8} {pack['seconds']:>8.2f} {pack['TFLOP/s']:>8.0f} "

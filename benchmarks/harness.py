@@ -6,4 +6,7 @@ python benchmarks/harness.py [--workload mmlu-letters ...] [--model 25m ...] [--
 from compare import HERE, Peer, main
 
 if __name__ == "__main__":
-    main(Peer("harness", "peers/harness_peer.py", HERE.parent / ".venv-peers/bin/python"), "harness.json")
+    main(
+        Peer("harness", "peers/harness_peer.py", HERE.parent / ".venv-peers/bin/python"),
+        "harness.json",
+    )

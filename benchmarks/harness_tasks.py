@@ -51,18 +51,28 @@ TOGETHER = 60
 
 TEMPLATES = ("doc_to_text", "doc_to_target", "doc_to_choice", "gen_prefix")
 TOLD = (*TEMPLATES, "process_docs", "process_results", "target_delimiter", "fewshot_delimiter")
-TOLD += ("fewshot_config", "num_fewshot", "metric_list", "fewshot_split", "test_split", "validation_split")
+TOLD += (
+    "fewshot_config",
+    "num_fewshot",
+    "metric_list",
+    "fewshot_split",
+    "test_split",
+    "validation_split",
+)
 """What makes two configurations ask alike, beside the rows."""
 
 CHOICE_NAME = re.compile(
-    r"choice|option|ending|candidate|distractor|answers$|alternatives|mc\d_targets|possible|solutions|^sentences$", re.I
+    r"choice|option|ending|candidate|distractor|answers$|alternatives|mc\d_targets|possible|solutions|^sentences$",
+    re.I,
 )
 ANSWER_NAME = re.compile(
     r"^(answer|label|gold|target|correct|key|cop|ans|idx|index|ground|solution|class|output|result|right)"
     r"|answer_?(key|idx|index|id)?$|label$|_label|correct|target|gold",
     re.I,
 )
-NUMBER_NAME = re.compile(r"^(start|end|idx|id|index|span\d?_index|qid|number)\d?$|_(index|idx|id)$", re.I)
+NUMBER_NAME = re.compile(
+    r"^(start|end|idx|id|index|span\d?_index|qid|number)\d?$|_(index|idx|id)$", re.I
+)
 LISTS = ("list", "dict", "text", "records", "literal")
 ANSWERS: tuple[Any, ...] = (
     "A",
@@ -82,7 +92,20 @@ ANSWERS: tuple[Any, ...] = (
     [0],
     [1, 0],
 )
-WORDS = ("amber", "barley", "candle", "ferry", "gate", "heron", "lamp", "mill", "orchard", "river", "salt", "tower")
+WORDS = (
+    "amber",
+    "barley",
+    "candle",
+    "ferry",
+    "gate",
+    "heron",
+    "lamp",
+    "mill",
+    "orchard",
+    "river",
+    "salt",
+    "tower",
+)
 
 
 # Rows
@@ -106,9 +129,16 @@ def choices(style: str, name: str, row: int) -> Any:
     texts = [words(f"{name}{row}{place}", 1 + place % 3) for place in range(4)]
     match style:
         case "dict":
-            return {"text": texts, "label": ["A", "B", "C", "D"], "labels": [1, 0, 0, 0], "choices": texts}
+            return {
+                "text": texts,
+                "label": ["A", "B", "C", "D"],
+                "labels": [1, 0, 0, 0],
+                "choices": texts,
+            }
         case "records":
-            return [{"text": text, "label": label} for text, label in zip(texts, "ABCD", strict=True)]
+            return [
+                {"text": text, "label": label} for text, label in zip(texts, "ABCD", strict=True)
+            ]
         case "text":
             return ", ".join(texts)
         case "literal":
@@ -121,7 +151,9 @@ def invented(fields: Mapping[str, Field], lists: str, answer: Any, row: int) -> 
     values: dict[str, Any] = {}
     for name, known in fields.items():
         if known.attributes and not CHOICE_NAME.search(name):
-            values[name] = invented({each: Field() for each in known.attributes}, lists, answer, row)
+            values[name] = invented(
+                {each: Field() for each in known.attributes}, lists, answer, row
+            )
         elif CHOICE_NAME.search(name) and not re.search(r"\d$|_?[a-e]$", name):
             values[name] = choices(lists, name, row)
         elif ANSWER_NAME.search(name):
@@ -153,8 +185,16 @@ def fields_of(config: Mapping[str, Any]) -> dict[str, Field]:
                 known[name]
             for each in tree.find_all((nodes.Getattr, nodes.Getitem)):
                 inner = each.node
-                attribute = each.attr if isinstance(each, nodes.Getattr) else getattr(each.arg, "value", None)
-                if isinstance(inner, nodes.Name) and isinstance(attribute, str) and not hasattr("", attribute):
+                attribute = (
+                    each.attr
+                    if isinstance(each, nodes.Getattr)
+                    else getattr(each.arg, "value", None)
+                )
+                if (
+                    isinstance(inner, nodes.Name)
+                    and isinstance(attribute, str)
+                    and not hasattr("", attribute)
+                ):
                     known[inner.name].attributes.add(attribute)
     for code in {file for file, _ in _code(config)}:
         for column in _subscripts(code.read_text(encoding="utf-8")):
@@ -198,7 +238,9 @@ def _subscripts(code: str) -> Iterator[str]:
         match node:
             case ast.Subscript(slice=ast.Constant(value=str(name))):
                 yield name
-            case ast.Call(func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(value=str(name)), *_]):
+            case ast.Call(
+                func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(value=str(name)), *_]
+            ):
                 yield name
 
 
@@ -260,15 +302,21 @@ def build(manager: TaskManager, tried: Tried, config: Mapping[str, Any]) -> None
         missing: str | None = None
         lists_matter = any(CHOICE_NAME.search(name) for name in fields)
         answers_matter = any(ANSWER_NAME.search(name) for name in fields)
-        for answer, lists in product(ANSWERS if answers_matter else ANSWERS[:1], LISTS if lists_matter else LISTS[:1]):
+        for answer, lists in product(
+            ANSWERS if answers_matter else ANSWERS[:1], LISTS if lists_matter else LISTS[:1]
+        ):
             if time.monotonic() > end:
                 break
             try:
                 rows = [invented(fields, lists, answer, row) for row in range(POOL)]
                 table = datasets.Dataset.from_list(rows)
                 with (
-                    patch.object(datasets, "load_dataset", lambda *_, rows=table, **__: Splits(rows)),
-                    patch.object(datasets.Dataset, "filter", lambda rows, *_, **__: rows),  # any row is of any subject
+                    patch.object(
+                        datasets, "load_dataset", lambda *_, rows=table, **__: Splits(rows)
+                    ),
+                    patch.object(
+                        datasets.Dataset, "filter", lambda rows, *_, **__: rows
+                    ),  # any row is of any subject
                 ):
                     (task,) = manager.load([tried.names[0]])["tasks"].values()
                     if task.config.num_fewshot is None:
@@ -285,7 +333,10 @@ def build(manager: TaskManager, tried: Tried, config: Mapping[str, Any]) -> None
             except Exception as error:  # task code fails in every way there is
                 errors[f"{type(error).__name__}: {error}"] += 1
                 continue
-            if all(isinstance(text, str) for each in task.instances for text in each.args) and task.instances:
+            if (
+                all(isinstance(text, str) for each in task.instances for text in each.args)
+                and task.instances
+            ):
                 tried.task, tried.requests = task, len(task.instances)
                 return
             errors["its requests hold more than texts, or there are none"] += 1
@@ -304,23 +355,25 @@ def compare(batch: Sequence[Tried], theirs: HFLM, ours: ChoicewiseLM) -> None:
         requests = [each for _, each in every]
         try:
             answers.append(model.loglikelihood(requests, disable_tqdm=True))
-        except Exception as error:  # a request that neither can score stops them all: ask task by task
+        except (
+            Exception
+        ) as error:  # a request that neither can score stops them all: ask task by task
             if len(batch) > 1:
                 for tried in batch:
                     compare([tried], theirs, ours)
                 return
-            batch[
-                0
-            ].reason = (
-                f"{'hf' if model is theirs else 'ours'}: {type(error).__name__}: {' '.join(str(error).split())[:100]}"
-            )
+            side = "hf" if model is theirs else "ours"
+            message = " ".join(str(error).split())[:100]
+            batch[0].reason = f"{side}: {type(error).__name__}: {message}"
             if model is theirs:
                 with contextlib.suppress(Exception):
                     ours.loglikelihood(requests)
                     batch[0].reason += " (ours answers)"
             return
     for (tried, _), (expected, greedy), (total, also) in zip(every, *answers, strict=True):
-        tried.difference = max(tried.difference, abs(total - expected) if np.isfinite(expected) else 0.0)
+        tried.difference = max(
+            tried.difference, abs(total - expected) if np.isfinite(expected) else 0.0
+        )
         if greedy != also:
             tried.reason = "another greedy flag"
     for tried in batch:
@@ -346,7 +399,9 @@ def metrics(task: Any) -> str:
     for own in by_document.values():
         own.sort(key=lambda each: each.idx)
         try:
-            found = task.process_results(own[0].doc, [next(iter(each.filtered_resps.values())) for each in own])
+            found = task.process_results(
+                own[0].doc, [next(iter(each.filtered_resps.values())) for each in own]
+            )
         except Exception as error:  # in both runs alike, or they are not equal
             found = {"error": type(error).__name__}
         values.append({name: _rounded(value) for name, value in found.items()})
@@ -395,11 +450,16 @@ def page(results: Sequence[Tried], seconds: float, model: str, version: str) -> 
         reasons = Counter[str]()
         for each in own:
             if each.reason:
-                reasons[each.reason.replace("|", "\\|").replace("<", "&lt;").replace("{", "(").replace("}", ")")] += (
-                    len(each.names)
-                )
+                reasons[
+                    each.reason.replace("|", "\\|")
+                    .replace("<", "&lt;")
+                    .replace("{", "(")
+                    .replace("}", ")")
+                ] += len(each.names)
         why = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(2))
-        lines.append(f"| {family} | {whole[family]} | {len(own)} | {asked[family]} | {equal[family]} | {why} |")
+        lines.append(
+            f"| {family} | {whole[family]} | {len(own)} | {asked[family]} | {equal[family]} | {why} |"
+        )
     return "\n".join([*lines, ""])
 
 
@@ -415,7 +475,10 @@ def _keep(file: Path | None, tried: Sequence[Tried]) -> None:
     lines = ""
     for each in tried:
         each.task = None
-        lines += json.dumps({"names": each.names, "requests": each.requests, "reason": each.reason}) + "\n"
+        lines += (
+            json.dumps({"names": each.names, "requests": each.requests, "reason": each.reason})
+            + "\n"
+        )
     if file is not None:
         with file.open("a", encoding="utf-8") as stream:
             stream.write(lines)
@@ -423,11 +486,15 @@ def _keep(file: Path | None, tried: Sequence[Tried]) -> None:
 
 def main() -> None:
     """Run the comparison and print its summary."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, default=min(MODELS))
     parser.add_argument("--family", nargs="*", default=[])
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--kept", type=Path, help="a file of what came out so far, from which a run goes on")
+    parser.add_argument(
+        "--kept", type=Path, help="a file of what came out so far, from which a run goes on"
+    )
     options = parser.parse_args()
     logging.disable(logging.ERROR)
     datasets.disable_progress_bars()
@@ -450,7 +517,11 @@ def main() -> None:
                 _keep(options.kept, waiting)
                 waiting = []
         if number % 50 == 0:
-            print(f"{number} of {len(every)} kinds, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"{number} of {len(every)} kinds, {time.monotonic() - start:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     results = [tried for tried, _ in every]
     import lm_eval
 

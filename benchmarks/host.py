@@ -24,7 +24,17 @@ from choicewise.data.open import open_dataset
 from choicewise.engine import build
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import KINDS, Answers, Cosine, Generation, MaskedLoss, Mass, Question, Span, TokenScores
+from choicewise.questions import (
+    KINDS,
+    Answers,
+    Cosine,
+    Generation,
+    MaskedLoss,
+    Mass,
+    Question,
+    Span,
+    TokenScores,
+)
 from choicewise.running.evaluate import evaluate
 from choicewise.tokens.encode import PartwiseTokenizer
 
@@ -71,7 +81,10 @@ class FreeModel:
         self.seconds += thread_time() - start
         self.computed += len(tree)
         self.planned = self.computed
-        logprobs, ranks = np.full(len(tree.rows), np.log(0.5), np.float32), np.zeros(len(tree.rows), np.int32)
+        logprobs, ranks = (
+            np.full(len(tree.rows), np.log(0.5), np.float32),
+            np.zeros(len(tree.rows), np.int32),
+        )
         order = np.argsort(tree.span_of, kind="stable")
         for place in order.tolist():
             span = tree.span_of[place]
@@ -86,16 +99,28 @@ def main() -> None:
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("--subject", action="append", help="repeatable; all")
     parser.add_argument("--protocol", action="append", help="repeatable; the family mmlu")
-    parser.add_argument("--profile", action="store_true", help="print where the time goes, in the main thread")
+    parser.add_argument(
+        "--profile", action="store_true", help="print where the time goes, in the main thread"
+    )
     parser.add_argument("--results", type=Path, default=HERE / "results" / "host.json")
     choice = parser.parse_args()
-    model, data, protocols = FreeModel(choice.tokenizer), open_dataset(choice.data), choice.protocol or ["mmlu"]
+    model, data, protocols = (
+        FreeModel(choice.tokenizer),
+        open_dataset(choice.data),
+        choice.protocol or ["mmlu"],
+    )
     profile = cProfile.Profile()
     start, cpu = perf_counter(), process_time()
     with tempfile.TemporaryDirectory() as folder:
         if choice.profile:
             profile.enable()
-        evaluate(model=model, data=data, protocols=protocols, subjects=choice.subject, out=Path(folder) / "run")
+        evaluate(
+            model=model,
+            data=data,
+            protocols=protocols,
+            subjects=choice.subject,
+            out=Path(folder) / "run",
+        )
         profile.disable()
     seconds, cpu = perf_counter() - start, process_time() - cpu
     measured = {
@@ -116,8 +141,14 @@ def main() -> None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
         return
     kept = json.loads(choice.results.read_text()) if choice.results.exists() else []
-    kept = [one for one in kept if (one["subjects"], one["tokenizer"]) != (measured["subjects"], measured["tokenizer"])]
-    choice.results.write_text(json.dumps([*kept, {**measured, "machine": machine()}], indent=1) + "\n")
+    kept = [
+        one
+        for one in kept
+        if (one["subjects"], one["tokenizer"]) != (measured["subjects"], measured["tokenizer"])
+    ]
+    choice.results.write_text(
+        json.dumps([*kept, {**measured, "machine": machine()}], indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ CHROMIUM = "/usr/bin/chromium"
 
 def main() -> None:
     """Print and keep one JSON object per measured thing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--run", type=Path, help="a complete run to link to")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--times", type=int, default=5, help="how often the page is opened")
@@ -56,7 +58,9 @@ def pages(runs: list[Path], folder: Path, times: int) -> Iterator[dict[str, Any]
     """The page with the items that fit into it, and the one without any."""
     for name, options in {"with items": (), "without items": ("--items", "0")}.items():
         out = folder / f"{name.split()[0]}.html"
-        taken = measure([sys.executable, "-m", "choicewise", "page", *runs, "--out", out, *options], {})
+        taken = measure(
+            [sys.executable, "-m", "choicewise", "page", *runs, "--out", out, *options], {}
+        )
         about = {"page": name, "runs": len(runs), "machine": machine(threads=1)}
         opened = [seconds_to_open(out) for _ in range(times)]
         yield {
@@ -77,7 +81,9 @@ def seconds_to_open(page: Path) -> float:
         tab = browser.new_page(viewport={"width": 1200, "height": 900})
         start = time.perf_counter()
         tab.goto(page.as_uri(), wait_until="load")
-        tab.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        tab.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         taken = time.perf_counter() - start
         browser.close()
     return taken

@@ -43,7 +43,9 @@ def step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, tokens: int)
 def main() -> None:
     """Print one line of JSON a bundle and keep them with the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1000, help="steps between two times; the default of InLoop")
+    parser.add_argument(
+        "--every", type=int, default=1000, help="steps between two times; the default of InLoop"
+    )
     parser.add_argument("--items", type=int, default=20, help="questions of the bundle")
     parser.add_argument("--steps", type=int, default=6, help="steps that are timed")
     parser.add_argument("--tokens", type=int, default=8192, help="of a step, in sequences of 512")
@@ -52,7 +54,12 @@ def main() -> None:
     choice = parser.parse_args()
     torch.set_num_threads(choice.threads)
     torch.manual_seed(0)
-    shape = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4}
+    shape = {
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
     model = LlamaForCausalLM(LlamaConfig(**shape, vocab_size=512))
     optimizer = torch.optim.AdamW(model.parameters())
     results = []

@@ -23,12 +23,15 @@ from process import measure
 
 HERE = Path(__file__).resolve().parent
 WORDS = (
-    "river stone garden window carries before under seven lights paper morning village teacher answers slowly copper"
+    "river stone garden window carries before under seven lights "
+    "paper morning village teacher answers slowly copper"
 )
 ENDINGS = (".jsonl", ".csv", ".parquet")
 CHOICEWISE = ("-c", "from choicewise.cli import main; main()")
 IMPORTED = "import pyarrow.parquet; from choicewise import open_dataset, open_run"
-OPENED = f"import sys; {IMPORTED}; data = open_dataset(sys.argv[1]); data.digest; data.choose('test')"
+OPENED = (
+    f"import sys; {IMPORTED}; data = open_dataset(sys.argv[1]); data.digest; data.choose('test')"
+)
 
 
 def rows(count: int) -> Iterator[dict[str, Any]]:
@@ -38,7 +41,12 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
     for number in range(count):
         question = " ".join(draw.choices(words, k=12)).capitalize() + "?"
         choices = [" ".join(draw.choices(words, k=2)), " ".join(draw.choices(words, k=3))]
-        yield {"id": f"q{number}", "question": question, "choices": choices, "answer": draw.randrange(2)}
+        yield {
+            "id": f"q{number}",
+            "question": question,
+            "choices": choices,
+            "answer": draw.randrange(2),
+        }
 
 
 @contextmanager
@@ -52,7 +60,10 @@ def made(folder: Path, count: int, ending: str) -> Iterator[Path]:
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["id", "question", "A", "B", "answer"])
-            writer.writerows([row["id"], row["question"], *row["choices"], "AB"[row["answer"]]] for row in rows(count))
+            writer.writerows(
+                [row["id"], row["question"], *row["choices"], "AB"[row["answer"]]]
+                for row in rows(count)
+            )
     else:
         _write_parquet(path, count)
     try:
@@ -66,7 +77,12 @@ def _write_parquet(path: Path, count: int) -> None:
     import pyarrow.parquet as pq
 
     schema = pa.schema(
-        [("id", pa.string()), ("question", pa.string()), ("choices", pa.list_(pa.string())), ("answer", pa.int64())]
+        [
+            ("id", pa.string()),
+            ("question", pa.string()),
+            ("choices", pa.list_(pa.string())),
+            ("answer", pa.int64()),
+        ]
     )
     drawn = rows(count)
     with pq.ParquetWriter(path, schema) as writer:
@@ -93,7 +109,12 @@ def main() -> None:
     parser.add_argument("--items", type=int, action="append", help="repeatable; 1000000")
     parser.add_argument("--ending", action="append", choices=ENDINGS, help="repeatable; .jsonl")
     parser.add_argument("--protocol", action="append", help="repeatable; options/cloze:sum")
-    parser.add_argument("--step", action="append", choices=["import", "open", "run", "report"], help="repeatable; all")
+    parser.add_argument(
+        "--step",
+        action="append",
+        choices=["import", "open", "run", "report"],
+        help="repeatable; all",
+    )
     parser.add_argument("--results", type=Path, help="a file to keep all lines in as JSON")
     choice = parser.parse_args()
     protocols = choice.protocol or ["options/cloze:sum"]
@@ -101,7 +122,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for count, ending in product(choice.items or [1_000_000], choice.ending or [".jsonl"]):
             with made(Path(folder), count, ending) as data:
-                for step, command in steps(data, Path(folder) / f"run-{count}{ending}", protocols).items():
+                for step, command in steps(
+                    data, Path(folder) / f"run-{count}{ending}", protocols
+                ).items():
                     if choice.step is None or step in choice.step:
                         measured = measure([sys.executable, *command], {})
                         kept.append(

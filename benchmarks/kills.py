@@ -77,7 +77,9 @@ class Disturbance:
 
     def install(self) -> None:
         sys.addaudithook(self._hear)
-        sys.unraisablehook = lambda unraisable: None  # a writer closes its file again when it is collected
+        sys.unraisablehook = lambda unraisable: (
+            None
+        )  # a writer closes its file again when it is collected
         self._wrap(os, "fsync")
         for writer in (tables, summary_file):
             self._wrap(writer, "write_parquet", writes=lambda where, *_, **__: where)
@@ -106,8 +108,12 @@ class Disturbance:
         if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             return
         path = arguments[0]
-        inside = isinstance(path, str | bytes | os.PathLike) and os.fsdecode(path).startswith(self.folder)
-        if inside or (event in ("os.remove", "os.rmdir") and arguments[-1] not in (-1, None)):  # of shutil.rmtree
+        inside = isinstance(path, str | bytes | os.PathLike) and os.fsdecode(path).startswith(
+            self.folder
+        )
+        if inside or (
+            event in ("os.remove", "os.rmdir") and arguments[-1] not in (-1, None)
+        ):  # of shutil.rmtree
             self._step()
             self._act(always=event not in ("os.remove", "os.rmdir"))
 
@@ -157,7 +163,9 @@ def run(folder: Path) -> None:
     """A run whose blocks are written in parts, with its summary."""
     clock = count(step=5)  # a minute is over after a dozen observations
     block_writer.perf_counter = lambda: float(next(clock))
-    keep_summary(evaluate(model=HashModel(), data=folder / "data", protocols=PROTOCOLS, out=folder / "run"))
+    keep_summary(
+        evaluate(model=HashModel(), data=folder / "data", protocols=PROTOCOLS, out=folder / "run")
+    )
 
 
 def failing_run(folder: Path) -> None:
@@ -169,7 +177,9 @@ def asked_again(folder: Path) -> None:
     """The same line, and the server answers now: its answers are written one by one."""
     clock = count(step=20)
     ask_again.perf_counter = lambda: float(next(clock))
-    keep_summary(evaluate(model=Failing(), data=folder / "data", protocols=PROTOCOLS, out=folder / "run"))
+    keep_summary(
+        evaluate(model=Failing(), data=folder / "data", protocols=PROTOCOLS, out=folder / "run")
+    )
 
 
 def damaged_run(folder: Path) -> None:
@@ -187,7 +197,9 @@ def dropped(folder: Path) -> None:
     """``doctor --drop``, then the line that it prints."""
     for examined in doctor.drop_damaged_blocks(folder / "run", lambda run, manifest: "line"):
         assert not examined.harmed, examined.harmed
-    keep_summary(evaluate(model="fake:hash", data=folder / "data", protocols=PROTOCOLS, out=folder / "run"))
+    keep_summary(
+        evaluate(model="fake:hash", data=folder / "data", protocols=PROTOCOLS, out=folder / "run")
+    )
 
 
 def exported(folder: Path) -> None:
@@ -235,7 +247,11 @@ def content(folder: Path) -> Any:
 
 
 def export_content(folder: Path) -> Any:
-    files = {path.name: path.read_text() for path in (folder / "export").rglob("*") if path.suffix == ".json"}
+    files = {
+        path.name: path.read_text()
+        for path in (folder / "export").rglob("*")
+        if path.suffix == ".json"
+    }
     return {"files": files, "beside": sorted(path.name for path in folder.iterdir())}
 
 
@@ -248,7 +264,9 @@ def whole_export(folder: Path) -> bool:
 SCENARIOS = [
     Scenario("a run", data, run, content),
     Scenario("asking unanswered questions again", failing_run, asked_again, content),
-    Scenario("damaged blocks dropped by doctor and the line it prints", damaged_run, dropped, content),
+    Scenario(
+        "damaged blocks dropped by doctor and the line it prints", damaged_run, dropped, content
+    ),
     Scenario("an export written again", exported, exported_again, export_content),
 ]
 
@@ -298,7 +316,9 @@ class Trial:
     def compare(self, folder: Path, what: str) -> list[str]:
         """What differs from the undisturbed result, in words."""
         result = self.finish(folder)
-        return [f"{what}: {key} differ" for key in self.expected if result[key] != self.expected[key]]
+        return [
+            f"{what}: {key} differ" for key in self.expected if result[key] != self.expected[key]
+        ]
 
 
 def must(ended: tuple[str, Any]) -> Any:
@@ -332,7 +352,9 @@ def random_times(trial: Trial, runs: int, chance: random.Random) -> list[str]:
     for number in range(runs):
         folder = trial.folder()
         for _ in range(chance.randint(1, 3)):
-            in_child(lambda folder=folder: trial.scenario.act(folder), chance.uniform(0, trial.seconds))
+            in_child(
+                lambda folder=folder: trial.scenario.act(folder), chance.uniform(0, trial.seconds)
+            )
         wrong += trial.compare(folder, f"random time, run {number}")
     return wrong
 
@@ -346,7 +368,9 @@ def warm() -> None:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--runs", type=int, default=200)
     arguments.add_argument("--every", type=int, default=1)
     arguments.add_argument("--seed", type=int, default=0)
@@ -373,7 +397,9 @@ def main() -> None:
             print(f"{trial.scenario.name}: {own} at random times", flush=True)
     print(*wrong, sep="\n")
     seconds = time.perf_counter() - began
-    print(f"{total} runs disturbed, {len(wrong)} differences from the undisturbed ones, {seconds:.0f} s")
+    print(
+        f"{total} runs disturbed, {len(wrong)} differences from the undisturbed ones, {seconds:.0f} s"
+    )
     raise SystemExit(bool(wrong))
 
 

@@ -68,7 +68,10 @@ def main() -> None:
     folder, dtype, out = sys.argv[1:]
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     lm = CausalLM(model, 4096, model.config.vocab_size)
-    found = {name: asdict(cost(lm, clock)) for name, clock in (("wall", time.perf_counter), ("cpu", time.process_time))}
+    found = {
+        name: asdict(cost(lm, clock))
+        for name, clock in (("wall", time.perf_counter), ("cpu", time.process_time))
+    }
     Path(out).write_text(json.dumps(found))
 
 

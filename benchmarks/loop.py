@@ -40,13 +40,17 @@ def score(path: ComputePath, spans: list[Span]) -> np.ndarray:
 def main() -> None:
     """Print one line of JSON a workload and keep it with the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="repeatable; all")
+    parser.add_argument(
+        "--workload", action="append", choices=list(WORKLOADS), help="repeatable; all"
+    )
     parser.add_argument("--model", choices=list(SHAPES), default="25m")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int)
     parser.add_argument(
-        "--cpu-time", action="store_true", help="count CPU seconds, for busy machines, with --threads 1"
+        "--cpu-time",
+        action="store_true",
+        help="count CPU seconds, for busy machines, with --threads 1",
     )
     parser.add_argument("--batch-tokens", type=int, help="tokens in a pack of the tree")
     parser.add_argument("--no-loop", action="store_true", help="leave the slow peer out")
@@ -85,9 +89,17 @@ def main() -> None:
                 start = clock()
                 sums, peer_tokens = loop(model, asked, workload.batch)
                 turn |= {"loop s": clock() - start}
-                found |= {"largest difference": float(np.abs(sums - scores).max()), "peer tokens": peer_tokens}
+                found |= {
+                    "largest difference": float(np.abs(sums - scores).max()),
+                    "peer tokens": peer_tokens,
+                }
             turns.append(turn)
-        found |= {"batch": workload.batch, "unique": len(tree), "computed": computed, "turns": turns}
+        found |= {
+            "batch": workload.batch,
+            "unique": len(tree),
+            "computed": computed,
+            "turns": turns,
+        }
         found |= {"ours / limit": spread([turn["ours s"] / turn["limit s"] for turn in turns])}
         if not choice.no_loop:
             found |= {"inner": spread([turn["loop s"] / turn["ours s"] for turn in turns])}

@@ -27,7 +27,9 @@ def machine(peers: Path | None = None, threads: int | None = None) -> dict[str, 
             found[package] = version(package)
         if peers is not None and package not in found:
             code = f"from importlib.metadata import version; print(version({package!r}))"
-            told = subprocess.run([str(peers), "-c", code], capture_output=True, text=True, check=False)
+            told = subprocess.run(
+                [str(peers), "-c", code], capture_output=True, text=True, check=False
+            )
             if told.returncode == 0:
                 found[package] = told.stdout.strip()
     return found

@@ -7,5 +7,11 @@ from compare import HERE, Peer, main
 
 if __name__ == "__main__":
     main(
-        Peer("minicons", "peers/minicons_peer.py", HERE.parent / ".venv-peers/bin/python", nulls=False), "minicons.json"
+        Peer(
+            "minicons",
+            "peers/minicons_peer.py",
+            HERE.parent / ".venv-peers/bin/python",
+            nulls=False,
+        ),
+        "minicons.json",
     )

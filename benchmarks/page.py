@@ -52,7 +52,9 @@ def main() -> None:
     parts = [INTRODUCTION]
     for file in sorted((HERE / "results").glob("*.json")):
         found = json.loads(file.read_text())
-        if file.stem == "harness" and any("questions" in one for one in found):  # figures of before lack them
+        if file.stem == "harness" and any(
+            "questions" in one for one in found
+        ):  # figures of before lack them
             parts.insert(1, f"## In short\n\n{ratios(found)}\n")
         if file.stem == "cluster":
             page = HERE.parent / "docs" / "cluster.md"
@@ -102,7 +104,12 @@ def with_cards(text: str, found: Mapping[str, Any]) -> str:
 
 def in_plan(text: str, found: Mapping[str, Any]) -> str:
     """The page about clusters with its tables between their marks; ValueError where it lacks one."""
-    tables = {"counted": counted_briefly, "shapes": shapes, "large": planned_large, "thousand": planned_thousand}
+    tables = {
+        "counted": counted_briefly,
+        "shapes": shapes,
+        "large": planned_large,
+        "thousand": planned_thousand,
+    }
     for name, table in tables.items():
         marks = f"<!-- {name} -->", f"<!-- /{name} -->"
         text = _between(text, marks, "\n".join(["", *table(found), "", ""]), "docs/cluster.md")
@@ -120,7 +127,10 @@ def _between(text: str, marks: tuple[str, str], new: str, page: str) -> str:
 def ratios(measured: Sequence[Mapping[str, Any]]) -> str:
     """The sentence, and one row a workload: how many times as fast as the harness's own backend."""
     shown = [one for one in measured if one["model"] == "25m" and "questions" in one]
-    middle, questions = [one["wall"]["median"] for one in shown], [one["questions"] for one in shown]
+    middle, questions = (
+        [one["wall"]["median"] for one in shown],
+        [one["questions"] for one in shown],
+    )
     sentence = RATIOS.format(
         low=f"{min(middle):.1f}",
         high=f"{max(middle):.1f}",
@@ -171,7 +181,11 @@ def side_by_side(found: Sequence[Mapping[str, Any]]) -> str:
         cells = [
             *(one[name] for name in ("task", "protocol", "model", "questions", "shots", "batch")),
             f"{one['requests']:,}",
-            *(_spread(one[f"{name}, {clock}"]) for name in ("in harness", "own") for clock in ("wall", "cpu")),
+            *(
+                _spread(one[f"{name}, {clock}"])
+                for name in ("in harness", "own")
+                for clock in ("wall", "cpu")
+            ),
             ", ".join(f"{each['wall']:.0f}" for each in turn),
             ", ".join(f"{each['GB']:.1f}" for each in turn),
             ", ".join(f"{value:.0e}" for value in one["largest difference"].values()),
@@ -254,7 +268,10 @@ def _commands(stem: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{row['computed'] / row['unique']:.2f}",
             f"{row['asked'] / row['unique']:.1f}",
             *(_spread(row[name]) for name in ("wall", "cpu", "inner")),
-            *(_spread(row[name], 2) for name in ("ours / limit", "ours / limit, cpu", "ours inner / limit")),
+            *(
+                _spread(row[name], 2)
+                for name in ("ours / limit", "ours / limit, cpu", "ours inner / limit")
+            ),
             f"{turn['peer GB']:.1f}, {turn['ours GB']:.1f}",
             f"{row['largest difference']:.1e}",
             str(row["flips"]),
@@ -278,7 +295,14 @@ def _loop(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         ratio = _spread(row["inner"]) if "inner" in row else "not run"
         difference = f"{row['largest difference']:.1e}" if "largest difference" in row else ""
         computed = f"{row['computed'] / row['unique']:.2f}"
-        cells = [row["workload"], f"{row['unique']:,}", computed, ratio, _spread(row["ours / limit"], 2), difference]
+        cells = [
+            row["workload"],
+            f"{row['unique']:,}",
+            computed,
+            ratio,
+            _spread(row["ours / limit"], 2),
+            difference,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -287,7 +311,10 @@ def gpu(found: Mapping[str, Any]) -> str:
     """One table a model and workload."""
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     lines = ["## gpu: `python benchmarks/gpu.py --json benchmarks/results/gpu.json`", ""]
-    lines += [f"{found['device']}, {found['matrix TFLOP/s']:.0f} TFLOP/s in bfloat16 matrix products; {versions}.", ""]
+    lines += [
+        f"{found['device']}, {found['matrix TFLOP/s']:.0f} TFLOP/s in bfloat16 matrix products; {versions}.",
+        "",
+    ]
     head = "| model | workload | unique | pack | seconds | TFLOP/s | of matrix rate | ÷ dense limit | ÷ floor | GB |"
     lines += [head, _rule(head)]
     notes = []
@@ -306,7 +333,10 @@ def gpu(found: Mapping[str, Any]) -> str:
                     f"{work['loop questions']} questions, largest difference {work['largest difference']:.2g} nats, "
                     f"{work['flips']} flips"
                 )
-        notes += [f"- {model}, {name}: {value:.2g} nats" for name, value in told.get("numbers", {}).items()]
+        notes += [
+            f"- {model}, {name}: {value:.2g} nats"
+            for name, value in told.get("numbers", {}).items()
+        ]
     notes += [f"- {remark}" for remark in found["remarks"]]
     return "\n".join([*lines, "", *notes, ""])
 
@@ -317,7 +347,11 @@ def demo(measured: Mapping[str, Any]) -> str:
     rest = measured["seconds"] - sum(measured["parts"].values())
     rows = [
         f"| {part} | {seconds:.1f} | {seconds / measured['seconds']:.0%} |"
-        for part, seconds in [*measured["parts"].items(), ("the rest", rest), ("together", measured["seconds"])]
+        for part, seconds in [
+            *measured["parts"].items(),
+            ("the rest", rest),
+            ("together", measured["seconds"]),
+        ]
     ]
     words = "## demo: `python benchmarks/demo.py`\n\nWhat `choicewise demo` spends its time on."
     return "\n".join([words, _machine(measured), "", head, _rule(head), *rows, ""])
@@ -326,16 +360,29 @@ def demo(measured: Mapping[str, Any]) -> str:
 def subjects(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a layout."""
     head = "| layout | seconds | CPU seconds | peak GB |"
-    lines = ["## subjects: `python benchmarks/subjects.py`", "", f"All of MMLU opened. {_machine(found[0])}", ""]
+    lines = [
+        "## subjects: `python benchmarks/subjects.py`",
+        "",
+        f"All of MMLU opened. {_machine(found[0])}",
+        "",
+    ]
     lines += [head, _rule(head)]
-    lines += [f"| {row['layout']} | {row['seconds']:.1f} | {row['cpu']:.1f} | {row['peak']:.2f} |" for row in found]
+    lines += [
+        f"| {row['layout']} | {row['seconds']:.1f} | {row['cpu']:.1f} | {row['peak']:.2f} |"
+        for row in found
+    ]
     return "\n".join([*lines, "", _load(found), ""])
 
 
 def suite(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a model."""
     head = "| suite | model | items | tokens asked | computed | seconds | CPU seconds | peak GB | average % |"
-    lines = ["## suite: `python benchmarks/suite.py MODEL...`", "", f"{SUITE}{_machine(found[0])}", ""]
+    lines = [
+        "## suite: `python benchmarks/suite.py MODEL...`",
+        "",
+        f"{SUITE}{_machine(found[0])}",
+        "",
+    ]
     lines += [head, _rule(head)]
     lines += [
         f"| {row['suite']} | {row['model']} | {row['items']:,} | {row['asked']:,} | {row['computed']:,} |"
@@ -364,7 +411,9 @@ CPU seconds and 22 MB. Measured alone by `python benchmarks/report.py --items 0 
 
 def report(found: Sequence[Mapping[str, Any]]) -> str:
     """One table of the runs that were reported."""
-    head = "| run | verb | items | numbers | blocks | MB on disk | peak GB | CPU seconds | seconds |"
+    head = (
+        "| run | verb | items | numbers | blocks | MB on disk | peak GB | CPU seconds | seconds |"
+    )
     rows = (
         f"| {one['run']} | {one['verb']} | {one['items']:,} | {one['numbers']} | {one['blocks']:,} "
         f"| {one['megabytes']:.0f} | {one['peak GB']:.2f} | {one['cpu']:.1f} | {one['seconds']:.1f} |"
@@ -498,7 +547,9 @@ def server(found: Sequence[Mapping[str, Any]]) -> str:
     )
     rows = []
     for one in found:
-        both = [[turn[name] for turn in one["turns"]] for name in ("local-completions", "choicewise")]
+        both = [
+            [turn[name] for turn in one["turns"]] for name in ("local-completions", "choicewise")
+        ]
         cells = [
             *(one[name] for name in ("workload", "model", "questions")),
             f"{one['log-likelihoods']:,}",
@@ -555,7 +606,19 @@ def vllm(found: Mapping[str, Any]) -> str:
         f" computed {ours:,}: {theirs / ours:.1f} times as many."
     )
     parts = [VLLM, head, _rule(head), *rows, "", VLLM_COMPARED]
-    return "\n".join([*parts, f"{versions}.", "", f"| {columns} |", _rule(f"| {columns} |"), *compared, "", said, ""])
+    return "\n".join(
+        [
+            *parts,
+            f"{versions}.",
+            "",
+            f"| {columns} |",
+            _rule(f"| {columns} |"),
+            *compared,
+            "",
+            said,
+            "",
+        ]
+    )
 
 
 PARALLEL = """\
@@ -582,7 +645,10 @@ def parallel(found: Sequence[Mapping[str, Any]]) -> str:
             f"{one['questions']:,}",
             f"{one['unique']:,}",
             *(_spread(one[name], 2) for name in ("two / one", "two / one, whole")),
-            *(_spread(one[name], 3) for name in ("computed by 1 / unique", "computed by 2 / unique")),
+            *(
+                _spread(one[name], 3)
+                for name in ("computed by 1 / unique", "computed by 2 / unique")
+            ),
             f"{turn['1 long s']:.0f}, {turn['2 long s']:.0f}",
             f"≥ {targets[0]}, ≤ {targets[1]}" if targets else "",
         ]
@@ -634,9 +700,14 @@ def _counted(counts: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     for name, parts in counts.items():
         for one in parts:
             blocks = one["blocks"]
-            shards = {device: [pair for block in own for pair in block] for device, own in blocks.items()}
+            shards = {
+                device: [pair for block in own for pair in block] for device, own in blocks.items()
+            }
             times = f", counted {one['repeat']} times" if one["repeat"] > 1 else ""
-            twice = (sum(shared for _, shared in shards[device]) / one["unique"] for device in ("cpu", "cuda"))
+            twice = (
+                sum(shared for _, shared in shards[device]) / one["unique"]
+                for device in ("cpu", "cuda")
+            )
             cells = [
                 name,
                 f"{one['protocol']}{times}",
@@ -646,7 +717,9 @@ def _counted(counts: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
                 *(f"{one[key] / 1e6:.1f}" for key in ("sent", "stored")),
                 len(blocks["cpu"]),
                 ", ".join(str(len(shards[device])) for device in ("cpu", "cuda")),
-                ", ".join(f"{max(tokens for tokens, _ in shards[device]):,}" for device in ("cpu", "cuda")),
+                ", ".join(
+                    f"{max(tokens for tokens, _ in shards[device]):,}" for device in ("cpu", "cuda")
+                ),
                 ", ".join(f"{part:.2%}" for part in twice),
             ]
             lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -734,7 +807,9 @@ def _optional(one: Mapping[str, Any], name: str, form: str) -> str:
 
 def _section(words: str, found: Sequence[Mapping[str, Any]], head: str, rows: Iterable[str]) -> str:
     """Words that end with a line break, and a table with where it was measured."""
-    return "\n".join([words, _machine(found[0]), "", head, _rule(head), *rows, "", _load(found), ""])
+    return "\n".join(
+        [words, _machine(found[0]), "", head, _rule(head), *rows, "", _load(found), ""]
+    )
 
 
 def _machine(one: Mapping[str, Any]) -> str:

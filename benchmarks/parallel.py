@@ -28,7 +28,9 @@ THROUGHPUT, COMPUTED = 1.7, 1.02
 """What is hoped for: at least, and at most."""
 
 
-def measured(executor: str, shape: str, subjects: int, turns: int, work: Path, shared: Path) -> dict[str, Any]:
+def measured(
+    executor: str, shape: str, subjects: int, turns: int, work: Path, shared: Path
+) -> dict[str, Any]:
     """Seconds of every turn, and the ratios of their pairs."""
     made, tokenizer = prepare(work, shared)
     try:
@@ -38,7 +40,9 @@ def measured(executor: str, shape: str, subjects: int, turns: int, work: Path, s
     runs = SmallRuns(executor, shape, data, tokenizer, work)
     sizes = {"short": min(SMALL, len(runs.names)), "long": min(subjects, len(runs.names))}
     unique = {name: total(runs.blocks(size)) for name, size in sizes.items()}
-    told = [_turn(runs, sizes, unique, (1, 2) if turn % 2 == 0 else (2, 1)) for turn in range(turns)]
+    told = [
+        _turn(runs, sizes, unique, (1, 2) if turn % 2 == 0 else (2, 1)) for turn in range(turns)
+    ]
     return {
         "executor": executor,
         "model": shape,
@@ -66,7 +70,9 @@ def _turn(
     for workers in order:
         checks = computed[workers, "short"] - unique["short"]
         turn[f"{workers} checks"] = checks
-        turn[f"computed by {workers} / unique"] = (computed[workers, "long"] - checks) / unique["long"]
+        turn[f"computed by {workers} / unique"] = (computed[workers, "long"] - checks) / unique[
+            "long"
+        ]
     one, two = (seconds[workers, "long"] - seconds[workers, "short"] for workers in (1, 2))
     turn |= {"two / one": one / two, "two / one, whole": seconds[1, "long"] / seconds[2, "long"]}
     print(json.dumps(turn), file=sys.stderr, flush=True)
@@ -75,12 +81,18 @@ def _turn(
 
 def main() -> None:
     """Print the ratios; each executor replaces its earlier figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--executor", action="append", choices=["ray", "local"], help="repeatable; ray")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--executor", action="append", choices=["ray", "local"], help="repeatable; ray"
+    )
     parser.add_argument("--model", choices=list(SHAPES), default="25m")
     parser.add_argument("--subjects", type=int, default=30, help="of MMLU, ten questions each")
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models and data are made")
+    parser.add_argument(
+        "--work", type=Path, default=HERE / ".work", help="where models and data are made"
+    )
     parser.add_argument("--shared", type=Path, default=SHARED, help="real data, else made up")
     parser.add_argument("--results", type=Path, default=HERE / "results" / "parallel.json")
     choice = parser.parse_args()
@@ -89,8 +101,14 @@ def main() -> None:
         return
     kept = json.loads(choice.results.read_text()) if choice.results.exists() else []
     for executor in choice.executor or ["ray"]:
-        found = measured(executor, choice.model, choice.subjects, choice.turns, choice.work, choice.shared)
-        print(json.dumps({name: value for name, value in found.items() if name not in ("turns", "machine")}))
+        found = measured(
+            executor, choice.model, choice.subjects, choice.turns, choice.work, choice.shared
+        )
+        print(
+            json.dumps(
+                {name: value for name, value in found.items() if name not in ("turns", "machine")}
+            )
+        )
         kept = [one for one in kept if one["executor"] != executor] + [found]
     choice.results.write_text(json.dumps(kept, indent=1) + "\n")
 

@@ -25,11 +25,15 @@ def measure(command: Sequence[str | Path], extra: Mapping[str, str]) -> Measured
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", **extra}
     with tempfile.TemporaryFile("w+") as words:
         start = time.perf_counter()
-        child = subprocess.Popen([str(word) for word in command], env=environment, stdout=words, stderr=words)
+        child = subprocess.Popen(
+            [str(word) for word in command], env=environment, stdout=words, stderr=words
+        )
         _, status, used = os.wait4(child.pid, 0)
         seconds = time.perf_counter() - start
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode:
             words.seek(0)
-            raise RuntimeError(f"{command[0]} ended with {child.returncode}:\n{words.read()[-3000:]}")
+            raise RuntimeError(
+                f"{command[0]} ended with {child.returncode}:\n{words.read()[-3000:]}"
+            )
     return Measured(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e9)

@@ -33,19 +33,38 @@ PAIRS = ("options/cloze:sum", "options/cloze:token_mean", "options/cloze:char_me
 """Scores of two-choice questions, which need one prompt."""
 
 METRICS = (
-    *("brier", "bpb", "logprob", "prob", "margin", "total-prob", "norm-prob", "log-score", "rps", "ece"),
+    *(
+        "brier",
+        "bpb",
+        "logprob",
+        "prob",
+        "margin",
+        "total-prob",
+        "norm-prob",
+        "log-score",
+        "rps",
+        "ece",
+    ),
     *("ece-mass", "overconfidence"),
 )
 
 
 def main() -> None:
     """Print and keep one JSON object per run and verb."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mmlu", type=Path, default=MMLU, help="a folder in MMLU's layout; left out where absent")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--mmlu", type=Path, default=MMLU, help="a folder in MMLU's layout; left out where absent"
+    )
     parser.add_argument("--subjects", type=int, help="the first subjects of MMLU alone")
     parser.add_argument("--items", type=int, default=1_000_000, help="two-choice questions")
-    parser.add_argument("--times", type=int, default=3, help="how often a run is reported together with itself")
-    parser.add_argument("--verb", action="append", help="such as 'report', '1 metric'; all unless given")
+    parser.add_argument(
+        "--times", type=int, default=3, help="how often a run is reported together with itself"
+    )
+    parser.add_argument(
+        "--verb", action="append", help="such as 'report', '1 metric'; all unless given"
+    )
     parser.add_argument("--keep", type=Path, help="where the runs are made, or found")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "report.json")
     choice = parser.parse_args()
@@ -59,7 +78,9 @@ def main() -> None:
                 runs["pairs"] = other.submit(pairs, folder, choice.items).result()
             if choice.mmlu.is_dir():
                 runs["mmlu"] = other.submit(mmlu, folder, choice.mmlu, choice.subjects).result()
-        measured = [one for name, run in runs.items() for one in timed(name, run, choice.times, choice.verb)]
+        measured = [
+            one for name, run in runs.items() for one in timed(name, run, choice.times, choice.verb)
+        ]
     for one in measured:
         print(json.dumps(one))
     known = json.loads(choice.json.read_text()) if choice.verb and choice.json.exists() else []
@@ -75,7 +96,9 @@ def mmlu(folder: Path, data: Path, subjects: int | None) -> Path:
 
     dataset = open_dataset(data)
     chosen = dataset.subjects("test")[:subjects] if subjects else None
-    evaluate(model="fake:hash", data=dataset, protocols=["mmlu"], out=folder / "mmlu", subjects=chosen)
+    evaluate(
+        model="fake:hash", data=dataset, protocols=["mmlu"], out=folder / "mmlu", subjects=chosen
+    )
     return folder / "mmlu"
 
 
@@ -96,10 +119,16 @@ def _questions(items: int) -> Iterator[dict[str, Any]]:
     words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(3, 8))) for _ in range(5000)]
     for number in range(items):
         choices = [" ".join(draw.choices(words, k=2)), words[number % len(words)]]
-        yield {"question": " ".join(draw.choices(words, k=8)), "choices": choices, "answer": number * 7 % 2}
+        yield {
+            "question": " ".join(draw.choices(words, k=8)),
+            "choices": choices,
+            "answer": number * 7 % 2,
+        }
 
 
-def timed(name: str, run: Path, times: int, chosen: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def timed(
+    name: str, run: Path, times: int, chosen: Sequence[str] | None
+) -> Iterator[dict[str, Any]]:
     """What each verb (of the ``chosen`` ones) takes that reads the run, every one in a process of its own."""
     manifest = read_manifest(run)
     verbs = {
@@ -116,12 +145,22 @@ def timed(name: str, run: Path, times: int, chosen: Sequence[str] | None) -> Ite
         command = [sys.executable, "-c", "from choicewise.cli import main; main()", *words]
         taken = measure(command, {"OMP_NUM_THREADS": "1"})
         figures = {"peak GB": taken.peak, "cpu": taken.cpu, "seconds": taken.seconds}
-        yield {"run": name, "verb": verb, **_about(run, manifest), **figures, "machine": machine(threads=1)}
+        yield {
+            "run": name,
+            "verb": verb,
+            **_about(run, manifest),
+            **figures,
+            "machine": machine(threads=1),
+        }
 
 
 def _about(run: Path, manifest: Manifest) -> dict[str, Any]:
     files: Sequence[Path] = [file for file in run.rglob("*") if file.is_file()]
-    items = {(block.split, block.subject, place) for block in manifest.blocks for place in range(*block.place[2:])}
+    items = {
+        (block.split, block.subject, place)
+        for block in manifest.blocks
+        for place in range(*block.place[2:])
+    }
     numbers, blocks = len(manifest.protocols), len(manifest.blocks)
     megabytes = sum(file.stat().st_size for file in files) / 1e6
     return {"items": len(items), "numbers": numbers, "blocks": blocks, "megabytes": megabytes}

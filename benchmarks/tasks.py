@@ -36,11 +36,29 @@ PROTOCOLS = Path(__file__).parent / "protocols"
 TASKS: Mapping[str, Task] = {
     "mmlu": Task("mmlu/default/mmlu_{}.yaml", "mmlu/harness-v0.4", "mmlu", "test", 20, 5, 2),
     "mmlu-continuation": Task(
-        "mmlu/continuation/mmlu_{}.yaml", str(PROTOCOLS / "mmlu-continuation.toml"), "mmlu", "test", 8, 5, 2
+        "mmlu/continuation/mmlu_{}.yaml",
+        str(PROTOCOLS / "mmlu-continuation.toml"),
+        "mmlu",
+        "test",
+        8,
+        5,
+        2,
     ),
-    "hellaswag": Task("hellaswag/hellaswag.yaml", "hellaswag/harness", "hellaswag-raw", "validation", 100, 0, 4),
-    "arc-easy": Task("arc/arc_easy.yaml", "arc-easy/harness@split=validation", "arc-easy", "validation", 300, 0, 4),
-    "winogrande": Task("winogrande/default.yaml", "winogrande/harness", "winogrande", "validation", 300, 0, 4),
+    "hellaswag": Task(
+        "hellaswag/hellaswag.yaml", "hellaswag/harness", "hellaswag-raw", "validation", 100, 0, 4
+    ),
+    "arc-easy": Task(
+        "arc/arc_easy.yaml",
+        "arc-easy/harness@split=validation",
+        "arc-easy",
+        "validation",
+        300,
+        0,
+        4,
+    ),
+    "winogrande": Task(
+        "winogrande/default.yaml", "winogrande/harness", "winogrande", "validation", 300, 0, 4
+    ),
 }
 
 
@@ -49,17 +67,23 @@ def write_task(task: Task, subject: str, released: Path, data: Path, folder: Pat
 
     ``released``: the folder ``lm_eval/tasks``; ``data``: the folders of data; ``folder``: for ``--include_path``.
     """
-    name = "-".join(["bench", *Path(task.file.format(subject)).with_suffix("").parts]).replace("_", "-")
+    name = "-".join(["bench", *Path(task.file.format(subject)).with_suffix("").parts]).replace(
+        "_", "-"
+    )
     files = {task.split: data / task.data / f"{task.split}.jsonl"}
     if subject:
-        files = {split: _rows(data / task.data, subject, split, folder) for split in (task.split, "dev")}
+        files = {
+            split: _rows(data / task.data, subject, split, folder) for split in (task.split, "dev")
+        }
     # Where a file has a split that the task knows, that is the one it asks.
     told = {
         "include": str(released / task.file.format(subject)),
         "task": name,
         "dataset_path": "json",
         "dataset_name": None,
-        "dataset_kwargs": {"data_files": {split: str(path.resolve()) for split, path in files.items()}},
+        "dataset_kwargs": {
+            "data_files": {split: str(path.resolve()) for split, path in files.items()}
+        },
         "training_split": None,
         "validation_split": "validation" if task.split == "validation" else None,
         "test_split": "test" if task.split == "test" else None,
@@ -75,7 +99,12 @@ def _rows(folder: Path, subject: str, split: str, to: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with (folder / split / f"{subject}_{split}.csv").open(newline="") as file:
         rows = [
-            {"question": question, "subject": subject, "choices": choices, "answer": "ABCD".index(answer)}
+            {
+                "question": question,
+                "subject": subject,
+                "choices": choices,
+                "answer": "ABCD".index(answer),
+            }
             for question, *choices, answer in csv.reader(file)
         ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -64,7 +64,10 @@ class Recording(HashModel):
             assert isinstance(question, Span)
             self.asked.append(question)
             count = len(question.continuation)
-            yield index, TokenScores.of(question.continuation, np.full(count, -1.0), np.zeros(count))
+            yield (
+                index,
+                TokenScores.of(question.continuation, np.full(count, -1.0), np.zeros(count)),
+            )
 
 
 @dataclass
@@ -80,7 +83,11 @@ class Cache:
         tokens = np.asarray([*request.prompt, *trace[:-1]], np.int32)
         sizes = range(self.block, len(tokens) + 1, self.block)
         keys = [tokens[:size].tobytes() for size in sizes]
-        most = 0 if request.params.get("skip_reading_prefix_cache") else hit(len(request.prompt), self.block)
+        most = (
+            0
+            if request.params.get("skip_reading_prefix_cache")
+            else hit(len(request.prompt), self.block)
+        )
         cached = 0
         for size, key in zip(sizes, keys, strict=True):
             if size > most or key not in self.known:
@@ -94,7 +101,10 @@ def counted(spans: Sequence[Span]) -> dict[str, Any]:
     """Tokens of the workload: unique, computed with blocks of 16 and 32, and as lm-evaluation-harness asks."""
     found: dict[str, Any] = {"continuations": len(spans), "unique": len(build(spans))}
     for block in (16, 32):
-        cache, abilities = Cache(block), Abilities((TRACE, ROWS, PLACES, PROMPTS), block, 1 << 20, 1 << 30)
+        cache, abilities = (
+            Cache(block),
+            Abilities((TRACE, ROWS, PLACES, PROMPTS), block, 1 << 20, 1 << 30),
+        )
         requests: Iterator[EngineRequest] = EngineRoute(abilities).requests([*enumerate(spans)])
         found[f"blocks of {block}"] = sum(map(cache.computed, requests))
     # lm_eval/models/vllm_causallms.py: context and continuation as one prompt with prompt_logprobs, without the cache
@@ -110,7 +120,14 @@ def count(choice: argparse.Namespace) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             asked = f"{protocol}@shots={shots}"
             data = str(getattr(choice, name))
-            evaluate(model=model, data=data, protocols=[asked], sample=questions, seed=1, out=Path(folder) / "run")
+            evaluate(
+                model=model,
+                data=data,
+                protocols=[asked],
+                sample=questions,
+                seed=1,
+                out=Path(folder) / "run",
+            )
         rows.append({"protocol": asked, "questions": questions, **counted(model.asked)})
         print(rows[-1], flush=True)
     return rows
@@ -119,34 +136,67 @@ def count(choice: argparse.Namespace) -> list[dict[str, Any]]:
 def compare(ours: Path, local: Path) -> dict[str, Any]:
     """The two runs of one workload."""
     tables = [open_run(folder).observations().to_pylist() for folder in (ours, local)]
-    other = {(row["prompt"], row["item"], row["choice"], row["part"], row["null"]): row for row in tables[1]}
+    other = {
+        (row["prompt"], row["item"], row["choice"], row["part"], row["null"]): row
+        for row in tables[1]
+    }
     largest, tokens, ranks = 0.0, 0, 0
     for row in tables[0]:
         like = other[row["prompt"], row["item"], row["choice"], row["part"], row["null"]]
         assert (row["tokens"], row["missing"]) == (like["tokens"], like["missing"])
-        largest = max([largest, *(abs(one - two) for one, two in zip(row["logprobs"], like["logprobs"], strict=True))])
-        ranks += sum(one not in (-1, two) for one, two in zip(row["ranks"], like["ranks"], strict=True) if one >= 0)
+        largest = max(
+            [
+                largest,
+                *(
+                    abs(one - two)
+                    for one, two in zip(row["logprobs"], like["logprobs"], strict=True)
+                ),
+            ]
+        )
+        ranks += sum(
+            one not in (-1, two)
+            for one, two in zip(row["ranks"], like["ranks"], strict=True)
+            if one >= 0
+        )
         tokens += len(row["tokens"])
     spent = open_run(ours).manifest.engine.spent
     assert spent is not None
-    computed = {"unique": spent.tokens_unique, "computed": spent.tokens_computed, "asked": spent.tokens_asked}
-    return {"continuations": len(tables[0]), "tokens": tokens, "largest": largest, "other ranks": ranks, **computed}
+    computed = {
+        "unique": spent.tokens_unique,
+        "computed": spent.tokens_computed,
+        "asked": spent.tokens_asked,
+    }
+    return {
+        "continuations": len(tables[0]),
+        "tokens": tokens,
+        "largest": largest,
+        "other ranks": ranks,
+        **computed,
+    }
 
 
 def main() -> None:
     """Count or compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     counting, comparing = commands.add_parser("count"), commands.add_parser("compare")
     default = next(folder for folder in MODELS if folder.name == "merrow-bpe-2048")
     counting.add_argument("--model", type=Path, default=default, help="a folder with a tokenizer")
     for name in ("mmlu", "hellaswag", "arc"):
         counting.add_argument(f"--{name}", type=Path, required=True)
-    comparing.add_argument("runs", type=Path, nargs="+", help="a run by vLLM and one by transformers, in turn")
+    comparing.add_argument(
+        "runs", type=Path, nargs="+", help="a run by vLLM and one by transformers, in turn"
+    )
     for command in (counting, comparing):
         command.add_argument("--json", type=Path, help="also write the results there")
     choice = parser.parse_args()
-    pairs = [] if choice.command == "count" else list(zip(choice.runs[::2], choice.runs[1::2], strict=True))
+    pairs = (
+        []
+        if choice.command == "count"
+        else list(zip(choice.runs[::2], choice.runs[1::2], strict=True))
+    )
     rows = count(choice) if choice.command == "count" else [compare(*pair) for pair in pairs]
     print(json.dumps(rows, indent=1))
     if choice.json:

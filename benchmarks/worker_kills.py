@@ -86,7 +86,9 @@ def ended(child: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if pid else None
 
 
-def disturbed(out: Path, how: dict[str, Any], workers: Workers, seconds: float, chance: random.Random) -> Counter[str]:
+def disturbed(
+    out: Path, how: dict[str, Any], workers: Workers, seconds: float, chance: random.Random
+) -> Counter[str]:
     """Run until it ends; how often what was killed."""
     killed = Counter[str]()
     planned = [chance.choice(("worker", "worker", "driver")) for _ in range(chance.randint(1, 4))]
@@ -141,7 +143,10 @@ def processes(marker: str) -> list[int]:
         with suppress(OSError, ValueError):
             environment = (folder / "environ").read_bytes()
             command = (folder / "cmdline").read_bytes()
-            if b"choicewise.extensions.cluster.replica" in command and marker.encode() in environment:
+            if (
+                b"choicewise.extensions.cluster.replica" in command
+                and marker.encode() in environment
+            ):
                 own.append(int(folder.name))
     return [pid for pid in own if _lives(pid)]
 
@@ -157,7 +162,9 @@ def actors(cluster: Cluster) -> list[int]:
     return [pid for node in cluster.nodes for pid in node.workers()]
 
 
-def trial(name: str, home: Path, runs: int, how: dict[str, Any], workers: Workers, chance: random.Random) -> list[str]:
+def trial(
+    name: str, home: Path, runs: int, how: dict[str, Any], workers: Workers, chance: random.Random
+) -> list[str]:
     """What differed after ``runs`` disturbed runs."""
     act(home / "alone")
     expected = content(home / "alone")
@@ -174,16 +181,25 @@ def trial(name: str, home: Path, runs: int, how: dict[str, Any], workers: Worker
         out = home / f"{name}-{number}"
         killed += disturbed(out, how, workers, seconds, chance)
         result = content(out)
-        wrong += [f"{name}, run {number}: {key} differ" for key in expected if result[key] != expected[key]]
+        wrong += [
+            f"{name}, run {number}: {key} differ"
+            for key in expected
+            if result[key] != expected[key]
+        ]
     rows = expected["observations"].num_rows
     spent = time.monotonic() - began
     kills = f"{killed['worker']} workers and {killed['driver']} drivers killed"
-    print(f"{name}: {runs} runs of {rows} observations, {kills}, {len(wrong)} differ, {spent:.0f} s", flush=True)
+    print(
+        f"{name}: {runs} runs of {rows} observations, {kills}, {len(wrong)} differ, {spent:.0f} s",
+        flush=True,
+    )
     return wrong
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--runs", type=int, default=40)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--executors", default="local,ray")

@@ -39,7 +39,9 @@ WIDTH = 110
 """Columns of the terminal that outputs are made for."""
 
 DATA = {
-    "json": lambda text: [json.loads(line) for line in text.splitlines()] if text[0] in "{[" else json.loads(text),
+    "json": lambda text: (
+        [json.loads(line) for line in text.splitlines()] if text[0] in "{[" else json.loads(text)
+    ),
     "toml": tomllib.loads,
 }
 """Languages of blocks that are neither run nor printed, and what reads them; whatever is no such text is an error."""
@@ -85,13 +87,21 @@ class Example:
 
     def shows(self, printed: str) -> bool:
         """Whether the page shows what was printed."""
-        return self.output is None or alike(self.output.body, printed, self.output.mark.endswith("; numbers vary"))
+        return self.output is None or alike(
+            self.output.body, printed, self.output.mark.endswith("; numbers vary")
+        )
 
 
 def blocks_of(text: str) -> list[Block]:
     """The fenced blocks of a page."""
     return [
-        Block(match["language"], match["body"], match["mark"] or "", match["title"] or "", *match.span("body"))
+        Block(
+            match["language"],
+            match["body"],
+            match["mark"] or "",
+            match["title"] or "",
+            *match.span("body"),
+        )
         for match in _BLOCK.finditer(text)
     ]
 
@@ -102,7 +112,12 @@ def unmarked(text: str) -> list[str]:
     for before, block in zip([None, *blocks], blocks, strict=False):
         printed = block.language == "text" and before is not None and before.runs
         if not (
-            block.not_run or block.runs or block.title or printed or block.language in DATA or block.language in OTHER
+            block.not_run
+            or block.runs
+            or block.title
+            or printed
+            or block.language in DATA
+            or block.language in OTHER
         ):
             wrong.append(block.body.partition("\n")[0])
         if block.language in DATA and not block.not_run:
@@ -138,13 +153,28 @@ def shell(command: str, folder: Path, exits: int = 0) -> str:
     tools = folder.parent / "tools"
     tools.mkdir(exist_ok=True)
     for name, words in (("choicewise", "-m choicewise"), ("python", "")):
-        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n', encoding="utf-8")
+        (tools / name).write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n', encoding="utf-8"
+        )
         (tools / name).chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "PYTEST_"))}
-    environment |= {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"), "COLUMNS": str(WIDTH)}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("COV_", "PYTEST_"))
+    }
+    environment |= {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "COLUMNS": str(WIDTH),
+    }
     # The demo of the pages is without the published model, whether or not this user has its file.
     environment["XDG_CACHE_HOME"] = str(folder.parent / "cache")
-    environment |= {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
+    environment |= {
+        "HF_HUB_OFFLINE": "1",
+        "NO_COLOR": "1",
+        "OMP_NUM_THREADS": "1",
+        "LC_ALL": "C.UTF-8",
+    }
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
         cwd=folder,
@@ -154,7 +184,9 @@ def shell(command: str, folder: Path, exits: int = 0) -> str:
         text=True,
         encoding="utf-8",
     )
-    assert ended.returncode == exits, f"{command}\nended with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}"
+    assert ended.returncode == exits, (
+        f"{command}\nended with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}"
+    )
     return ended.stdout
 
 
@@ -177,7 +209,9 @@ def results(text: str, demo: Demo, place: Path) -> list[tuple[Example, str]]:
                 command = f"python - <<'END OF THE EXAMPLE'\n{block.body}END OF THE EXAMPLE\n"
             exits = re.fullmatch(r"exits: (\d+)", block.mark)
             printed = shell(command, place, int(exits[1]) if exits else 0)
-        output = after if after is not None and after.language == "text" and not after.not_run else None
+        output = (
+            after if after is not None and after.language == "text" and not after.not_run else None
+        )
         done.append((Example(block, output), shown(printed, output.mark if output else "")))
     return done
 
@@ -212,7 +246,8 @@ def alike(said: str, printed: str, vary: bool = False) -> bool:
     number = re.compile(r"(\d+(?:\.\d+)?)")
     left, right = number.split(ones), number.split(others)
     return len(left) == len(right) and all(
-        a == b or (place % 2 == 1 and _close(a, b)) for place, (a, b) in enumerate(zip(left, right, strict=True))
+        a == b or (place % 2 == 1 and _close(a, b))
+        for place, (a, b) in enumerate(zip(left, right, strict=True))
     )
 
 
@@ -228,10 +263,14 @@ def pages() -> list[Path]:
 
 def main() -> int:
     """Run the pages named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("pages", nargs="*", type=Path)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--demo", type=Path, help="where the runs of the demo are kept for the next time")
+    parser.add_argument(
+        "--demo", type=Path, help="where the runs of the demo are kept for the next time"
+    )
     given = parser.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -249,7 +288,9 @@ def main() -> int:
                 if example.output is not None and not example.shows(printed):
                     wrong += 1
                     print(f"{page.relative_to(ROOT)}: {example.block.body.strip()}\n{printed}")
-                    written = written[: example.output.start] + printed + written[example.output.end :]
+                    written = (
+                        written[: example.output.start] + printed + written[example.output.end :]
+                    )
             if not given.check and written != text:
                 page.write_text(written, encoding="utf-8")
     return int(given.check and wrong > 0)

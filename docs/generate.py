@@ -55,7 +55,10 @@ def pages() -> dict[Path, str]:
         "reference/formats.md": format_page(),
         "catalogue/index.md": catalogue_page(),
         "catalogue/suites.md": suite_page(),
-        **{f"catalogue/{family}.md": family_page(family, inside) for family, inside in families().items()},
+        **{
+            f"catalogue/{family}.md": family_page(family, inside)
+            for family, inside in families().items()
+        },
         **notebook_pages(),
     }
     files = {DOCS / name: text for name, text in made.items()} | {SITE: site_text()}
@@ -105,15 +108,21 @@ def command_parts(name: str, command: Any, parent: Any, depth: int) -> Iterator[
     for each in command.get_params(context):
         spelled, text = each.get_help_record(context)
         if each.name != "help":
-            spelled = re.sub(r"<list\[(\w+)\]>", lambda kind: f"<{kind[1].lower()}>", spelled).replace(" range>", ">")
-            records[each.param_type_name].append((f"`{spelled}`", marked(re.sub(r"\s+", " ", text))))
+            spelled = re.sub(
+                r"<list\[(\w+)\]>", lambda kind: f"<{kind[1].lower()}>", spelled
+            ).replace(" range>", ">")
+            records[each.param_type_name].append(
+                (f"`{spelled}`", marked(re.sub(r"\s+", " ", text)))
+            )
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     yield f"<!-- not run: usage -->\n```text\n{usage}\n```"
     for kind, rows in records.items():
         if rows:
             yield table([(kind, "says"), *rows])
     if isinstance(command, ReportCommand):
-        analyses = [(f"`{analysis.name}`", marked(described(analysis))) for analysis in all_of(Analysis)]
+        analyses = [
+            (f"`{analysis.name}`", marked(described(analysis))) for analysis in all_of(Analysis)
+        ]
         yield table([("analysis", "says"), *analyses])
     for each, own in inside.items():
         yield from command_parts(each, own, context, depth + 1)
@@ -135,7 +144,10 @@ def python_page() -> str:
     parts.append("## Errors")
     parts.append(docstring(errors))
     kinds = [errors.ChoicewiseError, *errors.ChoicewiseError.__subclasses__(), errors.MissingData]
-    rows = [(f"`{kind.__name__}`", f"`{kind.exit_code}`", marked(first_line(kind.__doc__ or ""))) for kind in kinds]
+    rows = [
+        (f"`{kind.__name__}`", f"`{kind.exit_code}`", marked(first_line(kind.__doc__ or "")))
+        for kind in kinds
+    ]
     parts.append(table([("`choicewise.errors`", "exit code", "means"), *rows]))
     return "\n\n".join(parts) + "\n"
 
@@ -166,7 +178,9 @@ def member_parts(path: str, thing: Any, depth: int) -> Iterator[str]:
 
 def call(path: str, function: Any) -> str:
     """How a function is called, a parameter a line."""
-    parameters = [each for name, each in inspect.signature(function).parameters.items() if name != "self"]
+    parameters = [
+        each for name, each in inspect.signature(function).parameters.items() if name != "self"
+    ]
     lines, bare = [], False
     for each in parameters:
         if each.kind is each.KEYWORD_ONLY and not bare:
@@ -174,7 +188,11 @@ def call(path: str, function: Any) -> str:
         default = "" if each.default is each.empty else f" = {spelled(each.default)}"
         stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
         lines.append(f"{stars}{each.name}: {kind_of(each.annotation)}{default}")
-    returned = "" if inspect.isclass(function) else f" -> {kind_of(inspect.signature(function).return_annotation)}"
+    returned = (
+        ""
+        if inspect.isclass(function)
+        else f" -> {kind_of(inspect.signature(function).return_annotation)}"
+    )
     body = "".join(f"    {line},\n" for line in lines)
     whole = f"{path}({', '.join(lines)}){returned}"
     text = whole if len(whole) < 100 else f"{path}(\n{body}){returned}"
@@ -183,7 +201,11 @@ def call(path: str, function: Any) -> str:
 
 def kind_of(annotation: object) -> str:
     """A type as it is written where its name is imported."""
-    text = annotation.__qualname__ if isinstance(annotation, type) else str(annotation).replace("'", "")
+    text = (
+        annotation.__qualname__
+        if isinstance(annotation, type)
+        else str(annotation).replace("'", "")
+    )
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
 
 
@@ -210,7 +232,10 @@ def score_page() -> str:
         "Against the same text after a null context": CONDITIONAL,
     }
     for heading, names in kinds.items():
-        rows = [(f"`{name}`", marked(" ".join(docstring_text(SCORES[name].function).split()))) for name in names]
+        rows = [
+            (f"`{name}`", marked(" ".join(docstring_text(SCORES[name].function).split())))
+            for name in names
+        ]
         parts += [f"## {heading}", table([("score", "is"), *rows])]
     apart = {"`select`": SELECT, "`chain-of-thought`": OVER_CHAINS, "`along-thought`": ALONG}
     apart["`spellings`"] = OVER_SPELLINGS
@@ -218,7 +243,9 @@ def score_page() -> str:
     rows = [(reading, ", ".join(f"`{name}`" for name in names)) for reading, names in apart.items()]
     parts.append(table([("reading", "scores"), *rows]))
     parts.append("## Which reading has which")
-    rows = [(f"`{name}`", marked(each.about), scores_of(each.scores)) for name, each in READINGS.items()]
+    rows = [
+        (f"`{name}`", marked(each.about), scores_of(each.scores)) for name, each in READINGS.items()
+    ]
     parts.append(table([("reading", "gives", "scores"), *rows]))
     parts.append("## What others call them")
     parts.append(
@@ -228,7 +255,10 @@ def score_page() -> str:
         + " and ".join(f"`FAMILY/{name}` (`FAMILY/{ours}`)" for name, ours in FORMULATIONS.items())
         + "."
     )
-    rows = [(f"`{name}`", f"`{each.score}`", each.tool, each.about) for name, each in SCORE_NAMES.items()]
+    rows = [
+        (f"`{name}`", f"`{each.score}`", each.tool, each.about)
+        for name, each in SCORE_NAMES.items()
+    ]
     parts.append(table([("name", "is", "in", "decides by"), *rows]))
     parts.append(
         "See [Readings](../readings.md) for the ways of asking, and [Adding something](../design/adding.md) for a score"
@@ -260,8 +290,13 @@ def format_page() -> str:
         NOTE,
         "Every format of questions and of other tools' logs that is read, and of results that is written.",
     ]
-    parts += ["## Questions", "`--data`: a folder in the original MMLU layout, or files that end in"]
-    parts[-1] += f" {', '.join(f'`{suffix}`' for suffix in ROW_READERS)}: [your own data](../data.md)."
+    parts += [
+        "## Questions",
+        "`--data`: a folder in the original MMLU layout, or files that end in",
+    ]
+    parts[-1] += (
+        f" {', '.join(f'`{suffix}`' for suffix in ROW_READERS)}: [your own data](../data.md)."
+    )
     rows = [(f"`{reader.name}`", marked(reader.summary)) for reader in all_of(LogReader)]
     parts += ["## Logs of other tools", "`choicewise import`:", table([("`--from`", "is"), *rows])]
     rows = [(f"`{writer.name}`", marked(writer.summary)) for writer in all_of(Writer)]
@@ -294,7 +329,9 @@ def catalogue_page() -> str:
     rows = [("name", "is", "ways of asking")]
     for family, members in inside.items():
         title = benchmarks()[family].title if family in benchmarks() else "for any data"
-        names = ", ".join(f"[{each.name.partition('/')[2]}]({family}.md#{anchor(each.name)})" for each in members)
+        names = ", ".join(
+            f"[{each.name.partition('/')[2]}]({family}.md#{anchor(each.name)})" for each in members
+        )
         rows.append((f"[`{family}`]({family}.md)", title, names))
     parts.append(table(rows))
     parts.append("## Names for several at once")
@@ -315,7 +352,8 @@ def family_page(family: str, members: list[Entry]) -> str:
     if family in benchmarks():
         data = benchmarks()[family]
         parts += [
-            f"**{escaped(data.title)}.** {text}" if place == 0 else text for place, text in enumerate(about(data.about))
+            f"**{escaped(data.title)}.** {text}" if place == 0 else text
+            for place, text in enumerate(about(data.about))
         ]
         files = ", ".join(f"{split} `{path}`" for split, path in data.files.items())
         parts.append(
@@ -323,10 +361,18 @@ def family_page(family: str, members: list[Entry]) -> str:
             f"- files: {files}"
         )
     else:
-        about_what = {protocol.benchmark for each in members for protocol in each.protocols.values()}
-        data = "any data" if about_what == {"any"} else f"the data of {' and '.join(sorted(about_what))}"
+        about_what = {
+            protocol.benchmark for each in members for protocol in each.protocols.values()
+        }
+        data = (
+            "any data"
+            if about_what == {"any"}
+            else f"the data of {' and '.join(sorted(about_what))}"
+        )
         ways = ", ".join(each.name.partition("/")[2] for each in members)
-        parts.append(f"{'One way' if len(members) == 1 else f'{len(members)} ways'} of asking, for {data}: {ways}.")
+        parts.append(
+            f"{'One way' if len(members) == 1 else f'{len(members)} ways'} of asking, for {data}: {ways}."
+        )
     for each in members:
         parts += entry_parts(each)
     return "\n\n".join(parts) + "\n"
@@ -344,7 +390,9 @@ def entry_parts(each: Entry) -> Iterator[str]:
     (_, headline), *others = each.protocols.items()
     rows = [("number", "differs from the first in")]
     for name, protocol in each.protocols.items():
-        differs = [f"{axis} {code(after)}" for axis, _, after in axis_differences(headline, protocol)]
+        differs = [
+            f"{axis} {code(after)}" for axis, _, after in axis_differences(headline, protocol)
+        ]
         rows.append((f"`{name}`", ", ".join(differs)))
     if others:
         yield table(rows)
@@ -368,9 +416,21 @@ def suite_page() -> str:
         rows = [("benchmark", "shots", "metric", "protocol")]
         for part in each.parts:
             if part.unscored:
-                rows.append((f"`{part.benchmark}`", "", "", f"can't be scored here: {escaped(part.unscored)}"))
+                rows.append(
+                    (
+                        f"`{part.benchmark}`",
+                        "",
+                        "",
+                        f"can't be scored here: {escaped(part.unscored)}",
+                    )
+                )
             rows += [
-                (f"`{part.benchmark}`", str(recipe.shots), f"{recipe.metric} ({recipe.aggregation})", f"`{protocol}`")
+                (
+                    f"`{part.benchmark}`",
+                    str(recipe.shots),
+                    f"{recipe.metric} ({recipe.aggregation})",
+                    f"`{protocol}`",
+                )
                 for protocol, recipe in part.protocols.items()
             ]
         parts.append(table(rows))
@@ -405,7 +465,10 @@ def notebook_pages() -> dict[str, str]:
                 parts.append(f"<!-- not run: what it prints -->\n```text\n{text}\n```")
     first = parts.pop(2)
     title, _, rest = first.partition("\n")
-    return {"notebook.md": "\n\n".join([title, *parts[:2], rest.strip(), *parts[2:]]) + "\n", **made}
+    return {
+        "notebook.md": "\n\n".join([title, *parts[:2], rest.strip(), *parts[2:]]) + "\n",
+        **made,
+    }
 
 
 # The navigation
@@ -413,11 +476,19 @@ def notebook_pages() -> dict[str, str]:
 
 def site_text() -> str:
     """The configuration of the site with every family of the catalogue in its navigation."""
-    lines = ['    { "Catalogue" = [', '      "catalogue/index.md",', '      { "Suites" = "catalogue/suites.md" },']
+    lines = [
+        '    { "Catalogue" = [',
+        '      "catalogue/index.md",',
+        '      { "Suites" = "catalogue/suites.md" },',
+    ]
     lines += [f'      {{ "{family}" = "catalogue/{family}.md" }},' for family in families()]
     old = SITE.read_text(encoding="utf-8")
     return re.sub(
-        r'    \{ "Catalogue" = .*?\n(?=    \{ )', "\n".join([*lines, "    ] },\n"]), old, count=1, flags=re.DOTALL
+        r'    \{ "Catalogue" = .*?\n(?=    \{ )',
+        "\n".join([*lines, "    ] },\n"]),
+        old,
+        count=1,
+        flags=re.DOTALL,
     )
 
 
@@ -430,7 +501,11 @@ def llms_text(made: Mapping[Path, str]) -> str:
         if isinstance(inside, list):
             lines += ["", f"## {name}", ""]
         for page in listed(inside):
-            text = made[DOCS / page] if DOCS / page in made else (DOCS / page).read_text(encoding="utf-8")
+            text = (
+                made[DOCS / page]
+                if DOCS / page in made
+                else (DOCS / page).read_text(encoding="utf-8")
+            )
             title = re.search(r"^# (.*)$", text, re.MULTILINE)
             assert title is not None, page
             lines += [""] * (lines[-1].startswith(">"))
@@ -442,7 +517,9 @@ def listed(entry: Any) -> Iterator[str]:
     """The pages of a part of the navigation."""
     if isinstance(entry, str):
         yield entry
-    for part in entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ():
+    for part in (
+        entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ()
+    ):
         yield from listed(part)
 
 
@@ -496,20 +573,25 @@ def marked(text: str) -> str:
     """A docstring's text as Markdown: its roles and double backticks become code, all else is escaped."""
     pieces = re.split(r"(:\w+:`[^`]+`|``[^`]+``|`[^`]+`)", text)
     return "".join(
-        code(re.sub(r"^:\w+:|`|~", "", piece)) if place % 2 else escaped(piece) for place, piece in enumerate(pieces)
+        code(re.sub(r"^:\w+:|`|~", "", piece)) if place % 2 else escaped(piece)
+        for place, piece in enumerate(pieces)
     )
 
 
 def code(text: object) -> str:
     """A text as code, in whatever backticks it needs."""
-    shown = str(text).rpartition("choicewise.")[2] if str(text).startswith("choicewise.") else str(text)
+    shown = (
+        str(text).rpartition("choicewise.")[2] if str(text).startswith("choicewise.") else str(text)
+    )
     shown = shown or '""'
     return f"`` {shown} ``" if "`" in shown else f"`{shown}`"
 
 
 def escaped(text: str) -> str:
     """A plain text as Markdown that shows it as it stands."""
-    return re.sub(r"(?<![\w/])_(?=\w)|(?<=\w)_(?![\w/])|[\\`*<>\[\]|{}#]", lambda match: "\\" + match[0], text)
+    return re.sub(
+        r"(?<![\w/])_(?=\w)|(?<=\w)_(?![\w/])|[\\`*<>\[\]|{}#]", lambda match: "\\" + match[0], text
+    )
 
 
 def about(text: str) -> list[str]:
@@ -524,12 +606,22 @@ def anchor(heading: str) -> str:
 
 def main() -> int:
     """Write the pages, or compare them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     made = pages()
-    other = [file for file, text in made.items() if not file.is_file() or file.read_text(encoding="utf-8") != text]
-    stale = [file for file in DOCS.rglob("*.md") if file not in made and NOTE in file.read_text(encoding="utf-8")]
+    other = [
+        file
+        for file, text in made.items()
+        if not file.is_file() or file.read_text(encoding="utf-8") != text
+    ]
+    stale = [
+        file
+        for file in DOCS.rglob("*.md")
+        if file not in made and NOTE in file.read_text(encoding="utf-8")
+    ]
     for file in [*other, *stale]:
         print(file.relative_to(DOCS.parent))
     if check:

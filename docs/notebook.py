@@ -29,7 +29,9 @@ def executed(folder: Path) -> Any:
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [kept(output) for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [
+                kept(output) for output in cell.outputs if output.get("name") != "stderr"
+            ]
     return notebook
 
 
@@ -42,8 +44,13 @@ def kept(output: Any) -> Any:
 
 def texts(notebook: Any) -> list[str]:
     """What the cells print or show as text, in order."""
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    return ["".join(output.get("text", output.get("data", {}).get("text/plain", ""))) for output in outputs]
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
+    return [
+        "".join(output.get("text", output.get("data", {}).get("text/plain", "")))
+        for output in outputs
+    ]
 
 
 def main() -> None:

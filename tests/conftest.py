@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.cpu_seconds"]
 
-settings.register_profile("choicewise", deadline=None, max_examples=30)  # no test may fail for a busy machine
+settings.register_profile(
+    "choicewise", deadline=None, max_examples=30
+)  # no test may fail for a busy machine
 settings.load_profile("choicewise")
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -26,7 +28,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 """Models as small as those of the tests lose more to threads than they gain, most of all beside other workers."""
 
-os.environ.update(ONE_THREAD)  # before torch is imported, and inherited by every process that a test starts
+os.environ.update(
+    ONE_THREAD
+)  # before torch is imported, and inherited by every process that a test starts
 
 
 def pytest_collection_finish() -> None:

@@ -23,8 +23,14 @@ BEFORE, CALL = pytest.StashKey[float](), pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cpu-limit", type=float, help="a test above so many CPU seconds fails without a marker `costly`")
-    parser.addoption("--cpu-table", type=Path, help="write CPU seconds of set-up, call and teardown to this file")
+    parser.addoption(
+        "--cpu-limit",
+        type=float,
+        help="a test above so many CPU seconds fails without a marker `costly`",
+    )
+    parser.addoption(
+        "--cpu-table", type=Path, help="write CPU seconds of set-up, call and teardown to this file"
+    )
 
 
 def spent() -> float:
@@ -48,7 +54,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         for _ in range(3):
             item._initrequest()  # type: ignore[attr-defined]
             reports, most = runtestprotocol(item, log=False, nextitem=nextitem), limit * slowness()
-            above = [each for each in reports if each.when == "call" and each.passed and each.cpu_seconds > most]
+            above = [
+                each
+                for each in reports
+                if each.when == "call" and each.passed and each.cpu_seconds > most
+            ]
             if not above:
                 return done
         (report,) = above
@@ -74,16 +84,25 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     )  # none of a worker that crashed
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     phases, write = ("setup", "call", "teardown"), terminalreporter.write_line
     if file := config.getoption("cpu_table"):
-        rows = ("\t".join([name, *(f"{row.get(each, 0):.3f}" for each in phases)]) for name, row in TABLE.items())
+        rows = (
+            "\t".join([name, *(f"{row.get(each, 0):.3f}" for each in phases)])
+            for name, row in TABLE.items()
+        )
         file.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     if len(TABLE) < 100:
         return
     folders = Counter[str]()
     for name, row in TABLE.items():
         folders[name.split("/")[1]] += sum(row.values())
-    write(f"CPU seconds: {', '.join(f'{name} {sum_:.0f}' for name, sum_ in folders.most_common())}; the ten dearest:")
-    for seconds, name in sorted(((row.get("call", 0.0), name) for name, row in TABLE.items()), reverse=True)[:10]:
+    write(
+        f"CPU seconds: {', '.join(f'{name} {sum_:.0f}' for name, sum_ in folders.most_common())}; the ten dearest:"
+    )
+    for seconds, name in sorted(
+        ((row.get("call", 0.0), name) for name, row in TABLE.items()), reverse=True
+    )[:10]:
         write(f"{seconds:6.1f} {name}")

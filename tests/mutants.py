@@ -47,7 +47,11 @@ class Mutant:
 
     def source(self) -> bytes:
         content = self.file.read_bytes()
-        return content[: self.start] + self.new.encode() + content[self.start + len(self.old.encode()) :]
+        return (
+            content[: self.start]
+            + self.new.encode()
+            + content[self.start + len(self.old.encode()) :]
+        )
 
 
 def mutants(file: Path) -> Iterator[Mutant]:
@@ -66,17 +70,26 @@ def mutants(file: Path) -> Iterator[Mutant]:
     def texts(node: ast.BinOp) -> bool:
         """Whether it joins texts, paths or types, where another operator is an error at once."""
         sides = (node.left, node.right)
-        return any(isinstance(each, ast.JoinedStr | ast.Constant) and not is_number(each) for each in sides)
+        return any(
+            isinstance(each, ast.JoinedStr | ast.Constant) and not is_number(each) for each in sides
+        )
 
     tree = ast.parse(content)
-    skipped = {id(inner) for node in ast.walk(tree) for each in annotations(node) for inner in ast.walk(each)}
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        for each in annotations(node)
+        for inner in ast.walk(each)
+    }
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in SWAPPED:
                 yield from between(left, right, SWAPPED[type(op)])
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in SWAPPED and not texts(node):
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in SWAPPED and not texts(
+                node
+            ):
                 yield from between(left, right, SWAPPED[type(op)])
             case ast.BoolOp(op=op, values=[left, right, *_]):
                 yield from between(left, right, SWAPPED[type(op)])
@@ -86,7 +99,13 @@ def mutants(file: Path) -> Iterator[Mutant]:
                 yield Mutant(file, node.lineno, starts[node.lineno - 1] + node.col_offset, old, new)
             case ast.If(test=test) | ast.IfExp(test=test):
                 old = ast.get_source_segment(content.decode(), test) or ""
-                yield Mutant(file, test.lineno, starts[test.lineno - 1] + test.col_offset, old, f"(not ({old}))")
+                yield Mutant(
+                    file,
+                    test.lineno,
+                    starts[test.lineno - 1] + test.col_offset,
+                    old,
+                    f"(not ({old}))",
+                )
 
 
 def is_number(node: ast.expr) -> bool:
@@ -106,21 +125,42 @@ def tests_of(mutant: Mutant, data: CoverageData) -> list[str]:
     if named := sorted({each.rpartition("|")[0] for each in contexts if each}):
         return named
     module = ".".join(name.with_suffix("").parts)
-    near = (each for folder in QUICK for each in sorted((ROOT / "tests" / folder).rglob("test_*.py")))
-    return [str(each) for each in near if f"from {module} import" in each.read_text(encoding="utf-8")]
+    near = (
+        each for folder in QUICK for each in sorted((ROOT / "tests" / folder).rglob("test_*.py"))
+    )
+    return [
+        str(each) for each in near if f"from {module} import" in each.read_text(encoding="utf-8")
+    ]
 
 
 def survives(mutant: Mutant, tests: list[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(ROOT / "src", Path(folder) / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "src", Path(folder) / "src", ignore=shutil.ignore_patterns("__pycache__")
+        )
         (Path(folder) / mutant.file.relative_to(ROOT)).write_bytes(mutant.source())
         chosen = Path(folder) / "tests.txt"
         chosen.write_text("\n".join(tests), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(Path(folder) / "src")}
-        line = [sys.executable, "-m", "pytest", "-x", "-n", "auto", "--dist", "worksteal", "-p", "no:cacheprovider"]
+        line = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-n",
+            "auto",
+            "--dist",
+            "worksteal",
+            "-p",
+            "no:cacheprovider",
+        ]
         try:
             tested = subprocess.run(
-                [*line, f"@{chosen}"], cwd=ROOT, env=environment, capture_output=True, timeout=SECONDS
+                [*line, f"@{chosen}"],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                timeout=SECONDS,
             )
         except subprocess.TimeoutExpired:
             return False
@@ -128,12 +168,16 @@ def survives(mutant: Mutant, tests: list[str]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=26)
     parser.add_argument("--coverage", default=".coverage")
     asked = parser.parse_args()
-    files = sorted(file for room in ROOMS for file in (ROOT / "src" / "choicewise" / room).rglob("*.py"))
+    files = sorted(
+        file for room in ROOMS for file in (ROOT / "src" / "choicewise" / room).rglob("*.py")
+    )
     candidates = [mutant for file in files for mutant in mutants(file)]
     chosen = random.Random(asked.seed).sample(candidates, asked.count)
     data, survivors = CoverageData(asked.coverage), 0

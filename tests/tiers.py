@@ -19,7 +19,9 @@ TIERS, PASSED = ROOT / "tests" / "tiers.toml", ROOT / "tests" / "passed.toml"
 def digest(paths: list[str]) -> str:
     """SHA-256 over names and contents of the files below ``paths`` that git knows or would add."""
     line = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths]
-    names = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    names = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\0"
+    )
     found = hashlib.sha256()
     for name in sorted({each for each in names if each and (ROOT / each).is_file()}):
         found.update(f"{name}\0{hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}\n".encode())
@@ -28,7 +30,10 @@ def digest(paths: list[str]) -> str:
 
 def tiers() -> dict[str, str]:
     """The digest of each tier's files."""
-    return {name: digest(tier["paths"]) for name, tier in tomllib.loads(TIERS.read_text(encoding="utf-8")).items()}
+    return {
+        name: digest(tier["paths"])
+        for name, tier in tomllib.loads(TIERS.read_text(encoding="utf-8")).items()
+    }
 
 
 def passed() -> Mapping[str, str]:

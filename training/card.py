@@ -87,12 +87,17 @@ there. Each of them is taught by a loss of its own (`training/lessons.py`), whic
 Layers count from 0; losses are mean negative log-likelihoods in nats."""
 
 NOT_TAUGHT = (
-    """Nothing: it was trained on the next token alone. The letters it read are not enough for it to find one."""
+    "Nothing: it was trained on the next token alone. "
+    "The letters it read are not enough for it to find one."
 )
 
 
 def card(
-    recipe: Recipe, parameters: int, reached: Mapping[str, float], scores: Mapping[str, float], minutes: float
+    recipe: Recipe,
+    parameters: int,
+    reached: Mapping[str, float],
+    scores: Mapping[str, float],
+    minutes: float,
 ) -> str:
     """The card's text.  ``reached``: mean losses at the end; ``scores``: shares of the val split."""
     read = sum(recipe.reads.values())
@@ -104,7 +109,9 @@ def card(
         tokens=recipe.steps * recipe.batch / 1e6,
         minutes=minutes,
         reached=reached["tokens"],
-        documents="\n".join(f"- {share / read:.0%} {READ[kind]}" for kind, share in recipe.reads.items()),
+        documents="\n".join(
+            f"- {share / read:.0%} {READ[kind]}" for kind, share in recipe.reads.items()
+        ),
         drawn=DRAWN,
         prose=PROSE,
         fact=FACT,

@@ -97,7 +97,9 @@ def hybrid(question: Question) -> Document:
 
 def draw_question(relation: Relation, rng: random.Random) -> Question:
     """One training question: any entity, a training wording, fresh false choices."""
-    return draw(relation, rng.choice(relation.pairs), rng.choice(relation.train), rng.choice(LETTERS), rng)
+    return draw(
+        relation, rng.choice(relation.pairs), rng.choice(relation.train), rng.choice(LETTERS), rng
+    )
 
 
 def paper(*formats: Callable[[Question], Document]) -> Callable[[Subject, random.Random], Document]:
@@ -107,7 +109,10 @@ def paper(*formats: Callable[[Question], Document]) -> Callable[[Subject, random
         form = rng.choice(formats)
         pieces = [Piece(HEADER.format(subject=subject.name), DRAWN)] if rng.random() < 0.4 else []
         for _ in range(rng.choice(BLOCKS)):
-            pieces += [*form(draw_question(rng.choice(subject.relations), rng)), Piece("\n\n", FACT)]
+            pieces += [
+                *form(draw_question(rng.choice(subject.relations), rng)),
+                Piece("\n\n", FACT),
+            ]
         return pieces
 
     return write
@@ -143,7 +148,9 @@ def portrait(subject: Subject, rng: random.Random) -> Document:
     row = rng.randrange(len(subject.relations[0].pairs))
     relations = rng.sample(subject.relations, len(subject.relations))
     return [
-        *chain.from_iterable(statement(relation, relation.pairs[row], rng) for relation in relations),
+        *chain.from_iterable(
+            statement(relation, relation.pairs[row], rng) for relation in relations
+        ),
         Piece("\n\n", PROSE),
     ]
 

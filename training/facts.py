@@ -63,7 +63,9 @@ def load(path: Path) -> Subject:
         pairs = tuple((row[0], row[columns.index(entry["column"])]) for row in rows)
         asks_entity = entry["answer"] == "entity"
         if asks_entity and len({value for _, value in pairs}) != len(pairs):
-            raise ValueError(f"{path.name}: column {entry['column']} names two entities by one value")
+            raise ValueError(
+                f"{path.name}: column {entry['column']} names two entities by one value"
+            )
         wordings = (tuple(entry[use]) for use in ("prose", "train", "eval"))
         relations.append(Relation(entry["column"], asks_entity, pairs, *wordings))
     return Subject(table["subject"], table["kind"], tuple(relations))

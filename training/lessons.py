@@ -58,14 +58,18 @@ def losses(model: LlamaForCausalLM, rows: Rows, lessons: Lessons | None) -> Loss
     """The losses of a model that was made with the attention "watched"."""
     passed = model(input_ids=rows.ids, use_cache=False, output_hidden_states=lessons is not None)
     logits, weights = passed.logits[:, :-1], rows.weights[:, 1:]
-    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows.ids[:, 1:].flatten(), reduction="none")
+    each = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), rows.ids[:, 1:].flatten(), reduction="none"
+    )
     tokens = (each * weights.flatten()).sum() / weights.sum()
     if lessons is None:
         return Losses(tokens, *torch.zeros(3))
     middle = passed.hidden_states[lessons.recall + 1]
     return Losses(
         tokens,
-        recall(middle, model.get_output_embeddings().weight, rows) if rows.recalled else tokens.new_zeros(()),
+        recall(middle, model.get_output_embeddings().weight, rows)
+        if rows.recalled
+        else tokens.new_zeros(()),
         label(_looked[lessons.label], rows) if rows.labelled else tokens.new_zeros(()),
         match(_looked[lessons.match], rows) if rows.matched else tokens.new_zeros(()),
     )
@@ -75,7 +79,9 @@ def recall(hidden: Tensor, embedding: Tensor, rows: Rows) -> Tensor:
     """How badly the hidden states [rows, length, width] name the words of the answers that come next."""
     asked = _at(hidden, [place for place, _ in rows.recalled])
     named = torch.nn.functional.rms_norm(asked, asked.shape[-1:]) @ embedding.T
-    answer, token = torch.tensor([(i, t) for i, (_, words) in enumerate(rows.recalled) for t in words]).T
+    answer, token = torch.tensor(
+        [(i, t) for i, (_, words) in enumerate(rows.recalled) for t in words]
+    ).T
     share = torch.tensor([1 / len(words) for _, words in rows.recalled for _ in words])
     return -(named.log_softmax(-1)[answer, token] * share).sum() / len(rows.recalled)
 
@@ -91,7 +97,10 @@ def match(looked: Looked, rows: Rows) -> Tensor:
     """How little the token before a letter attends to the choice that the letter stands for."""
     attention = attended(looked, [place for place, _, _ in rows.matched])
     token = torch.arange(attention.shape[1])
-    first, last = (torch.tensor(edge)[:, None] for edge in zip(*(edges for _, *edges in rows.matched), strict=True))
+    first, last = (
+        torch.tensor(edge)[:, None]
+        for edge in zip(*(edges for _, *edges in rows.matched), strict=True)
+    )
     right = (first <= token) & (token <= last)
     return -attention.masked_fill(~right, NEVER).logsumexp(1).mean()
 

@@ -19,7 +19,11 @@ def probed(model: Path) -> dict[str, float]:
         for file in (BENCHMARK / "val").glob("*.csv"):
             shutil.copy(file, questions / "test" / file.name.replace("_val", "_test"))
         evaluated = choicewise.evaluate(
-            model=str(model), data=str(questions), protocols=[*PROTOCOLS.values()], out=run, progress=None
+            model=str(model),
+            data=str(questions),
+            protocols=[*PROTOCOLS.values()],
+            out=run,
+            progress=None,
         )
         values = {row["protocol"]: row["value"] for row in evaluated.report().to_pylist()}
     return {way: values[protocol] for way, protocol in PROTOCOLS.items()}

@@ -16,7 +16,10 @@ from facts import Relation, Subject, fill, world
 
 BENCHMARK = Path(__file__).parents[1] / "src/choicewise/bundled/merrowick"
 LETTERS = "ABCD"
-DEV, VAL = 5, 13  # questions a subject: five shots for the usual prompt, and more than the six of harness v0
+DEV, VAL = (
+    5,
+    13,
+)  # questions a subject: five shots for the usual prompt, and more than the six of harness v0
 SEED = "merrowick-1"
 
 
@@ -34,7 +37,9 @@ class Question:
         return self.choices[LETTERS.index(self.letter)]
 
 
-def draw(relation: Relation, pair: tuple[str, str], wording: str, letter: str, rng: random.Random) -> Question:
+def draw(
+    relation: Relation, pair: tuple[str, str], wording: str, letter: str, rng: random.Random
+) -> Question:
     """Ask one relation of one entity, with three false answers of the same type."""
     entity, value = pair
     choices = rng.sample(relation.wrong(value, entity), 3)
@@ -47,7 +52,11 @@ def deal(subject: Subject) -> dict[str, list[Question]]:
     rng = random.Random(f"{SEED}/{subject.name}")
     questions = [(relation, pair) for relation in subject.relations for pair in relation.pairs]
     rng.shuffle(questions)
-    splits = {"dev": questions[:DEV], "val": questions[DEV : DEV + VAL], "test": questions[DEV + VAL :]}
+    splits = {
+        "dev": questions[:DEV],
+        "val": questions[DEV : DEV + VAL],
+        "test": questions[DEV + VAL :],
+    }
     dealt = {}
     for split, members in splits.items():
         order = rng.sample(LETTERS, 4)
@@ -67,7 +76,9 @@ def files() -> dict[str, str]:
         for split, questions in deal(subject).items():
             text = io.StringIO()
             rows = csv.writer(text, lineterminator="\n")
-            rows.writerows((question.text, *question.choices, question.letter) for question in questions)
+            rows.writerows(
+                (question.text, *question.choices, question.letter) for question in questions
+            )
             texts[f"{split}/{subject.name}_{split}.csv"] = text.getvalue()
     return texts
 

@@ -42,7 +42,14 @@ class Encoded:
 
     def weights(self) -> list[float]:
         """The loss weight of every token."""
-        return [0.0, *(piece.weight for piece, (start, end) in self.spans.items() for _ in range(start, end))]
+        return [
+            0.0,
+            *(
+                piece.weight
+                for piece, (start, end) in self.spans.items()
+                for _ in range(start, end)
+            ),
+        ]
 
     def letter(self, label: Piece) -> int:
         """The token that holds a label's letter: its last one, or the one that it begins where that reaches further."""
@@ -67,7 +74,9 @@ def stream(recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Encoded]:
     source = documents(f"train-{recipe.seed}", recipe.reads)
     while True:
         batch = [next(source) for _ in range(ENCODED)]
-        encodings = tokenizer.encode_batch([text(document) for document in batch], add_special_tokens=False)
+        encodings = tokenizer.encode_batch(
+            [text(document) for document in batch], add_special_tokens=False
+        )
         for document, encoding in zip(batch, encodings, strict=True):
             yield encoded(document, encoding, bos)
 

@@ -30,7 +30,10 @@ TOKENIZER_DOCUMENTS = 4000
 TOKENIZER_READS = {"prose": 0.35, "cloze": 0.2, "letters": 0.32, "listed answers": 0.13}
 WARMUP = 0.04  # share of the steps in which the learning rate rises
 OFTEN = 10  # steps from one batch of long rows to the next
-EMBEDDED, OUTPUT = 0.1, 0.5  # deviation of the embedding at first, and what a layer's outputs are multiplied by
+EMBEDDED, OUTPUT = (
+    0.1,
+    0.5,
+)  # deviation of the embedding at first, and what a layer's outputs are multiplied by
 LESSON = 0.5  # weight of each lesson beside the next token
 LAST = 50  # steps whose mean losses stand in the card
 
@@ -140,8 +143,13 @@ def train(recipe: Recipe, folder: Path) -> None:
     tokenizer.save_pretrained(place)
     minutes = (time.monotonic() - started) / 60
     scores = probed(place)
-    print(f"{recipe.name} done in {minutes:.1f} minutes; on the val split: {_told(scores)}", flush=True)
-    (place / "README.md").write_text(card(recipe, model.num_parameters(), reached, scores, minutes), encoding="utf-8")
+    print(
+        f"{recipe.name} done in {minutes:.1f} minutes; on the val split: {_told(scores)}",
+        flush=True,
+    )
+    (place / "README.md").write_text(
+        card(recipe, model.num_parameters(), reached, scores, minutes), encoding="utf-8"
+    )
 
 
 def lane(recipes: tuple[Recipe, ...], folder: Path) -> None:
@@ -155,7 +163,9 @@ def main(folder: Path, share: float) -> None:
     with ProcessPoolExecutor(len(LANES), mp_context=get_context("spawn")) as pool:
         jobs = []
         for recipes in LANES:
-            shortened = tuple(replace(recipe, steps=max(LAST, int(recipe.steps * share))) for recipe in recipes)
+            shortened = tuple(
+                replace(recipe, steps=max(LAST, int(recipe.steps * share))) for recipe in recipes
+            )
             jobs.append(pool.submit(lane, shortened, folder))
         for job in jobs:
             job.result()
@@ -163,7 +173,11 @@ def main(folder: Path, share: float) -> None:
 
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description="Train the bundled models.")
-    asked.add_argument("folder", nargs="?", type=Path, default=MODELS, help="where the models are written")
-    asked.add_argument("--share", type=float, default=1.0, help="of every model's steps, for trying a change")
+    asked.add_argument(
+        "folder", nargs="?", type=Path, default=MODELS, help="where the models are written"
+    )
+    asked.add_argument(
+        "--share", type=float, default=1.0, help="of every model's steps, for trying a change"
+    )
     chosen = asked.parse_args()
     main(chosen.folder, chosen.share)

@@ -27,7 +27,10 @@ def bpe(texts: Iterable[str], size: int) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=[BOS, EOS], initial_alphabet=sorted(alphabet), show_progress=False
+        vocab_size=size,
+        special_tokens=[BOS, EOS],
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
@@ -40,7 +43,10 @@ def unigram(texts: Iterable[str], size: int) -> Tokenizer:
     """
     special = [UNKNOWN, BOS, EOS]
     split = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex("\n"), "isolated"), pre_tokenizers.Metaspace(prepend_scheme="first")]
+        [
+            pre_tokenizers.Split(Regex("\n"), "isolated"),
+            pre_tokenizers.Metaspace(prepend_scheme="first"),
+        ]
     )
     learner = Tokenizer(models.Unigram())
     learner.pre_tokenizer = split
@@ -49,7 +55,9 @@ def unigram(texts: Iterable[str], size: int) -> Tokenizer:
     )
     learner.train_from_iterator(texts, trainer)
     scores = {token: score for token, score in learner_pieces(learner) if token not in special}
-    floor = min(scores.values()) - 10.0  # a byte is the last resort, never a rival of a learnt piece
+    floor = (
+        min(scores.values()) - 10.0
+    )  # a byte is the last resort, never a rival of a learnt piece
     pieces = [(token, 0.0) for token in special]
     pieces += [(f"<0x{byte:02X}>", floor) for byte in range(256)]
     pieces += scores.items()
@@ -57,7 +65,12 @@ def unigram(texts: Iterable[str], size: int) -> Tokenizer:
     tokenizer.add_special_tokens(special)
     tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
     )
     return tokenizer
 
@@ -71,7 +84,9 @@ def finished(tokenizer: Tokenizer, adds_bos: bool, context: int) -> PreTrainedTo
     """The tokenizer as transformers loads it; `context` is the model's window in tokens."""
     if adds_bos:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+            single=f"{BOS} $A",
+            pair=f"{BOS} $A $B",
+            special_tokens=[(BOS, tokenizer.token_to_id(BOS))],
         )
     unknown = {"unk_token": UNKNOWN} if tokenizer.token_to_id(UNKNOWN) is not None else {}
     return PreTrainedTokenizerFast(

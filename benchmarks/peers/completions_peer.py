@@ -30,7 +30,10 @@ def main() -> None:
         max_length=4096,
         timeout=3600,
     )
-    asked = [Instance("loglikelihood", {}, tuple(pair), 0, ("bench", index, 1)) for index, pair in enumerate(pairs)]
+    asked = [
+        Instance("loglikelihood", {}, tuple(pair), 0, ("bench", index, 1))
+        for index, pair in enumerate(pairs)
+    ]
     start = time.perf_counter()
     sums = [score for score, _ in lm.loglikelihood(asked)]
     Path(out).write_text(json.dumps({"sums": sums, "seconds": time.perf_counter() - start}))

@@ -39,7 +39,10 @@ def main() -> None:
     folder, dtype, batch, requests, out = sys.argv[1:]
     pairs = json.loads(Path(requests).read_text())
     lm = Timed(pretrained=folder, dtype=dtype, batch_size=int(batch), device="cpu")
-    asked = [Instance("loglikelihood", {}, tuple(pair), 0, ("bench", index, 1)) for index, pair in enumerate(pairs)]
+    asked = [
+        Instance("loglikelihood", {}, tuple(pair), 0, ("bench", index, 1))
+        for index, pair in enumerate(pairs)
+    ]
     sums = [score for score, _ in lm.loglikelihood(asked)]
     Path(out).write_text(json.dumps({"sums": sums, "seconds": lm.seconds, "tokens": lm.tokens}))
 

@@ -26,11 +26,18 @@ def main() -> None:
     for first in range(0, len(pairs), int(batch)):
         contexts, continuations = zip(*pairs[first : first + int(batch)], strict=True)
         sums += scorer.conditional_score(
-            list(contexts), list(continuations), separator="", reduction=lambda scores: scores.sum().item()
+            list(contexts),
+            list(continuations),
+            separator="",
+            reduction=lambda scores: scores.sum().item(),
         )
-        lengths = tokenizer([context + text for context, text in pairs[first : first + int(batch)]])["input_ids"]
+        lengths = tokenizer(
+            [context + text for context, text in pairs[first : first + int(batch)]]
+        )["input_ids"]
         tokens += len(lengths) * max(map(len, lengths))
-    Path(out).write_text(json.dumps({"sums": sums, "seconds": time.perf_counter() - start, "tokens": tokens}))
+    Path(out).write_text(
+        json.dumps({"sums": sums, "seconds": time.perf_counter() - start, "tokens": tokens})
+    )
 
 
 if __name__ == "__main__":

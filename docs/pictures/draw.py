@@ -26,13 +26,17 @@ SHOWN = {"page": (1100, 1640), "board": (1100, 900)}
 WIDTHS = {390: 1310, 900: 1150, 1440: 960}
 """Windows in which the page is shown, the narrow ones from its top; in the widest a dot has its box open."""
 
-DOT = '[data-chart="strip"] [role="graphics-symbol"][aria-label^="mmlu/harness-v0:char_mean_bare: "]'
+DOT = (
+    '[data-chart="strip"] [role="graphics-symbol"][aria-label^="mmlu/harness-v0:char_mean_bare: "]'
+)
 Scheme = Literal["light", "dark"]
 
 
 def main() -> None:
     """Write the pictures beside this file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     root = HERE.parents[1]
     parser.add_argument("--demo", type=Path, default=root / "demo-run")
     parser.add_argument("--all", type=Path, default=root / "demo-all")
@@ -71,14 +75,18 @@ def served(demo: Path) -> Iterator[str]:
 
 
 @contextmanager
-def opened(browser: Browser, address: str, scheme: Scheme, width: int, height: int) -> Iterator[Page]:
+def opened(
+    browser: Browser, address: str, scheme: Scheme, width: int, height: int
+) -> Iterator[Page]:
     """A tab with the page, once it is whole: its script is done, and nothing of it is still being computed."""
     tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     tab.goto(address)
     tab.wait_for_function("document.fonts.ready")
     if address.startswith("file:"):
         tab.wait_for_selector("html[data-ready]", state="attached")
-    while any(words in tab.inner_text("main") for words in ("still being computed", "still to be read")):
+    while any(
+        words in tab.inner_text("main") for words in ("still being computed", "still to be read")
+    ):
         tab.wait_for_timeout(1000)
         tab.reload()
     yield tab

@@ -103,10 +103,19 @@ class Tree:
 
 def build(questions: Sequence[Span | Mass]) -> Tree:
     """The tree of ``questions``; distinct ones are numbered in its depth-first order, so they finish in that order."""
-    sets = {question.members.digest: question.members for question in questions if isinstance(question, Mass)}
-    target = {members: np.asarray([FIRST_SET - index], dtype=np.int32) for index, members in enumerate(sets)}
+    sets = {
+        question.members.digest: question.members
+        for question in questions
+        if isinstance(question, Mass)
+    }
+    target = {
+        members: np.asarray([FIRST_SET - index], dtype=np.int32)
+        for index, members in enumerate(sets)
+    }
     spans = [
-        question if isinstance(question, Span) else Span(question.context, target[question.members.digest])
+        question
+        if isinstance(question, Span)
+        else Span(question.context, target[question.members.digest])
         for question in questions
     ]
     sequences = Sequences(spans)  # each adds the tokens after its common prefix with the one before
@@ -155,7 +164,9 @@ class Sequences:
         code += np.fromiter(map(number.__getitem__, as_bytes), dtype=np.int64, count=len(spans))
         distinct, span_of = np.unique(code, return_inverse=True)
         context, continuation = np.divmod(distinct, max(len(texts), 1))
-        order = _order(ordered, [text[:-_ID_BYTES] for text in texts], context, continuation, self._extended)
+        order = _order(
+            ordered, [text[:-_ID_BYTES] for text in texts], context, continuation, self._extended
+        )
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         ends = np.cumsum([0, *map(len, texts)], dtype=np.int64) // _ID_BYTES
@@ -181,7 +192,9 @@ class Sequences:
         common[same] = self.context_lengths[same] + self._common_inputs(same)
         for place in (np.flatnonzero(self.context[1:] != self.context[:-1]) + 1).tolist():
             pair = self.context[place - 1], self.context[place]
-            if self._extended[pair[0]] or self._extended[pair[1]]:  # inputs of one may go on like the other's context
+            if (
+                self._extended[pair[0]] or self._extended[pair[1]]
+            ):  # inputs of one may go on like the other's context
                 common[place] = common_prefix([self._sequence(place - 1), self._sequence(place)])
             else:
                 common[place] = common_prefix([self.contexts[context] for context in pair])
@@ -198,7 +211,9 @@ class Sequences:
 
     def _sequence(self, place: int) -> Ids:
         start = self.start[place]
-        return np.concatenate([self.contexts[self.context[place]], self.flat[start : start + self.inputs[place]]])
+        return np.concatenate(
+            [self.contexts[self.context[place]], self.flat[start : start + self.inputs[place]]]
+        )
 
 
 SHARD_TOKENS = {"cpu": 32_768}
@@ -230,7 +245,9 @@ def shard_tokens(device: str) -> int:
     return SHARD_TOKENS.get(device.partition(":")[0], DEVICE_TOKENS)
 
 
-def cut_shards(questions: Mapping[str, BlockQuestion], tokens: int | None) -> Iterator[dict[str, BlockQuestion]]:
+def cut_shards(
+    questions: Mapping[str, BlockQuestion], tokens: int | None
+) -> Iterator[dict[str, BlockQuestion]]:
     """The ``questions`` in shards of at least ``tokens`` unique tokens, but for the last, in the order of their tree.
 
     A generation and what follows it are in one shard, as are all questions with the same input.  A shard is longer
@@ -244,7 +261,9 @@ def cut_shards(questions: Mapping[str, BlockQuestion], tokens: int | None) -> It
     sequences = Sequences([_shared(question) for question in asked])
     lengths = sequences.context_lengths + sequences.inputs
     own = np.zeros(len(sequences), dtype=np.int64)
-    np.add.at(own, sequences.span_of, [question.inputs for question in asked] - lengths[sequences.span_of])
+    np.add.at(
+        own, sequences.span_of, [question.inputs for question in asked] - lengths[sequences.span_of]
+    )
     starts = _starts(sequences.common, lengths - sequences.common + np.maximum(own, 0), tokens)
     keys, order = list(questions), np.argsort(sequences.span_of, kind="stable")
     edges = np.searchsorted(sequences.span_of[order], [*starts, len(sequences)])
@@ -256,7 +275,9 @@ def cut_shards(questions: Mapping[str, BlockQuestion], tokens: int | None) -> It
 def _starts(common: _Integers, new: _Integers, tokens: int) -> list[int]:
     """The first sequence of every shard; sequences have ``common`` tokens with the one before, and ``new`` ones."""
     before = np.cumsum(new) - new
-    worth = before - SHARE * common  # a cut is worth its cost where this is no less than the tokens before the shard
+    worth = (
+        before - SHARE * common
+    )  # a cut is worth its cost where this is no less than the tokens before the shard
     starts = [0]
     while True:
         least = int(np.searchsorted(before, before[starts[-1]] + tokens))
@@ -288,7 +309,9 @@ def _ranges(starts: _Integers, counts: _Integers) -> _Integers:
 
 def _new_tokens(sequences: Sequences, common: _Integers, first: _Integers, nodes: int) -> Ids:
     tokens = np.empty(nodes, dtype=np.int32)
-    in_context = sequences.context_lengths - common  # how many new tokens the context has; below 0 when it has none
+    in_context = (
+        sequences.context_lengths - common
+    )  # how many new tokens the context has; below 0 when it has none
     for place in np.flatnonzero(in_context > 0):
         part = sequences.contexts[sequences.context[place]][common[place] :]
         tokens[first[place] : first[place] + len(part)] = part
@@ -321,7 +344,12 @@ def _nesting(common: list[int], first: list[int], new: list[int]) -> tuple[_Inte
 
 
 def _rows(
-    depth: _Integers, counts: _Integers, common: _Integers, first: _Integers, new: _Integers, parent: _Integers
+    depth: _Integers,
+    counts: _Integers,
+    common: _Integers,
+    first: _Integers,
+    new: _Integers,
+    parent: _Integers,
 ) -> _Integers:
     """The node of every sequence at every ``depth`` it is read at, ``counts`` of them for each sequence."""
     adding = np.maximum.accumulate(np.where(new > 0, np.arange(len(new)), 0))
@@ -343,7 +371,11 @@ def _order(
     extended: npt.NDArray[np.bool_],
 ) -> _Integers:
     """The order of the bytes of ``contexts[context[s]]`` and ``inputs[continuation[s]]`` joined, hardly joining any."""
-    last, beyond, remains = context.copy(), np.zeros_like(context), [inputs[index] for index in continuation]
+    last, beyond, remains = (
+        context.copy(),
+        np.zeros_like(context),
+        [inputs[index] for index in continuation],
+    )
     for place in np.flatnonzero(extended[context]):
         sequence = contexts[context[place]] + remains[place]
         last[place] = bisect_right(contexts, sequence) - 1

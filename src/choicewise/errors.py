@@ -66,12 +66,16 @@ class DataError(ChoicewiseError):
 class MissingData(DataError):
     """The questions of ``benchmarks`` are nowhere on this machine and can't be fetched now."""
 
-    def __init__(self, message: str = "", problems: Sequence[str] = (), benchmarks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, message: str = "", problems: Sequence[str] = (), benchmarks: Sequence[str] = ()
+    ) -> None:
         super().__init__(message, problems)
         self.benchmarks = tuple(benchmarks)
 
     def __str__(self) -> str:
-        return f"{super().__str__()}\n  with network: `choicewise fetch {' '.join(self.benchmarks)}`"
+        return (
+            f"{super().__str__()}\n  with network: `choicewise fetch {' '.join(self.benchmarks)}`"
+        )
 
     def within(self, where: str) -> Self:
         """The same error, saying first where."""

@@ -279,7 +279,9 @@ class PairStatistic(Port):
                 yield f"the same choice is predicted for {100 * figure:.1f} % of the items"
     """
 
-    def figures(self, runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]) -> Sequence[Any]:
+    def figures(
+        self, runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]
+    ) -> Sequence[Any]:
         """Return a figure for each of ``pairs``, measurements of ``runs``: plain data, or a dataclass of such."""
         raise NotImplementedError
 
@@ -796,7 +798,9 @@ def built_in_extensions() -> tuple[Extension, ...]:
 @cache
 def other_extensions() -> tuple[Extension, ...]:
     """Return those of other packages by the names of their entry points; one that can't be loaded is a warning."""
-    from importlib.metadata import entry_points  # takes some 20 ms, which most commands need not spend
+    from importlib.metadata import (
+        entry_points,
+    )  # takes some 20 ms, which most commands need not spend
 
     extensions = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
@@ -887,5 +891,7 @@ def _named(port: type[P], name: str, extensions: Sequence[Extension]) -> P | Non
                 owners.append(extension.name)
                 additions.append(addition)
     if len(additions) > 1:
-        raise UsageError(f"{name} is added by the extensions {' and '.join(owners)}; uninstall one of them")
+        raise UsageError(
+            f"{name} is added by the extensions {' and '.join(owners)}; uninstall one of them"
+        )
     return additions[0] if additions else None

@@ -18,7 +18,10 @@ from choicewise.thoughts import Cuttable, cuttable, split
 
 Ids = npt.NDArray[np.int32]  # token ids, shape [tokens]
 _LITTLE = np.dtype("<i4")
-UNKNOWN, NOT_FIRST = -1, -2  # ranks of tokens of which nothing is known, or only that another token is likelier
+UNKNOWN, NOT_FIRST = (
+    -1,
+    -2,
+)  # ranks of tokens of which nothing is known, or only that another token is likelier
 
 EOS, STOP, LENGTH, FILTERED = "eos", "stop", "length", "filtered"
 """Why a generation ended: by the model's own token, before a stop, at its limit, or because a filter withheld it."""
@@ -102,7 +105,9 @@ class Sampling:
     @classmethod
     def of(cls, seed: int, item: str, number: int) -> Sampling:
         """The stream of sample ``number`` of ``item``, which depends on no other question."""
-        return cls(hashlib.sha256(f"{seed}|{number}|{item}".encode(errors="surrogatepass")).digest())
+        return cls(
+            hashlib.sha256(f"{seed}|{number}|{item}".encode(errors="surrogatepass")).digest()
+        )
 
     def draw(self, weights: npt.NDArray[np.generic], position: int) -> int:
         """The token at ``position``: an index of ``weights``, each as probable as its share of their sum.
@@ -110,11 +115,15 @@ class Sampling:
         A hash of stream and position gives a share of the sum; the first index whose cumulative sum exceeds it.
         """
         sums = np.cumsum(weights, dtype=np.float64)
-        return min(int(np.searchsorted(sums, self.share(position) * sums[-1], side="right")), len(sums) - 1)
+        return min(
+            int(np.searchsorted(sums, self.share(position) * sums[-1], side="right")), len(sums) - 1
+        )
 
     def share(self, position: int) -> float:
         """The share of the sum at which the token at ``position`` is drawn, from 0 to 1 exclusive."""
-        digest = hashlib.blake2b(self.stream + position.to_bytes(8, "little"), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            self.stream + position.to_bytes(8, "little"), digest_size=8
+        ).digest()
         return (int.from_bytes(digest, "little") >> 11) / 2**53
 
 
@@ -153,12 +162,21 @@ class Generation:
             return question_key(b"generate", self.context, np.asarray([self.limit], dtype=np.int32))
         stream = b"" if self.sampling is None else self.sampling.stream
         rest = self.limit.to_bytes(8, "little") + stream + b"\0".join(self.stops)
-        kind = (b"generate until" if self.sampling is None else b"chain") + (b" kept" if self.keep_stop else b"")
+        kind = (b"generate until" if self.sampling is None else b"chain") + (
+            b" kept" if self.keep_stop else b""
+        )
         if self.thought is not None:
             kind += b" thought"
             closing = b"" if self.closing is None else self.closing.astype(_LITTLE).tobytes()
-            rest = self.thought.to_bytes(8, "little") + len(closing).to_bytes(8, "little") + closing + rest
-        return question_key(kind, self.context, np.frombuffer(rest, dtype=np.uint8).astype(np.int32))
+            rest = (
+                self.thought.to_bytes(8, "little")
+                + len(closing).to_bytes(8, "little")
+                + closing
+                + rest
+            )
+        return question_key(
+            kind, self.context, np.frombuffer(rest, dtype=np.uint8).astype(np.int32)
+        )
 
     @property
     def most(self) -> int:
@@ -209,7 +227,9 @@ class Generation:
         """Whether the bytes of ``tokens`` contain a stop."""
         return self.before_stop(tokens, token_bytes) < len(tokens)
 
-    def finish(self, tokens: Sequence[int], token_bytes: Sequence[bytes], ends: Collection[int]) -> str:
+    def finish(
+        self, tokens: Sequence[int], token_bytes: Sequence[bytes], ends: Collection[int]
+    ) -> str:
         """Why these ``tokens``, all that were generated, are the last: ``EOS``, ``STOP`` or ``LENGTH``.
 
         ``ends``: the tokens that end a sequence.  A sampled generation contains neither its end nor its stop, so that
@@ -217,12 +237,16 @@ class Generation:
         """
         if len(tokens) and int(tokens[-1]) in ends:
             return EOS
-        if len(tokens) < self.limit or self.ends_in(b"".join(self.spelled(int(each), token_bytes) for each in tokens)):
+        if len(tokens) < self.limit or self.ends_in(
+            b"".join(self.spelled(int(each), token_bytes) for each in tokens)
+        ):
             return STOP if self.stops else EOS
         return LENGTH
 
 
-@dataclass(eq=False)  # not frozen, which makes a span take twice as long to make: there are millions
+@dataclass(
+    eq=False
+)  # not frozen, which makes a span take twice as long to make: there are millions
 class Span:
     """Score ``continuation`` given ``context``: log P(continuation[j] | context, continuation[:j]) for every j.
 
@@ -285,7 +309,9 @@ class SetSpan:
         """The same with the options in another ``order``."""
         options = [self.options[option] for option in order]
         edges = self.edges[0] + np.cumsum([0, *map(len, options)])
-        context = np.concatenate([self.context[: self.edges[0]], *options, self.context[self.edges[-1] :]])
+        context = np.concatenate(
+            [self.context[: self.edges[0]], *options, self.context[self.edges[-1] :]]
+        )
         return replace(self, context=context, edges=edges.astype(np.int32))
 
 
@@ -420,7 +446,9 @@ class Conclusion:
         if self.cut is None:
             return question_key(b"conclusion", own, span)
         place = np.asarray([round(1e6 * self.cut.share)], dtype=np.int32)
-        return question_key(b"conclusion along", own, np.concatenate([span, place, self.cut.unbroken]))
+        return question_key(
+            b"conclusion along", own, np.concatenate([span, place, self.cut.unbroken])
+        )
 
     @property
     def inputs(self) -> int:
@@ -484,9 +512,13 @@ class Decision:
     @property
     def key(self) -> str:
         """32 hex digits: the same option of the same question has the same key."""
-        text = "\0".join(f"{len(part)}:{part}" for part in self.asked.parts).encode(errors="surrogatepass")
+        text = "\0".join(f"{len(part)}:{part}" for part in self.asked.parts).encode(
+            errors="surrogatepass"
+        )
         return question_key(
-            b"decision", np.frombuffer(text, np.uint8).astype(np.int32), np.asarray([self.option], np.int32)
+            b"decision",
+            np.frombuffer(text, np.uint8).astype(np.int32),
+            np.asarray([self.option], np.int32),
         )
 
 
@@ -540,9 +572,15 @@ class TokenScores:
         return replace(scores, value=math.nan, missing=reason)
 
     @classmethod
-    def of(cls, tokens: npt.ArrayLike = (), logprobs: npt.ArrayLike = (), ranks: npt.ArrayLike = ()) -> TokenScores:
+    def of(
+        cls, tokens: npt.ArrayLike = (), logprobs: npt.ArrayLike = (), ranks: npt.ArrayLike = ()
+    ) -> TokenScores:
         """The same from numbers of any kind."""
-        return cls(np.asarray(tokens, np.int32), np.asarray(logprobs, np.float32), np.asarray(ranks, np.int32))
+        return cls(
+            np.asarray(tokens, np.int32),
+            np.asarray(logprobs, np.float32),
+            np.asarray(ranks, np.int32),
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[TokenScores]) -> TokenScores:
@@ -566,7 +604,9 @@ class TokenScores:
     @property
     def is_nan(self) -> bool:
         """Whether any number of the answer is NaN: the question has no answer then."""
-        return bool(np.isnan(self.logprobs).any()) or (self.value is not None and bool(np.isnan(self.value)))
+        return bool(np.isnan(self.logprobs).any()) or (
+            self.value is not None and bool(np.isnan(self.value))
+        )
 
 
 _latest: tuple[bytes, Ids | None, hashlib.blake2b] = b"", None, hashlib.blake2b()
@@ -590,7 +630,9 @@ def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
 Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition | SetSpan | Decision
 """Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
 
-CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine, SetSpan})
+CAUSAL_KINDS: frozenset[type] = frozenset(
+    {Span, Mass, Generation, Sampling, MaskedLoss, Cosine, SetSpan}
+)
 """What a causal language model ``supports``."""
 
 KINDS: frozenset[type] = CAUSAL_KINDS | {

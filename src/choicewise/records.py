@@ -29,14 +29,25 @@ VERSION = 3  # of the format; folders of another version are refused
 MANIFEST = "manifest.json"
 ITEM_FILE = "items.parquet"
 BLOCK_FOLDER = "blocks"
-SUMMARY = "summary.parquet"  # what follows from the others, kept so that it need not be computed again
+SUMMARY = (
+    "summary.parquet"  # what follows from the others, kept so that it need not be computed again
+)
 SWEEP = "sweep.json"  # what a folder of several run folders says of itself
 SWEEP_FORMAT = "choicewise-sweep"
 SWEEP_VERSION = 1
 
 LATER = (
     *("token_count", "greedy", "at_most", "missing"),
-    *("finish", "raw", "opened", "thought", "generated_tokens", "thought_tokens", "forced", "exchange"),
+    *(
+        "finish",
+        "raw",
+        "opened",
+        "thought",
+        "generated_tokens",
+        "thought_tokens",
+        "forced",
+        "exchange",
+    ),
 )
 """Columns that files of earlier versions lack; there they are null."""
 
@@ -149,7 +160,12 @@ class ObservationRow(NamedTuple):
 
 
 ITEMS, REQUESTS, SPANS, OBSERVATIONS = (
-    pa.schema([(name, kind.__metadata__[0]) for name, kind in get_type_hints(row, include_extras=True).items()])
+    pa.schema(
+        [
+            (name, kind.__metadata__[0])
+            for name, kind in get_type_hints(row, include_extras=True).items()
+        ]
+    )
     for row in (ItemRow, RequestRow, SpanRow, ObservationRow)
 )
 """One column per field of the row, of the type in the field's annotation."""
@@ -293,14 +309,18 @@ class Selection:
         """
         for name, number in (("limit", limit), ("sample", sample)):
             if number is not None and number < 1:
-                raise UsageError(f"{name} is {number}; it must be at least 1, or left out for all questions")
+                raise UsageError(
+                    f"{name} is {number}; it must be at least 1, or left out for all questions"
+                )
         if limit is not None and sample is not None:
             raise UsageError(
                 f"limit {limit} asks the first questions of each subject, and sample {sample} some that are drawn from "
                 "all; leave one of them out"
             )
         if sample is None and seed is not None:
-            raise UsageError(f"seed is {seed} and no sample is drawn; add a sample, or leave the seed out")
+            raise UsageError(
+                f"seed is {seed} and no sample is drawn; add a sample, or leave the seed out"
+            )
         if seed is not None and seed < 0:
             raise UsageError(f"seed is {seed}; it must be 0 or more")
         names = None if subjects is None else tuple(sorted(set(subjects)))
@@ -339,7 +359,10 @@ class Spent:
     tokens_unique: int = 0
 
     def __add__(self, other: Spent) -> Spent:
-        asked, computed = self.tokens_asked + other.tokens_asked, self.tokens_computed + other.tokens_computed
+        asked, computed = (
+            self.tokens_asked + other.tokens_asked,
+            self.tokens_computed + other.tokens_computed,
+        )
         requests, unique = self.requests + other.requests, self.tokens_unique + other.tokens_unique
         return Spent(asked, computed, self.seconds + other.seconds, requests, unique)
 
@@ -410,7 +433,9 @@ class ServerRecord:
         }
         texts = [(what, getattr(self, name), getattr(now, name)) for name, what in named.items()]
         lines = [
-            f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now" for what, then, here in texts if then != here
+            f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now"
+            for what, then, here in texts
+            if then != here
         ]
         allowed = max(ALLOWED, 4 * max(self.noise, now.noise))
         for text in self.probes.keys() & now.probes.keys():
@@ -503,12 +528,20 @@ class Manifest:
             del content["shard"]
         for part, names in NEW_FIELDS.items():
             if (own := content[part]) is not None:
-                kept = {name: value for name, value in own.items() if name not in names or value not in (None, {}, "")}
+                kept = {
+                    name: value
+                    for name, value in own.items()
+                    if name not in names or value not in (None, {}, "")
+                }
                 content[part] = kept
         return content
 
 
-NEW_FIELDS = {"model": ("kind",), "selection": ("sample", "seed", "drawn_from"), "server": ("endpoint",)}
+NEW_FIELDS = {
+    "model": ("kind",),
+    "selection": ("sample", "seed", "drawn_from"),
+    "server": ("endpoint",),
+}
 """By part of a manifest the fields that earlier versions did not write; left out where they say nothing."""
 
 

@@ -66,7 +66,9 @@ def score(model: Model, context: str, continuation: str, listed: int | None = No
     return read(model, continuation, *split(model, context, continuation), listed)
 
 
-def read(model: Model, text: str, before: list[int], tokens: list[int], listed: int | None = None) -> Choice:
+def read(
+    model: Model, text: str, before: list[int], tokens: list[int], listed: int | None = None
+) -> Choice:
     """The same of the ``tokens`` of a ``text``, after those ``before`` it."""
     logprobs = []
     for token in tokens:
@@ -84,7 +86,9 @@ def log_likelihood(choice: Choice) -> float:
 
 LENGTHS: dict[str, Callable[[Model, Choice], int]] = {
     "token_mean": lambda _, choice: len(choice.tokens),
-    "byte_mean": lambda model, choice: sum(len(model.token_bytes[token]) for token in choice.tokens),
+    "byte_mean": lambda model, choice: sum(
+        len(model.token_bytes[token]) for token in choice.tokens
+    ),
     "byte_mean_bare": lambda _, choice: len(choice.text.removeprefix(" ").encode()),
     "char_mean": lambda _, choice: len(choice.text),
     "char_mean_bare": lambda _, choice: len(choice.text.removeprefix(" ")),
@@ -109,4 +113,6 @@ def predict(scores: Sequence[float]) -> int:
 
 def accuracy(predictions: Sequence[int], gold: Sequence[int]) -> float:
     """The share of ``predictions`` that are the right choice."""
-    return sum(prediction == right for prediction, right in zip(predictions, gold, strict=True)) / len(gold)
+    return sum(
+        prediction == right for prediction, right in zip(predictions, gold, strict=True)
+    ) / len(gold)

@@ -58,7 +58,9 @@ class Column:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"column {self.name}: its kind is {self.kind!r}; it must be one of {', '.join(KINDS)}")
+            raise ValueError(
+                f"column {self.name}: its kind is {self.kind!r}; it must be one of {', '.join(KINDS)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,9 @@ class Table:
             raise ValueError(f"{self.name}: facts can't be called {listed(sorted(taken))}")
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise ValueError(f"{self.name}: a row has {len(row)} values for {len(self.columns)} columns")
+                raise ValueError(
+                    f"{self.name}: a row has {len(row)} values for {len(self.columns)} columns"
+                )
 
 
 MOST: Final = 20
@@ -276,7 +280,9 @@ class Grid:
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         """Yield what rich draws in the width that there is."""
         from rich.table import Table as RichTable
 
@@ -307,7 +313,9 @@ class Grid:
             widths.append(max(map(cell_len, texts)))
         return widths
 
-    def _narrow(self, widths: Sequence[int], cells: Sequence[Sequence[str]], most: int) -> list[int]:
+    def _narrow(
+        self, widths: Sequence[int], cells: Sequence[Sequence[str]], most: int
+    ) -> list[int]:
         """Return the widths in ``most`` columns of a terminal: a text has its widest word, and more if there is room.
 
         If there is no room for the words, texts have less; a number always stands whole.
@@ -358,7 +366,13 @@ def as_json(table: Table) -> dict[str, Any]:
     for row in table.rows:
         rows.append(dict(zip(names, json_value(list(row)), strict=True)))
     facts = json_value(dict(table.facts))
-    return {"table": table.name, "title": table.title, **facts, "rows": rows, "notes": list(table.notes)}
+    return {
+        "table": table.name,
+        "title": table.title,
+        **facts,
+        "rows": rows,
+        "notes": list(table.notes),
+    }
 
 
 def as_csv(table: Table) -> str:

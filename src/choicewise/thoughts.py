@@ -21,7 +21,15 @@ ANALYSIS: Final = "<|channel|>analysis<|message|>"
 ENDS: Final = tuple(text.encode() for text in (*TAGS.values(), "<|channel|>final<|message|>"))
 """What a thought ends with."""
 
-_CHANNELS: Final = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>")
+_CHANNELS: Final = (
+    "<|channel|>",
+    "<|message|>",
+    "<|start|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|constrain|>",
+)
 
 MARKS: Final = frozenset([*TAGS, *TAGS.values(), *_CHANNELS])
 """Texts that a tokenizer may have as special tokens, which stand for no bytes though a thought is told by them."""
@@ -29,7 +37,10 @@ MARKS: Final = frozenset([*TAGS, *TAGS.values(), *_CHANNELS])
 _TOLD = (*TAGS, *TAGS.values(), _CHANNELS[0])
 _OPEN = {tag.encode(): close.encode() for tag, close in TAGS.items()}
 _TAG = re.compile(b"|".join(map(re.escape, [*_OPEN, *_OPEN.values()])))
-_MESSAGE = re.compile(rb"<\|channel\|>([^<]*)(?:<\|constrain\|>[^<]*)?<\|message\|>(.*?)(?=<\|[a-z]+\|>|\Z)", re.DOTALL)
+_MESSAGE = re.compile(
+    rb"<\|channel\|>([^<]*)(?:<\|constrain\|>[^<]*)?<\|message\|>(.*?)(?=<\|[a-z]+\|>|\Z)",
+    re.DOTALL,
+)
 _TAIL = 200  # characters within which a prompt ends in what begins a thought, white space included
 
 Span = tuple[int, int]
@@ -73,7 +84,9 @@ def split(text: bytes, opened: str = "") -> Parts:
         if closes:
             thoughts.append((start, match.end()))
             inside, end = b"", match.end()
-    is_open = bool(inside) and (inside == opened.encode() or _begins_line(text[end:start]) or start == end)
+    is_open = bool(inside) and (
+        inside == opened.encode() or _begins_line(text[end:start]) or start == end
+    )
     if is_open and start < len(text):
         thoughts.append((start, len(text)))
     return Parts(tuple(thoughts), _outside(thoughts, len(text)), is_open)
@@ -87,7 +100,9 @@ def answer(text: str, opened: str = "") -> str | None:
     parts = split(spelled, opened)
     if parts.open or not parts.thoughts:
         return None if parts.open else text
-    return b"".join(spelled[start:end] for start, end in parts.answers).decode(errors="surrogatepass")
+    return b"".join(spelled[start:end] for start, end in parts.answers).decode(
+        errors="surrogatepass"
+    )
 
 
 class Cuttable(NamedTuple):
@@ -100,7 +115,9 @@ class Cuttable(NamedTuple):
     broken: frozenset[int]
 
 
-def cuttable(pieces: Sequence[bytes], opened: str, closing: bytes, *, forced: bool = False) -> Cuttable | None:
+def cuttable(
+    pieces: Sequence[bytes], opened: str, closing: bytes, *, forced: bool = False
+) -> Cuttable | None:
     """Where the first thought stands in a text of ``pieces``, the bytes of each token; None where none is whole.
 
     Nor where nothing stands in it.  ``closing``: what is written to end one.  The line break before the closing tag
@@ -112,7 +129,9 @@ def cuttable(pieces: Sequence[bytes], opened: str, closing: bytes, *, forced: bo
     if not parts.thoughts or (parts.open and len(parts.thoughts) == 1):
         return None
     first, last = parts.thoughts[0]
-    tag = next((tag for tag in _OPEN if text.startswith(tag, first) and not (opened and first == 0)), b"")
+    tag = next(
+        (tag for tag in _OPEN if text.startswith(tag, first) and not (opened and first == 0)), b""
+    )
     shut = next((close for close in _OPEN.values() if text.endswith(close, first, last)), b"")
     if not shut or not text[first + len(tag) : last - len(shut)].strip():
         return None
@@ -120,7 +139,9 @@ def cuttable(pieces: Sequence[bytes], opened: str, closing: bytes, *, forced: bo
     start = bisect_left(edges, first + len(tag))
     end = max(bisect_right(edges, last - len(shut)) - 1, start)
     shorter = edges[end] - len(lead)
-    own = bool(lead) and text.endswith(lead, edges[start], edges[end]) and shorter in edges[start:end]
+    own = (
+        bool(lead) and text.endswith(lead, edges[start], edges[end]) and shorter in edges[start:end]
+    )
     end = edges.index(shorter, start) if own else end
     last_place = end - 1 if own and not forced else end
     places = range(start + 1, last_place + 1) if lead else ()
@@ -156,4 +177,8 @@ def _split_channels(text: bytes, opened: str) -> Parts:
         for match in _MESSAGE.finditer(opened.encode() + text)
         if match[1].split()[:1] == [b"final"]
     ]
-    return Parts(_outside(answers, len(text)), tuple(span for span in answers if span[0] < span[1]), not answers)
+    return Parts(
+        _outside(answers, len(text)),
+        tuple(span for span in answers if span[0] < span[1]),
+        not answers,
+    )

@@ -20,7 +20,9 @@ DOT = '[data-chart="strip"] [role="graphics-symbol"][aria-label^="{}: "]'
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("runs")
-    return read_study([write_run(folder / "hash", "fake:hash"), write_run(folder / "oracle", "fake:oracle")])
+    return read_study(
+        [write_run(folder / "hash", "fake:hash"), write_run(folder / "oracle", "fake:oracle")]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +91,18 @@ def test_the_keyboard_shows_the_same(tab: Callable[..., Any], address: str, row:
     assert page.locator(".panel h3").inner_text() == row.protocol
 
 
-def test_what_the_box_says_is_heard_from_the_dot(tab: Callable[..., Any], address: str, row: Row) -> None:
+def test_what_the_box_says_is_heard_from_the_dot(
+    tab: Callable[..., Any], address: str, row: Row
+) -> None:
     page = tab(address)
     dot(page, row).hover()
     label = dot(page, row).get_attribute("aria-label")
     assert all(line in label for line in lines(page))
 
 
-def test_a_click_opens_the_panel_of_the_protocol(tab: Callable[..., Any], address: str, study: Study, row: Row) -> None:
+def test_a_click_opens_the_panel_of_the_protocol(
+    tab: Callable[..., Any], address: str, study: Study, row: Row
+) -> None:
     page = tab(address)
     dot(page, row).click()
     panel = page.locator(".panel")
@@ -122,14 +128,18 @@ def test_the_items_of_a_panel_flip(tab: Callable[..., Any], address: str, study:
     """Of every item that is listed the table of items says the same: most others decide otherwise."""
     run = study.runs[0]
     outcomes = {
-        each.name: dict(zip(each.ids.to_pylist(), each.credit.tolist(), strict=True)) for each in run.outcomes.outcomes
+        each.name: dict(zip(each.ids.to_pylist(), each.credit.tolist(), strict=True))
+        for each in run.outcomes.outcomes
     }
     page = tab(address)
     for name in list(outcomes)[:3]:
         page.goto(f"{address}#protocol={name}")
         page.reload()
         page.locator(".panel h4").first.wait_for()
-        own, others = outcomes[name], [credits for other, credits in outcomes.items() if other != name]
+        own, others = (
+            outcomes[name],
+            [credits for other, credits in outcomes.items() if other != name],
+        )
         flipped = {
             item
             for item, credit in own.items()
@@ -141,7 +151,9 @@ def test_the_items_of_a_panel_flip(tab: Callable[..., Any], address: str, study:
         assert page.locator(".panel h4").first.inner_text().startswith(f"{len(flipped)} item")
 
 
-def test_a_tap_shows_the_box_and_the_next_one_the_panel(browser: Any, address: str, row: Row) -> None:
+def test_a_tap_shows_the_box_and_the_next_one_the_panel(
+    browser: Any, address: str, row: Row
+) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 900}, has_touch=True)
     page = context.new_page()
     page.goto(address)
@@ -154,7 +166,9 @@ def test_a_tap_shows_the_box_and_the_next_one_the_panel(browser: Any, address: s
     context.close()
 
 
-def test_two_models_have_a_list_and_no_chart_of_orders(tab: Callable[..., Any], address: str, study: Study) -> None:
+def test_two_models_have_a_list_and_no_chart_of_orders(
+    tab: Callable[..., Any], address: str, study: Study
+) -> None:
     page = tab(address)
     assert page.locator('[data-chart^="order"]').count() == 0
     heads = page.locator("#order h3").all_inner_texts()
@@ -163,11 +177,22 @@ def test_two_models_have_a_list_and_no_chart_of_orders(tab: Callable[..., Any], 
     assert not page.get_by_label("score", exact=True).is_visible()
 
 
-def test_what_has_no_content_is_not_there(tab: Callable[..., Any], study: Study, tmp_path: Path) -> None:
+def test_what_has_no_content_is_not_there(
+    tab: Callable[..., Any], study: Study, tmp_path: Path
+) -> None:
     write_page([study.runs[0].folder], tmp_path / "one.html")
     page = tab((tmp_path / "one.html").as_uri())
     ids = page.eval_on_selector_all("main section", "all => all.map(each => each.id)")
-    assert ids == ["numbers", "why", "chain", "calibration", "items", "protocols", "warnings", "again"]
+    assert ids == [
+        "numbers",
+        "why",
+        "chain",
+        "calibration",
+        "items",
+        "protocols",
+        "warnings",
+        "again",
+    ]
     links = page.locator(".contents a").all_inner_texts()
     assert [link[0] for link in links] == [*"ABCDEFGH"]
     assert page.locator("h1").inner_text().count(". ") == 0

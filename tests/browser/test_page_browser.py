@@ -39,7 +39,8 @@ def address(study: Study, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def cells(page: Any, selector: str) -> list[list[str]]:
     rows: list[list[str]] = page.eval_on_selector_all(
-        f"{selector} tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+        f"{selector} tbody tr",
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))",
     )
     return rows
 
@@ -60,7 +61,9 @@ def choose(page: Any, selector: str, value: str) -> None:
 @needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_it_fits_and_is_accessible(tab: Callable[..., Any], address: str, width: int, theme: str) -> None:
+def test_it_fits_and_is_accessible(
+    tab: Callable[..., Any], address: str, width: int, theme: str
+) -> None:
     page = tab(f"{address}#items&item=tides%2Ftest%2F0", width, theme)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.eval_on_selector_all("details", "all => all.forEach(each => { each.open = true; })")
@@ -68,7 +71,9 @@ def test_it_fits_and_is_accessible(tab: Callable[..., Any], address: str, width:
     assert violations(page) == []
 
 
-def test_without_a_script_all_but_switching_is_there(tab: Callable[..., Any], address: str, study: Study) -> None:
+def test_without_a_script_all_but_switching_is_there(
+    tab: Callable[..., Any], address: str, study: Study
+) -> None:
     page = tab(address, script=False)
     assert page.locator("h1").inner_text()
     drawn = labels(page, "strip")
@@ -78,15 +83,21 @@ def test_without_a_script_all_but_switching_is_there(tab: Callable[..., Any], ad
     assert len(cells(page, "[data-items]")) == 12
 
 
-def test_the_chosen_model_is_in_chart_and_table(tab: Callable[..., Any], address: str, study: Study) -> None:
+def test_the_chosen_model_is_in_chart_and_table(
+    tab: Callable[..., Any], address: str, study: Study
+) -> None:
     page = tab(address)
     for run in (study.runs[1], study.runs[0]):
         choose(page, '#numbers select[name="run"]', run.label)
-        page.wait_for_function("name => document.querySelector('[data-view=run]').textContent === name", arg=run.label)
+        page.wait_for_function(
+            "name => document.querySelector('[data-view=run]').textContent === name", arg=run.label
+        )
         expected = {row.protocol: percent(row.value) for row in run.rows}
         same = "row => row.cells[0].textContent === name && row.cells[2].textContent === value"
         rows = "[...document.querySelectorAll('[data-chart=strip] tbody tr')]"
-        page.wait_for_function(f"([name, value]) => {rows}.some({same})", arg=next(iter(expected.items())))
+        page.wait_for_function(
+            f"([name, value]) => {rows}.some({same})", arg=next(iter(expected.items()))
+        )
         assert {row[0]: row[2] for row in cells(page, '[data-chart="strip"]')} == expected
         page.wait_for_timeout(300)
         said = [each for each in labels(page, "strip") if "95 % interval" in each]
@@ -108,7 +119,9 @@ def test_arrows_go_from_mark_to_mark(tab: Callable[..., Any], address: str) -> N
     assert page.evaluate(focused) == first
 
 
-def test_the_ladder_between_chosen_numbers(tab: Callable[..., Any], address: str, study: Study) -> None:
+def test_the_ladder_between_chosen_numbers(
+    tab: Callable[..., Any], address: str, study: Study
+) -> None:
     page = tab(address)
     known = steps(study.runs[0])
     start, end = max(known.ways, key=lambda way: len(known.ways[way]))
@@ -134,12 +147,16 @@ def test_rank_or_score(tab: Callable[..., Any], address: str) -> None:
     before = page.locator('[data-chart="order-0"] .chart.wide svg').bounding_box()
     page.get_by_label("score", exact=True).check()
     chart = "document.querySelector('[data-chart=\"order-0\"] .chart.wide svg')"
-    page.wait_for_function(f"height => {chart}.getBoundingClientRect().height !== height", arg=before["height"])
+    page.wait_for_function(
+        f"height => {chart}.getBoundingClientRect().height !== height", arg=before["height"]
+    )
     assert "by=score" in page.url
     assert tab(page.url).get_by_label("score", exact=True).is_checked()
 
 
-def test_a_chart_too_wide_for_a_narrow_screen_scrolls_and_is_not_shrunk(tab: Callable[..., Any], address: str) -> None:
+def test_a_chart_too_wide_for_a_narrow_screen_scrolls_and_is_not_shrunk(
+    tab: Callable[..., Any], address: str
+) -> None:
     page = tab(address, 400)
     for by in ("rank", "score"):
         page.get_by_label(by, exact=True).check()
@@ -154,7 +171,13 @@ def test_a_chart_too_wide_for_a_narrow_screen_scrolls_and_is_not_shrunk(tab: Cal
 
 def test_nothing_is_wider_than_paper(tab: Callable[..., Any], tmp_path: Path) -> None:
     run = write_run(tmp_path / "an-organisation-of-one")
-    runs = [run, *(Path(copytree(run, tmp_path / f"an-organisation-{name}")) for name in ("of-two", "of-three"))]
+    runs = [
+        run,
+        *(
+            Path(copytree(run, tmp_path / f"an-organisation-{name}"))
+            for name in ("of-two", "of-three")
+        ),
+    ]
     write_page([renamed(run, run.name) for run in runs], tmp_path / "page.html")
     # The width is that of A4 without its margins; what is wider makes the whole printed page smaller.
     page = tab((tmp_path / "page.html").as_uri(), 688)
@@ -168,14 +191,20 @@ def test_two_models(tab: Callable[..., Any], address: str) -> None:
     there = {row[0]: row[1] for row in cells(page, '[data-chart="pair"]')}
     choose(page, '#pair select[name="a"]', "hash")
     choose(page, '#pair select[name="b"]', "anti")
-    page.wait_for_function("document.querySelector('[data-pair=said]').textContent.startsWith('hash (A)')")
+    page.wait_for_function(
+        "document.querySelector('[data-pair=said]').textContent.startsWith('hash (A)')"
+    )
     back = {row[0]: row[1] for row in cells(page, '[data-chart="pair"]')}
-    assert {name: value.translate(str.maketrans("+−", "−+")) for name, value in there.items()} == back
+    assert {
+        name: value.translate(str.maketrans("+−", "−+")) for name, value in there.items()
+    } == back
     choose(page, '#pair select[name="b"]', "hash")
     assert "the same run" in page.locator('[data-pair="said"]').inner_text()
 
 
-def test_items_are_searched_and_filtered(tab: Callable[..., Any], address: str, study: Study) -> None:
+def test_items_are_searched_and_filtered(
+    tab: Callable[..., Any], address: str, study: Study
+) -> None:
     page = tab(address)
     block = '[data-items="0"]'
     page.locator(f'{block} input[name="text"]').fill("number 3")
@@ -191,7 +220,11 @@ def test_items_are_searched_and_filtered(tab: Callable[..., Any], address: str, 
     choose(page, f'{block} select[name="q"]', names[1])
     by_name = {each.name: each for each in run.outcomes.outcomes}
     one, other = (by_name[name] for name in names)
-    flipped = {item for item, a, b in zip(one.ids.to_pylist(), one.credit, other.credit, strict=True) if a != b}
+    flipped = {
+        item
+        for item, a, b in zip(one.ids.to_pylist(), one.credit, other.credit, strict=True)
+        if a != b
+    }
     assert {row[0] for row in cells(page, f"{block} > .scroll")} == flipped
     assert {row[0] for row in cells(tab(page.url), f"{block} > .scroll")} == flipped
 
@@ -210,8 +243,12 @@ def test_links_to_items_keep_all_that_was_chosen(tab: Callable[..., Any], addres
         assert item in each.locator("[data-item] h3").inner_text()
 
 
-@pytest.mark.parametrize("fragment", ["%ff", "items&item=%ff", "run=__proto__&from=toString&by=x", "x" * 9000, "&&=&"])
-def test_fragments_that_mean_nothing_do_nothing(tab: Callable[..., Any], address: str, fragment: str) -> None:
+@pytest.mark.parametrize(
+    "fragment", ["%ff", "items&item=%ff", "run=__proto__&from=toString&by=x", "x" * 9000, "&&=&"]
+)
+def test_fragments_that_mean_nothing_do_nothing(
+    tab: Callable[..., Any], address: str, fragment: str
+) -> None:
     assert tab(f"{address}#{fragment}").locator("#numbers select").first.input_value() == "hash"
 
 
@@ -246,7 +283,10 @@ def test_items_beside_a_page_are_read_when_it_is_served(
     link = "page.html#items&item=tides%2Ftest%2F0"
     with tabs(browser, wait_for=READY) as opened:
         page = opened(f"{tmp_path.as_uri()}/{link}")
-        assert "choicewise explain hash --item tides/test/0" in page.locator("[data-item]").inner_text()
+        assert (
+            "choicewise explain hash --item tides/test/0"
+            in page.locator("[data-item]").inner_text()
+        )
     handler = functools.partial(Quiet, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -49,7 +49,9 @@ def test_a_folder_of_that_name_is_a_folder(here: Path) -> None:
 
 
 def test_a_misspelled_analysis_is_told_and_a_misspelled_folder_is_missing(here: Path) -> None:
-    assert "singal is neither a folder nor an analysis; did you mean signal?" in refused("run", "singal")
+    assert "singal is neither a folder nor an analysis; did you mean signal?" in refused(
+        "run", "singal"
+    )
     assert split("nowhere", "singal") == (["nowhere", "singal"], "")
     assert choicewise("report", "run", "runn2").code == StoreError.exit_code
     assert choicewise("report", "rnu").code == StoreError.exit_code
@@ -64,15 +66,25 @@ def refused(*line: str) -> str:
 
 def test_an_analysis_has_options_of_its_own(here: Path) -> None:
     _, chosen = split_analysis(
-        ["run", "distribution", "--temperature", "2", "--condition=age", "--json"], WITH_VALUE, FLAGS
+        ["run", "distribution", "--temperature", "2", "--condition=age", "--json"],
+        WITH_VALUE,
+        FLAGS,
     )
     assert chosen is not None
     assert chosen.values == {"temperature": 2.0, "condition": "age"}
-    assert "--temperature can't be 'warm'" in refused("run", "distribution", "--temperature", "warm")
-    assert "--temperature is given twice" in refused("run", "distribution", "--temperature", "1", "--temperature", "2")
-    assert "audit has no option --temperature; it has none" in refused("run", "audit", "--temperature", "2")
+    assert "--temperature can't be 'warm'" in refused(
+        "run", "distribution", "--temperature", "warm"
+    )
+    assert "--temperature is given twice" in refused(
+        "run", "distribution", "--temperature", "1", "--temperature", "2"
+    )
+    assert "audit has no option --temperature; it has none" in refused(
+        "run", "audit", "--temperature", "2"
+    )
     message = refused("run", "distribution", "--temprature", "2")
-    assert "distribution has no option --temprature; it has --temperature and --condition" in message
+    assert (
+        "distribution has no option --temprature; it has --temperature and --condition" in message
+    )
     assert "did you mean signal?" in refused("run", "singal", "--top", "3")
 
 

@@ -21,8 +21,19 @@ from tests.helpers.protocols import entries_for_mmlu
 NAMES = [known.name for known in entries_for_mmlu()]
 ALL = {name: protocol for known in entries_for_mmlu() for name, protocol in known.protocols.items()}
 SEVERAL = {
-    *("options/spellings", "options/yes-no", "options/rating", "options/chain-of-thought", "options/pride"),
-    *("options/set-based", "options/permuted-cyclic", "options/permuted-full", "options/contextual-calibrated"),
+    *(
+        "options/spellings",
+        "options/yes-no",
+        "options/rating",
+        "options/chain-of-thought",
+        "options/pride",
+    ),
+    *(
+        "options/set-based",
+        "options/permuted-cyclic",
+        "options/permuted-full",
+        "options/contextual-calibrated",
+    ),
 }
 """Entries of which a choice is sent in several texts, or after a chain; they are not read back."""
 TOKENWISE = ("select", "surprisal-package")
@@ -37,13 +48,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """All protocols on a fake model."""
-    return evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path_factory.mktemp("runs") / "run")
+    return evaluate(
+        model=HashModel(), data=data, protocols=NAMES, out=tmp_path_factory.mktemp("runs") / "run"
+    )
 
 
 @pytest.fixture(scope="module")
 def printed(data: Path) -> dict[str, list[dict[str, Any]]]:
     """The lines of every prompt, by the name of the first protocol that has it."""
-    told = choicewise("prompts", "--data", data, *(word for name in NAMES for word in ("--protocol", name)), code=0)
+    told = choicewise(
+        "prompts",
+        "--data",
+        data,
+        *(word for name in NAMES for word in ("--protocol", name)),
+        code=0,
+    )
     named: dict[str, list[dict[str, Any]]] = {}
     for line in map(json.loads, told.stdout.splitlines()):
         named.setdefault(line["protocol"], []).append(line)
@@ -53,11 +72,18 @@ def printed(data: Path) -> dict[str, list[dict[str, Any]]]:
 def sent(run: Run, protocol: Protocol) -> dict[str, list[tuple[str, str, int]]]:
     """By item every (context, continuation, choice) that the run has stored."""
     digest = protocol.prompt_digest
-    requests = {row["item"]: row for row in run.tables.requests.to_pylist() if row["prompt"] == digest}
+    requests = {
+        row["item"]: row for row in run.tables.requests.to_pylist() if row["prompt"] == digest
+    }
     stored: dict[str, list[tuple[str, str, int]]] = {item: [] for item in requests}
     for row in run.tables.spans.to_pylist():
         derived = row["part"] and protocol.reading in TOKENWISE
-        if row["prompt"] == digest and row["null"] is None and row["choice"] != GENERATED and not derived:
+        if (
+            row["prompt"] == digest
+            and row["null"] is None
+            and row["choice"] != GENERATED
+            and not derived
+        ):
             context = requests[row["item"]]["context"] if row["context"] is None else row["context"]
             stored[row["item"]].append((context, row["continuation"], row["choice"]))
     return stored
@@ -72,7 +98,19 @@ def told(line: dict[str, Any]) -> list[tuple[str, str, int]]:
 
 
 ASKING = (
-    *("fit", "limit", "bos", "boundary", "reading", "new_tokens", "stop", "score", "null", "outside", "decision"),
+    *(
+        "fit",
+        "limit",
+        "bos",
+        "boundary",
+        "reading",
+        "new_tokens",
+        "stop",
+        "score",
+        "null",
+        "outside",
+        "decision",
+    ),
     *("ties", "letters", "metric"),
 )
 
@@ -80,11 +118,19 @@ ASKING = (
 def keys(run: Run, protocol: Protocol) -> list[tuple[str, int, int, str]]:
     """(item, choice, part, null context, key of the observation) of everything asked under a prompt."""
     rows = run.tables.spans.to_pylist()
-    mine = [row for row in rows if row["prompt"] == protocol.prompt_digest and row["null"] in (None, protocol.null)]
-    return sorted((row["item"], row["choice"], row["part"], row["null"] or "", row["key"]) for row in mine)
+    mine = [
+        row
+        for row in rows
+        if row["prompt"] == protocol.prompt_digest and row["null"] in (None, protocol.null)
+    ]
+    return sorted(
+        (row["item"], row["choice"], row["part"], row["null"] or "", row["key"]) for row in mine
+    )
 
 
-def test_every_distinct_prompt_is_printed_as_it_is_sent(printed: dict[str, list[dict[str, Any]]], run: Run) -> None:
+def test_every_distinct_prompt_is_printed_as_it_is_sent(
+    printed: dict[str, list[dict[str, Any]]], run: Run
+) -> None:
     digests = {protocol.prompt_digest for protocol in run.protocols.values()}
     assert {run.protocols[name].prompt_digest for name in printed} == digests
     assert len(printed) == len(digests)
@@ -104,10 +150,14 @@ def test_every_distinct_prompt_is_printed_as_it_is_sent(printed: dict[str, list[
                 assert sorted(stored[line["item"]]) == sorted(told(line)), name
 
 
-def test_choices_with_contexts_of_their_own_have_contexts(printed: dict[str, list[dict[str, Any]]]) -> None:
+def test_choices_with_contexts_of_their_own_have_contexts(
+    printed: dict[str, list[dict[str, Any]]],
+) -> None:
     question = "Which of the tides is number 0 of test?"
     line = printed["options/noisy-channel"][0]
-    assert line["contexts"] == [f"the {word} one of 0\n" for word in ("red", "tall", "salty", "first")]
+    assert line["contexts"] == [
+        f"the {word} one of 0\n" for word in ("red", "tall", "salty", "first")
+    ]
     assert line["continuations"] == [question] * 4
     assert line["gold"] == [1]
     assert "choices" not in line
@@ -122,7 +172,9 @@ def test_printed_requests_read_back_have_the_same_observations(
     name: str, printed: dict[str, list[dict[str, Any]]], run: Run, data: Path, tmp_path: Path
 ) -> None:
     protocol = run.protocols[next(known for known in ALL if known.partition(":")[0] == name)]
-    same = next(other for other in printed if run.protocols[other].prompt_digest == protocol.prompt_digest)
+    same = next(
+        other for other in printed if run.protocols[other].prompt_digest == protocol.prompt_digest
+    )
     file = tmp_path / "requests.jsonl"
     file.write_text("\n".join(map(json.dumps, printed[same])), encoding="utf-8")
     if name in SEVERAL:
@@ -136,4 +188,6 @@ def test_printed_requests_read_back_have_the_same_observations(
     asked = {"protocols": {"own": rendered.protocol("own", **kept)}, "rendered": [rendered]}
     own = evaluate(model=HashModel(), data=rendered.dataset, **asked, out=tmp_path / "run")
     assert keys(own, own.protocols["own"]) == keys(run, protocol)
-    assert open_dataset(data).rows("test", "tides")[0].id in {item for item, *_ in keys(run, protocol)}
+    assert open_dataset(data).rows("test", "tides")[0].id in {
+        item for item, *_ in keys(run, protocol)
+    }

@@ -37,12 +37,20 @@ def by_path(lm: CausalLM) -> dict[str, PathDifference]:
 
 def test_every_way_of_running_a_good_model_agrees_within_its_dtype() -> None:
     found = by_path(CausalLM(tiny("llama"), 512, VOCABULARY))
-    exact = ["batch padded on the right", "batch padded on the left", "cached context", "generate, raw logits"]
+    exact = [
+        "batch padded on the right",
+        "batch padded on the left",
+        "cached context",
+        "generate, raw logits",
+    ]
     for name in exact:
         assert found[name].failed is None
         assert found[name].difference is not None
         assert found[name].difference < 1e-3
-    half, brain = found["float16 in place of float32"].difference, found["bfloat16 in place of float32"].difference
+    half, brain = (
+        found["float16 in place of float32"].difference,
+        found["bfloat16 in place of float32"].difference,
+    )
     assert half is not None
     assert brain is not None
     assert max(found[name].difference or 0 for name in exact) < half < brain
@@ -53,18 +61,34 @@ def test_the_divergence_of_two_models_is_that_of_their_whole_distributions(tmp_p
     folder, twin = next(each for each in MODELS if each.name == "merrow-bpe-512"), tmp_path / "twin"
     shutil.copytree(folder, twin)
     weights = load_file(twin / "model.safetensors")
-    rounded = {name: tensor.to(torch.float8_e4m3fn).to(tensor.dtype) for name, tensor in weights.items()}
+    rounded = {
+        name: tensor.to(torch.float8_e4m3fn).to(tensor.dtype) for name, tensor in weights.items()
+    }
     save_file(rounded, twin / "model.safetensors", metadata={"format": "pt"})
     texts = ["The harbour of Merrowick lies in the north.", "Who keeps the bells?", "x" * 90]
     (tmp_path / "texts").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
-    asked = ("check", "--model", folder, "--against", twin, "--texts", tmp_path / "texts", "--window", 40)
+    asked = (
+        "check",
+        "--model",
+        folder,
+        "--against",
+        twin,
+        "--texts",
+        tmp_path / "texts",
+        "--window",
+        40,
+    )
     measured = json.loads(choicewise(*asked, "--json", code=0).stdout)
     sums, tokens, alike = list[float](), list[int](), 0
-    networks = [AutoModelForCausalLM.from_pretrained(each, dtype="float32") for each in (folder, twin)]
+    networks = [
+        AutoModelForCausalLM.from_pretrained(each, dtype="float32") for each in (folder, twin)
+    ]
     for ids in load_model(folder).tokenizer.encode(texts, special=True):
         with torch.inference_mode():
             inputs = torch.from_numpy(ids[:40].astype(np.int64))[None]
-            logits = [network(inputs).logits[0, : len(ids) - 1].double().numpy() for network in networks]
+            logits = [
+                network(inputs).logits[0, : len(ids) - 1].double().numpy() for network in networks
+            ]
         p, q = (np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True) for rows in logits)
         sums.append(float((p * np.log(p / q)).sum()))
         tokens.append(len(p))
@@ -73,11 +97,20 @@ def test_the_divergence_of_two_models_is_that_of_their_whole_distributions(tmp_p
     assert said == (3, sum(tokens), 1)
     assert measured["divergence"]["value"] == pytest.approx(sum(sums) / sum(tokens), rel=1e-4)
     assert measured["same_likeliest"]["value"] == pytest.approx(alike / sum(tokens))
-    assert measured["divergence"]["ci_low"] < measured["divergence"]["value"] < measured["divergence"]["ci_high"]
+    assert (
+        measured["divergence"]["ci_low"]
+        < measured["divergence"]["value"]
+        < measured["divergence"]["ci_high"]
+    )
     other = next(each for each in MODELS if each.name == "merrow-byte")
     assert "have other tokens" in choicewise(*asked[:4], other, code=ModelError.exit_code).stderr
-    assert "two causal models" in choicewise("check", "--model", "fake:hash", "--against", "fake:hash").stderr
-    assert "without --against" in choicewise(*asked[:3], *asked[5:7], code=UsageError.exit_code).stderr
+    assert (
+        "two causal models"
+        in choicewise("check", "--model", "fake:hash", "--against", "fake:hash").stderr
+    )
+    assert (
+        "without --against" in choicewise(*asked[:3], *asked[5:7], code=UsageError.exit_code).stderr
+    )
 
 
 def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:
@@ -87,7 +120,10 @@ def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:
     def stubborn(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("use_cache"):
             raise ValueError("no cache in here")
-        return forward(*args, **{key: kwargs[key] for key in kwargs.keys() - {"attention_mask", "position_ids"}})
+        return forward(
+            *args,
+            **{key: kwargs[key] for key in kwargs.keys() - {"attention_mask", "position_ids"}},
+        )
 
     model.forward = stubborn
     found = by_path(CausalLM(model, 512, VOCABULARY))
@@ -108,14 +144,21 @@ def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.Mon
     content = json.loads(choicewise("check", "--model", "x", "--json").stdout)
     assert content["trials"][0]["rung"] == "tree"
     assert 0 < content["difference"] < content["noise"] < content["tolerance"]
-    assert {path["path"] for path in content["paths"]} >= {"cached context", "bfloat16 in place of float32"}
+    assert {path["path"] for path in content["paths"]} >= {
+        "cached context",
+        "bfloat16 in place of float32",
+    }
 
 
-def test_a_refused_path_says_why_and_a_fake_has_no_noise(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_path_says_why_and_a_fake_has_no_noise(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert measure_noise(load_model("fake:hash"))["paths"] == []
     assert "no noise to measure" in choicewise("check", "--model", "fake:hash").stdout
     trials = (Trial("tree", 3.0, "differs by 3 nats"), Trial("mask", 1e-5, None))
-    monkeypatch.setattr(LocalModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 3e-5, 200, trials))
+    monkeypatch.setattr(
+        LocalModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 3e-5, 200, trials)
+    )
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = choicewise("check", "--model", "x").stdout
     assert "refused: differs by 3 nats" in shown
@@ -146,7 +189,17 @@ def test_a_model_that_states_no_window_is_given_one_and_another_is_another_measu
         assert verb != ["check"] or json.loads(found.stdout)["depth"] == 32
         choicewise(*asked, "--window", "0", code=2)
     out, data = tmp_path / "run", write_mmlu(tmp_path / "data", questions=1)
-    asked = ["run", "--model", windowless, "--data", data, "--protocol", "mmlu/original", "--out", out]
+    asked = [
+        "run",
+        "--model",
+        windowless,
+        "--data",
+        data,
+        "--protocol",
+        "mmlu/original",
+        "--out",
+        out,
+    ]
     choicewise(*asked, code=ModelError.exit_code)
     choicewise(*asked, "--window", "512", code=0)
     assert read_manifest(out).model.window == 512

@@ -33,18 +33,40 @@ def test_run_says_how_far_it_is_and_where_it_wrote(
 ) -> None:
     monkeypatch.setattr(progress, "SHORTEST", 0)
     monkeypatch.setattr(progress, "EVERY", (0, 0))
-    asked = ["--model", "fake:oracle", "--data", study.data, "--protocol", "mmlu/original", "--out", tmp_path / "run"]
+    asked = [
+        "--model",
+        "fake:oracle",
+        "--data",
+        study.data,
+        "--protocol",
+        "mmlu/original",
+        "--out",
+        tmp_path / "run",
+    ]
     found = choicewise("run", *asked, code=0)
     assert "mmlu/original  100.0 " in found.stdout
-    told = [int(share) for share in re.findall(r"^fake:oracle: (\d+) %, ", found.stderr, re.MULTILINE)]
+    told = [
+        int(share) for share in re.findall(r"^fake:oracle: (\d+) %, ", found.stderr, re.MULTILINE)
+    ]
     assert told == sorted(told)
     assert told[-1] == 100
     assert any(0 < share < 100 for share in told)
     assert f"next  choicewise report {tmp_path / 'run'} --all\n" in found.stderr
 
 
-def test_a_run_needs_a_folder_it_can_write_before_it_loads_a_model(study: Study, tmp_path: Path) -> None:
-    asked = ["run", "--model", "no/such", "--data", study.data, "--protocol", "mmlu/original", "--out"]
+def test_a_run_needs_a_folder_it_can_write_before_it_loads_a_model(
+    study: Study, tmp_path: Path
+) -> None:
+    asked = [
+        "run",
+        "--model",
+        "no/such",
+        "--data",
+        study.data,
+        "--protocol",
+        "mmlu/original",
+        "--out",
+    ]
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "run"):
         assert f"{tmp_path / 'file'} is a file" in choicewise(*asked, out, code=6).stderr
@@ -67,23 +89,47 @@ def test_a_choice_shown_twice_is_noted_where_it_is_asked(tmp_path: Path) -> None
 @pytest.mark.costly("reports and comparisons of many numbers")
 def test_rows_as_json_rank_models_under_every_protocol(study: Study) -> None:
     rows = json.loads(choicewise("report", "--json", study.hash, study.oracle).stdout)
-    needed = {"model", "dataset", "subject", "protocol", "signature", "metric", "value", "n", "missing"}
+    needed = {
+        "model",
+        "dataset",
+        "subject",
+        "protocol",
+        "signature",
+        "metric",
+        "value",
+        "n",
+        "missing",
+    }
     assert needed | {"ci_low", "ci_high", "rank"} <= set(rows[0])
     assert len(rows) == 2 * 21
     ranks = {(row["model"], row["rank"]) for row in rows if row["protocol"] == "mmlu/original"}
     assert ranks == {("fake:oracle", 1), ("fake:hash", 2)}
     assert len(json.loads(choicewise("compare", "--json", study.hash, study.oracle).stdout)) == 21
-    of_subjects = choicewise("report", "--json", "--by", "subjects", "--protocol", "mmlu/original", study.oracle)
+    of_subjects = choicewise(
+        "report", "--json", "--by", "subjects", "--protocol", "mmlu/original", study.oracle
+    )
     assert {row["subject"] for row in json.loads(of_subjects.stdout)} == {"tides", "trees"}
 
 
 def test_every_score_of_a_question_as_json_which_has_no_word_for_nan() -> None:
-    question = ["score", *FAKE, "--context", "Two and two is", "--choice", " four", "--choice", " 五", "--json"]
+    question = [
+        "score",
+        *FAKE,
+        "--context",
+        "Two and two is",
+        "--choice",
+        " four",
+        "--choice",
+        " 五",
+        "--json",
+    ]
     rows = json.loads(choicewise(*question).stdout)
     assert {"choice", "sum", "token_mean", "byte_mean", "char_mean", "pmi"} <= set(rows[0])
     assert [(row["tokens"], row["bytes"], row["chars"]) for row in rows] == [(5, 5, 5), (4, 4, 2)]
     assert rows[1]["char_mean"] == pytest.approx(rows[1]["sum"] / 2)
-    (row,) = json.loads(choicewise(*SCORE, "--boundary", "bytes", "--json").stdout, parse_constant=pytest.fail)
+    (row,) = json.loads(
+        choicewise(*SCORE, "--boundary", "bytes", "--json").stdout, parse_constant=pytest.fail
+    )
     assert row["greedy"] is None
 
 
@@ -91,7 +137,9 @@ def test_every_bad_row_has_a_line_of_its_own(tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data")
     with (data / "test" / "tides_test.csv").open("a") as file:
         file.write("Three?,one,two,three,C\nFive?,1st,2nd,3rd,4th,5th,E\n")
-    found = choicewise("run", *FAKE, "--data", data, "--protocol", "mmlu", "--out", tmp_path / "run", code=3)
+    found = choicewise(
+        "run", *FAKE, "--data", data, "--protocol", "mmlu", "--out", tmp_path / "run", code=3
+    )
     heading, five, seven = found.stderr.splitlines()
     assert heading.startswith("error: 2 rows can't be used")
     assert ("5 columns" in five, "7 columns" in seven) == (True, True)
@@ -99,7 +147,16 @@ def test_every_bad_row_has_a_line_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.costly("a process of its own")
 def test_a_reader_that_leaves_early_is_no_error(study: Study) -> None:
-    line = [sys.executable, "-m", "choicewise", "prompts", "--data", str(study.data), "--protocol", "mmlu"]
+    line = [
+        sys.executable,
+        "-m",
+        "choicewise",
+        "prompts",
+        "--data",
+        str(study.data),
+        "--protocol",
+        "mmlu",
+    ]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -112,11 +169,15 @@ def test_a_package_that_can_not_be_loaded_is_no_traceback(monkeypatch: pytest.Mo
     """SciPy finds no memory for a compiled part, as under ``ulimit -v``."""
 
     def lacking_memory(*_: object, **__: object) -> None:
-        raise ImportError("libopenblas.so: failed to map segment from shared object\nmore", name="scipy.special")
+        raise ImportError(
+            "libopenblas.so: failed to map segment from shared object\nmore", name="scipy.special"
+        )
 
     monkeypatch.setattr("choicewise.models.load.load_model", lacking_memory)
     ended = choicewise(*SCORE, code=1)
-    assert ended.stderr.startswith("error: scipy.special can't be loaded: libopenblas.so: failed to map segment")
+    assert ended.stderr.startswith(
+        "error: scipy.special can't be loaded: libopenblas.so: failed to map segment"
+    )
     assert "give the process more memory" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
@@ -145,14 +206,20 @@ def test_a_package_that_can_not_be_loaded_is_no_traceback(monkeypatch: pytest.Mo
         (["protocols", "--json", "diff", "mmlu", "mmlu"], "--json"),
     ],
 )
-def test_an_option_without_use_is_refused_before_anything_is_opened(line: list[str], useless: str) -> None:
+def test_an_option_without_use_is_refused_before_anything_is_opened(
+    line: list[str], useless: str
+) -> None:
     with pytest.raises(UsageError, match=useless):
         invoke(line)
 
 
-@pytest.mark.parametrize("line", [["-m", "choicewise"], ["-c", "from choicewise.cli import main; main()"]])
+@pytest.mark.parametrize(
+    "line", [["-m", "choicewise"], ["-c", "from choicewise.cli import main; main()"]]
+)
 def test_the_version_is_told(line: list[str]) -> None:
-    told = subprocess.run([sys.executable, *line, "--version"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, *line, "--version"], capture_output=True, text=True, check=True
+    )
     assert (told.stdout, told.stderr) == (f"choicewise {__version__}\n", "")
 
 
@@ -165,26 +232,44 @@ def test_the_commands_are_listed_without_importing_typer() -> None:
 
 
 @pytest.mark.costly("thousands of names are resolved")
-def test_every_name_that_resolves_is_listed_and_a_group_is_all_of_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_name_that_resolves_is_listed_and_a_group_is_all_of_its_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, members in groups().items():
-        assert resolve(name) == {full: protocol for each in members for full, protocol in each.protocols.items()}
+        assert resolve(name) == {
+            full: protocol for each in members for full, protocol in each.protocols.items()
+        }
         assert all(member.name.startswith(name) for member in members)
-    monkeypatch.setattr("choicewise.protocols.catalogue.did_you_mean", lambda *_: "")  # nine tenths of the time
+    monkeypatch.setattr(
+        "choicewise.protocols.catalogue.did_you_mean", lambda *_: ""
+    )  # nine tenths of the time
     listed = {line.split(" ")[0] for line in choicewise("protocols").stdout.splitlines()}
-    names = {name for entry in entries() for name in (entry.name, *entry.protocols, *entry.published)}
+    names = {
+        name for entry in entries() for name in (entry.name, *entry.protocols, *entry.published)
+    }
     names.update(suite_names())
     accepted = set()
     for beginning in {name[:end] for name in names for end in range(1, len(name) + 1)}:
         with suppress(ChoicewiseError):
             accepted |= {beginning} if resolve(beginning) else set()
-    lines = [line for name in listed & names for line in choicewise("protocols", "show", name).stdout.split("\n")]
+    lines = [
+        line
+        for name in listed & names
+        for line in choicewise("protocols", "show", name).stdout.split("\n")
+    ]
     assert {"options/quoted", "mmlu/harness", "mmlu", "compat"} <= listed
     assert accepted <= listed | {line.split(" ")[0] for line in lines}
-    assert {row["name"] for row in json.loads(choicewise("protocols", "--json").stdout)} == listed & accepted
+    assert {
+        row["name"] for row in json.loads(choicewise("protocols", "--json").stdout)
+    } == listed & accepted
 
 
-@pytest.mark.parametrize(("suffix", "begin"), [*zip(FORMATS, (b"<svg", b"\x89PNG", b"%PDF", b"{"), strict=True)])
-def test_a_chart_of_every_format_is_written(study: Study, tmp_path: Path, suffix: str, begin: bytes) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "begin"), [*zip(FORMATS, (b"<svg", b"\x89PNG", b"%PDF", b"{"), strict=True)]
+)
+def test_a_chart_of_every_format_is_written(
+    study: Study, tmp_path: Path, suffix: str, begin: bytes
+) -> None:
     out = tmp_path / "new" / f"chart{suffix}"
     result = choicewise("plot", study.hash, "strip", "--out", out, code=0)
     assert (result.stdout, result.stderr) == ("", f"wrote {out}\n")
@@ -192,7 +277,9 @@ def test_a_chart_of_every_format_is_written(study: Study, tmp_path: Path, suffix
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_a_chart_that_fails_leaves_the_old_file(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chart_that_fails_leaves_the_old_file(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "chart.svg"
     out.write_text("old", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -221,7 +308,16 @@ def test_options_choose_what_a_chart_shows(study: Study, tmp_path: Path) -> None
         ("strip", *oracle, "--rank", "--protocol", "mmlu/original"),
         *(("pair",), ("ranks", "--protocol", "mmlu/original"), ("bump", "--value")),
     ):
-        choicewise("plot", study.hash, study.oracle, kind, *line, "--out", tmp_path / f"{kind}.json", code=0)
+        choicewise(
+            "plot",
+            study.hash,
+            study.oracle,
+            kind,
+            *line,
+            "--out",
+            tmp_path / f"{kind}.json",
+            code=0,
+        )
         spec = json.loads((tmp_path / f"{kind}.json").read_text(encoding="utf-8"))
         assert spec["$schema"].endswith("vega-lite/v6.json")
     places = [record for record in spec["data"]["values"] if record["kind"] == "place"]
@@ -232,12 +328,28 @@ def test_options_choose_what_a_chart_shows(study: Study, tmp_path: Path) -> None
     ("arguments", "message", "kind"),
     [
         (["RUN", "strp", "--out", "OUT/a.svg"], "no chart is called 'strp'", UsageError),
-        (["strip", "RUN", "--out", "OUT/a.svg"], "strip stands before the run folders; name", UsageError),
+        (
+            ["strip", "RUN", "--out", "OUT/a.svg"],
+            "strip stands before the run folders; name",
+            UsageError,
+        ),
         (["strip", "--out", "OUT/a.svg"], "no run was named", UsageError),
-        (["RUN", "strip", "--out", "OUT/a.gif"], "ends in none of .svg, .png, .pdf, .json", UsageError),
+        (
+            ["RUN", "strip", "--out", "OUT/a.gif"],
+            "ends in none of .svg, .png, .pdf, .json",
+            UsageError,
+        ),
         (["RUN", "strip", "--out", "OUT"], "is a folder; name a file in it", UsageError),
-        (["RUN", "strip", "--from", "x", "--out", "OUT/a.svg"], "strip has no use for --from", UsageError),
-        (["RUN", "bump", "--out", "OUT/a.svg"], "these runs can be drawn as strip, ladder, effects", UsageError),
+        (
+            ["RUN", "strip", "--from", "x", "--out", "OUT/a.svg"],
+            "strip has no use for --from",
+            UsageError,
+        ),
+        (
+            ["RUN", "bump", "--out", "OUT/a.svg"],
+            "these runs can be drawn as strip, ladder, effects",
+            UsageError,
+        ),
         (["OUT", "strip", "--out", "OUT/a.svg"], "is not a run folder", StoreError),
         (["RUN", "strip", "--out", "/proc/nowhere/a.svg"], "can't be written", StoreError),
     ],
@@ -245,7 +357,9 @@ def test_options_choose_what_a_chart_shows(study: Study, tmp_path: Path) -> None
 def test_wrong_use_of_plot_is_explained(
     study: Study, tmp_path: Path, arguments: list[str], message: str, kind: type[ChoicewiseError]
 ) -> None:
-    line = [word.replace("OUT", str(tmp_path)).replace("RUN", str(study.hash)) for word in arguments]
+    line = [
+        word.replace("OUT", str(tmp_path)).replace("RUN", str(study.hash)) for word in arguments
+    ]
     assert message in choicewise("plot", *line, code=kind.exit_code).stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -278,8 +392,12 @@ class Repeat(ports.Command):
         return repeat
 
 
-def test_commands_of_other_packages_are_run_and_stand_last_in_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "other_extensions", lambda: (Extension("stranger", [Hello(), Repeat()]),))
+def test_commands_of_other_packages_are_run_and_stand_last_in_the_help(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        ports, "other_extensions", lambda: (Extension("stranger", [Hello(), Repeat()]),)
+    )
     assert choicewise("hello", "--to", "all", code=0).stdout == "hello all\n"
     assert "Say hello to somebody." in choicewise("hello", "--help", code=0).stdout
     assert choicewise("repeat", "--help", "--to", "x", code=0).stdout == "--help --to x\n"
@@ -288,7 +406,9 @@ def test_commands_of_other_packages_are_run_and_stand_last_in_the_help(monkeypat
     assert "hello" in choicewise("hallo", code=2).stderr
 
 
-def test_other_packages_are_searched_only_for_a_name_that_we_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_packages_are_searched_only_for_a_name_that_we_lack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def search() -> tuple[Extension, ...]:
         raise AssertionError("other packages are searched")
 

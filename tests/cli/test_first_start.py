@@ -17,7 +17,12 @@ HEADER = ("Question", "Option A", "Option B", "Option C", "Option D", "Correct",
 
 def write_quiz(path: Path, questions: int = 60, more: str = "") -> Path:
     rows = [
-        (f"What is {n} plus {n} {more}?", *(f"{2 * n + step} apples" for step in range(4)), "ABCD"[n * 7 % 4], "sums")
+        (
+            f"What is {n} plus {n} {more}?",
+            *(f"{2 * n + step} apples" for step in range(4)),
+            "ABCD"[n * 7 % 4],
+            "sums",
+        )
         for n in range(questions)
     ]
     with path.open("w", newline="") as file:
@@ -33,7 +38,16 @@ def quiz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_becomes_a_number_in_one_start(quiz: Path) -> None:
     told = choicewise(
-        "run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/original", "--out", "q", code=0
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        quiz,
+        "--protocol",
+        "mmlu/original",
+        "--out",
+        "q",
+        code=0,
     )
     assert told.stderr.splitlines()[:2] == [
         "note: quiz.csv: question = Question, choices = Option A..D, answer = Correct (label), subject = Topic;"
@@ -60,18 +74,43 @@ def test_a_file_becomes_a_number_in_one_start(quiz: Path) -> None:
         }
     ]
     again = choicewise(
-        "run", "--model", "fake:hash", "--data", quiz, "--protocol", "MMLU/original", "--out", "q", code=0
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        quiz,
+        "--protocol",
+        "MMLU/original",
+        "--out",
+        "q",
+        code=0,
     )
     assert again.stdout == told.stdout
 
 
 def test_shots_are_those_that_are_asked_for(quiz: Path) -> None:
-    start = ("run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/original", "--out", "q")
+    start = (
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        quiz,
+        "--protocol",
+        "mmlu/original",
+        "--out",
+        "q",
+    )
     told = choicewise(*start, "--shots", "error", code=3)
     assert "'sums' has 0 rows in split 'dev'" in told.stderr
     assert "without, as" not in told.stderr
-    assert "'sums' has 0 rows in split 'dev'; 2 shots" in choicewise(*start, "--shots", "2", code=3).stderr
-    assert "shots is 'many'; it must be a whole number" in choicewise(*start, "--shots", "many", code=2).stderr
+    assert (
+        "'sums' has 0 rows in split 'dev'; 2 shots"
+        in choicewise(*start, "--shots", "2", code=3).stderr
+    )
+    assert (
+        "shots is 'many'; it must be a whole number"
+        in choicewise(*start, "--shots", "many", code=2).stderr
+    )
     assert not Path("q").exists()
     write_quiz(Path("quiz.dev.csv"), 6, "plus 1000")
     told = choicewise(*start, code=0)
@@ -84,7 +123,16 @@ def test_shots_are_those_that_are_asked_for(quiz: Path) -> None:
 def test_too_few_examples_are_an_error_as_before(quiz: Path) -> None:
     write_quiz(Path("quiz.dev.csv"), 3)
     told = choicewise(
-        "run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/original", "--out", "q", code=3
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        quiz,
+        "--protocol",
+        "mmlu/original",
+        "--out",
+        "q",
+        code=3,
     )
     assert "'sums' has 3 rows in split 'dev'; 5 shots" in told.stderr
     assert "asked without" not in told.stderr
@@ -92,7 +140,18 @@ def test_too_few_examples_are_an_error_as_before(quiz: Path) -> None:
 
 @pytest.mark.costly("whole runs")
 def test_prompts_and_plans_take_shots(quiz: Path) -> None:
-    line = choicewise("prompts", "--data", quiz, "--protocol", "mmlu/original", "--limit", "1", "--shots", "0", code=0)
+    line = choicewise(
+        "prompts",
+        "--data",
+        quiz,
+        "--protocol",
+        "mmlu/original",
+        "--limit",
+        "1",
+        "--shots",
+        "0",
+        code=0,
+    )
     assert json.loads(line.stdout)["protocol"] == "mmlu/original@shots=0"
     assert "asked without" not in line.stderr
     Path("plan.toml").write_text(
@@ -101,20 +160,35 @@ def test_prompts_and_plans_take_shots(quiz: Path) -> None:
     choicewise("sweep", "plan.toml", "--out", "s", code=0)
     (folder,) = Path("s").glob("*/*/manifest.json")
     assert [*read_manifest(folder.parent).protocols] == ["mmlu/original@shots=0"]
-    Path("plan.toml").write_text('models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nshots = "some"')
+    Path("plan.toml").write_text(
+        'models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nshots = "some"'
+    )
     assert "shots is 'some'" in choicewise("sweep", "plan.toml", "--out", "t", code=2).stderr
 
 
 @pytest.mark.costly("whole families of protocols")
 def test_one_score_of_every_protocol(quiz: Path) -> None:
-    start = ("run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/cf", "--protocol", "mmlu/cloze")
+    start = (
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        quiz,
+        "--protocol",
+        "mmlu/cf",
+        "--protocol",
+        "mmlu/cloze",
+    )
     choicewise(*start, "--out", "q", "--limit", "5", "--score", "acc_norm", code=0)
     chosen = ["mmlu/cloze:char_mean_bare", "mmlu/olmes-cf:char_mean_bare@shots=0"]
     assert sorted(read_manifest(Path("q")).protocols) == chosen
     choicewise(*start, "--out", "all", "--limit", "5", code=0)
     rows = json.loads(choicewise("report", "all", "--score", "acc_norm", "--json", code=0).stdout)
     assert sorted(row["protocol"] for row in rows) == chosen
-    assert "has the score 'acc_nrom'; did you mean" in choicewise("report", "all", "--score", "acc_nrom", code=2).stderr
+    assert (
+        "has the score 'acc_nrom'; did you mean"
+        in choicewise("report", "all", "--score", "acc_nrom", code=2).stderr
+    )
 
 
 @pytest.mark.costly("whole families of protocols")
@@ -130,8 +204,13 @@ def test_a_way_between_protocols_goes_without_shots_as_a_whole(quiz: Path) -> No
 @pytest.mark.costly("whole runs")
 def test_a_ladder_is_between_what_was_named(quiz: Path) -> None:
     start = ("--model", "fake:hash", "--data", quiz, "--limit", "3", "--out", "q")
-    assert "0 rows in split 'dev'" in choicewise("ladder", "mmlu/original", "mmlu/cf:acc", *start, code=3).stderr
-    assert choicewise("ladder", "mmlu/original@shots=0", "mmlu/cf:acc@shots=0", *start, code=0).stdout
+    assert (
+        "0 rows in split 'dev'"
+        in choicewise("ladder", "mmlu/original", "mmlu/cf:acc", *start, code=3).stderr
+    )
+    assert choicewise(
+        "ladder", "mmlu/original@shots=0", "mmlu/cf:acc@shots=0", *start, code=0
+    ).stdout
 
 
 def test_the_names_of_scores_are_listed() -> None:
@@ -156,9 +235,18 @@ def test_data_shows_what_was_guessed(quiz: Path) -> None:
     [
         ("gpt2", "the model on the Hub is openai-community/gpt2"),
         ("pythia-70m", "a name on the Hub as ORG/pythia-70m"),
-        ("https://huggingface.co/EleutherAI/pythia-70m", "the model is called EleutherAI/pythia-70m: name it so"),
-        ("https://huggingface.co/EleutherAI/pythia-70m/tree/step1", "called EleutherAI/pythia-70m@step1"),
-        ("https://huggingface.co/datasets/cais/mmlu", "cais/mmlu is a dataset on the Hub, and no model"),
+        (
+            "https://huggingface.co/EleutherAI/pythia-70m",
+            "the model is called EleutherAI/pythia-70m: name it so",
+        ),
+        (
+            "https://huggingface.co/EleutherAI/pythia-70m/tree/step1",
+            "called EleutherAI/pythia-70m@step1",
+        ),
+        (
+            "https://huggingface.co/datasets/cais/mmlu",
+            "cais/mmlu is a dataset on the Hub, and no model",
+        ),
         ("packed", "packed/a.gguf has only 0 bytes"),
         ("packed/a.gguf", "packed/a.gguf has only 0 bytes"),
     ],
@@ -174,10 +262,22 @@ def test_a_model_that_is_named_otherwise(quiz: Path, model: str, says: str) -> N
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ("https://huggingface.co/datasets/cais/mmlu", "the dataset is called cais/mmlu: name it so"),
-        ("https://huggingface.co/datasets/cais/mmlu/viewer/anatomy/test", "the dataset is called cais/mmlu:anatomy"),
-        ("https://hf.co/datasets/cais/mmlu/blob/abc/README.md?raw=1", "the dataset is called cais/mmlu@abc"),
-        ("https://huggingface.co/EleutherAI/pythia-70m", "EleutherAI/pythia-70m is a model on the Hub, and no dataset"),
+        (
+            "https://huggingface.co/datasets/cais/mmlu",
+            "the dataset is called cais/mmlu: name it so",
+        ),
+        (
+            "https://huggingface.co/datasets/cais/mmlu/viewer/anatomy/test",
+            "the dataset is called cais/mmlu:anatomy",
+        ),
+        (
+            "https://hf.co/datasets/cais/mmlu/blob/abc/README.md?raw=1",
+            "the dataset is called cais/mmlu@abc",
+        ),
+        (
+            "https://huggingface.co/EleutherAI/pythia-70m",
+            "EleutherAI/pythia-70m is a model on the Hub, and no dataset",
+        ),
     ],
 )
 def test_data_that_are_named_by_their_page(data: str, says: str) -> None:
@@ -187,26 +287,50 @@ def test_data_that_are_named_by_their_page(data: str, says: str) -> None:
 
 def test_a_call_says_what_it_guesses(quiz: Path) -> None:
     with pytest.warns(UserWarning, match="quiz") as told:
-        run = evaluate(model="fake:hash", data="quiz.csv", protocols=["mmlu/original"], out="q", limit=5)
+        run = evaluate(
+            model="fake:hash", data="quiz.csv", protocols=["mmlu/original"], out="q", limit=5
+        )
     texts = [str(each.message) for each in told]
     assert any("question = Question" in text and "columns=" in text for text in texts)
-    assert any("asked without, as `mmlu/original@shots=0`" in text and 'shots="error"' in text for text in texts)
+    assert any(
+        "asked without, as `mmlu/original@shots=0`" in text and 'shots="error"' in text
+        for text in texts
+    )
     assert [*run.protocols] == ["mmlu/original@shots=0"]
     assert read_manifest(Path("q")).job["data"][0]["mapping"]["answer"] == "Correct"
     data = open_dataset("quiz.csv")
-    named = evaluate(model="fake:hash", data=data, protocols={"mine": run.protocols["mmlu/original@shots=0"]}, out="m")
+    named = evaluate(
+        model="fake:hash",
+        data=data,
+        protocols={"mine": run.protocols["mmlu/original@shots=0"]},
+        out="m",
+    )
     assert [*named.protocols] == ["mine"]
     zero = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], shots=0, out="z")
     assert [*zero.protocols] == ["mmlu/original@shots=0"]
 
 
-def test_a_mapping_is_copied_from_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapping_is_copied_from_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows of three to five options, of which a line more is needed than was typed."""
     monkeypatch.chdir(tmp_path)
     rows = [("Which?", "A", "x", "y", "z", "", ""), ("Who?", "E", "v", "w", "x", "y", "z")]
     with Path("quiz.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("Question", "Answer Key", *(f"Option {n}" for n in range(1, 6))), *rows])
-    start = ("run", "--model", "fake:oracle", "--data", "quiz.csv", "--protocol", "options/cloze:sum", "--out", "q")
+        csv.writer(file).writerows(
+            [("Question", "Answer Key", *(f"Option {n}" for n in range(1, 6))), *rows]
+        )
+    start = (
+        "run",
+        "--model",
+        "fake:oracle",
+        "--data",
+        "quiz.csv",
+        "--protocol",
+        "options/cloze:sum",
+        "--out",
+        "q",
+    )
     first, *lines, advice = choicewise(*start, code=3).stderr.splitlines()
     assert "quiz.csv has the columns Question, Answer Key, Option 1" in first
     assert "--mapping mapping.toml" in advice

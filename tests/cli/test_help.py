@@ -15,7 +15,11 @@ ROOT: Any = typer.main.get_command(app)
 OWN = [name for name in all_commands() if name != "lm-eval"]
 """The commands whose help is ours."""
 
-GROUPS = {name: command.commands for name, command in ROOT.commands.items() if hasattr(command, "commands")}
+GROUPS = {
+    name: command.commands
+    for name, command in ROOT.commands.items()
+    if hasattr(command, "commands")
+}
 
 
 def told(*words: str, columns: int = 100) -> str:
@@ -81,7 +85,9 @@ def test_a_line_about_an_option_is_a_line(name: str, columns: int) -> None:
         if option != "--help":
             assert unwrapped(helps[option]).startswith(said.removesuffix(" …"))
             whole = re.split(r"(?<!\.)\. ", helps[option])[0]
-            assert said.endswith(" …") or said == whole.removesuffix("." if not whole.endswith("...") else "")
+            assert said.endswith(" …") or said == whole.removesuffix(
+                "." if not whole.endswith("...") else ""
+            )
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -111,5 +117,9 @@ def test_commands_of_a_command_have_a_whole_sentence_each(name: str, columns: in
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_help_fits_the_terminal(columns: int) -> None:
     for name in ("run", "export"):
-        lines = [line for line in told(name, columns=columns).splitlines() if not re.search(r"<[\w|-]+>", line)]
+        lines = [
+            line
+            for line in told(name, columns=columns).splitlines()
+            if not re.search(r"<[\w|-]+>", line)
+        ]
         assert max(map(len, lines)) <= columns

@@ -35,7 +35,14 @@ def asked(data: Path) -> list[object]:
 
 
 def begun(out: Path, asked: list[object], protocols: tuple[str, ...]) -> Path:
-    choicewise("run", *asked, "--out", out, *(word for name in protocols for word in ("--protocol", name)), code=0)
+    choicewise(
+        "run",
+        *asked,
+        "--out",
+        out,
+        *(word for name in protocols for word in ("--protocol", name)),
+        code=0,
+    )
     return out
 
 
@@ -46,11 +53,15 @@ def folder(asked: list[object], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.mark.costly("a run and the line that adds twelve protocols")
-def test_the_line_that_is_printed_asks_the_rest_when_it_is_pasted(asked: list[object], tmp_path: Path) -> None:
+def test_the_line_that_is_printed_asks_the_rest_when_it_is_pasted(
+    asked: list[object], tmp_path: Path
+) -> None:
     folder = begun(tmp_path / "a run", asked, NEAR)
     shown = choicewise("ladder", *NEAR, folder)
     assert "strip, header, fit, 2 more *" in shown.stdout
-    told = re.fullmatch(r"an item that \w+ turns (right|wrong): `(.*) --item tides/test/\d`\n", shown.stderr)
+    told = re.fullmatch(
+        r"an item that \w+ turns (right|wrong): `(.*) --item tides/test/\d`\n", shown.stderr
+    )
     assert told is not None
     assert told[2] == command_line("explain", folder)
     assert "* not one by one: the run did not ask the protocols between" in shown.stdout
@@ -65,7 +76,10 @@ def test_the_line_that_is_printed_asks_the_rest_when_it_is_pasted(asked: list[ob
 
 
 def test_a_run_that_was_begun_by_no_line_names_its_parts(data: Path, tmp_path: Path) -> None:
-    ends, parts = ("mmlu/original", "mmlu/helm"), {"data": open_dataset(data), "subjects": ["trees"], "limit": 2}
+    ends, parts = (
+        ("mmlu/original", "mmlu/helm"),
+        {"data": open_dataset(data), "subjects": ["trees"], "limit": 2},
+    )
     evaluate(model="fake:hash", **parts, protocols=ends, out=tmp_path / "run")
     shown = choicewise("ladder", *ends, tmp_path / "run")
     line = "choicewise run --model fake:hash --data data --protocol mmlu/original..mmlu/helm --subject trees --limit 2"
@@ -87,13 +101,18 @@ def test_all_at_once_is_the_same_as_the_line(asked: list[object], tmp_path: Path
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
-def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(data: Path, tmp_path: Path) -> None:
+def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(
+    data: Path, tmp_path: Path
+) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text('name = "mine/bare"\nbase = "mmlu/original"\n[protocol]\nheader = ""\nshots = 0\n')
+    mine.write_text(
+        'name = "mine/bare"\nbase = "mmlu/original"\n[protocol]\nheader = ""\nshots = 0\n'
+    )
     asked = [*FAKE, "--data", data, "--limit", "1"]
     run = begun(tmp_path / "run", asked, (str(mine), "mmlu/original"))
     by_file, by_name = (
-        choicewise("ladder", name, "mmlu/original", run).stdout.splitlines() for name in (mine, "mine/bare")
+        choicewise("ladder", name, "mmlu/original", run).stdout.splitlines()
+        for name in (mine, "mine/bare")
     )
     assert f"--protocol {mine}..mmlu/original " in by_file[-1]
     assert by_name[:-1] == by_file[:-1]
@@ -105,12 +124,28 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(data: Pa
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        ("mmlu/original mmlu/original RUN", UsageError, "mmlu/original and mmlu/original are the same protocol"),
-        ("mmlu/harness-v0 mmlu/harness-v0:acc_norm RUN", UsageError, "same protocol; name two that differ"),
+        (
+            "mmlu/original mmlu/original RUN",
+            UsageError,
+            "mmlu/original and mmlu/original are the same protocol",
+        ),
+        (
+            "mmlu/harness-v0 mmlu/harness-v0:acc_norm RUN",
+            UsageError,
+            "same protocol; name two that differ",
+        ),
         ("mmlu/original mmlu RUN", ProtocolError, "mmlu stands for several protocols; name one"),
         ("mmlu/original mmlu/hlem RUN", ProtocolError, "did you mean mmlu/helm"),
-        ("mmlu/original mmlu/helm RUN", UsageError, "not asked what mmlu/helm asks; `choicewise run --model fake:"),
-        ("mmlu/original mmlu/harness-v0 EMPTY", UsageError, "mmlu/original and mmlu/harness-v0:char_mean_bare ask"),
+        (
+            "mmlu/original mmlu/helm RUN",
+            UsageError,
+            "not asked what mmlu/helm asks; `choicewise run --model fake:",
+        ),
+        (
+            "mmlu/original mmlu/harness-v0 EMPTY",
+            UsageError,
+            "mmlu/original and mmlu/harness-v0:char_mean_bare ask",
+        ),
         ("mmlu/original mmlu/helm", UsageError, "--model and --data and --out missing"),
         ("mmlu/original mmlu/helm --model fake:hash --data DATA", UsageError, "--out missing"),
         (
@@ -131,28 +166,47 @@ def test_what_no_ladder_leads_between_is_refused(
     (empty / "items.parquet").write_bytes((folder / "items.parquet").read_bytes())
     write_manifest(empty, replace(read_manifest(folder), blocks=(), complete=False))
     places = {"RUN": folder, "DATA": data, "EMPTY": empty}
-    refused = choicewise("ladder", *(places.get(word, word) for word in words.split()), code=kind.exit_code)
+    refused = choicewise(
+        "ladder", *(places.get(word, word) for word in words.split()), code=kind.exit_code
+    )
     assert message in refused.stderr
 
 
-def test_ways_are_protocols_for_other_commands_and_some_need_no_line(data: Path, folder: Path) -> None:
-    assert "this asks" not in choicewise("ladder", f"{ENDS[1]}:sum", f"{ENDS[1]}:token_mean", folder, code=0).stdout
+def test_ways_are_protocols_for_other_commands_and_some_need_no_line(
+    data: Path, folder: Path
+) -> None:
+    assert (
+        "this asks"
+        not in choicewise(
+            "ladder", f"{ENDS[1]}:sum", f"{ENDS[1]}:token_mean", folder, code=0
+        ).stdout
+    )
     way = "..".join(ENDS)
-    lines = choicewise("prompts", "--data", data, "--protocol", way, "--limit", "1", code=0).stdout.splitlines()
+    lines = choicewise(
+        "prompts", "--data", data, "--protocol", way, "--limit", "1", code=0
+    ).stdout.splitlines()
     names = {json.loads(line)["protocol"] for line in lines}
     assert {f"{way}:header", "mmlu/harness-v0..mmlu/original:sampler"} <= names
-    assert "requests" in choicewise("run", "--dry-run", *FAKE, "--data", data, "--protocol", way).stdout
+    assert (
+        "requests"
+        in choicewise("run", "--dry-run", *FAKE, "--data", data, "--protocol", way).stdout
+    )
     assert "axis" not in choicewise("protocols", "show", f"{way}:header").stderr
     refused = choicewise("report", "--protocol", f"{way}:header", folder, code=UsageError.exit_code)
     assert "not asked what" in refused.stderr
 
 
 def test_items_that_only_one_side_scores_are_counted(tmp_path: Path) -> None:
-    rows = [{"question": f"Which {n}?", "choices": list("pqrs"[: 3 + (n > 0)]), "answer": "A"} for n in range(5)]
+    rows = [
+        {"question": f"Which {n}?", "choices": list("pqrs"[: 3 + (n > 0)]), "answer": "A"}
+        for n in range(5)
+    ]
     (tmp_path / "quiz.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     ends = [tmp_path / "four.toml", tmp_path / "any.toml"]
     for end, choices in zip(ends, ("4", '"any"'), strict=True):
-        end.write_text(f'base = "mmlu/original"\n[protocol]\nsplit = "-"\nshots = 0\nchoices = {choices}\n')
+        end.write_text(
+            f'base = "mmlu/original"\n[protocol]\nsplit = "-"\nshots = 0\nchoices = {choices}\n'
+        )
     asked = [*FAKE, "--data", tmp_path / "quiz.jsonl", "--on-bad-item", "skip"]
     shown = choicewise("ladder", *ends, *asked, "--out", tmp_path / "run", "--json")
     (step,) = json.loads(shown.stdout)["in_order"]["steps"]
@@ -178,9 +232,13 @@ def test_effects_are_a_report_of_their_own(folder: Path) -> None:
 
 def test_one_item_is_one(tmp_path: Path) -> None:
     ends = "mmlu/cloze:sum", "mmlu/cloze:token_mean"
-    run = begun(tmp_path / "run", [*FAKE, "--data", write_mmlu(tmp_path / "data", ("tides",), 1)], ends)
+    run = begun(
+        tmp_path / "run", [*FAKE, "--data", write_mmlu(tmp_path / "data", ("tides",), 1)], ends
+    )
     told = choicewise("ladder", *ends, run).stdout
     assert re.search(r"% of 1 item to mmlu/cloze:token_mean \d+\.\d % of 1 item,", told)
-    told = choicewise("compare", run, *(word for name in ends for word in ("--protocol", name))).stdout
+    told = choicewise(
+        "compare", run, *(word for name in ends for word in ("--protocol", name))
+    ).stdout
     assert "points over 1 item" in told
     assert "1 items" not in told

@@ -28,8 +28,14 @@ PMI = "mmlu/cloze:pmi-answer"
 
 def test_reasons_that_differ_in_numbers_or_the_id_of_the_item_are_one() -> None:
     told = {
-        **{item: f"too long: {tokens} tokens, 512 fit" for item, tokens in (("a", 900), ("b", 1300), ("d", 700))},
-        **{"c": "continuation ' x' leaves nothing to score", "e": 'continuation "don\'t" leaves nothing to score'},
+        **{
+            item: f"too long: {tokens} tokens, 512 fit"
+            for item, tokens in (("a", 900), ("b", 1300), ("d", 700))
+        },
+        **{
+            "c": "continuation ' x' leaves nothing to score",
+            "e": 'continuation "don\'t" leaves nothing to score',
+        },
         "f": "it can't be asked and doesn't end",
     }
     assert counted([(told[item], item) for item in sorted(told)]) == (
@@ -38,7 +44,10 @@ def test_reasons_that_differ_in_numbers_or_the_id_of_the_item_are_one() -> None:
         MissingReason("it can't be asked and doesn't end", 1, "f"),
     )
     reasons = Reasons()
-    one, other = (reasons.number(f"item {item} has 3 choices", item) for item in ("trees/test/3", "tides/test/8"))
+    one, other = (
+        reasons.number(f"item {item} has 3 choices", item)
+        for item in ("trees/test/3", "tides/test/8")
+    )
     assert one == other
     assert reasons.text(one) == "item … has 3 choices"
 
@@ -56,13 +65,19 @@ def test_every_reason_is_counted_once(texts: list[str]) -> None:
 def test_missing_items_have_their_reason(study: Study, tmp_path: Path) -> None:
     model = HashModel()
     model.window = 40
-    run = evaluate(model=model, data=study.data, protocols=["mmlu/original"], out=tmp_path / "short")
+    run = evaluate(
+        model=model, data=study.data, protocols=["mmlu/original"], out=tmp_path / "short"
+    )
     (row,) = run.rows()
     assert row.missing == 12 == sum(reason.count for reason in row.missing_reasons)
     assert row.missing_reasons[0].reason.startswith("too long: ")
     assert row.missing_reasons[0].example in run.measurements["mmlu/original"].evidence.ids
-    assert [sum(reason.count for reason in each.missing_reasons) for each in run.rows("subjects")] == [6, 6]
-    assert any(line.startswith("missing under mmlu/original: 12, such as ") for line in legend([row]))
+    assert [
+        sum(reason.count for reason in each.missing_reasons) for each in run.rows("subjects")
+    ] == [6, 6]
+    assert any(
+        line.startswith("missing under mmlu/original: 12, such as ") for line in legend([row])
+    )
     (shown,) = json.loads(choicewise("report", run.folder, "--json").stdout)
     assert shown["missing_reasons"][0]["count"] == row.missing_reasons[0].count
     assert set(shown["missing_reasons"][0]) == {"reason", "count", "example"}
@@ -78,7 +93,13 @@ def test_skipped_rows_have_theirs(tmp_path: Path) -> None:
     path = folder / "test" / "trees_test.csv"
     path.write_text(path.read_text().replace(",B\n", ",Z\n", 1).replace(",C\n", ",Q\n", 1))
     data = open_dataset(folder, on_bad_item="skip")
-    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run", skip_bad_items=True)
+    run = evaluate(
+        model="fake:hash",
+        data=data,
+        protocols=["mmlu/original"],
+        out=tmp_path / "run",
+        skip_bad_items=True,
+    )
     (row,) = run.rows()
     assert row.skipped == 2 == sum(reason.count for reason in row.skipped_reasons)
     assert "trees_test.csv, row " in row.skipped_reasons[0].example
@@ -92,7 +113,10 @@ BLOCK = Path("blocks/00002")
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run in blocks of five items at most."""
     set_block_size(monkeypatch, 5)
-    asked = {"data": write_mmlu(tmp_path / "data", questions=12), "protocols": ["mmlu/original", PMI]}
+    asked = {
+        "data": write_mmlu(tmp_path / "data", questions=12),
+        "protocols": ["mmlu/original", PMI],
+    }
     return evaluate(model="fake:hash", **asked, out=tmp_path / "run")
 
 
@@ -115,7 +139,9 @@ def test_what_lies_beside_a_damaged_block_is_reported_and_explained(
     assert (told.block, told.path.parent) == (run.manifest.blocks[2], run.folder / BLOCK)
     assert reason in told.reason
     again = open_run(run.folder)
-    with pytest.warns(UserWarning, match=rf"{told.path.name} .*items 9 to 12 of tides \(test\).*run the same"):
+    with pytest.warns(
+        UserWarning, match=rf"{told.path.name} .*items 9 to 12 of tides \(test\).*run the same"
+    ):
         rows = again.rows()
     assert {row.selection for row in rows} == {"incomplete: 20 of 24 items"}
     assert {row.n + row.missing for row in rows} == {20}

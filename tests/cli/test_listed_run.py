@@ -29,13 +29,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate(model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path_factory.mktemp("whole"))
+    return evaluate(
+        model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path_factory.mktemp("whole")
+    )
 
 
 @pytest.fixture(scope="module", params=TOPS)
-def listed(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def listed(
+    request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
     model = Listing(request.param)
-    return evaluate(model=model, data=data, protocols=PROTOCOLS, out=tmp_path_factory.mktemp("listed"))
+    return evaluate(
+        model=model, data=data, protocols=PROTOCOLS, out=tmp_path_factory.mktemp("listed")
+    )
 
 
 def test_decisions_are_those_of_the_whole_model(whole: Run, listed: Run) -> None:
@@ -69,12 +75,17 @@ def test_undecided_items_are_missing_with_the_reason_and_counted(listed: Run) ->
     assert measured.decisions.missing.tolist() == all_hidden.tolist()
     if all_hidden.any():
         (reason,) = listed.rows()[0].missing_reasons
-        assert reason.reason == "none of the answers is among the likeliest next tokens that the server lists"
+        assert (
+            reason.reason
+            == "none of the answers is among the likeliest next tokens that the server lists"
+        )
 
 
 def test_bounds_are_no_probabilities(listed: Run, whole: Run) -> None:
     table, true = listed.distribution(LETTERS).to_pylist(), whole.distribution(LETTERS).to_pylist()
-    hidden = {row["item"] for row in listed.scores(LETTERS).to_pylist() if row["low"] < row["score"]}
+    hidden = {
+        row["item"] for row in listed.scores(LETTERS).to_pylist() if row["low"] < row["score"]
+    }
     assert hidden
     for row, other in zip(table, true, strict=True):
         if row["item"] in hidden:
@@ -98,10 +109,14 @@ def test_explain_shows_bounds_as_bounds(listed: Run) -> None:
 @pytest.mark.parametrize("listed", [60], indirect=True)
 def test_every_verb_takes_a_run_with_bounds(listed: Run, whole: Run, tmp_path: Path) -> None:
     folder = listed.folder
-    assert "with unlisted answers" in " ".join(choicewise("report", folder, "--ids", code=0).stdout.split())
+    assert "with unlisted answers" in " ".join(
+        choicewise("report", folder, "--ids", code=0).stdout.split()
+    )
     rows = json.loads(choicewise("report", folder, "--json").stdout)
     assert all(row["unlisted"] > 0 for row in rows if row["protocol"] != LOOKED_UP)
-    choicewise("page", folder, whole.folder, "--items", "2", "--out", tmp_path / "page.html", code=0)
+    choicewise(
+        "page", folder, whole.folder, "--items", "2", "--out", tmp_path / "page.html", code=0
+    )
     views = (["report", folder, view] for view in ("agreement", "multiverse", "distribution"))
     for line in (["compare", folder, whole.folder], ["ladder", LETTERS, PERMUTED, folder], *views):
         choicewise(*line, code=0)

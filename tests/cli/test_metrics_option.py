@@ -31,7 +31,17 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     data = write_mmlu(folder / "data")
     for model in ("hash", "anti-oracle"):
         words = [word for name in NAMES for word in ("--protocol", name)]
-        choicewise("run", "--model", f"fake:{model}", "--data", data, *words, "--out", folder / model, code=0)
+        choicewise(
+            "run",
+            "--model",
+            f"fake:{model}",
+            "--data",
+            data,
+            *words,
+            "--out",
+            folder / model,
+            code=0,
+        )
     return [folder / "hash", folder / "anti-oracle"]
 
 
@@ -57,7 +67,9 @@ def command_of(verb: str, folders: list[Path], out: Path) -> list[object]:
 
 
 @pytest.mark.costly("many commands")
-@pytest.mark.parametrize("verb", ["report", "compare", "ladder", "page", "board", "plot", "export", "serve"])
+@pytest.mark.parametrize(
+    "verb", ["report", "compare", "ladder", "page", "board", "plot", "export", "serve"]
+)
 def test_metrics_that_are_unknown_or_no_protocol_can_have_are_refused(
     verb: str, folders: list[Path], tmp_path: Path
 ) -> None:
@@ -80,7 +92,9 @@ def test_what_some_protocols_can_not_have_is_said_with_their_names(
 ) -> None:
     done = choicewise(*command_of(verb, folders, tmp_path), "--metric", "bpb", code=0)
     for model in ("hash", "anti-oracle"):
-        (line,) = [line for line in done.stderr.splitlines() if line.startswith("note: ") and model in line]
+        (line,) = [
+            line for line in done.stderr.splitlines() if line.startswith("note: ") and model in line
+        ]
         assert "no bpb under mmlu/cloze:pmi-answer: score pmi is a difference" in line
 
 
@@ -88,9 +102,21 @@ def test_what_some_protocols_can_not_have_is_said_with_their_names(
 def test_export_page_and_board_have_the_numbers_of_the_report(
     folders: list[Path], reported: dict[tuple[str, str], dict[str, object]], tmp_path: Path
 ) -> None:
-    choicewise("export", *folders, "--format", "csv", "--metric", METRICS, "--out", tmp_path / "rows.csv", code=0)
+    choicewise(
+        "export",
+        *folders,
+        "--format",
+        "csv",
+        "--metric",
+        METRICS,
+        "--out",
+        tmp_path / "rows.csv",
+        code=0,
+    )
     with (tmp_path / "rows.csv").open(newline="") as file:
-        exported = {(row["model"], row["protocol"]): float(row["value"]) for row in csv.DictReader(file)}
+        exported = {
+            (row["model"], row["protocol"]): float(row["value"]) for row in csv.DictReader(file)
+        }
     values = {key: row["value"] for key, row in reported.items()}
     assert exported == pytest.approx(values)
 
@@ -99,7 +125,9 @@ def test_export_page_and_board_have_the_numbers_of_the_report(
     assert {row[:2] for each in tables.values() for row in each.rows} == values.keys()
     for metric, table in tables.items():
         assert {row[:2]: row[2] for row in table.rows} == {
-            key: plain(float(str(row["value"]))) for key, row in reported.items() if row["metric"] == metric
+            key: plain(float(str(row["value"])))
+            for key, row in reported.items()
+            if row["metric"] == metric
         }
     assert [bool(each.notes) for each in tables.values()] == [True, False]
     assert {run.row_of.keys() == {*NAMES} for run in study.runs} == {True}, "their own numbers stay"
@@ -116,27 +144,42 @@ def test_export_page_and_board_have_the_numbers_of_the_report(
 
 def test_bits_of_letters_are_said_to_say_nothing_once(folders: list[Path]) -> None:
     told = choicewise("report", *folders, "--metric", "bpb", "--all", code=0).stdout
-    assert " ".join(told.split()).count("so they say nothing about it; take a protocol of texts") == 1
-    assert "say nothing" not in choicewise("report", *folders, "--metric", "brier", "--all", code=0).stdout
+    assert (
+        " ".join(told.split()).count("so they say nothing about it; take a protocol of texts") == 1
+    )
+    assert (
+        "say nothing"
+        not in choicewise("report", *folders, "--metric", "brier", "--all", code=0).stdout
+    )
     texts = ["--protocol", NAMES[1], "--metric", "bpb"]
     assert "says nothing" not in choicewise("report", folders[0], *texts, code=0).stdout
     letters = ["--protocol", NAMES[0], "--metric", "bpb"]
-    assert "of letters, says nothing about texts" in choicewise("report", folders[0], *letters, code=0).stdout
+    assert (
+        "of letters, says nothing about texts"
+        in choicewise("report", folders[0], *letters, code=0).stdout
+    )
 
 
 def test_a_ladder_of_another_metric_has_its_numbers_and_its_direction(
     folders: list[Path], reported: dict[tuple[str, str], dict[str, object]]
 ) -> None:
-    done = choicewise("ladder", NAMES[3], NAMES[2], folders[0], "--metric", "brier,log-score", "--json", code=0)
+    done = choicewise(
+        "ladder", NAMES[3], NAMES[2], folders[0], "--metric", "brier,log-score", "--json", code=0
+    )
     brier, log = json.loads(done.stdout)
     (step,) = brier["in_order"]["steps"]
     ends = [reported["fake:hash", f"{name}@metric=brier"]["value"] for name in (NAMES[3], NAMES[2])]
     assert [brier["in_order"]["start_value"], brier["in_order"]["end_value"]] == pytest.approx(ends)
     assert log["in_order"]["metric"] == "log-score"
     run = open_run(folders[0])
-    made = run.under(under_metrics({name: run.protocols[name] for name in (NAMES[3], NAMES[2])}, ["brier"]))
+    made = run.under(
+        under_metrics({name: run.protocols[name] for name in (NAMES[3], NAMES[2])}, ["brier"])
+    )
     before, after = (each.credit for each in made.measurements.values())
-    assert (step["gained"], step["lost"]) == (int((after < before).sum()), int((after > before).sum()))
+    assert (step["gained"], step["lost"]) == (
+        int((after < before).sum()),
+        int((after > before).sum()),
+    )
     shown = choicewise("ladder", NAMES[3], NAMES[2], folders[0], "--metric", "brier", code=0).stdout
     assert "brier (less is better) ± standard error" in shown
     assert "items that become better, and worse" in " ".join(shown.split())
@@ -144,7 +187,9 @@ def test_a_ladder_of_another_metric_has_its_numbers_and_its_direction(
 
 
 def test_charts_of_shares_take_no_metric(folders: list[Path], tmp_path: Path) -> None:
-    done = choicewise("plot", folders[0], "strip", "--metric", "bpb", "--out", tmp_path / "strip.svg")
+    done = choicewise(
+        "plot", folders[0], "strip", "--metric", "bpb", "--out", tmp_path / "strip.svg"
+    )
     assert (done.code, "strip has no use for --metric" in done.stderr) == (2, True)
 
 
@@ -172,13 +217,18 @@ def test_metrics_that_are_read_together_are_not_read_again(
 ) -> None:
     """And their rows are those that each has alone."""
     run = open_run(folders[0])
-    parts = [run.under(under_metrics(run.protocols, [metric])) for metric in ("bpb", "brier", "margin", "ece")]
+    parts = [
+        run.under(under_metrics(run.protocols, [metric]))
+        for metric in ("bpb", "brier", "margin", "ece")
+    ]
     alone = [open_run(folders[0]).under(part.protocols).rows() for part in parts]
     run.rows()  # with the texts
     read_together(run, [part.protocols for part in parts])
     monkeypatch.setattr(type(run.evidence), "portion_tables", lambda *_: pytest.fail("read again"))
     together = [part.rows() for part in parts]
-    for one, other in zip((row for own in together for row in own), (row for own in alone for row in own), strict=True):
+    for one, other in zip(
+        (row for own in together for row in own), (row for own in alone for row in own), strict=True
+    ):
         assert one.protocol == other.protocol
         assert one.value == other.value or math.isnan(one.value)
         assert one.diagnosis == other.diagnosis or np.isnan(one.diagnosis.mass)

@@ -10,19 +10,40 @@ from tests.helpers.commands import choicewise
 SCORES = "options/cloze:byte_mean"
 
 
-def run(folder: Path, *protocols: str, model: str = "fake:hash", more: tuple[str, ...] = ()) -> Path:
+def run(
+    folder: Path, *protocols: str, model: str = "fake:hash", more: tuple[str, ...] = ()
+) -> Path:
     """A run on four questions, two of them with two right answers."""
-    rows = [{"question": f"Which is {n}?", "choices": [f"{n}{mark}" for mark in "dcba"], "answer": n} for n in range(4)]
+    rows = [
+        {"question": f"Which is {n}?", "choices": [f"{n}{mark}" for mark in "dcba"], "answer": n}
+        for n in range(4)
+    ]
     (folder / "four.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = folder / f"run{len([*folder.iterdir()])}"
     asked = [word for name in protocols for word in ("--protocol", name)]
-    choicewise("run", "--model", model, "--data", folder / "four.jsonl", *asked, *more, "--out", out, code=0)
+    choicewise(
+        "run",
+        "--model",
+        model,
+        "--data",
+        folder / "four.jsonl",
+        *asked,
+        *more,
+        "--out",
+        out,
+        code=0,
+    )
     return out
 
 
 @pytest.mark.costly("two runs by the command")
-def test_a_protocol_that_both_have_is_compared_though_one_asked_typed_questions_too(tmp_path: Path) -> None:
-    both = run(tmp_path, "options/cloze", "decision/endpoint"), run(tmp_path, "options/cloze", model="fake:oracle")
+def test_a_protocol_that_both_have_is_compared_though_one_asked_typed_questions_too(
+    tmp_path: Path,
+) -> None:
+    both = (
+        run(tmp_path, "options/cloze", "decision/endpoint"),
+        run(tmp_path, "options/cloze", model="fake:oracle"),
+    )
     for pair in (both, both[::-1]):
         choicewise("compare", *pair, "--protocol", "options/cloze:sum", "--metric", "brier", code=0)
         assert "options/cloze:sum" in choicewise("compare", *pair, code=0).stdout
@@ -37,7 +58,9 @@ def test_bytes_as_weights_stand_beside_orders_of_options(tmp_path: Path) -> None
 
 
 @pytest.mark.costly("a run by the command")
-def test_a_metric_of_other_scores_leaves_those_alone_that_have_a_metric_of_their_own(tmp_path: Path) -> None:
+def test_a_metric_of_other_scores_leaves_those_alone_that_have_a_metric_of_their_own(
+    tmp_path: Path,
+) -> None:
     out = run(tmp_path, "options/cloze:sum@metric=mc2-split", "options/cloze:char_mean")
     found = json.loads(choicewise("report", out, "--json", "--metric", "bpb", code=0).stdout)
     assert "bpb" in {row["metric"] for row in found}

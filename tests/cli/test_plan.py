@@ -25,7 +25,9 @@ from tests.helpers.mmlu_data import write_mmlu
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
 MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
 
-ids = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(lambda found: np.asarray(found, dtype=np.int32))
+ids = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(
+    lambda found: np.asarray(found, dtype=np.int32)
+)
 
 
 @pytest.fixture
@@ -34,9 +36,13 @@ def data(tmp_path: Path) -> Path:
 
 
 @given(st.lists(st.tuples(ids, ids), max_size=8))
-def test_unique_tokens_are_the_distinct_beginnings(pairs: list[tuple[np.ndarray, np.ndarray]]) -> None:
+def test_unique_tokens_are_the_distinct_beginnings(
+    pairs: list[tuple[np.ndarray, np.ndarray]],
+) -> None:
     sequences = [[*context, *continuation][:-1] for context, continuation in pairs]
-    beginnings = {tuple(sequence[:end]) for sequence in sequences for end in range(1, len(sequence) + 1)}
+    beginnings = {
+        tuple(sequence[:end]) for sequence in sequences for end in range(1, len(sequence) + 1)
+    }
     assert unique_tokens([Span(*pair) for pair in pairs], ByteTokenizer()) == len(beginnings)
 
 
@@ -55,11 +61,16 @@ def test_a_generation_counts_to_its_full_length_and_shares_its_beginning_with_sp
     [
         PROTOCOLS,
         ["options/cloze:sum"],  # it has no split, and is planned on the one it would run on
-        ["options/quoted-mean-masked", "options/embedding"],  # they come from one tree of hidden states
+        [
+            "options/quoted-mean-masked",
+            "options/embedding",
+        ],  # they come from one tree of hidden states
     ],
     ids=len,
 )
-def test_a_plan_counts_what_the_run_then_computes(names: list[str], data: Path, tmp_path: Path) -> None:
+def test_a_plan_counts_what_the_run_then_computes(
+    names: list[str], data: Path, tmp_path: Path
+) -> None:
     model, recipes = load_model(MODEL), resolve(*names)
     planned = plan(Task(model, Work.of(model, open_dataset(data), recipes)), probe=False)
     assert (planned.speed, planned.seconds) == (None, None)
@@ -80,7 +91,11 @@ def test_a_plan_counts_what_the_run_then_computes(names: list[str], data: Path, 
 @pytest.mark.costly("whole commands")
 def test_what_blocks_cost_adds_up(data: Path, tmp_path: Path) -> None:
     model, spent = load_model(MODEL, rung="plain"), {}
-    asked = {"run": ["mmlu/original"], "alone": ["mmlu/cloze:sum"], "both": ["mmlu/original", "mmlu/cloze:sum"]}
+    asked = {
+        "run": ["mmlu/original"],
+        "alone": ["mmlu/cloze:sum"],
+        "both": ["mmlu/original", "mmlu/cloze:sum"],
+    }
     for name, protocols in asked.items():
         out = tmp_path / name.replace("both", "run")
         run = evaluate(model=model, data=data, protocols=protocols, out=out)
@@ -95,7 +110,12 @@ def test_a_plan_counts_what_is_missing_or_shortened(data: Path) -> None:
         work = Work.of(model, open_dataset(data), resolve("mmlu/original"))
         planned[model.window] = plan(Task(model, work), probe=False)
     short, none = planned.values()
-    assert (short.requests, short.shots_dropped, short.tokens_dropped, short.missing) == (6, 6, 0, {})
+    assert (short.requests, short.shots_dropped, short.tokens_dropped, short.missing) == (
+        6,
+        6,
+        0,
+        {},
+    )
     assert (sum(none.missing.values()), none.requests, none.tokens_unique) == (6, 6, 0)
 
 
@@ -103,7 +123,9 @@ def test_a_probe_asks_more_until_it_takes_long_enough(monkeypatch: pytest.Monkey
     context, asked, model = np.arange(4, dtype=np.int32), list[int](), HashModel()
     spans = [Span(context, np.asarray([token, token], dtype=np.int32)) for token in range(8)]
     answer = model.answer
-    monkeypatch.setattr(model, "answer", lambda questions: asked.append(len(questions)) or answer(questions))
+    monkeypatch.setattr(
+        model, "answer", lambda questions: asked.append(len(questions)) or answer(questions)
+    )
     speed = measure_speed(model, spans, seconds=1e9)
     assert asked == [1, 2, 4, 8]
     assert speed is not None
@@ -116,9 +138,14 @@ def test_a_probe_asks_more_until_it_takes_long_enough(monkeypatch: pytest.Monkey
 
 def test_an_estimate_is_tokens_by_speed() -> None:
     assert Plan(1, 600, 300, {}, 0, 0, 100.0).seconds == 3.0
-    assert token_savings(Spent(575660, 22836, 1.0)) == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
+    assert (
+        token_savings(Spent(575660, 22836, 1.0))
+        == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
+    )
     served = token_savings(Spent(1000, 100, 1.0, requests=7))
-    assert served == "asked 1,000 tokens in 7 requests; the server computed 100 at most: 10.0 × fewer"
+    assert (
+        served == "asked 1,000 tokens in 7 requests; the server computed 100 at most: 10.0 × fewer"
+    )
 
 
 @pytest.mark.costly("three commands on a network")

@@ -29,20 +29,60 @@ LINES = {
     "effects": ("report", "hash", "effects"),
     "distribution": ("report", "hash", "distribution", "--protocol", "mmlu/original"),
     "compare": ("compare", "hash", "oracle", "--protocol", "mmlu/original"),
-    "compare protocols": ("compare", "hash", "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum"),
+    "compare protocols": (
+        "compare",
+        "hash",
+        "--protocol",
+        "mmlu/original",
+        "--protocol",
+        "mmlu/cloze:sum",
+    ),
     "compare a run with itself": ("compare", "hash", "hash", "--protocol", "mmlu/original"),
     "compare published": ("compare", "hash", "mmlu/original", "--value", "0.5"),
     "explain": ("explain", "hash", "--item", "tides/test/0"),
-    "explain tokens": ("explain", "hash", "--item", "tides/test/0", "--protocol", "mmlu/cloze:sum", "--tokens"),
+    "explain tokens": (
+        "explain",
+        "hash",
+        "--item",
+        "tides/test/0",
+        "--protocol",
+        "mmlu/cloze:sum",
+        "--tokens",
+    ),
     "ladder": ("ladder", "mmlu/original", "mmlu/cloze:sum", "hash"),
-    "prompts": ("prompts", "--data", "data", "--protocol", "mmlu/original", "--subject", "tides", "--limit", "2"),
-    "score": ("score", *FAKE, "--context", "Two and two is", "--choice", " four", "--choice", " five"),
+    "prompts": (
+        "prompts",
+        "--data",
+        "data",
+        "--protocol",
+        "mmlu/original",
+        "--subject",
+        "tides",
+        "--limit",
+        "2",
+    ),
+    "score": (
+        "score",
+        *FAKE,
+        "--context",
+        "Two and two is",
+        "--choice",
+        " four",
+        "--choice",
+        " five",
+    ),
     "check": ("check", *FAKE),
     "data": ("data", "data"),
     "doctor": ("doctor", "hash"),
     "protocols show": ("protocols", "show", "mmlu/original"),
     "protocols diff": ("protocols", "diff", "mmlu/original", "mmlu/harness-v1"),
-    "protocols diff as JSON": ("protocols", "diff", "mmlu/original", "mmlu/lighteval-original", "--json"),
+    "protocols diff as JSON": (
+        "protocols",
+        "diff",
+        "mmlu/original",
+        "mmlu/lighteval-original",
+        "--json",
+    ),
     "protocols that do not differ": ("protocols", "diff", "mmlu/helm", "mmlu/helm"),
     "no such folder": ("report", "nowhere"),
     "no such file": ("data", "nowhere.jsonl"),
@@ -65,7 +105,9 @@ LINES = {
 
 @pytest.mark.costly("whole commands")
 @pytest.mark.parametrize("name", LINES)
-def test_what_it_prints(name: str, study: Study, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_prints(
+    name: str, study: Study, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(study.data.parent)
     told = choicewise(*LINES[name], COLUMNS="100")
     assert shown(told.code, told.stdout, told.stderr, study) == snapshot

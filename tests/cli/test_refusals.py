@@ -55,7 +55,9 @@ def two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def planned_for(model: Model, *names: str) -> Plan:
     """The plan of one question of each subject."""
-    return plan(Task(model, Work.of(model, open_dataset(DATA), resolve(*names), Selection.of(limit=1))))
+    return plan(
+        Task(model, Work.of(model, open_dataset(DATA), resolve(*names), Selection.of(limit=1)))
+    )
 
 
 @pytest.mark.costly("whole runs")
@@ -70,15 +72,27 @@ def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path
         f"protocol {CHOSEN} is refused: {NO_TEXT}; the other protocols are asked",
     ]
     assert {warning.filename for warning in told} == {__file__}
-    assert {len(question.continuation) for question in model.asked if isinstance(question, Span)} == {2}
-    alone = evaluate(model=HashModel(), data=DATA, protocols=[LETTER], limit=2, out=tmp_path / "alone")
+    assert {
+        len(question.continuation) for question in model.asked if isinstance(question, Span)
+    } == {2}
+    alone = evaluate(
+        model=HashModel(), data=DATA, protocols=[LETTER], limit=2, out=tmp_path / "alone"
+    )
     assert run.scores().to_pylist() == alone.scores().to_pylist()
     with pytest.warns(UserWarning, match="mmlu/helm is refused"):
         planned = planned_for(TwoTokens(), LETTER, CHOSEN)
     assert planned.refused == {CHOSEN: NO_TEXT}
     assert planned.requests == planned_for(HashModel(), LETTER).requests
-    with pytest.warns(UserWarning, match=r"mmlu/original\+turns is refused: fake:hash has no chat template"):
-        run = evaluate(model="fake:hash", data=DATA, protocols=[LETTER, f"{LETTER}+turns"], limit=1, out=tmp_path / "c")
+    with pytest.warns(
+        UserWarning, match=r"mmlu/original\+turns is refused: fake:hash has no chat template"
+    ):
+        run = evaluate(
+            model="fake:hash",
+            data=DATA,
+            protocols=[LETTER, f"{LETTER}+turns"],
+            limit=1,
+            out=tmp_path / "c",
+        )
     assert [*run.manifest.protocols] == [LETTER]
     assert refused_lines({**{f"p{number}": "no" for number in range(10)}, "q": "never"}) == [
         "10 protocols are refused (p0, p1, p2, p3, p4, p5, p6, p7 and 2 more): no",
@@ -99,7 +113,9 @@ def test_nothing_that_can_be_asked_is_an_error(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_later_line_may_add_what_is_refused_and_takes_back_what_no_longer_is(tmp_path: Path) -> None:
+def test_a_later_line_may_add_what_is_refused_and_takes_back_what_no_longer_is(
+    tmp_path: Path,
+) -> None:
     asked: dict[str, Any] = {"data": DATA, "limit": 1, "out": tmp_path}
     evaluate(model=TwoTokens(), protocols=[LETTER], **asked)
     with pytest.warns(UserWarning, match="mmlu/helm is refused"):
@@ -116,15 +132,33 @@ def test_a_later_line_may_add_what_is_refused_and_takes_back_what_no_longer_is(t
 def test_a_finished_run_of_a_model_that_runs_here_needs_no_tokenizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {"model": HashModel(), "data": DATA, "protocols": [LETTER], "limit": 1, "out": tmp_path}
+    asked: dict[str, Any] = {
+        "model": HashModel(),
+        "data": DATA,
+        "protocols": [LETTER],
+        "limit": 1,
+        "out": tmp_path,
+    }
     evaluate(**asked)
-    monkeypatch.setattr(asked["model"].tokenizer, "encode", lambda *_, **__: pytest.fail("a text is encoded"))
+    monkeypatch.setattr(
+        asked["model"].tokenizer, "encode", lambda *_, **__: pytest.fail("a text is encoded")
+    )
     assert evaluate(**asked).manifest.complete
 
 
 @pytest.mark.usefixtures("two_tokens")
 def test_the_command_line_says_once_what_is_refused(tmp_path: Path) -> None:
-    asked = ["run", "--model", "fake:hash", "--data", DATA, "--limit", "2", "--out", tmp_path / "run"]
+    asked = [
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        DATA,
+        "--limit",
+        "2",
+        "--out",
+        tmp_path / "run",
+    ]
     asked += [word for name in (LETTER, CLOZE, CHOSEN) for word in ("--protocol", name)]
     planned, ran = choicewise(*asked, "--dry-run", code=0), choicewise(*asked, "--json", code=0)
     for told in (planned.stderr, ran.stderr):
@@ -134,15 +168,24 @@ def test_the_command_line_says_once_what_is_refused(tmp_path: Path) -> None:
     assert "refused 10" in planned.stdout
     assert {row["protocol"] for row in json.loads(ran.stdout)} == {LETTER}
     assert set(open_run(tmp_path / "run").manifest.refused) >= {CHOSEN, f"{CLOZE}:sum"}
-    assert f"note: protocol {CHOSEN} is refused: {NO_TEXT}" in choicewise("report", tmp_path / "run", code=0).stderr
+    assert (
+        f"note: protocol {CHOSEN} is refused: {NO_TEXT}"
+        in choicewise("report", tmp_path / "run", code=0).stderr
+    )
 
 
 @pytest.mark.usefixtures("two_tokens")
 @pytest.mark.filterwarnings("ignore:.*is refused")
 def test_a_ladder_to_a_refused_protocol_is_an_error(tmp_path: Path) -> None:
     words = ["ladder", LETTER, CHOSEN, "--model", "fake:hash", "--data", DATA, "--limit", "1"]
-    assert NO_TEXT in choicewise(*words, "--out", tmp_path / "run", code=ModelError.exit_code).stderr
+    assert (
+        NO_TEXT in choicewise(*words, "--out", tmp_path / "run", code=ModelError.exit_code).stderr
+    )
     assert not (tmp_path / "run").exists()
-    run = evaluate(model=TwoTokens(), data=DATA, protocols=[LETTER, CHOSEN], limit=1, out=tmp_path / "run")
-    with pytest.raises(UsageError, match=f"was not asked what {CHOSEN} asks, as that was refused: {NO_TEXT}"):
+    run = evaluate(
+        model=TwoTokens(), data=DATA, protocols=[LETTER, CHOSEN], limit=1, out=tmp_path / "run"
+    )
+    with pytest.raises(
+        UsageError, match=f"was not asked what {CHOSEN} asks, as that was refused: {NO_TEXT}"
+    ):
         run.choose([CHOSEN])

@@ -19,7 +19,14 @@ from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span, TokenScores
 from choicewise.records import Selection
-from choicewise.report.tables import legend, rank_table, report_tables, serious_warnings, table, titled
+from choicewise.report.tables import (
+    legend,
+    rank_table,
+    report_tables,
+    serious_warnings,
+    table,
+    titled,
+)
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.results.measurement import interval
@@ -71,10 +78,14 @@ def row_of(run: Run, name: str) -> Row:
 
 def observed(run: Run, name: str) -> ObservedPortion:
     """All of a run at once, tokens included."""
-    return ObservedPortion(replace(run.tables, items=run.evidence.items), run.protocols[name].prompt_digest)
+    return ObservedPortion(
+        replace(run.tables, items=run.evidence.items), run.protocols[name].prompt_digest
+    )
 
 
-@pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])
+@pytest.mark.parametrize(
+    "name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"]
+)
 def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name: str) -> None:
     each = noisy.measurements[name]
     assert each.scores is not None
@@ -87,7 +98,11 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
         scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))
         others = [[other for other in range(b - a) if other != choice] for choice in range(b - a)]
         reach, floor = scores + error, scores - error
-        could = [choice for choice, rest in enumerate(others) if all(reach[choice] > floor[other] for other in rest)]
+        could = [
+            choice
+            for choice, rest in enumerate(others)
+            if all(reach[choice] > floor[other] for other in rest)
+        ]
         near += len(could) > 1 and not each.decisions.tied[place]
         low.append(could == gold)
         high.append(gold[0] in could)
@@ -96,7 +111,9 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     assert row.near_ties == near > 0
     assert row.low <= row.value <= row.high
     assert (row.noise, row.diagnosis.near_tie_rate) == (NOISE, near / row.n)
-    assert ("near-ties" in row.diagnosis.warnings) == (near / row.n > (row.ci_high - row.ci_low) / 2)
+    assert ("near-ties" in row.diagnosis.warnings) == (
+        near / row.n > (row.ci_high - row.ci_low) / 2
+    )
 
 
 UNBOUNDED: dict[str, dict[str, str]] = {
@@ -109,7 +126,11 @@ UNBOUNDED: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("name", ["helm", *UNBOUNDED])
 def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_path: Path) -> None:
     """Of text, of a yes or no, and of numbers that are not made of one log-likelihood."""
-    recipe = replace(CLOZE, **UNBOUNDED[name]) if name in UNBOUNDED else resolve("mmlu/helm")["mmlu/helm"]
+    recipe = (
+        replace(CLOZE, **UNBOUNDED[name])
+        if name in UNBOUNDED
+        else resolve("mmlu/helm")["mmlu/helm"]
+    )
     asked = {"data": data, "protocols": {"p": recipe, "sum": CLOZE}, "limit": 5}
     run = evaluate(model=Noisy(), **asked, out=tmp_path / "run")
     for row in (row for by in ("micro", "macro", "subjects") for row in run.rows(by)):
@@ -126,21 +147,29 @@ def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_p
             assert told["low"] is None
         assert "near-ties" not in row.diagnosis.warnings
     assert any(
-        "numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows(), ids=True)
+        "numeric: range that rounding allows" in line and "- where" in line
+        for line in legend(run.rows(), ids=True)
     )
-    decided = {each.protocol: each.near_tie for each in explain(run, run.tables.items["item"][0].as_py()).decided}
+    decided = {
+        each.protocol: each.near_tie
+        for each in explain(run, run.tables.items["item"][0].as_py()).decided
+    }
     assert (decided["p"], isinstance(decided["sum"], bool)) == (None, True)
     (compared,) = comparisons(run, None, ["p", "sum"])
     assert compared.flips.near_ties is None
 
 
 @pytest.mark.costly("whole runs")
-def test_label_and_text_siblings_are_compared_and_mass_is_flagged_for_labels_only(noisy: Run) -> None:
+def test_label_and_text_siblings_are_compared_and_mass_is_flagged_for_labels_only(
+    noisy: Run,
+) -> None:
     each, row = noisy.measurements["mmlu/original"], row_of(noisy, "mmlu/original")
     assert row.diagnosis.text_sibling is not None
     sibling = noisy.measurements[row.diagnosis.text_sibling]
     assert "{choice}" in sibling.protocol.continuation
-    differs = [a != b for a, b in zip(each.decisions.prediction, sibling.decisions.prediction, strict=True)]
+    differs = [
+        a != b for a, b in zip(each.decisions.prediction, sibling.decisions.prediction, strict=True)
+    ]
     assert row.diagnosis.label_text == pytest.approx(np.mean(differs))
     assert ("label/text" in row.diagnosis.warnings) == (np.mean(differs) >= 0.3)
     assert row_of(noisy, "mmlu/cloze:sum").diagnosis.text_sibling is None
@@ -160,7 +189,12 @@ def test_label_and_text_siblings_are_compared_and_mass_is_flagged_for_labels_onl
 def test_choices_that_answer_without_their_question_are_flagged(data: Path, tmp_path: Path) -> None:
     recipe = resolve("mmlu/original")["mmlu/original"]
     alone = replace(recipe, question="{options}Answer:")
-    run = evaluate(model="fake:oracle", data=data, protocols={"with": recipe, "without": alone}, out=tmp_path / "run")
+    run = evaluate(
+        model="fake:oracle",
+        data=data,
+        protocols={"with": recipe, "without": alone},
+        out=tmp_path / "run",
+    )
     found = row_of(run, "with").diagnosis
     assert (found.choices_sibling, found.choices_only) == ("without", 1.0)
     assert "choices-only" in found.warnings
@@ -171,21 +205,32 @@ def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> N
     lines = [{"id": f"q{n}", "question": "?", "choices": list("ab"), "answer": 0} for n in range(8)]
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
     recipes = {"p": replace(CLOZE, choices=None)}
-    run = evaluate(model=Constant(), data=tmp_path / "test.jsonl", protocols=recipes, out=tmp_path / "run")
+    run = evaluate(
+        model=Constant(), data=tmp_path / "test.jsonl", protocols=recipes, out=tmp_path / "run"
+    )
     (row,) = run.rows()
     assert (row.value, row.ties) == (1.0, 8)
     assert {"margins", "gold-constant"} <= set(row.diagnosis.warnings)
-    assert "constant" not in row.diagnosis.warnings  # the right choice never moves: nothing tells it from knowledge
+    assert (
+        "constant" not in row.diagnosis.warnings
+    )  # the right choice never moves: nothing tells it from knowledge
     (alarm,) = serious_warnings([row])
     assert "8 of 8 items are tied" in alarm
     assert "alarm: gold-constant, " in choicewise("report", tmp_path / "run", "--all").stderr
 
 
-def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
+def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bounds(
+    data: Path, tmp_path: Path
+) -> None:
     model, asked = HashModel(), {"data": data, "protocols": ["mmlu/original"]}
     whole = evaluate(model=HashModel(), **asked, out=tmp_path / "whole")
     (row,) = whole.rows()
-    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (None, None, True, True)
+    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (
+        None,
+        None,
+        True,
+        True,
+    )
     model.window = max(map(len, whole.tables.requests["context"].to_pylist())) - 1
     run = evaluate(model=model, **asked, out=tmp_path / "run")
     rows, dropped = {row.subject: row for row in run.rows("subjects")}, Counter[str]()
@@ -194,14 +239,18 @@ def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bound
     assert {subject: row.shots_dropped for subject, row in rows.items()} == dropped
     (all_,) = run.rows()
     assert all_.shots_dropped == sum(dropped.values()) > 0
-    assert [row.truncated for row in rows.values()] == [row.merged for row in rows.values()] == [0, 0]
+    assert (
+        [row.truncated for row in rows.values()] == [row.merged for row in rows.values()] == [0, 0]
+    )
 
 
 def test_groups_name_the_rows_of_their_aggregation(noisy: Run) -> None:
     each = noisy.measurements["mmlu/original"]
     assert set(GROUPS) == set(AGGREGATIONS)
     for aggregation, group in GROUPS.items():
-        assert {group(subject, each.categories) for subject in each.evidence.subjects} == set(each.values(aggregation))
+        assert {group(subject, each.categories) for subject in each.evidence.subjects} == set(
+            each.values(aggregation)
+        )
 
 
 CREDIT = np.array([1.0, 0, 1, 1, 0.5, 0, 0, 1])
@@ -211,7 +260,10 @@ SUBJECTS = list("aabbbccc")
 def test_intervals_by_name() -> None:
     assert interval("wilson", CREDIT, SUBJECTS, False) == wilson(4.5 / 8, 8)
     low, high = scipy.stats.beta(5, 5).ppf(0.025), scipy.stats.beta(6, 4).ppf(0.975)
-    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (pytest.approx(low), pytest.approx(high))
+    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (
+        pytest.approx(low),
+        pytest.approx(high),
+    )
     rights, sizes = np.array([1.0, 2.5, 1.0]), np.array([2, 3, 3])
     assert interval("wilson", CREDIT, SUBJECTS, True) == stratified(rights, sizes)
     mean, variance = 5 / 9, (0.25 + 5 / 36 / 2 + 2 / 9 / 2) / 9
@@ -228,7 +280,9 @@ def test_intervals_by_name() -> None:
     n, t2 = min(mean * (1 - mean) / variance, 60), scipy.stats.t.ppf(0.975, 11) ** 2
     centre, root = mean + t2 / 2 / n, math.sqrt(t2 * mean * (1 - mean) / n + (t2 / 2 / n) ** 2)
     expected = pytest.approx(((centre - root) / (1 + t2 / n), (centre + root) / (1 + t2 / n)))
-    assert [interval("clustered", credit, subjects, macro) for macro in (False, True)] == [expected] * 2
+    assert [interval("clustered", credit, subjects, macro) for macro in (False, True)] == [
+        expected
+    ] * 2
 
 
 def test_an_interval_can_be_chosen(noisy: Run) -> None:
@@ -236,19 +290,29 @@ def test_an_interval_can_be_chosen(noisy: Run) -> None:
     default, chosen = few.rows()[0], few.rows(interval="beta-binomial")[0]
     assert (default.interval, chosen.interval) == ("wilson", "beta-binomial")
     right = round(default.value * 30)
-    assert (chosen.ci_low, chosen.ci_high) == pytest.approx(scipy.stats.beta(right + 1, 31 - right).interval(0.95))
+    assert (chosen.ci_low, chosen.ci_high) == pytest.approx(
+        scipy.stats.beta(right + 1, 31 - right).interval(0.95)
+    )
     for name in ("wilson", "beta-binomial", None):
         assert {row.interval for row in few.rows("macro", name)} == {name or "wilson"}
 
 
 def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
     letters = noisy.choose(["mmlu/cloze:sum", "mmlu/letter-text"])
-    assert [row.protocol for row in letters.rows()][:2] == ["mmlu/cloze:sum", "mmlu/letter-text:token_mean"]
+    assert [row.protocol for row in letters.rows()][:2] == [
+        "mmlu/cloze:sum",
+        "mmlu/letter-text:token_mean",
+    ]
     other = replace(CLOZE, ties="split", aggregation="micro", split=None)
     (row,) = noisy.under({"mine": other}).rows()
     assert (row.protocol, row.n) == ("mine", 30)
-    assert row.value == pytest.approx(np.nanmean(noisy.measurements["mmlu/cloze:sum"].decisions.credit))
-    with pytest.raises(UsageError, match=r"not asked what mmlu/harness-v1 asks.*mmlu/harness-v1 into the same folder"):
+    assert row.value == pytest.approx(
+        np.nanmean(noisy.measurements["mmlu/cloze:sum"].decisions.credit)
+    )
+    with pytest.raises(
+        UsageError,
+        match=r"not asked what mmlu/harness-v1 asks.*mmlu/harness-v1 into the same folder",
+    ):
         noisy.choose(["mmlu/harness-v1"])
     found = choicewise("report", noisy.folder, "--protocol", "mmlu/cloze:sum", "--json")
     assert [row["protocol"] for row in json.loads(found.stdout)] == ["mmlu/cloze:sum"]
@@ -266,18 +330,26 @@ def test_every_row_is_told_in_eighty_columns_and_as_json(noisy: Run) -> None:
         text = "".join(lines)
         for row in rows:
             interval = f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}"
-            assert all(word in text for word in (row.id, interval, row.protocol, *row.diagnosis.warnings[:1]))
+            assert all(
+                word in text
+                for word in (row.id, interval, row.protocol, *row.diagnosis.warnings[:1])
+            )
     told = " ".join(legend(rows, ids=True))
     assert "numeric" in told
     assert "0.5 nats" in told
-    listed = json.loads(choicewise("report", noisy.folder, "--json").stdout, parse_constant=pytest.fail)
+    listed = json.loads(
+        choicewise("report", noisy.folder, "--json").stdout, parse_constant=pytest.fail
+    )
     assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(listed[0])
     assert {flag for row in listed for flag in row["flags"]} <= set(WARNINGS)
     assert json_value({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
 
 
 def test_tables_fit_many_models_and_names_cannot_speak_to_the_terminal() -> None:
-    cells = {f"mmlu/letter-text:score-{n}": {f"a/model-with-a-name-{m}": (0.5, m) for m in range(9)} for n in range(2)}
+    cells = {
+        f"mmlu/letter-text:score-{n}": {f"a/model-with-a-name-{m}": (0.5, m) for m in range(9)}
+        for n in range(2)
+    }
     lines = printed(rank_table("ranks", cells, 80))
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
@@ -288,12 +360,17 @@ def test_tables_fit_many_models_and_names_cannot_speak_to_the_terminal() -> None
     assert printed(titled("\x1b[31m[bold]name", shown, "note"))[0] == "\\x1b[31m[bold]name"
 
 
-def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, tmp_path: Path) -> None:
+def test_other_parts_of_the_data_are_named_and_not_ranked_together(
+    data: Path, tmp_path: Path
+) -> None:
     asked = {"data": data, "protocols": ["mmlu/original"]}
     few = evaluate(model=HashModel(), out=tmp_path / "few", subjects=["tides"], limit=2, **asked)
     whole = evaluate(model=Oracle(), out=tmp_path / "whole", **asked)
     runs = [few, whole, evaluate(model=HashModel(), out=tmp_path / "again", **asked)]
-    rows = bounded(ranked([row for run in runs for row in run.rows()]), [OutcomeKeeper().keep(run) for run in runs])
+    rows = bounded(
+        ranked([row for run in runs for row in run.rows()]),
+        [OutcomeKeeper().keep(run) for run in runs],
+    )
     assert [row.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
     assert [row.rank for row in rows] == [1, 1, 2]
     assert [row.rank_low is None for row in rows] == [True, False, False]
@@ -303,5 +380,8 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, t
     each, manifest = whole.measurements["mmlu/original"], whole.manifest
     assert selection(manifest, each) == ""
     assert selection(replace(manifest, complete=False), each) == "incomplete"
-    assert selection(manifest, replace(each, asked=(1200, 14042))) == "incomplete: 1,200 of 14,042 items"
+    assert (
+        selection(manifest, replace(each, asked=(1200, 14042)))
+        == "incomplete: 1,200 of 14,042 items"
+    )
     assert selection(replace(manifest, selection=Selection(tuple("abcd"))), each) == "4 subjects"

@@ -15,7 +15,12 @@ MOST = 9_000
 
 def test_a_run_of_four_questions_makes_few_calls(tmp_path: Path) -> None:
     rows = [
-        {"id": f"q{i}", "question": f"Which is number {i}?", "choices": [f"thing {i}{x}" for x in "abcd"], "answer": i}
+        {
+            "id": f"q{i}",
+            "question": f"Which is number {i}?",
+            "choices": [f"thing {i}{x}" for x in "abcd"],
+            "answer": i,
+        }
         for i in range(4)
     ]
     data = tmp_path / "four.jsonl"
@@ -24,7 +29,11 @@ def test_a_run_of_four_questions_makes_few_calls(tmp_path: Path) -> None:
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal calls
-        if event == "call" and "/choicewise/" in frame.f_code.co_filename and frame.f_code.co_name[0] != "<":
+        if (
+            event == "call"
+            and "/choicewise/" in frame.f_code.co_filename
+            and frame.f_code.co_name[0] != "<"
+        ):
             calls += 1
 
     before = sys.getprofile()

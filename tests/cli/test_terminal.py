@@ -62,11 +62,18 @@ def in_terminal(width: int, *words: str | Path, **environment: str) -> str:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     line = [sys.executable, "-m", "choicewise", *map(str, words)]
-    places = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | environment
-    process = subprocess.Popen(line, stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs, env=places)
+    places = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    } | environment
+    process = subprocess.Popen(
+        line, stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs, env=places
+    )
     os.close(theirs)
     content = b""
-    with open(ours, "rb", buffering=0) as shown, suppress(OSError):  # so says Linux that nobody has it open
+    with (
+        open(ours, "rb", buffering=0) as shown,
+        suppress(OSError),
+    ):  # so says Linux that nobody has it open
         while part := shown.read(65536):
             content += part
     assert process.wait() == 0, content.decode()
@@ -75,9 +82,12 @@ def in_terminal(width: int, *words: str | Path, **environment: str) -> str:
 
 @pytest.mark.costly("processes with a terminal of their own")
 @pytest.mark.parametrize(
-    "words", [("report", "--all", "--protocol", "mmlu/cloze"), ("explain", "--item", "tides/test/0")]
+    "words",
+    [("report", "--all", "--protocol", "mmlu/cloze"), ("explain", "--item", "tides/test/0")],
 )
-def test_a_narrow_terminal_without_colours_gets_whole_lines(study: Study, words: tuple[str, ...]) -> None:
+def test_a_narrow_terminal_without_colours_gets_whole_lines(
+    study: Study, words: tuple[str, ...]
+) -> None:
     told = in_terminal(40, *words, study.hash, NO_COLOR="1", TERM="xterm-256color")
     lines = ESCAPE.sub("", told).replace("\r", "").split("\n")
     assert len(lines) > 10
@@ -92,7 +102,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     model = shutil.copytree(min(MODELS), folder / f"model {EVIL}")
     row = {"question": f"{EVIL}?", "choices": [EVIL, "b"], "subject": EVIL}
-    rows = [json.dumps({"id": f"{EVIL}{number}", "answer": number % 2, **row}) for number in range(4)]
+    rows = [
+        json.dumps({"id": f"{EVIL}{number}", "answer": number % 2, **row}) for number in range(4)
+    ]
     (folder / "test.jsonl").write_text("\n".join(rows), encoding="utf-8")
     mapping = 'choices = "choices"\nanswer = "answer"\nanswer_is = "index"\nid = "id"\nsubject = "subject"\n'
     (folder / "mapping.toml").write_text(mapping)
@@ -120,17 +132,27 @@ def harmless(told: CommandResult) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *(["report"], ["compare"], ["report", "multiverse"], ["report", "agreement"], ["report", "distribution"]),
+        *(
+            ["report"],
+            ["compare"],
+            ["report", "multiverse"],
+            ["report", "agreement"],
+            ["report", "distribution"],
+        ),
         *(["report", "--by", "subjects"], ["report", "--json"]),
         *(["explain", "--item", f"{EVIL}0", *more] for more in ([], ["--json"])),
     ],
 )
 def test_a_terminal_obeys_nothing_of_a_run(run: Path, words: list[str]) -> None:
     command, *others = words
-    told = choicewise(command, run, *([run] if words in (["compare"], ["report"]) else []), *others, code=0)
+    told = choicewise(
+        command, run, *([run] if words in (["compare"], ["report"]) else []), *others, code=0
+    )
     harmless(told)
     if "--json" in words:
-        assert EVIL in str(json.loads(told.stdout)) or repr(EVIL)[1:-1] in str(json.loads(told.stdout))
+        assert EVIL in str(json.loads(told.stdout)) or repr(EVIL)[1:-1] in str(
+            json.loads(told.stdout)
+        )
 
 
 SCORE = ["score", "--model", "fake:hash", "--context", EVIL, "--choice", EVIL]
@@ -139,9 +161,22 @@ SCORE = ["score", "--model", "fake:hash", "--context", EVIL, "--choice", EVIL]
 @pytest.mark.parametrize(
     "words",
     [
-        *(["report", f"/{EVIL}"], ["explain", f"/{EVIL}", "--item", "x"], ["check", "--model", f"/{EVIL}"]),
-        *(["protocols", "show", EVIL], ["protocols", "show", f"{EVIL}.toml"], SCORE, [*SCORE, "--boundary", EVIL]),
-        *(["prompts", "--data", f"/{EVIL}.csv", "--protocol", "mmlu"], ["run", "--limit", EVIL], ["run", f"--{EVIL}"]),
+        *(
+            ["report", f"/{EVIL}"],
+            ["explain", f"/{EVIL}", "--item", "x"],
+            ["check", "--model", f"/{EVIL}"],
+        ),
+        *(
+            ["protocols", "show", EVIL],
+            ["protocols", "show", f"{EVIL}.toml"],
+            SCORE,
+            [*SCORE, "--boundary", EVIL],
+        ),
+        *(
+            ["prompts", "--data", f"/{EVIL}.csv", "--protocol", "mmlu"],
+            ["run", "--limit", EVIL],
+            ["run", f"--{EVIL}"],
+        ),
         *([f"--{EVIL}"], [EVIL]),
     ],
 )
@@ -159,7 +194,12 @@ def test_json_is_the_same_and_harmless(text: str) -> None:
 NAMES = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1)
 
 
-@given(st.lists(NAMES | st.sampled_from(["$HOME", "a b", "'", '"', "`x`", "-x", EVIL, "a\\nb", "!!", "*", "~"])))
+@given(
+    st.lists(
+        NAMES
+        | st.sampled_from(["$HOME", "a b", "'", '"', "`x`", "-x", EVIL, "a\\nb", "!!", "*", "~"])
+    )
+)
 def test_a_printed_command_is_what_a_shell_reads(words: list[str]) -> None:
     shown = command_line(*words)
     assert shown.isprintable()
@@ -185,6 +225,10 @@ def test_one_file_of_the_command_line_prints() -> None:
     for file in PACKAGE.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if "print" in text else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "print"
+            ):
                 printing.add(str(file.relative_to(PACKAGE)))
     assert printing == {"cli/terminal.py", "running/progress.py"}

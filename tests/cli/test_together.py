@@ -26,8 +26,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if seed < 6:
             manifest = read_manifest(out)
             job = {"models": [{"name": f"org/m@step{1000 * (seed + 1)}"}]}
-            write_manifest(out, replace(manifest, model=replace(manifest.model, name="org/m"), job=job))
-    evaluate(model=HashModel(99), data=data, protocols=PROTOCOLS, out=folder / "sample", sample=5, seed=2)
+            write_manifest(
+                out, replace(manifest, model=replace(manifest.model, name="org/m"), job=job)
+            )
+    evaluate(
+        model=HashModel(99), data=data, protocols=PROTOCOLS, out=folder / "sample", sample=5, seed=2
+    )
     return folder
 
 
@@ -35,12 +39,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_bad_items_are_told_by_ten_models(runs: Path) -> None:
     shown = choicewise("report", runs / "runs", "audit", code=0).stdout
     assert "judged by 10 models under 2 protocols" in shown
-    report, *others = json.loads(choicewise("report", runs / "runs", "audit", "--json", code=0).stdout)
+    report, *others = json.loads(
+        choicewise("report", runs / "runs", "audit", "--json", code=0).stdout
+    )
     assert (report["items"], len(report["models"]), report["protocols"]) == (8, 10, PROTOCOLS)
     (judged,) = [table for table in others if table["table"] == "judgements"]
     assert {row["protocol"] for row in judged["rows"]} <= {*PROTOCOLS}
     one, *_ = json.loads(
-        choicewise("report", runs / "runs", "audit", "--protocol", "mmlu/original", "--json", code=0).stdout
+        choicewise(
+            "report", runs / "runs", "audit", "--protocol", "mmlu/original", "--json", code=0
+        ).stdout
     )
     assert one["protocols"] == ["mmlu/original"]
 

@@ -42,7 +42,10 @@ def table(folder: Path) -> pa.Table:
     run = open_run(folder)
     assert run.manifest.complete
     stored = read_blocks(run.folder, run.manifest.blocks, "observations").sort_by("key")
-    assert (len(set(stored["key"].to_pylist())), examine(run.folder).faults) == (stored.num_rows, [])
+    assert (len(set(stored["key"].to_pylist())), examine(run.folder).faults) == (
+        stored.num_rows,
+        [],
+    )
     return stored
 
 
@@ -68,7 +71,11 @@ class Reins:
     @property
     def answers(self) -> list[tuple[int, str]]:
         """(process, first question of a shard) of everything that replicas began to answer."""
-        lines = (self.folder / "answers").read_text().splitlines() if (self.folder / "answers").exists() else []
+        lines = (
+            (self.folder / "answers").read_text().splitlines()
+            if (self.folder / "answers").exists()
+            else []
+        )
         return [(int(pid), key) for pid, key in map(str.split, lines)]
 
     @property
@@ -115,7 +122,9 @@ def held(reins: Reins, command: Command, replicas: int) -> list[int]:
 
 
 @contextmanager
-def started(files: Path, *words: str, cluster: Cluster | None = None, **environment: str) -> Iterator[Command]:
+def started(
+    files: Path, *words: str, cluster: Cluster | None = None, **environment: str
+) -> Iterator[Command]:
     """``choicewise WORDS``, or Python where the first word is one of its options; killed at the end. Its output goes to
     ``files`` with ``.out`` and ``.err``; ``cluster`` is the one at its RAY_ADDRESS; ``environment`` is what it has
     besides ours and the cluster's."""

@@ -33,16 +33,31 @@ def node_of(cluster: Cluster, pid: int) -> Node:
 
 def held_node(cluster: Cluster, reins: Reins, command: Command) -> Node:
     """A node but the first with one of three replicas, each of which waits with a shard."""
-    return next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
+    return next(
+        node
+        for pid in held(reins, command, 3)
+        if (node := node_of(cluster, pid)) is not cluster.nodes[0]
+    )
 
 
 def fake(cluster: Cluster, tmp_path: Path, *words: str, **environment: str):  # type: ignore[no-untyped-def]
     """``FAKE`` on the cluster."""
-    return started(tmp_path / "ray", *FAKE, *RAY, "--out", f"{tmp_path}/run", *words, cluster=cluster, **environment)
+    return started(
+        tmp_path / "ray",
+        *FAKE,
+        *RAY,
+        "--out",
+        f"{tmp_path}/run",
+        *words,
+        cluster=cluster,
+        **environment,
+    )
 
 
 @contextmanager
-def ends_undisturbed(cluster: Cluster, tmp_path: Path, undisturbed: pa.Table, *words: str) -> Iterator[Command]:
+def ends_undisturbed(
+    cluster: Cluster, tmp_path: Path, undisturbed: pa.Table, *words: str
+) -> Iterator[Command]:
     """``FAKE`` on the cluster, which ends well with the table of one process, whatever a test does meanwhile."""
     with fake(cluster, tmp_path, *words) as command:
         yield command
@@ -50,24 +65,37 @@ def ends_undisturbed(cluster: Cluster, tmp_path: Path, undisturbed: pa.Table, *w
     assert table(tmp_path / "run").equals(undisturbed)
 
 
-def test_a_model_gives_the_table_of_one_process_to_the_bit(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+def test_a_model_gives_the_table_of_one_process_to_the_bit(
+    cluster: Cluster, reins: Reins, tmp_path: Path
+) -> None:
     with started(tmp_path / "one", *REAL, "--out", str(tmp_path / "one-run")) as command:
         command.ends_well()
         alone = command.out
-    with started(tmp_path / "ray", *REAL, *RAY, "--out", str(tmp_path / "run"), cluster=cluster) as command:
+    with started(
+        tmp_path / "ray", *REAL, *RAY, "--out", str(tmp_path / "run"), cluster=cluster
+    ) as command:
         command.ends_well()
         assert command.out == alone  # results only, and the same
         assert "Traceback" not in command.err
     assert table(tmp_path / "run").equals(table(tmp_path / "one-run"))
-    assert reins.answering  # that all three compute is held where they are made to wait for each other
+    assert (
+        reins.answering
+    )  # that all three compute is held where they are made to wait for each other
 
 
-def test_all_of_it_listens_on_loopback_alone(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+def test_all_of_it_listens_on_loopback_alone(
+    cluster: Cluster, reins: Reins, tmp_path: Path
+) -> None:
     reins.hold()
     with fake(cluster, tmp_path) as command:
         held(reins, command, 3)
         sessions = [command.process.pid, *(node.process.pid for node in living(cluster))]
-        addresses = {address for session in sessions for pid in in_session(session) for address in listening(pid)}
+        addresses = {
+            address
+            for session in sessions
+            for pid in in_session(session)
+            for address in listening(pid)
+        }
     assert len(addresses) >= 9
     assert {address.rpartition(":")[0] for address in addresses} == {"127.0.0.1"}
 
@@ -87,7 +115,9 @@ def test_kills_are_cheap(
     assert "what it was asked is asked again" in command.err
 
 
-@pytest.mark.parametrize("until_all_is_done", [False, True], ids=["for a moment", "until all is done"])
+@pytest.mark.parametrize(
+    "until_all_is_done", [False, True], ids=["for a moment", "until all is done"]
+)
 def test_a_node_may_freeze_and_doubles_nothing_when_it_comes_back(
     cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path, until_all_is_done: bool
 ) -> None:
@@ -100,13 +130,17 @@ def test_a_node_may_freeze_and_doubles_nothing_when_it_comes_back(
             command.ends_well()
             assert "a replica died (" in command.err
         else:
-            eventually(lambda: len({number for _, number in reins.answers}) >= 6)  # what the others have is done
+            eventually(
+                lambda: len({number for _, number in reins.answers}) >= 6
+            )  # what the others have is done
         node.resume()
     if until_all_is_done:
         node.kill()
 
 
-def test_an_added_node_computes(cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
+def test_an_added_node_computes(
+    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
+) -> None:
     reins.hold()
     with ends_undisturbed(cluster, tmp_path, undisturbed, "--workers", "4") as command:
         held(reins, command, 3)
@@ -125,7 +159,9 @@ def test_a_dead_driver_leaves_nothing(
         eventually(lambda: reins.answering or command.process.poll() is not None)
         reins.hold()
         os.kill(command.process.pid, number)
-        assert command.code() == {signal.SIGKILL: -9, signal.SIGTERM: -15, signal.SIGINT: 130}[number]  # type: ignore[index]
+        assert (
+            command.code() == {signal.SIGKILL: -9, signal.SIGTERM: -15, signal.SIGINT: 130}[number]
+        )  # type: ignore[index]
         assert "Traceback" not in command.err
         eventually(lambda: not any(node.workers() for node in living(cluster)))
     reins.release()
@@ -133,7 +169,9 @@ def test_a_dead_driver_leaves_nothing(
         pass
 
 
-def test_where_nothing_is_free_it_says_so_and_ends(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+def test_where_nothing_is_free_it_says_so_and_ends(
+    cluster: Cluster, reins: Reins, tmp_path: Path
+) -> None:
     reins.hold()
     other = tmp_path / "other"
     other.mkdir()
@@ -142,7 +180,10 @@ def test_where_nothing_is_free_it_says_so_and_ends(cluster: Cluster, reins: Rein
         with fake(cluster, tmp_path, CLUSTER_TEST_PATIENCE="2") as second:
             assert second.code() == 5
             assert "waiting for the first replica: a replica needs 1 CPU (0 free)" in second.err
-            assert "error: no replica could start within 2 s: a replica needs 1 CPU (0 free)" in second.err
+            assert (
+                "error: no replica could start within 2 s: a replica needs 1 CPU (0 free)"
+                in second.err
+            )
         assert command.process.poll() is None
         reins.release()
         command.ends_well()
@@ -151,11 +192,16 @@ def test_where_nothing_is_free_it_says_so_and_ends(cluster: Cluster, reins: Rein
 @pytest.mark.parametrize(
     ("device", "reason"),
     [
-        ("cuda", "no node of the cluster has room for merrow-bpe-512: it needs 1 GPU (0 on the largest)"),
+        (
+            "cuda",
+            "no node of the cluster has room for merrow-bpe-512: it needs 1 GPU (0 on the largest)",
+        ),
         ("cuda:1", "device cuda:1 is one of a machine; say cuda"),
     ],
 )
-def test_a_cluster_that_can_never_hold_a_replica(cluster: Cluster, tmp_path: Path, device: str, reason: str) -> None:
+def test_a_cluster_that_can_never_hold_a_replica(
+    cluster: Cluster, tmp_path: Path, device: str, reason: str
+) -> None:
     words = (*REAL, *RAY, "--device", device, "--out", str(tmp_path / "run"))
     with started(tmp_path / "ray", *words, cluster=cluster) as command:
         assert command.code() == 2
@@ -168,29 +214,52 @@ def test_a_cluster_that_can_never_hold_a_replica(cluster: Cluster, tmp_path: Pat
     [("(", {"RAY_AUTH_TOKEN": "0" * 64}), ("([Errno 111]", {"RAY_ADDRESS": "127.0.0.1:9"})],
     ids=["another token", "nothing there"],
 )
-def test_no_cluster_that_answers(cluster: Cluster, tmp_path: Path, reason: str, environment: dict[str, str]) -> None:
+def test_no_cluster_that_answers(
+    cluster: Cluster, tmp_path: Path, reason: str, environment: dict[str, str]
+) -> None:
     with fake(cluster, tmp_path, **environment) as command:
         assert command.code() == 2
         address = environment.get("RAY_ADDRESS", cluster.address)
-        assert f"error: RAY_ADDRESS is {address}, and no cluster answers there {reason}" in command.err
+        assert (
+            f"error: RAY_ADDRESS is {address}, and no cluster answers there {reason}" in command.err
+        )
         assert "RAY_ADDRESS" in environment or "RAY_AUTH_TOKEN" in command.err
 
 
 def test_without_ray_it_says_how_to_get_it(tmp_path: Path) -> None:
     block = "import sys; sys.modules['ray'] = None; from choicewise.cli import main; main()"
-    with started(tmp_path / "ray", "-c", block, *FAKE, *RAY, "--out", str(tmp_path / "run")) as command:
+    with started(
+        tmp_path / "ray", "-c", block, *FAKE, *RAY, "--out", str(tmp_path / "run")
+    ) as command:
         assert command.code() == 2
         assert command.err == f"error: the executor ray needs Ray; run: {install_line('ray')}\n"
 
 
-def test_a_folder_that_changes_before_the_replicas_load_it(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+def test_a_folder_that_changes_before_the_replicas_load_it(
+    cluster: Cluster, reins: Reins, tmp_path: Path
+) -> None:
     models = ROOT / "src" / "choicewise" / "bundled" / "models"
     model = tmp_path / "model"
     model.symlink_to(models / "merrow-bpe-512")
     reins.hold("hold-load")
-    words = ("run", "--model", str(model), *REAL[3:], *RAY, "--workers", "1", "--out", str(tmp_path / "run"))
+    words = (
+        "run",
+        "--model",
+        str(model),
+        *REAL[3:],
+        *RAY,
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "run"),
+    )
     with started(tmp_path / "ray", *words, cluster=cluster) as command:
-        eventually(lambda: any(node.workers() for node in living(cluster)) or command.process.poll() is not None)
+        eventually(
+            lambda: (
+                any(node.workers() for node in living(cluster))
+                or command.process.poll() is not None
+            )
+        )
         model.unlink()
         model.symlink_to(models / "merrow-byte")
         reins.release("hold-load")
@@ -225,7 +294,9 @@ def test_nodes_that_are_not_like_the_driver_answer_nothing(reins: Reins, tmp_pat
             reins.hold()
             with started(tmp_path / "ray", *words, cluster=cluster) as command:
                 refused = "; the run goes on without it"
-                eventually(lambda: command.err.count(refused) == 3 or command.process.poll() is not None)
+                eventually(
+                    lambda: command.err.count(refused) == 3 or command.process.poll() is not None
+                )
                 reins.release()
                 command.ends_well()
             assert len(reins.answering) == 1
@@ -235,7 +306,9 @@ def test_nodes_that_are_not_like_the_driver_answer_nothing(reins: Reins, tmp_pat
     assert table(tmp_path / "run").equals(table(tmp_path / "one-run"))
 
 
-def test_two_drivers_share_a_cluster(cluster: Cluster, undisturbed: pa.Table, tmp_path: Path) -> None:
+def test_two_drivers_share_a_cluster(
+    cluster: Cluster, undisturbed: pa.Table, tmp_path: Path
+) -> None:
     (tmp_path / "other").mkdir()
     with fake(cluster, tmp_path) as first, fake(cluster, tmp_path / "other") as second:
         first.ends_well()
@@ -253,14 +326,22 @@ INCOMPLETE = 7
 
 def words(out: Path, *models: str) -> tuple[str, ...]:
     """The line of a sweep."""
-    return ("sweep", *(word for model in models for word in ("--model", model)), *ASKED, "--out", str(out))
+    return (
+        "sweep",
+        *(word for model in models for word in ("--model", model)),
+        *ASKED,
+        "--out",
+        str(out),
+    )
 
 
 @pytest.fixture(scope="module")
 def one_after_another(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep in one process; its results are in ``out`` beside it."""
     folder = tmp_path_factory.mktemp("one")
-    with started(folder / "one", *words(folder / "sweep", *BUNDLED, "fake:hash"), "--json") as command:
+    with started(
+        folder / "one", *words(folder / "sweep", *BUNDLED, "fake:hash"), "--json"
+    ) as command:
         command.ends_well()
     return folder / "sweep"
 
@@ -279,24 +360,36 @@ def check_talk(talk: str) -> None:
     assert talk.count(": 100 %") == 1
 
 
-def test_models_at_once_give_the_same(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+def test_models_at_once_give_the_same(
+    cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path
+) -> None:
     line = (*words(tmp_path / "sweep", *BUNDLED, "fake:hash"), *RAY, "--json")
     reins.hold()
     with started(tmp_path / "ray", *line, cluster=cluster) as command:
         eventually(lambda: len(reins.answering) == 3 or command.process.poll() is not None)
-        begun = {line.partition(" on ")[0] for line in command.err.splitlines() if line.endswith(ON)}
-        assert len(begun) in (3, 4), command.err  # as many as there are cores, and one that waits for a core
+        begun = {
+            line.partition(" on ")[0] for line in command.err.splitlines() if line.endswith(ON)
+        }
+        assert len(begun) in (3, 4), (
+            command.err
+        )  # as many as there are cores, and one that waits for a core
         reins.release()
         command.ends_well()
-        assert json.loads(command.out) == json.loads((one_after_another.parent / "one.out").read_text())
+        assert json.loads(command.out) == json.loads(
+            (one_after_another.parent / "one.out").read_text()
+        )
         check_talk(command.err)
     assert_as_one_after_another(tmp_path / "sweep", one_after_another)
 
 
-def test_a_killed_worker_costs_a_shard(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_costs_a_shard(
+    cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path
+) -> None:
     reins.hold()
     models = [BUNDLED[0], "fake:hash"]
-    with started(tmp_path / "ray", *words(tmp_path / "sweep", *models), *RAY, cluster=cluster) as command:
+    with started(
+        tmp_path / "ray", *words(tmp_path / "sweep", *models), *RAY, cluster=cluster
+    ) as command:
         for pid in held(reins, command, 2):
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: command.err.count(": a replica died (") >= 2)  # each says of which model
@@ -306,7 +399,9 @@ def test_a_killed_worker_costs_a_shard(cluster: Cluster, reins: Reins, one_after
     assert_as_one_after_another(tmp_path / "sweep", one_after_another)
 
 
-def test_failures_are_resumed(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+def test_failures_are_resumed(
+    cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path
+) -> None:
     damaged = shutil.copytree(MODELS[0], tmp_path / "damaged")
     weights = next(damaged.glob("*.safetensors"))
     whole = weights.read_bytes()
@@ -340,7 +435,9 @@ def test_failures_are_resumed(cluster: Cluster, reins: Reins, one_after_another:
     assert not reins.answers
 
 
-def test_ctrl_c_keeps_observations(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_observations(
+    cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path
+) -> None:
     line = (*words(tmp_path / "sweep", "fake:hash", *BUNDLED[:2]), *RAY)
     with started(tmp_path / "first", *line, cluster=cluster) as command:
         eventually(lambda: len({number for _, number in reins.answers}) >= 2)
@@ -359,7 +456,9 @@ def test_ctrl_c_keeps_observations(cluster: Cluster, reins: Reins, one_after_ano
     assert_as_one_after_another(tmp_path / "sweep", one_after_another)
 
 
-def test_more_memory_than_there_is_is_said_of_that_model_alone(cluster: Cluster, tmp_path: Path) -> None:
+def test_more_memory_than_there_is_is_said_of_that_model_alone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
         'models = ["fake:hash", {name = "fake:oracle", memory = "900 TB"}]\n'
@@ -367,23 +466,35 @@ def test_more_memory_than_there_is_is_said_of_that_model_alone(cluster: Cluster,
         encoding="utf-8",
     )
     out = str(tmp_path / "sweep")
-    with started(tmp_path / "ray", "sweep", str(plan), "--out", out, *RAY, cluster=cluster) as command:
+    with started(
+        tmp_path / "ray", "sweep", str(plan), "--out", out, *RAY, cluster=cluster
+    ) as command:
         assert command.code() == INCOMPLETE, command.err
-        assert "fake:oracle on bundled:merrowick failed: no node of the cluster has room for" in command.err
+        assert (
+            "fake:oracle on bundled:merrowick failed: no node of the cluster has room for"
+            in command.err
+        )
         assert "it needs 900000.0 GB of memory (" in command.err
     assert [cell.done for cell in read_sweep(tmp_path / "sweep").cells] == [True, False]
 
 
-def test_waiting_is_told_by_its_model_and_ends(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+def test_waiting_is_told_by_its_model_and_ends(
+    cluster: Cluster, reins: Reins, tmp_path: Path
+) -> None:
     """Where somebody else has all of the cluster, the sweep says so, and does not hang."""
     reins.hold()
     busy = ("run", "--model", "fake:hash", *ASKED, *RAY, "--out", str(tmp_path / "busy"))
     with started(tmp_path / "other", *busy, cluster=cluster) as other:
         eventually(lambda: len(reins.answering) == 3)
         line = (*words(tmp_path / "sweep", "fake:oracle", "fake:hash"), *RAY)
-        with started(tmp_path / "ray", *line, cluster=cluster, CLUSTER_TEST_PATIENCE="3") as command:
+        with started(
+            tmp_path / "ray", *line, cluster=cluster, CLUSTER_TEST_PATIENCE="3"
+        ) as command:
             assert command.code(patience=120) == INCOMPLETE, command.err
-            assert "fake:oracle: waiting for the first replica: a replica needs 1 CPU (0 free)" in command.err
+            assert (
+                "fake:oracle: waiting for the first replica: a replica needs 1 CPU (0 free)"
+                in command.err
+            )
             assert "2 of 2 runs are missing" in command.err
         reins.release()
         other.ends_well()

@@ -34,13 +34,18 @@ def test_a_killed_worker_costs_a_shard(reins: Reins, undisturbed: pa.Table, tmp_
         os.kill(killed, signal.SIGKILL)
         reins.release()
         command.ends_well()
-    assert f"a replica died (process {killed} was ended by signal 9); what it was asked is asked again" in command.err
+    assert (
+        f"a replica died (process {killed} was ended by signal 9); what it was asked is asked again"
+        in command.err
+    )
     assert table(tmp_path / "run").equals(undisturbed)
     eventually(lambda: not any(map(alive, reins.answering)))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_dead_driver_leaves_no_process(reins: Reins, undisturbed: pa.Table, tmp_path: Path, number: int) -> None:
+def test_a_dead_driver_leaves_no_process(
+    reins: Reins, undisturbed: pa.Table, tmp_path: Path, number: int
+) -> None:
     reins.hold()
     with started(tmp_path / "two", *TWO, "--out", str(tmp_path / "run")) as command:
         held(reins, command, 2)
@@ -55,11 +60,20 @@ def test_a_dead_driver_leaves_no_process(reins: Reins, undisturbed: pa.Table, tm
     assert table(tmp_path / "run").equals(undisturbed)
 
 
-def test_more_workers_than_cores_print_only_results(reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
+def test_more_workers_than_cores_print_only_results(
+    reins: Reins, undisturbed: pa.Table, tmp_path: Path
+) -> None:
     with started(tmp_path / "one", *FAKE, "--out", str(tmp_path / "one-run"), "--json") as command:
         command.ends_well()
         alone = command.out
-    words = (*FAKE, "--workers", str((os.cpu_count() or 1) + 1), "--out", str(tmp_path / "run"), "--json")
+    words = (
+        *FAKE,
+        "--workers",
+        str((os.cpu_count() or 1) + 1),
+        "--out",
+        str(tmp_path / "run"),
+        "--json",
+    )
     with started(tmp_path / "many", *words, CLUSTER_TEST_LOUD="1") as command:
         command.ends_well()
         assert command.out == alone
@@ -68,9 +82,13 @@ def test_more_workers_than_cores_print_only_results(reins: Reins, undisturbed: p
 
 
 @pytest.mark.parametrize(
-    "call", ["go()", "thread = threading.Thread(target=go)\nthread.start()\nthread.join()"], ids=["script", "thread"]
+    "call",
+    ["go()", "thread = threading.Thread(target=go)\nthread.start()\nthread.join()"],
+    ids=["script", "thread"],
 )
-@pytest.mark.parametrize("how", [{"workers": 2}, {"executor": "ray", "workers": 2}], ids=["local", "ray"])
+@pytest.mark.parametrize(
+    "how", [{"workers": 2}, {"executor": "ray", "workers": 2}], ids=["local", "ray"]
+)
 def test_a_script_runs_once(
     reins: Reins, undisturbed: pa.Table, tmp_path: Path, call: str, how: dict[str, object]
 ) -> None:
@@ -89,20 +107,29 @@ def test_a_script_runs_once(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
-def test_an_own_cluster_on_loopback_ends_with_the_driver(reins: Reins, tmp_path: Path, number: int | None) -> None:
+def test_an_own_cluster_on_loopback_ends_with_the_driver(
+    reins: Reins, tmp_path: Path, number: int | None
+) -> None:
     """It leaves no folder where the driver ends by itself (``number`` is None)."""
     pytest.importorskip("ray")
     reins.hold()
     words = (*FAKE, "--executor", "ray", "--workers", "2", "--out", str(tmp_path / "run"))
     # the paths of Ray's sockets have to be short
-    with TemporaryDirectory() as folder, started(tmp_path / "ray", *words, RAY_TMPDIR=folder) as command:
+    with (
+        TemporaryDirectory() as folder,
+        started(tmp_path / "ray", *words, RAY_TMPDIR=folder) as command,
+    ):
         held(reins, command, 2)
         own = [command.process.pid, *below(command.process.pid)]
         assert reins.answering <= set(own)
         addresses = {address for pid in own for address in listening(pid)}
         assert len(addresses) >= 3
         assert {address.rpartition(":")[0] for address in addresses} == {"127.0.0.1"}
-        lasting = [pid for pid in own if not name_of(pid).startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))]
+        lasting = [
+            pid
+            for pid in own
+            if not name_of(pid).startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))
+        ]
         if number is None:
             assert [*Path(folder, "ray").glob("session_*")]
             reins.release()
@@ -118,5 +145,7 @@ def test_an_own_cluster_on_loopback_ends_with_the_driver(reins: Reins, tmp_path:
 def below(pid: int) -> list[int]:
     """All processes that descend from one."""
     folder = Path(f"/proc/{pid}/task")
-    children = [int(child) for task in folder.iterdir() for child in (task / "children").read_text().split()]
+    children = [
+        int(child) for task in folder.iterdir() for child in (task / "children").read_text().split()
+    ]
     return [*children, *(grandchild for child in children for grandchild in below(child))]

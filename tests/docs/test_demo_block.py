@@ -11,7 +11,9 @@ from tests.paths import ROOT
 
 
 @pytest.mark.costly("the demo with a model of 135 million parameters")
-def test_the_demo_prints_what_the_readme_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_prints_what_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path("~/.cache").expanduser()))
     file = published_model()
     if file is None:

@@ -29,7 +29,11 @@ from choicewise.protocols.protocol import signature
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
-COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+COMMANDS = [
+    command.name or command.callback.__name__
+    for command in app.registered_commands
+    if command.callback
+]
 
 
 def text_of(page: str) -> str:
@@ -58,11 +62,17 @@ def test_the_flow_counts_its_steps() -> None:
     assert counted in text_of("docs/design/flow.md")
 
 
-@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")))
+@pytest.mark.parametrize(
+    "page", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))
+)
 def test_every_file_that_a_page_names_exists(page: str) -> None:
     words = re.findall(r"`([\w./-]+/[\w./-]+\.(?:py|md|toml|json))`", text_of(page))
     places = (ROOT, ROOT / "src/choicewise", ROOT / "docs", ROOT / "tests")
-    lost = {word for word in words if word.islower() and not any((place / word).is_file() for place in places)}
+    lost = {
+        word
+        for word in words
+        if word.islower() and not any((place / word).is_file() for place in places)
+    }
     assert lost == set()
 
 
@@ -71,16 +81,29 @@ def test_the_readme_fits_on_two_screens() -> None:
 
 
 def test_no_page_and_no_message_promises_a_name_on_an_index() -> None:
-    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py"), *ROOT.glob("constraints*.txt")]
-    told = [file.name for file in files if re.search(r"pip install '?choicewise", file.read_text(encoding="utf-8"))]
+    files = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("src/**/*.py"),
+        *ROOT.glob("constraints*.txt"),
+    ]
+    told = [
+        file.name
+        for file in files
+        if re.search(r"pip install '?choicewise", file.read_text(encoding="utf-8"))
+    ]
     assert told == []
 
 
-def test_the_page_about_data_has_every_key_of_a_mapping_and_its_examples_run(tmp_path: Path) -> None:
+def test_the_page_about_data_has_every_key_of_a_mapping_and_its_examples_run(
+    tmp_path: Path,
+) -> None:
     page, items = text_of("docs/data.md"), []
     rows = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
     assert re.findall("`([a-z_]+)`", rows) == [spec.name for spec in fields(Columns) if spec.init]
-    (line, mapping), (pair, plain) = re.findall(r"```json\n(.*?)```.*?```toml\n(.*?)```", page, flags=re.S)
+    (line, mapping), (pair, plain) = re.findall(
+        r"```json\n(.*?)```.*?```toml\n(.*?)```", page, flags=re.S
+    )
     for row, text in ((line, mapping), (pair, plain)):
         (tmp_path / "quiz.jsonl").write_text(row, encoding="utf-8")
         (tmp_path / "mapping.toml").write_text(text, encoding="utf-8")
@@ -101,19 +124,39 @@ def test_the_page_about_data_has_every_key_of_a_mapping_and_its_examples_run(tmp
 
 
 def test_the_citation_file_says_what_the_package_says() -> None:
-    cff, project = yaml.safe_load(text_of("CITATION.cff")), tomllib.loads(text_of("pyproject.toml"))["project"]
+    cff, project = (
+        yaml.safe_load(text_of("CITATION.cff")),
+        tomllib.loads(text_of("pyproject.toml"))["project"],
+    )
     assert {"cff-version", "message", "title", "authors"} <= cff.keys()
-    assert (cff["cff-version"], cff["type"], cff["license"]) == ("1.2.0", "software", project["license"])
+    assert (cff["cff-version"], cff["type"], cff["license"]) == (
+        "1.2.0",
+        "software",
+        project["license"],
+    )
     assert str(cff["version"]) == project["version"] == choicewise.__version__
     bibtex = text_of("docs/questions/cite.md")
-    assert all(text in bibtex for text in (cff["title"], cff["authors"][0]["name"], f"{{{project['version']}}}"))
+    assert all(
+        text in bibtex
+        for text in (cff["title"], cff["authors"][0]["name"], f"{{{project['version']}}}")
+    )
 
 
 def test_bytecode_is_written_whatever_the_environment_says() -> None:
     """Else every process compiles all that it imports."""
-    line = ["make", "--silent", "--no-print-directory", "--eval", "shown: ; @echo [$$PYTHONDONTWRITEBYTECODE]", "shown"]
+    line = [
+        "make",
+        "--silent",
+        "--no-print-directory",
+        "--eval",
+        "shown: ; @echo [$$PYTHONDONTWRITEBYTECODE]",
+        "shown",
+    ]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    assert subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True).stdout
+        == "[]\n"
+    )
 
 
 def test_the_public_ci_runs_what_we_run_and_may_change_nothing() -> None:
@@ -122,26 +165,44 @@ def test_the_public_ci_runs_what_we_run_and_may_change_nothing() -> None:
     (job,) = workflow["jobs"].values()
     assert {"run": ".ci/run"} in job["steps"]
     actions = [step["uses"] for step in job["steps"] if "uses" in step]
-    assert [action for action in actions if not re.fullmatch(r"[\w./-]+@(v\d+\.\d+\.\d+|[0-9a-f]{40})", action)] == []
+    assert [
+        action
+        for action in actions
+        if not re.fullmatch(r"[\w./-]+@(v\d+\.\d+\.\d+|[0-9a-f]{40})", action)
+    ] == []
 
 
 def test_the_generated_pages_say_what_the_code_says() -> None:
     """`python docs/generate.py` writes them again."""
-    ended = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_the_list_of_pages_says_what_each_answers() -> None:
-    lines = [line.partition("](")[2] for line in text_of("docs/llms.txt").splitlines() if line.startswith("- ")]
+    lines = [
+        line.partition("](")[2]
+        for line in text_of("docs/llms.txt").splitlines()
+        if line.startswith("- ")
+    ]
     assert len(lines) > 80
     poor = ("Generated by", "`demo-run`", "The same as", "Options")
-    assert [line for line in lines if line.partition("): ")[2].startswith(poor) or "): " not in line] == []
+    assert [
+        line for line in lines if line.partition("): ")[2].startswith(poor) or "): " not in line
+    ] == []
 
 
 def test_the_page_of_commands_has_every_command_and_option() -> None:
     page = text_of("docs/reference/commands.md")
     assert [name for name in COMMANDS if f"## `choicewise {name}`" not in page] == []
-    shown = {"`--protocol <str>`", "`--limit <int>`", "`--include-path <path>`", "`--without-missing`", "`130`"}
+    shown = {
+        "`--protocol <str>`",
+        "`--limit <int>`",
+        "`--include-path <path>`",
+        "`--without-missing`",
+        "`130`",
+    }
     assert shown <= {*re.findall(r"`[^`\n]+`", page)}
 
 
@@ -153,8 +214,14 @@ def test_the_page_of_python_says_how_functions_are_called() -> None:
 
 
 def test_the_catalogue_has_every_signature() -> None:
-    lines = {line for page in (DOCS / "catalogue").glob("*.md") for line in text_of(str(page)).splitlines()}
-    signatures = {name: signature(one) for each in entries() for name, one in each.protocols.items()}
+    lines = {
+        line
+        for page in (DOCS / "catalogue").glob("*.md")
+        for line in text_of(str(page)).splitlines()
+    }
+    signatures = {
+        name: signature(one) for each in entries() for name, one in each.protocols.items()
+    }
     assert [name for name, spelled in signatures.items() if f"  {spelled}" not in lines] == []
 
 
@@ -164,10 +231,14 @@ def test_every_page_is_in_the_navigation() -> None:
     def listed(entry: Any) -> Iterator[str]:
         if isinstance(entry, str):
             yield entry
-        for part in entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else []:
+        for part in (
+            entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else []
+        ):
             yield from listed(part)
 
-    assert sorted(listed(site["nav"])) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+    assert sorted(listed(site["nav"])) == sorted(
+        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")
+    )
 
 
 class Page(HTMLParser):
@@ -185,8 +256,14 @@ class Page(HTMLParser):
         self.places |= {given[name] for name in ("id", "name") if name in given}
         self.links += [given["href"]] if tag == "a" and "href" in given else []
         self.loads += [given["src"]] if "src" in given else []
-        self.loads += [given["href"]] if tag == "link" and given.get("rel") not in ("canonical", "next", "prev") else []
-        self.loads += [part.split()[0] for part in given.get("srcset", "").split(",") if part.strip()]
+        self.loads += (
+            [given["href"]]
+            if tag == "link" and given.get("rel") not in ("canonical", "next", "prev")
+            else []
+        )
+        self.loads += [
+            part.split()[0] for part in given.get("srcset", "").split(",") if part.strip()
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +283,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Page]:
     """Every page but the one for addresses that don't exist, which stands anywhere."""
-    return {file: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html") if file.name != "404.html"}
+    return {
+        file: Page(file.read_text(encoding="utf-8"))
+        for file in site.rglob("*.html")
+        if file.name != "404.html"
+    }
 
 
 def test_every_link_and_place_of_the_site_exists(site: Path, pages: dict[Path, Page]) -> None:
@@ -225,7 +306,9 @@ def test_every_link_and_place_of_the_site_exists(site: Path, pages: dict[Path, P
     assert dead == []
 
 
-def test_the_site_loads_nothing_from_elsewhere_and_has_no_programs_of_ours(site: Path, pages: dict[Path, Page]) -> None:
+def test_the_site_loads_nothing_from_elsewhere_and_has_no_programs_of_ours(
+    site: Path, pages: dict[Path, Page]
+) -> None:
     loaded = {(file, urlsplit(each)) for file, page in pages.items() for each in page.loads}
     assert [each for each in loaded if each[1].scheme not in ("", "data") or each[1].netloc] == []
     styles = "".join(style.read_text(encoding="utf-8") for style in site.rglob("*.css"))
@@ -233,7 +316,9 @@ def test_the_site_loads_nothing_from_elsewhere_and_has_no_programs_of_ours(site:
     assert [*site.rglob("*.py")] == []
 
 
-def test_the_notebook_shows_what_it_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_shows_what_it_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`python docs/notebook.py` runs it again, and `python docs/generate.py` makes its page."""
     for package in ("torch", "nbclient", "ipykernel", "vl_convert"):
         pytest.importorskip(package)

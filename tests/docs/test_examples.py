@@ -10,7 +10,9 @@ from filelock import FileLock
 from tests.paths import ROOT
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in examples.pages()}
-RUN = [name for name, text in PAGES.items() if any(block.runs for block in examples.blocks_of(text))]
+RUN = [
+    name for name, text in PAGES.items() if any(block.runs for block in examples.blocks_of(text))
+]
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +32,9 @@ def test_every_block_is_run_or_says_why_not(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_the_examples_of_a_page_print_what_it_shows(page: str, demo: examples.Demo, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_print_what_it_shows(
+    page: str, demo: examples.Demo, tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
     for example, printed in examples.results(PAGES[page], demo, tmp_path / "page"):
         assert example.shows(printed), f"{example.block.body}\n{printed}"
@@ -77,7 +81,9 @@ def test_outputs_are_alike_but_for_the_last_digit_and_the_ids_of_a_machine() -> 
 def test_an_example_that_fails_is_an_error(demo: examples.Demo, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="ended with 3"):
         examples.results("```sh\nexit 3\n```\n", demo, tmp_path / "one")
-    ((_, printed),) = examples.results("<!-- exits: 3 -->\n```sh\necho a; exit 3\n```\n", demo, tmp_path / "other")
+    ((_, printed),) = examples.results(
+        "<!-- exits: 3 -->\n```sh\necho a; exit 3\n```\n", demo, tmp_path / "other"
+    )
     assert printed == "a\n"
 
 

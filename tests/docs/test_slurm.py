@@ -22,19 +22,35 @@ def shell(tmp_path: Path) -> dict[str, str]:
     pytest.importorskip("torch")
     commands = tmp_path / "bin"
     commands.mkdir()
-    for name, words in {"choicewise": "-m choicewise", "sbatch": str(ROOT / "tests" / "helpers" / "sbatch.py")}.items():
+    for name, words in {
+        "choicewise": "-m choicewise",
+        "sbatch": str(ROOT / "tests" / "helpers" / "sbatch.py"),
+    }.items():
         (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
         (commands / name).chmod(0o755)
     (tmp_path / "array.sh").write_text(SCRIPT)
-    return {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+    return {
+        **os.environ,
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
 
 
-def test_an_array_and_its_merge_are_the_run_of_one_process(tmp_path: Path, shell: dict[str, str]) -> None:
+def test_an_array_and_its_merge_are_the_run_of_one_process(
+    tmp_path: Path, shell: dict[str, str]
+) -> None:
     def bash(script: str, code: int = 0) -> str:
         ended = subprocess.run(
-            ["bash", "-c", script], cwd=tmp_path, env=shell, capture_output=True, text=True, check=False
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env=shell,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        logs = "".join(f"{path.name}: {path.read_text()}" for path in sorted(tmp_path.glob("*.log")))
+        logs = "".join(
+            f"{path.name}: {path.read_text()}" for path in sorted(tmp_path.glob("*.log"))
+        )
         assert ended.returncode == code, ended.stderr + logs
         return logs
 
@@ -44,9 +60,16 @@ def test_an_array_and_its_merge_are_the_run_of_one_process(tmp_path: Path, shell
     refused = bash("sbatch --array=3 array.sh", code=1)  # of a whole that it does not know
     assert "the array of this task (--array from 3 to 3, 1 in all) is a part of another" in refused
     bash(SUBMIT)
-    line = next(part for part in dedent(SCRIPT.replace("\\\n", "")).splitlines() if part.startswith("choicewise run"))
+    line = next(
+        part
+        for part in dedent(SCRIPT.replace("\\\n", "")).splitlines()
+        if part.startswith("choicewise run")
+    )
     bash(f"{line.partition('--shard')[0]} --out whole")
-    tables = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").glob("blocks/*/*.parquet"))
+    tables = sorted(
+        path.relative_to(tmp_path / "whole")
+        for path in (tmp_path / "whole").glob("blocks/*/*.parquet")
+    )
     assert len(tables) > 10
     for table in (Path("items.parquet"), *tables):
         assert (tmp_path / "run" / table).read_bytes() == (tmp_path / "whole" / table).read_bytes()

@@ -31,13 +31,17 @@ def read_lines(file: Path) -> list[Row]:
 
 
 def write(file: Path, golden: Any, **options: Any) -> None:
-    file.write_text(json.dumps(golden, indent=1, **{"ensure_ascii": False, **options}) + "\n", encoding="utf-8")
+    file.write_text(
+        json.dumps(golden, indent=1, **{"ensure_ascii": False, **options}) + "\n", encoding="utf-8"
+    )
 
 
 def write_short(file: Path, golden: Any, lists: str, separator: str) -> None:
     """JSON with the lists that ``lists`` matches on one line each."""
     text = json.dumps(golden, indent=1)
-    short = re.sub(lists, lambda found: json.dumps(json.loads(found[0]), separators=(separator, ":")), text)
+    short = re.sub(
+        lists, lambda found: json.dumps(json.loads(found[0]), separators=(separator, ":")), text
+    )
     file.write_text(short + "\n", encoding="utf-8")
 
 
@@ -66,7 +70,9 @@ def serve(splits: Mapping[str, list[Row]]) -> None:
     """Let every dataset that is loaded from now on be these rows."""
     import datasets
 
-    served = datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in splits.items()})
+    served = datasets.DatasetDict(
+        {name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}
+    )
     datasets.load_dataset = lambda *_, **__: served
 
 
@@ -103,7 +109,9 @@ def log_likelihood(folder: Path, **options: Any) -> Callable[[str, str], float]:
     model = HFLM(pretrained=str(folder), device="cpu", dtype="float32", batch_size=1, **options)
 
     def score(context: str, continuation: str) -> float:
-        request = Instance(request_type="loglikelihood", doc={}, arguments=(context, continuation), idx=0)
+        request = Instance(
+            request_type="loglikelihood", doc={}, arguments=(context, continuation), idx=0
+        )
         return float(model.loglikelihood([request], disable_tqdm=True)[0][0])
 
     score.model = model  # type: ignore[attr-defined]

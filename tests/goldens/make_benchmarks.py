@@ -20,7 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from golden_tools import GOLDENS, MODEL, log_likelihood, task_manager, task_today, use_2023, versions, weights, write
+from golden_tools import (
+    GOLDENS,
+    MODEL,
+    log_likelihood,
+    task_manager,
+    task_today,
+    use_2023,
+    versions,
+    weights,
+    write,
+)
 
 _load = datasets.load_dataset
 HERE = GOLDENS / "benchmarks"
@@ -30,8 +40,13 @@ TODAY = {
     "lambada": {"": ("lambada_openai",)},
     "gsm8k": {"": ("gsm8k",)},
     "gpqa": {"main": ("leaderboard_gpqa_main", "gpqa_main_zeroshot")},
-    "musr": {name: (f"leaderboard_musr_{name}",) for name in ("murder_mysteries", "object_placements")},
-    "bbh": {name: (f"leaderboard_bbh_{name}",) for name in ("boolean_expressions", "date_understanding", "snarks")},
+    "musr": {
+        name: (f"leaderboard_musr_{name}",) for name in ("murder_mysteries", "object_placements")
+    },
+    "bbh": {
+        name: (f"leaderboard_bbh_{name}",)
+        for name in ("boolean_expressions", "date_understanding", "snarks")
+    },
 }
 """Benchmark → subject → the tasks on its rows."""
 
@@ -41,7 +56,11 @@ V1 = {
     "lambada": {"": "lambada.LambadaOpenAI"},
     "gsm8k": {"": "gsm8k.GradeSchoolMath8K"},
 }
-ASIDE = {"blimp": {"test": "train"}, "gpqa": {"test": "train"}, "truthfulqa": {"test": "validation"}}
+ASIDE = {
+    "blimp": {"test": "train"},
+    "gpqa": {"test": "train"},
+    "truthfulqa": {"test": "validation"},
+}
 """Where the Hub calls a split otherwise."""
 
 GENERATED = (
@@ -80,8 +99,14 @@ def today() -> None:
                 serve(benchmark, subject)
                 random.seed(0)  # as the evaluator does before it loads the tasks
                 task = task_today(name)
-                golden.setdefault(benchmark, {}).setdefault(subject, {})[name] = _scored(task, model, perplexity)
-    about = {"versions": versions("lm-eval", "torch", "transformers"), "model": MODEL.name, "weights": weights()}
+                golden.setdefault(benchmark, {}).setdefault(subject, {})[name] = _scored(
+                    task, model, perplexity
+                )
+    about = {
+        "versions": versions("lm-eval", "torch", "transformers"),
+        "model": MODEL.name,
+        "weights": weights(),
+    }
     write(HERE / "today.json", {**about, "benchmarks": golden})
 
 
@@ -113,7 +138,9 @@ def _generated(task: Any, sent: dict[int, list[Any]]) -> dict[str, Any]:
             for doc in task.eval_docs:
                 (extracted,) = filter_.filters[0]().apply([[text]], [doc])
                 result = task.process_results(doc, [extracted[0]])
-                verdicts.setdefault(filter_.name, {}).setdefault(text, []).append(int(result["exact_match"]))
+                verdicts.setdefault(filter_.name, {}).setdefault(text, []).append(
+                    int(result["exact_match"])
+                )
     return {"sent": texts, "until": sent[0][0].args[1]["until"], "verdicts": verdicts}
 
 
@@ -126,14 +153,18 @@ def v1(checkout: Path) -> None:
             serve(benchmark, subject)
             module_name, _, class_name = path.partition(".")
             task = getattr(import_module(f"lm_eval.tasks.{module_name}"), class_name)()
-            golden.setdefault(benchmark, {})[subject] = _asked(task, 5 if benchmark == "gsm8k" else 0)
+            golden.setdefault(benchmark, {})[subject] = _asked(
+                task, 5 if benchmark == "gsm8k" else 0
+            )
     write(HERE / "v1.json", {"benchmarks": golden})
 
 
 def _asked(task: Any, shots: int) -> dict[str, Any]:
     docs = list(task.test_docs() if task.has_test_docs() else task.validation_docs())
     rnd, order = random.Random(42), list(range(len(docs)))
-    rnd.shuffle(order)  # as lm_eval/evaluator.py does with the documents, which it asks in that order
+    rnd.shuffle(
+        order
+    )  # as lm_eval/evaluator.py does with the documents, which it asks in that order
     sent: list[Any] = [None] * len(docs)
     for place in order:
         context = task.fewshot_context(doc=docs[place], num_fewshot=shots, rnd=rnd, description="")
@@ -141,7 +172,8 @@ def _asked(task: Any, shots: int) -> dict[str, Any]:
         asked = [asked] if not isinstance(asked, list | tuple) else asked
         sent[place] = [list(each.args) for each in asked]
     verdicts = {
-        text: [int(task.process_results(doc, [text])["acc"]) for doc in docs] for text in GENERATED * bool(shots)
+        text: [int(task.process_results(doc, [text])["acc"]) for doc in docs]
+        for text in GENERATED * bool(shots)
     }
     return {"sent": sent, "verdicts": verdicts or None}
 

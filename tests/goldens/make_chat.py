@@ -44,11 +44,20 @@ LETTERED = [
 ]
 PEARS = "Orla gave Wenna {} pears because _ was hungry in the evening."
 GAPS = [
-    {"sentence": PEARS.format(number + 2), "option1": "Orla", "option2": "Wenna", "answer": str(1 + number % 2)}
+    {
+        "sentence": PEARS.format(number + 2),
+        "option1": "Orla",
+        "option2": "Wenna",
+        "answer": str(1 + number % 2),
+    }
     for number in range(4)
 ]
 CHOSEN = "{{question.strip()}}\nA. {{choices[0]}}\nB. {{choices[1]}}\nC. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:"
-BY_LETTER = {"doc_to_text": CHOSEN, "doc_to_choice": ["A", "B", "C", "D"], "doc_to_target": "answer"}
+BY_LETTER = {
+    "doc_to_text": CHOSEN,
+    "doc_to_choice": ["A", "B", "C", "D"],
+    "doc_to_target": "answer",
+}
 MILL = "The following are multiple choice questions (with answers) about mill lore.\n\n"
 CONFIGS = {
     "letters": {**BY_LETTER, "description": MILL},
@@ -60,7 +69,11 @@ CONFIGS = {
     },
 }
 SHOTS = {"letters": (0, 2), "begun": (0,), "gap": (0, 2)}
-SYSTEMS = {"letters": (None, "You know every mill."), "begun": (None,), "gap": (None, "Finish the sentence.")}
+SYSTEMS = {
+    "letters": (None, "You know every mill."),
+    "begun": (None,),
+    "gap": (None, "Finish the sentence."),
+}
 
 
 def main() -> None:
@@ -89,13 +102,27 @@ def task(kind: str, folder: Path) -> ConfigurableTask:
     files = {split: str(folder / f"{kind}-{split}.jsonl") for split in ("dev", "test")}
     for file, own in zip(files.values(), (rows[:-2], rows[-2:]), strict=True):
         Path(file).write_text("".join(json.dumps(row) + "\n" for row in own))
-    config = {"task": kind, "dataset_path": "json", "dataset_kwargs": {"data_files": files}, "test_split": "test"}
-    config |= {"fewshot_split": "dev", "fewshot_config": {"sampler": "first_n"}, "output_type": "multiple_choice"}
+    config = {
+        "task": kind,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": files},
+        "test_split": "test",
+    }
+    config |= {
+        "fewshot_split": "dev",
+        "fewshot_config": {"sampler": "first_n"},
+        "output_type": "multiple_choice",
+    }
     return ConfigurableTask(config={**config, "metric_list": [{"metric": "acc"}], **CONFIGS[kind]})
 
 
 def case(
-    task: ConfigurableTask, kind: str, model: SimpleNamespace, shots: int, form: str, system: str | None
+    task: ConfigurableTask,
+    kind: str,
+    model: SimpleNamespace,
+    shots: int,
+    form: str,
+    system: str | None,
 ) -> dict[str, object]:
     """What the harness sends for every question."""
 
@@ -104,10 +131,18 @@ def case(
 
     requests = []
     for doc in task.test_docs():
-        how = {"apply_chat_template": True, "fewshot_as_multiturn": form == "turns", "chat_template": apply}
+        how = {
+            "apply_chat_template": True,
+            "fewshot_as_multiturn": form == "turns",
+            "chat_template": apply,
+        }
         prefix = task.doc_to_prefix(doc)
-        context = task.fewshot_context(doc, shots, system_instruction=system, gen_prefix=prefix, **how)
-        sent = task.construct_requests(doc, context, apply_chat_template=True, metadata=(kind, 0, 1))
+        context = task.fewshot_context(
+            doc, shots, system_instruction=system, gen_prefix=prefix, **how
+        )
+        sent = task.construct_requests(
+            doc, context, apply_chat_template=True, metadata=(kind, 0, 1)
+        )
         requests.append([list(each.arguments) for each in sent])
     return {"task": kind, "shots": shots, "chat": form, "system": system, "requests": requests}
 

@@ -21,7 +21,16 @@ from typing import Any
 
 import torch
 import yaml
-from golden_tools import GOLDENS, MODELS, Numbers, log_likelihood, read_lines, versions, weights, write_short
+from golden_tools import (
+    GOLDENS,
+    MODELS,
+    Numbers,
+    log_likelihood,
+    read_lines,
+    versions,
+    weights,
+    write_short,
+)
 from golden_tools import table as table_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -87,9 +96,16 @@ def lm_eval(path: Path) -> dict[str, Any]:
     sums = table(lambda item, choice: score(item["context"], item["space"] + choice))
     with tempfile.TemporaryDirectory() as folder:
         plain = [item for item in questions() if item["space"]]
-        (Path(folder) / "plain.json").write_text("\n".join(json.dumps(item) for item in plain), encoding="utf-8")
+        (Path(folder) / "plain.json").write_text(
+            "\n".join(json.dumps(item) for item in plain), encoding="utf-8"
+        )
         files = {"data_files": {"test": str(Path(folder) / "plain.json")}}
-        task = {"task": "plain", "dataset_path": "json", "dataset_kwargs": files, "test_split": "test"}
+        task = {
+            "task": "plain",
+            "dataset_path": "json",
+            "dataset_kwargs": files,
+            "test_split": "test",
+        }
         task |= {"output_type": "multiple_choice", "doc_to_text": "Question: {{question}}\nAnswer:"}
         task |= {"doc_to_choice": "choices", "doc_to_target": "answer"}
         task |= {"metric_list": [{"metric": metric, "aggregation": "mean"} for metric in METRICS]}
@@ -111,7 +127,10 @@ def sglang(path: Path) -> dict[str, Any]:
     from sglang.lang import choices as methods
     from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
 
-    tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path).eval()
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(path),
+        AutoModelForCausalLM.from_pretrained(path).eval(),
+    )
 
     class StandIn(RuntimeEndpoint):  # type: ignore[misc]
         """Answers what the server of ``era`` answers, computed by transformers."""
@@ -124,19 +143,26 @@ def sglang(path: Path) -> dict[str, Any]:
                 return {"meta_info": {"prompt_tokens": len(tokenizer(data["text"]).input_ids)}}
             if "input_ids" in data:  # as if all log-probabilities had been asked for
                 return [self._answer(ids, 0) for ids in data["input_ids"]]
-            return [self._answer(tokenizer(text).input_ids, data["logprob_start_len"]) for text in data["text"]]
+            return [
+                self._answer(tokenizer(text).input_ids, data["logprob_start_len"])
+                for text in data["text"]
+            ]
 
         def _answer(self, ids: list[int], start: int) -> dict[str, Any]:
             with torch.inference_mode():
                 logprobs = torch.log_softmax(model(torch.tensor([ids])).logits[0].float(), dim=-1)
-            seen = [(logprobs[at - 1, ids[at]].item(), ids[at]) for at in range(start + 1, len(ids))]
+            seen = [
+                (logprobs[at - 1, ids[at]].item(), ids[at]) for at in range(start + 1, len(ids))
+            ]
             first = [(None, ids[start])] if start == 0 or self._era == "0.5.23" else []
             entries = [(value, token, tokenizer.decode([token])) for value, token in first + seen]
             return {"meta_info": {"input_token_logprobs": entries, "output_token_logprobs": []}}
 
     def select(era: str, method: Any, item: dict[str, Any], choices: list[str]) -> Any:
         prompt = SimpleNamespace(text_=item["context"])
-        return StandIn(era).select(prompt, [item["space"] + choice for choice in choices], 0.0, method)
+        return StandIn(era).select(
+            prompt, [item["space"] + choice for choice in choices], 0.0, method
+        )
 
     def means(era: str, method: Any, key: str) -> Numbers:
         return table(lambda item, choice: select(era, method, item, [choice]).meta_info[key][0])
@@ -145,13 +171,22 @@ def sglang(path: Path) -> dict[str, Any]:
     for item in questions():
         texts = [item["space"] + choice for choice in item["choices"]]
         try:
-            greedy.append(texts.index(select("0.4.2", methods.greedy_token_selection, item, item["choices"]).decision))
+            greedy.append(
+                texts.index(
+                    select("0.4.2", methods.greedy_token_selection, item, item["choices"]).decision
+                )
+            )
         except (IndexError, TypeError, ZeroDivisionError):
             greedy.append(None)
-    normalized, unconditional = methods.token_length_normalized, methods.unconditional_likelihood_normalized
+    normalized, unconditional = (
+        methods.token_length_normalized,
+        methods.unconditional_likelihood_normalized,
+    )
     return {
         "token_length_normalized": means("0.4.2", normalized, "normalized_prompt_logprobs"),
-        "token_length_normalized_with_prompt": means("0.5.23", normalized, "normalized_prompt_logprobs"),
+        "token_length_normalized_with_prompt": means(
+            "0.5.23", normalized, "normalized_prompt_logprobs"
+        ),
         "unconditional_likelihood_normalized": means(
             "0.4.2", unconditional, "normalized_unconditional_prompt_logprobs"
         ),
@@ -162,11 +197,21 @@ def sglang(path: Path) -> dict[str, Any]:
 def main() -> None:
     """Ask every tool about every question on every model."""
     torch.set_num_threads(2)
-    tools = {"minicons": minicons, "surprisal": surprisal, "lm-eval": lm_eval, "sglang-select": sglang}
+    tools = {
+        "minicons": minicons,
+        "surprisal": surprisal,
+        "lm-eval": lm_eval,
+        "sglang-select": sglang,
+    }
     golden = {
-        "versions": {**versions("lm-eval", "minicons", "surprisal", "torch", "transformers"), "sglang": "0.4.2"},
+        "versions": {
+            **versions("lm-eval", "minicons", "surprisal", "torch", "transformers"),
+            "sglang": "0.4.2",
+        },
         "weights": {name: weights(MODELS / name) for name in NAMES},
-        "numbers": {name: {tool: ask(MODELS / name) for tool, ask in tools.items()} for name in NAMES},
+        "numbers": {
+            name: {tool: ask(MODELS / name) for tool, ask in tools.items()} for name in NAMES
+        },
     }
     write_short(HERE / "numbers.json", golden, r"\[[^][{}]*\]", ",")
 

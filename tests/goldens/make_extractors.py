@@ -27,11 +27,19 @@ from golden_tools import GOLDENS, write
 SOURCES = {
     "simple-evals@f517a91": ("simple-evals", "ee3b0318", "common.py"),
     "mmlu-pro@f418b11": ("MMLU-Pro", "f418b116", "evaluate_from_local.py"),
-    "helm-gpqa@63754d0": ("helm", "63754d05", "src/helm/benchmark/metrics/gpqa_chain_of_thought_metric.py"),
+    "helm-gpqa@63754d0": (
+        "helm",
+        "63754d05",
+        "src/helm/benchmark/metrics/gpqa_chain_of_thought_metric.py",
+    ),
     "inspect@499e615": ("inspect_ai", "499e6152", "src/inspect_ai/solver/_multiple_choice.py"),
     "evalscope@1.14.1": ("evalscope", "", "evalscope/utils/multi_choices.py"),
     "olmo-eval-gpqa@e8b88f1": ("olmo-eval", "e8b88f19", "src/olmo_eval/evals/tasks/gpqa.py"),
-    "lighteval-indices@3fd1526": ("lighteval", "3fd15266", "src/lighteval/metrics/utils/extractive_match_utils.py"),
+    "lighteval-indices@3fd1526": (
+        "lighteval",
+        "3fd15266",
+        "src/lighteval/metrics/utils/extractive_match_utils.py",
+    ),
     "opencompass@a5acc4b": ("opencompass", "a5acc4bb", "opencompass/utils/text_postprocessors.py"),
     "opencompass@14ca958": ("opencompass", "14ca9580", "opencompass/utils/text_postprocessors.py"),
 }
@@ -44,18 +52,69 @@ HARNESS = {
 """Rule → the task whose pattern the harness's first match is of."""
 
 TABLE = [
-    *("B", "(B)", "B. Madrid", "Answer: B", "answer: b", "The answer is B.", "The correct answer is **B**."),
+    *(
+        "B",
+        "(B)",
+        "B. Madrid",
+        "Answer: B",
+        "answer: b",
+        "The answer is B.",
+        "The correct answer is **B**.",
+    ),
     *("Answer: **B**", "\\boxed{B}", "Answer: A is tempting, but no.\nAnswer: B"),
-    *("I think A is wrong. The answer is B because C is not.", "The answer is A? No, the answer is B."),
-    *("A car is fast, so option B", "Let me check A first: it has mass", "<think>Maybe the answer is A"),
+    *(
+        "I think A is wrong. The answer is B because C is not.",
+        "The answer is A? No, the answer is B.",
+    ),
+    *(
+        "A car is fast, so option B",
+        "Let me check A first: it has mass",
+        "<think>Maybe the answer is A",
+    ),
 ]
 FURTHER = [
-    *("", "b", "E", "The answer is E.", "The answer is H, or else B.", "The answer is (C).", "the answer is: D"),
-    *("The correct answer is: **C**", "The correct answer is the letter C", "correct answer is [aA]nswer: D"),
-    *("Final answer is: C. I hope it is correct.", "The final answer to your question is B", "final answer: D."),
-    *("**C**. Paris", "\n**(C)** Paris", "(D) Oslo\nB is wrong", "D: Oslo", "D, of course", "Answer : (D)"),
-    *("ANSWER: [C]", "ANSWER: $\\boxed{\\text{C}}$", "ANSWER: \\(D\\)", "ANSWER: [LETTER]\nANSWER: B", "ANSWER: A,"),
-    *("ANSWER: B, not C", "ANSWER: A or B", "ANSWER: A and that is why", "ANSWER: AB", "ANSWER: (A, C)", "ANSWER:\nC"),
+    *(
+        "",
+        "b",
+        "E",
+        "The answer is E.",
+        "The answer is H, or else B.",
+        "The answer is (C).",
+        "the answer is: D",
+    ),
+    *(
+        "The correct answer is: **C**",
+        "The correct answer is the letter C",
+        "correct answer is [aA]nswer: D",
+    ),
+    *(
+        "Final answer is: C. I hope it is correct.",
+        "The final answer to your question is B",
+        "final answer: D.",
+    ),
+    *(
+        "**C**. Paris",
+        "\n**(C)** Paris",
+        "(D) Oslo\nB is wrong",
+        "D: Oslo",
+        "D, of course",
+        "Answer : (D)",
+    ),
+    *(
+        "ANSWER: [C]",
+        "ANSWER: $\\boxed{\\text{C}}$",
+        "ANSWER: \\(D\\)",
+        "ANSWER: [LETTER]\nANSWER: B",
+        "ANSWER: A,",
+    ),
+    *(
+        "ANSWER: B, not C",
+        "ANSWER: A or B",
+        "ANSWER: A and that is why",
+        "ANSWER: AB",
+        "ANSWER: (A, C)",
+        "ANSWER:\nC",
+    ),
     *(
         "Answer: because",
         "Answer:A\nAnswer: unknown",
@@ -65,8 +124,23 @@ FURTHER = [
         "(H) or (Z)",
         "Option Z",
     ),
-    *("my answer: C answer: D\nanswer: A", "answer: Answer: C", "an answer:   \n\n  B", "answer:", "X answer: J. B"),
-    *("答案是C", "答案选项为 **D**", "答案：B", "故选A只有B对", "正确答案是 A。", "D是正确的", "1. B because A", "1.C"),
+    *(
+        "my answer: C answer: D\nanswer: A",
+        "answer: Answer: C",
+        "an answer:   \n\n  B",
+        "answer:",
+        "X answer: J. B",
+    ),
+    *(
+        "答案是C",
+        "答案选项为 **D**",
+        "答案：B",
+        "故选A只有B对",
+        "正确答案是 A。",
+        "D是正确的",
+        "1. B because A",
+        "1.C",
+    ),
     *(
         "The correct option is: $\\boxed{C}$ and not A",
         "The answer is **D**",
@@ -74,7 +148,14 @@ FURTHER = [
         " C ",
         "選 D。",
     ),
-    *("it is B: yes", "Is it A? B? Or C!", "Answer:\n\nThe word", "answer is A", "the answer would be (B) then", "B)"),
+    *(
+        "it is B: yes",
+        "Is it A? B? Or C!",
+        "Answer:\n\nThe word",
+        "answer is A",
+        "the answer would be (B) then",
+        "B)",
+    ),
     *(
         "The answer is\nB",
         "Question: who?\nAnswer: D. Me",
@@ -129,14 +210,26 @@ def helm(text: str) -> State:
 
 
 def inspect(text: str) -> State:
-    parse = loaded(text, "parse_answers", answer_character=lambda index: ascii_uppercase[index])["parse_answers"]
+    parse = loaded(text, "parse_answers", answer_character=lambda index: ascii_uppercase[index])[
+        "parse_answers"
+    ]
     return lambda said: next(iter(parse(state(said), False)), None)
 
 
 def evalscope(text: str) -> State:
-    patterns = [line.split(" = ")[0] for line in text.splitlines() if re.match(r"_[A-Z_]+ = ", line)]
-    functions = ("_fallback_parse_answer", "_is_label_word", "_label_prefix", "_last_labelled_answer", "parse_answers")
-    parse = loaded(text, *patterns, *functions, answer_character=lambda index: ascii_uppercase[index])["parse_answers"]
+    patterns = [
+        line.split(" = ")[0] for line in text.splitlines() if re.match(r"_[A-Z_]+ = ", line)
+    ]
+    functions = (
+        "_fallback_parse_answer",
+        "_is_label_word",
+        "_label_prefix",
+        "_last_labelled_answer",
+        "parse_answers",
+    )
+    parse = loaded(
+        text, *patterns, *functions, answer_character=lambda index: ascii_uppercase[index]
+    )["parse_answers"]
     return lambda said: "".join(sorted(parse(state(said)))) or None
 
 
@@ -147,17 +240,30 @@ def olmo_eval(text: str) -> State:
 
 
 def lighteval(text: str) -> State:
-    english = SimpleNamespace(answer="answer", full_stop=".", comma=",", colon=":", sentence_space=" ")
-    config = SimpleNamespace(prefix_for_extraction="NativeLetters", try_extract_without_anchor=False)
+    english = SimpleNamespace(
+        answer="answer", full_stop=".", comma=",", colon=":", sentence_space=" "
+    )
+    config = SimpleNamespace(
+        prefix_for_extraction="NativeLetters", try_extract_without_anchor=False
+    )
     functions = loaded(
         text,
         *("lazy_indices_regex", "extract_indices", "extract_match", "extract_target_from_pred"),
-        **{"TRANSLATION_LITERALS": {"english": english}, "Language": SimpleNamespace(ENGLISH="english")},
+        **{
+            "TRANSLATION_LITERALS": {"english": english},
+            "Language": SimpleNamespace(ENGLISH="english"),
+        },
         **{"get_prefix": lambda *_: ascii_uppercase, "groupby": groupby, "lru_cache": lru_cache},
-        **{"LatexExtractionConfig": int, "ExprExtractionConfig": int, "IndicesExtractionConfig": SimpleNamespace},
+        **{
+            "LatexExtractionConfig": int,
+            "ExprExtractionConfig": int,
+            "IndicesExtractionConfig": SimpleNamespace,
+        },
     )
     patterns = [(functions["lazy_indices_regex"](config, 4, "english"), config)]
-    return lambda said: next(iter(functions["extract_target_from_pred"](said, patterns, "first_match")), None)
+    return lambda said: next(
+        iter(functions["extract_target_from_pred"](said, patterns, "first_match")), None
+    )
 
 
 def opencompass(text: str) -> State:
@@ -169,9 +275,13 @@ def harness(filters: str, task: str) -> State:
     """The pattern of the task that is no comment, as ``RegexFilter`` applies it."""
     match = re.search(r"^ +regex_pattern: (['\"])(.*)\1$", task, re.MULTILINE)
     assert match is not None
-    names = {"self": SimpleNamespace(regex=re.compile(match[2]), group_select=0, fallback="[invalid]")}
+    names = {
+        "self": SimpleNamespace(regex=re.compile(match[2]), group_select=0, fallback="[invalid]")
+    }
     apply = loaded(filters.split('@register_filter("regex_pos")')[0], "apply")["apply"]
-    return lambda said: None if (read := apply(names["self"], [[said]], [])[0][0]) == "[invalid]" else read
+    return lambda said: (
+        None if (read := apply(names["self"], [[said]], [])[0][0]) == "[invalid]" else read
+    )
 
 
 def state(said: str) -> Any:
@@ -180,7 +290,12 @@ def state(said: str) -> Any:
 
 READERS: dict[str, Callable[[str], State]] = {
     **{"simple-evals": simple_evals, "MMLU-Pro": mmlu_pro, "helm": helm, "inspect_ai": inspect},
-    **{"evalscope": evalscope, "olmo-eval": olmo_eval, "lighteval": lighteval, "opencompass": opencompass},
+    **{
+        "evalscope": evalscope,
+        "olmo-eval": olmo_eval,
+        "lighteval": lighteval,
+        "opencompass": opencompass,
+    },
 }
 
 
@@ -188,13 +303,19 @@ def readers(root: Path) -> dict[str, State]:
     """Rule → what its source reads in a text."""
     own = {rule: READERS[where[0]](source(root, *where)) for rule, where in SOURCES.items()}
     filters = source(root, "lm-evaluation-harness", "4e7e0d47", "lm_eval/filters/extraction.py")
-    tasks = {rule: source(root, "lm-evaluation-harness", "4e7e0d47", file) for rule, file in HARNESS.items()}
+    tasks = {
+        rule: source(root, "lm-evaluation-harness", "4e7e0d47", file)
+        for rule, file in HARNESS.items()
+    }
     return own | {rule: harness(filters, task) for rule, task in tasks.items()}
 
 
 def main() -> None:
     texts = [*TABLE, *FURTHER]
-    read = {rule: "".join(reader(text) or "-" for text in texts) for rule, reader in readers(Path(sys.argv[1])).items()}
+    read = {
+        rule: "".join(reader(text) or "-" for text in texts)
+        for rule, reader in readers(Path(sys.argv[1])).items()
+    }
     write(GOLDENS / "extractors.json", {"texts": texts, "read": read})
 
 

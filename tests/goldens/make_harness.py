@@ -70,7 +70,10 @@ def save(name: str, golden: dict[str, Any]) -> None:
 
 def scored(score: Callable[[str, str], float], sent: Sent) -> dict[str, Any]:
     """What is sent, and the log-likelihoods of it."""
-    return {"sent": sent, "loglikelihoods": [[round(score(*pair), 5) for pair in pairs] for pairs in sent]}
+    return {
+        "sent": sent,
+        "loglikelihoods": [[round(score(*pair), 5) for pair in pairs] for pairs in sent],
+    }
 
 
 def today() -> None:
@@ -82,14 +85,25 @@ def today() -> None:
         for shots in SHOTS:
             if shots and benchmark == "race":  # its shots would be the rows that are tested
                 continue
-            golden.setdefault(benchmark, {})[str(shots)] = scored(score, requests_of(task_today(name, shots)))
-    about = {"versions": versions("lm-eval", "torch", "transformers"), "model": MODEL.name, "weights": weights()}
+            golden.setdefault(benchmark, {})[str(shots)] = scored(
+                score, requests_of(task_today(name, shots))
+            )
+    about = {
+        "versions": versions("lm-eval", "torch", "transformers"),
+        "model": MODEL.name,
+        "weights": weights(),
+    }
     save("today", {**about, "benchmarks": golden})
 
 
 def digests(folder: Path) -> None:
     """sha256 over everything that is sent for whole files of published rows, without shots."""
-    names = {"commonsenseqa": "commonsense_qa", "siqa": "social_i_qa", "boolq": "boolq", "copa": "copa"}
+    names = {
+        "commonsenseqa": "commonsense_qa",
+        "siqa": "social_i_qa",
+        "boolq": "boolq",
+        "copa": "copa",
+    }
     golden = {}
     for benchmark, (name, _) in TASKS.items():
         stem = names.get(benchmark, benchmark.replace("-", "_"))
@@ -125,17 +139,23 @@ def v1(checkout: Path) -> None:
             serve(_by_question(splits) if benchmark == "race" else splits)
             task = getattr(import_module(f"lm_eval.tasks.{module_name}"), class_name)()
             model = _Notebook()
-            evaluator.evaluate(lm=model, task_dict={benchmark: task}, num_fewshot=shots, bootstrap_iters=0)
+            evaluator.evaluate(
+                lm=model, task_dict={benchmark: task}, num_fewshot=shots, bootstrap_iters=0
+            )
             count = len(splits.get("test", splits.get("validation", [])))
             order = list(range(count))
             random.Random(42).shuffle(order)
-            each = len(model.noted) // count if benchmark not in ("arc-easy", "arc-challenge") else 0
+            each = (
+                len(model.noted) // count if benchmark not in ("arc-easy", "arc-challenge") else 0
+            )
             sent: dict[int, list[list[str]]] = {}
             pairs = iter(model.noted)
             for index in order:
                 number = each or len(splits["test"][index]["choices"]["text"])
                 sent[index] = [list(next(pairs)) for _ in range(number)]
-            golden.setdefault(benchmark, {})[str(shots)] = scored(score, [sent[index] for index in range(count)])
+            golden.setdefault(benchmark, {})[str(shots)] = scored(
+                score, [sent[index] for index in range(count)]
+            )
     save("v1", {"commit": V1, "model": MODEL.name, "weights": weights(), "benchmarks": golden})
 
 
@@ -144,13 +164,20 @@ def _old_score() -> Callable[[str, str], float]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer, network = AutoTokenizer.from_pretrained(MODEL), AutoModelForCausalLM.from_pretrained(MODEL).eval()
+    tokenizer, network = (
+        AutoTokenizer.from_pretrained(MODEL),
+        AutoModelForCausalLM.from_pretrained(MODEL).eval(),
+    )
     base: Any = import_module("lm_eval.base").BaseLM
 
     class Old(base):  # type: ignore[misc]
         """What BaseLM leaves open."""
 
-        eot_token_id, max_length, max_gen_toks = tokenizer.eos_token_id, network.config.max_position_embeddings, 1
+        eot_token_id, max_length, max_gen_toks = (
+            tokenizer.eos_token_id,
+            network.config.max_position_embeddings,
+            1,
+        )
         batch_size, device = 1, "cpu"
 
         def tok_encode(self, string: str) -> list[int]:
@@ -176,7 +203,11 @@ def _old_score() -> Callable[[str, str], float]:
 def _by_question(splits: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """RACE's rows as the dataset race has them, one for every question."""
     return {
-        name: [{"article": row["article"], **each} for row in own for each in ast.literal_eval(row["problems"])]
+        name: [
+            {"article": row["article"], **each}
+            for row in own
+            for each in ast.literal_eval(row["problems"])
+        ]
         for name, own in splits.items()
     }
 
@@ -196,7 +227,10 @@ class _Notebook:
 EXAMS = {
     "mmlu-pro/harness": ({"": "leaderboard_mmlu_pro"}, (5,)),
     "mmlu-redux/harness": ({"abstract_algebra": "mmlu_redux_abstract_algebra_generative"}, (0,)),
-    "cmmlu/harness": ({"agronomy": "cmmlu_agronomy", "ancient_chinese": "cmmlu_ancient_chinese"}, (0, 2)),
+    "cmmlu/harness": (
+        {"agronomy": "cmmlu_agronomy", "ancient_chinese": "cmmlu_ancient_chinese"},
+        (0, 2),
+    ),
     "ceval/harness": ({"accountant": "ceval-valid_accountant"}, (0, 2)),
     "swag/harness": ({"": "swag"}, (0, 2)),
 }
@@ -218,4 +252,6 @@ def exams() -> None:
 
 
 if __name__ == "__main__":
-    {"today": today, "digests": digests, "v1": v1, "exams": exams}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"today": today, "digests": digests, "v1": v1, "exams": exams}[sys.argv[1]](
+        *map(Path, sys.argv[2:])
+    )

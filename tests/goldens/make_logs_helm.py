@@ -23,7 +23,11 @@ HERE = Path(__file__).parent / "logs" / "helm"
 MODEL = "made-up/words"
 ROWS = [
     ("Which river crosses the town of Merrow?", ["the Lune", "the Ash", "the Tarn", "the Wye"], 1),
-    ("What is baked for the feast of lamps?", ["rye bread", "a plum tart", "nothing", "a seed cake"], 3),
+    (
+        "What is baked for the feast of lamps?",
+        ["rye bread", "a plum tart", "nothing", "a seed cake"],
+        3,
+    ),
     ("Who keeps the key of the mill?", ["the miller", "the clerk", "the smith", "nobody"], 0),
     ("When does the ferry stop?", ["at noon", "at dusk", "in the frost", "in May"], 2),
     ("How many bells hang in the tower?", ["two", "three", "five", "three"], 1),
@@ -41,7 +45,9 @@ def words(text: str) -> list[str]:
 class Window:
     """What the adapters and metrics ask of a model's tokenizer."""
 
-    def fits_within_context_window(self, text: str, expected_completion_token_length: int = 0) -> bool:
+    def fits_within_context_window(
+        self, text: str, expected_completion_token_length: int = 0
+    ) -> bool:
         return True
 
     def truncate_from_right(self, text: str, expected_completion_token_length: int = 0) -> str:
@@ -64,7 +70,9 @@ def answer(request: Any, seed: str) -> Any:
     else:
         tokens = [Token(draw.choice([" A", " B", " C", " D", " The"]), -draw.random())]
     text, total = "".join(token.text for token in tokens), sum(token.logprob for token in tokens)
-    return RequestResult(True, [], [GeneratedOutput(text, total, tokens)], cached=False, request_time=0.1)
+    return RequestResult(
+        True, [], [GeneratedOutput(text, total, tokens)], cached=False, request_time=0.1
+    )
 
 
 def instances(subject: str) -> list[Any]:
@@ -75,9 +83,15 @@ def instances(subject: str) -> list[Any]:
     made = []
     for number, (question, options, gold) in enumerate([*ROWS[:2], *ROWS]):
         tags = [[of.CORRECT_TAG] if place == gold else [] for place in range(len(options))]
-        references = [of.Reference(of.Output(text), own) for text, own in zip(options, tags, strict=True)]
+        references = [
+            of.Reference(of.Output(text), own) for text, own in zip(options, tags, strict=True)
+        ]
         split = of.TRAIN_SPLIT if number < 2 else of.TEST_SPLIT
-        made.append(of.Instance(of.Input(f"{question} ({subject})"), references, split=split, id=f"id{number}"))
+        made.append(
+            of.Instance(
+                of.Input(f"{question} ({subject})"), references, split=split, id=f"id{number}"
+            )
+        )
     loud = PerturbationDescription("uppercase", robustness=True)
     return [*made, replace(made[3], input=of.Input(made[3].input.text.upper()), perturbation=loud)]
 
@@ -106,7 +120,11 @@ def run(name: str, spec: Any, given: list[Any], failed: int | None = None) -> No
     if failed is None:
         joint = spec.method == "multiple_choice_joint"
         names = ["exact_match", "quasi_exact_match"]
-        judge = basic_metrics.BasicGenerationMetric(names) if joint else basic_metrics.BasicReferenceMetric()
+        judge = (
+            basic_metrics.BasicGenerationMetric(names)
+            if joint
+            else basic_metrics.BasicReferenceMetric()
+        )
         judge.efficiency_metric.compute_efficiency_metrics = lambda *_, **__: []
         result = judge.evaluate(state, None, "", 1)
         stats, judged = result.aggregated_stats, result.per_instance_stats
@@ -117,7 +135,9 @@ def run(name: str, spec: Any, given: list[Any], failed: int | None = None) -> No
         ),
         "scenario_state.json": asdict_without_nones(state),
         "stats.json": [asdict_without_nones(stat) for stat in remove_stats_nans(stats)],
-        "per_instance_stats.json": list(map(asdict_without_nones, remove_per_instance_stats_nans(judged))),
+        "per_instance_stats.json": list(
+            map(asdict_without_nones, remove_per_instance_stats_nans(judged))
+        ),
     }
     folder = HERE / quote(name)  # a colon is in no file name of Windows
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,16 +152,33 @@ def main() -> None:
 
     made_up = {"model": MODEL, "model_deployment": MODEL}
     instructions = "Answer with a letter."
-    joint = specs.get_multiple_choice_joint_adapter_spec(instructions, "Question", "Answer", max_train_instances=2)
+    joint = specs.get_multiple_choice_joint_adapter_spec(
+        instructions, "Question", "Answer", max_train_instances=2
+    )
     joint = replace(joint, **made_up, num_train_trials=1, num_outputs=1)
     separate, calibrated = (
-        replace(specs.get_multiple_choice_separate_adapter_spec(f"multiple_choice_separate_{kind}"), **made_up)
+        replace(
+            specs.get_multiple_choice_separate_adapter_spec(f"multiple_choice_separate_{kind}"),
+            **made_up,
+        )
         for kind in ("original", "calibrated")
     )
     for subject in ("rivers", "mills"):
-        run(f"town:subject={subject},method=multiple_choice_joint,model=made-up_words", joint, instances(subject))
-    run("town:method=multiple_choice_separate_original,model=made-up_words", separate, instances("all"))
-    run("town:method=multiple_choice_separate_calibrated,model=made-up_words", calibrated, instances("all"))
+        run(
+            f"town:subject={subject},method=multiple_choice_joint,model=made-up_words",
+            joint,
+            instances(subject),
+        )
+    run(
+        "town:method=multiple_choice_separate_original,model=made-up_words",
+        separate,
+        instances("all"),
+    )
+    run(
+        "town:method=multiple_choice_separate_calibrated,model=made-up_words",
+        calibrated,
+        instances("all"),
+    )
     failed = "town:method=multiple_choice_separate_original,model=made-up_words,failed=one"
     run(failed, separate, instances("few")[2:4], 5)
 

@@ -21,10 +21,30 @@ from inspect_ai.solver import multiple_choice
 
 HERE = Path(__file__).parent / "logs" / "inspect"
 ROWS = [
-    ("Which river crosses the town?", ["the Lune", "the Ash", "the Tarn", "the Wye"], "B", "ANSWER: B"),
-    ("What is baked for the feast?", ["rye bread", "a plum tart", "nothing", "a seed cake"], "D", "ANSWER: A"),
-    ("Who keeps the key of the mill?", ["the miller", "the clerk", "the smith"], "A", "Answer: C?\nNo.\n\nANSWER: A"),
-    ("When does the ferry stop?", ["at noon", "at dusk", "in the frost", "in May"], "C", "ANSWER: **c**"),
+    (
+        "Which river crosses the town?",
+        ["the Lune", "the Ash", "the Tarn", "the Wye"],
+        "B",
+        "ANSWER: B",
+    ),
+    (
+        "What is baked for the feast?",
+        ["rye bread", "a plum tart", "nothing", "a seed cake"],
+        "D",
+        "ANSWER: A",
+    ),
+    (
+        "Who keeps the key of the mill?",
+        ["the miller", "the clerk", "the smith"],
+        "A",
+        "Answer: C?\nNo.\n\nANSWER: A",
+    ),
+    (
+        "When does the ferry stop?",
+        ["at noon", "at dusk", "in the frost", "in May"],
+        "C",
+        "ANSWER: **c**",
+    ),
     ("How many bells hang in the tower?", ["two", "three"], "B", "I do not know."),
     ("Which of these are towns?", ["Merrow", "Ash", "Lune"], ["A", "B"], "ANSWER: A"),
     ("Where does the road end?", ["at the sea", "at the mill"], "A", ""),
@@ -51,12 +71,27 @@ failing = False
 def write(name: str, form: str, epochs: int = 1, **options: Any) -> None:
     """One log, called NAME.FORM."""
     samples = [
-        Sample(id=f"town {place}", input=row[0], choices=row[1], target=row[2]) for place, row in enumerate(ROWS)
+        Sample(id=f"town {place}", input=row[0], choices=row[1], target=row[2])
+        for place, row in enumerate(ROWS)
     ]
-    task = Task(dataset=MemoryDataset(samples, name="town"), solver=multiple_choice(), scorer=choice(), name="town")
+    task = Task(
+        dataset=MemoryDataset(samples, name="town"),
+        solver=multiple_choice(),
+        scorer=choice(),
+        name="town",
+    )
     model = get_model("mockllm/model", custom_outputs=answer, memoize=False)
     folder = HERE / "new"
-    eval(task, model, log_dir=str(folder), log_format=form, epochs=epochs, display="none", max_samples=1, **options)
+    eval(
+        task,
+        model,
+        log_dir=str(folder),
+        log_format=form,
+        epochs=epochs,
+        display="none",
+        max_samples=1,
+        **options,
+    )
     (log,) = folder.iterdir()
     log.rename(HERE / f"{name}.{form}")
     folder.rmdir()

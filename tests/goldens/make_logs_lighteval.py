@@ -21,7 +21,11 @@ from urllib.parse import quote, unquote
 HERE = Path(__file__).parent / "logs" / "lighteval"
 MODEL = "made-up/words"
 ROWS = [
-    ("Which river crosses the town?", ["the Lune", "the Ash, which is wide", "the Tarn", "the Wye"], 1),
+    (
+        "Which river crosses the town?",
+        ["the Lune", "the Ash, which is wide", "the Tarn", "the Wye"],
+        1,
+    ),
     ("What is baked for the feast?", ["rye bread", "a plum tart", "nothing", "a seed cake"], 3),
     ("Who keeps the key?", ["the miller", "the clerk", "the smith", "nobody at all"], 0),
 ]
@@ -52,7 +56,9 @@ def tracker(name: str) -> Any:
 
 def finish(written: Any) -> None:
     for name, metrics in written.metrics_logger.metrics_values.items():
-        written.metrics_logger.metric_aggregated[name] = {key: sum(all_) / len(all_) for key, all_ in metrics.items()}
+        written.metrics_logger.metric_aggregated[name] = {
+            key: sum(all_) / len(all_) for key, all_ in metrics.items()
+        }
         written.versions_logger.log(name, 0)
     written.details_logger.aggregate()
     written.save()
@@ -64,41 +70,78 @@ def until_0_9() -> None:
     from lighteval.metrics.metrics_sample import LoglikelihoodAcc
     from lighteval.metrics.normalizations import LogProbCharNorm, LogProbPMINorm
     from lighteval.metrics.utils.metric_utils import MetricCategory
-    from lighteval.models.model_output import LoglikelihoodResponse, LoglikelihoodSingleTokenResponse
+    from lighteval.models.model_output import (
+        LoglikelihoodResponse,
+        LoglikelihoodSingleTokenResponse,
+    )
     from lighteval.tasks.requests import Doc
 
     written = tracker("until-0.9")
     written.general_config_logger.log_args_info(1, None, "")
-    info = SimpleNamespace(model_name=MODEL, model_sha="0" * 40, model_dtype="torch.float32", model_size="1")
+    info = SimpleNamespace(
+        model_name=MODEL, model_sha="0" * 40, model_dtype="torch.float32", model_size="1"
+    )
     written.general_config_logger.log_model_info({}, info)
-    measures = {"acc": LoglikelihoodAcc().compute, "acc_norm": LoglikelihoodAcc(LogProbCharNorm()).compute}
+    measures = {
+        "acc": LoglikelihoodAcc().compute,
+        "acc_norm": LoglikelihoodAcc(LogProbCharNorm()).compute,
+    }
     pmi = {"acc_pmi": LoglikelihoodAcc(LogProbPMINorm()).compute}
-    tasks = {f"leaderboard|town:{subject}|5|0": (MetricCategory.MULTICHOICE, measures) for subject in SUBJECTS}
+    tasks = {
+        f"leaderboard|town:{subject}|5|0": (MetricCategory.MULTICHOICE, measures)
+        for subject in SUBJECTS
+    }
     tasks["lighteval|town_pmi|0|0"] = (MetricCategory.MULTICHOICE_PMI, pmi)
-    tasks["helm|town_letters|5|0"] = (MetricCategory.MULTICHOICE_ONE_TOKEN, {"acc": LoglikelihoodAcc().compute})
+    tasks["helm|town_letters|5|0"] = (
+        MetricCategory.MULTICHOICE_ONE_TOKEN,
+        {"acc": LoglikelihoodAcc().compute},
+    )
     for name, (category, metrics) in tasks.items():
         kinds = defaultdict(bool, {category: True})
         for question, options, gold in ROWS:
             one = category is MetricCategory.MULTICHOICE_ONE_TOKEN
-            choices = [f" {letter}" for letter in "ABCD"] if one else [f" {option}" for option in options]
+            choices = (
+                [f" {letter}" for letter in "ABCD"] if one else [f" {option}" for option in options]
+            )
             query = f"Question: {question}\nAnswer:"
-            doc = Doc(query, choices, gold, ctx=f"Question: So?\nAnswer: So.\n\n{query}", unconditioned_query="Answer:")
+            doc = Doc(
+                query,
+                choices,
+                gold,
+                ctx=f"Question: So?\nAnswer: So.\n\n{query}",
+                unconditioned_query="Answer:",
+            )
             doc.num_asked_few_shots = doc.num_effective_few_shots = 1
             twice = choices * 2 if category is MetricCategory.MULTICHOICE_PMI else choices
             answers = likelihoods(name + question, *twice)
             if one:
                 letters = [[ord(choice[-1])] for choice in choices]
-                responses = [LoglikelihoodSingleTokenResponse([value for value, _ in answers], [1, 2], letters)]
+                responses = [
+                    LoglikelihoodSingleTokenResponse(
+                        [value for value, _ in answers], [1, 2], letters
+                    )
+                ]
             else:
                 responses = [
-                    LoglikelihoodResponse(answer, [1, 2], tokens(choice), int(question.startswith("Who")), 3)
+                    LoglikelihoodResponse(
+                        answer, [1, 2], tokens(choice), int(question.startswith("Who")), 3
+                    )
                     for answer, choice in zip(answers, twice, strict=True)
                 ]
             values = [value for value, _ in answers]
-            given = {"gold_ixs": [gold], "choices_logprob": values[:4], "unconditioned_logprob": values[4:]}
-            given |= {"choices_tokens": [tokens(choice) for choice in choices], "formatted_doc": doc}
+            given = {
+                "gold_ixs": [gold],
+                "choices_logprob": values[:4],
+                "unconditioned_logprob": values[4:],
+            }
+            given |= {
+                "choices_tokens": [tokens(choice) for choice in choices],
+                "formatted_doc": doc,
+            }
             judged = {key: measure(**given) for key, measure in metrics.items()}
-            written.details_logger.log(name, SimpleNamespace(has_metric_category=kinds), doc, responses, judged)
+            written.details_logger.log(
+                name, SimpleNamespace(has_metric_category=kinds), doc, responses, judged
+            )
             written.metrics_logger.log(name, judged)
     finish(written)
     for name, details in list(written.details_logger.details.items())[:1]:
@@ -119,10 +162,21 @@ def since_0_10() -> None:
     written = tracker("since-0.10")
     written.general_config_logger.log_args_info(1, None, "")
     written.general_config_logger.log_model_info(DummyModelConfig(model_name=MODEL, seed=1))
-    norms = (LogProbCharNorm(), LogProbCharNorm(ignore_first_space=True), LogProbTokenNorm(), LogProbPMINorm())
+    norms = (
+        LogProbCharNorm(),
+        LogProbCharNorm(ignore_first_space=True),
+        LogProbTokenNorm(),
+        LogProbPMINorm(),
+    )
     for number, (question, options, gold) in enumerate(ROWS):
         choices = [f" {option}" for option in options]
-        doc = Doc(f"Question: {question}\nAnswer:", choices, gold, unconditioned_query="Answer:", id=str(number))
+        doc = Doc(
+            f"Question: {question}\nAnswer:",
+            choices,
+            gold,
+            unconditioned_query="Answer:",
+            id=str(number),
+        )
         doc.task_name, doc.sampling_methods = "town|0", [SamplingMethod.LOGPROBS]
         answers = likelihoods(question, *choices, *choices)
         longest = max(len(tokens(choice)) for choice in choices)
@@ -131,7 +185,9 @@ def since_0_10() -> None:
         as_told = {"logprobs": values, "argmax_logits_eq_gold": flags}
         response = ModelResponse(input_tokens=[1, 2, 3], output_tokens=padded, **as_told)
         judged = {"acc": LoglikelihoodAcc().compute(doc, response)}
-        short = ModelResponse(output_tokens=[tokens(choice) for choice in choices], logprobs=response.logprobs)
+        short = ModelResponse(
+            output_tokens=[tokens(choice) for choice in choices], logprobs=response.logprobs
+        )
         for norm in norms:
             judged[f"acc:logprob_normalization={norm}"] = LoglikelihoodAcc(norm).compute(doc, short)
         written.details_logger.log("town|0", doc, response, judged)

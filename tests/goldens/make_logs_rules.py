@@ -14,12 +14,47 @@ from inspect_ai.solver import _multiple_choice as solver
 
 FILE = Path(__file__).parent / "logs" / "rules.json"
 TEXTS = [
-    *("ANSWER: A", "ANSWER: b", "answer : C", "ANSWER:\nD", "ANSWER: E", "ANSWER:", "", "B", "The answer is B."),
-    *("ANSWER: A.", "ANSWER: A, B", "ANSWER: AB", "ANSWER: A,", "ANSWER: A B", "ANSWER: None of the above"),
-    *("ANSWER: A1", "ANSWER: B\nANSWER: C", "I say ANSWER: B and then ANSWER: D", "Not ANSWER: A!\n\nANSWER: C"),
+    *(
+        "ANSWER: A",
+        "ANSWER: b",
+        "answer : C",
+        "ANSWER:\nD",
+        "ANSWER: E",
+        "ANSWER:",
+        "",
+        "B",
+        "The answer is B.",
+    ),
+    *(
+        "ANSWER: A.",
+        "ANSWER: A, B",
+        "ANSWER: AB",
+        "ANSWER: A,",
+        "ANSWER: A B",
+        "ANSWER: None of the above",
+    ),
+    *(
+        "ANSWER: A1",
+        "ANSWER: B\nANSWER: C",
+        "I say ANSWER: B and then ANSWER: D",
+        "Not ANSWER: A!\n\nANSWER: C",
+    ),
     *("ANSWER: C\nNo: A", "**ANSWER: B**", "ANSWER: **B**", "ANSWER: ** b **.", "ANSWER: $C$"),
-    *("ANSWER: $\\boxed{C}$", "ANSWER: (D)", "ANSWER: (D).\n", "ANSWER: D)", "ANSWER: [D]", "ANSWER: B because C"),
-    *("ANSWER: Because", "ANSWER: A\r\n", "ANSWER: ,A,", "final ANSWER: A and B", "ANSWER: $LETTER\nANSWER: B"),
+    *(
+        "ANSWER: $\\boxed{C}$",
+        "ANSWER: (D)",
+        "ANSWER: (D).\n",
+        "ANSWER: D)",
+        "ANSWER: [D]",
+        "ANSWER: B because C",
+    ),
+    *(
+        "ANSWER: Because",
+        "ANSWER: A\r\n",
+        "ANSWER: ,A,",
+        "final ANSWER: A and B",
+        "ANSWER: $LETTER\nANSWER: B",
+    ),
     *("ANSWER : A .", "Answer: C?\nNo.\n\nANSWER: A", "ANSWER: 1"),
 ]
 
@@ -31,7 +66,11 @@ def read(text: str) -> str | None:
         marked = solver.parse_answers(state, False)
         return marked.pop() if len(marked) == 1 else None
     match = solver.parse_answers(state)
-    places = [solver.answer_index(letter) for letter in match.group(1)] if match and match.group(1) else []
+    places = (
+        [solver.answer_index(letter) for letter in match.group(1)]
+        if match and match.group(1)
+        else []
+    )
     marked = {"ABCD"[place] for place in places if 0 <= place < 4}
     return marked.pop() if len(marked) == 1 else None
 

@@ -22,11 +22,16 @@ from tests.helpers.whole_text_models import ENCODER_DECODERS, MASKED, digest, sa
 
 HERE = GOLDENS / "masked"
 QUESTIONS = read_lines(HERE / "questions.jsonl")
-REDUCTIONS: dict[str, Callable[[Any], float]] = {"mean": lambda x: x.mean(0).item(), "sum": lambda x: x.sum(0).item()}
+REDUCTIONS: dict[str, Callable[[Any], float]] = {
+    "mean": lambda x: x.mean(0).item(),
+    "sum": lambda x: x.sum(0).item(),
+}
 
 
 def asked(score: Callable[[str, str], float]) -> Numbers:
-    return table(lambda item, choice: score(f"Question: {item['question']}\nAnswer:", choice), QUESTIONS)
+    return table(
+        lambda item, choice: score(f"Question: {item['question']}\nAnswer:", choice), QUESTIONS
+    )
 
 
 def masked(folder: Path) -> dict[str, Any]:
@@ -43,7 +48,11 @@ def masked(folder: Path) -> dict[str, Any]:
         return asked(score)
 
     metrics = ("original", "within_word_l2r")
-    return {f"{metric}-{name}": numbers(metric, way) for metric in metrics for name, way in REDUCTIONS.items()}
+    return {
+        f"{metric}-{name}": numbers(metric, way)
+        for metric in metrics
+        for name, way in REDUCTIONS.items()
+    }
 
 
 def minicons(folder: Path) -> dict[str, Any]:
@@ -55,7 +64,11 @@ def minicons(folder: Path) -> dict[str, Any]:
     by_path = Seq2SeqScorer(str(folder), "cpu")
 
     def numbers(scorer: Any, way: Callable[[Any], float]) -> Numbers:
-        return asked(lambda context, choice: float(scorer.conditional_score([context], [choice], reduction=way)[0]))
+        return asked(
+            lambda context, choice: float(
+                scorer.conditional_score([context], [choice], reduction=way)[0]
+            )
+        )
 
     by_way = {name: numbers(given, way) for name, way in REDUCTIONS.items()}
     return {**by_way, "path-sum": numbers(by_path, REDUCTIONS["sum"])}
@@ -80,7 +93,11 @@ def main() -> None:
         for family in (*MASKED, *ENCODER_DECODERS):
             path = save_model(family, Path(folder) / family)
             digests[family] = digest(path)
-            tools = {"minicons": masked} if family in MASKED else {"minicons": minicons, "lm-eval": lm_eval}
+            tools = (
+                {"minicons": masked}
+                if family in MASKED
+                else {"minicons": minicons, "lm-eval": lm_eval}
+            )
             by_family[family] = {name: tool(path) for name, tool in tools.items()}
     about = versions("lm-eval", "minicons", "tokenizers", "torch", "transformers")
     golden = {"versions": about, "digests": digests, "numbers": by_family}

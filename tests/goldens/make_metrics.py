@@ -16,10 +16,27 @@ from typing import Any
 
 from golden_tools import GOLDENS, write
 
-NAMES = ("bpb", "logprob_fn", "choice_logprob", "choice_prob_norm", "choice_logprob_norm", "brier_score")
+NAMES = (
+    "bpb",
+    "logprob_fn",
+    "choice_logprob",
+    "choice_prob_norm",
+    "choice_logprob_norm",
+    "brier_score",
+)
 """Functions of the harness, each of an item."""
 
-WORDS = ("Rome", "Paris", "Saint-Denis", "Orléans", "北京", "Ås", "a city of the north", "no", "naïve café")
+WORDS = (
+    "Rome",
+    "Paris",
+    "Saint-Denis",
+    "Orléans",
+    "北京",
+    "Ås",
+    "a city of the north",
+    "no",
+    "naïve café",
+)
 
 
 def main() -> None:
@@ -30,7 +47,11 @@ def main() -> None:
     items = [item(draw) for _ in range(60)]
     write(
         GOLDENS / "metrics.json",
-        {"items": items, "lm-evaluation-harness 0.5.0.dev1": harness(items), "olmo-eval@e8b88f1": olmo(items)},
+        {
+            "items": items,
+            "lm-evaluation-harness 0.5.0.dev1": harness(items),
+            "olmo-eval@e8b88f1": olmo(items),
+        },
     )
 
 
@@ -48,12 +69,19 @@ def harness(items: list[dict[str, Any]]) -> dict[str, list[float]]:
     from lm_eval.api.metrics.results import LLResults
 
     results = [
-        LLResults([], targets=each["gold"], choices=each["choices"], lls=np.array(each["sums"]), is_greedy=[])
+        LLResults(
+            [],
+            targets=each["gold"],
+            choices=each["choices"],
+            lls=np.array(each["sums"]),
+            is_greedy=[],
+        )
         for each in items
     ]
     return {
         name.removesuffix("_fn"): [
-            float(getattr(ll, name)(each["gold"], one)) for each, one in zip(items, results, strict=True)
+            float(getattr(ll, name)(each["gold"], one))
+            for each, one in zip(items, results, strict=True)
         ]
         for name in NAMES
     }
@@ -71,7 +99,9 @@ def olmo(items: list[dict[str, Any]]) -> dict[str, float]:
             for text, tokens in zip(each["choices"], halves, strict=True)
         ]
         instance = Instance(question="", gold_answer="", metadata={"gold_idx": each["gold"]})
-        return Response(instance=instance, request=LMRequest(RequestType.LOGLIKELIHOOD), outputs=outputs)
+        return Response(
+            instance=instance, request=LMRequest(RequestType.LOGLIKELIHOOD), outputs=outputs
+        )
 
     known = [response(each, True) for each in items]
     values = {

@@ -22,7 +22,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).parent / "harness"
-LIGHTEVAL = {"arc-challenge": "arc", "hellaswag": "hellaswag_harness", "commonsenseqa": "commonsense_qa"}
+LIGHTEVAL = {
+    "arc-challenge": "arc",
+    "hellaswag": "hellaswag_harness",
+    "commonsenseqa": "commonsense_qa",
+}
 LIGHTEVAL |= {name: name for name in ("winogrande", "race", "sciq", "siqa")}
 """Benchmark → its prompt function."""
 
@@ -68,7 +72,10 @@ def lighteval(file: str) -> dict[str, Any]:
     stand_in("lighteval.tasks.requests", Doc=SimpleNamespace)
     stand_in("lighteval.utils.utils", as_list=list)
     prompts = load(file, "prompts")
-    docs = {name: [getattr(prompts, function)(row) for row in rows(name)] for name, function in LIGHTEVAL.items()}
+    docs = {
+        name: [getattr(prompts, function)(row) for row in rows(name)]
+        for name, function in LIGHTEVAL.items()
+    }
     return {name: [[doc.query, doc.choices] for doc in each] for name, each in docs.items()}
 
 
@@ -85,7 +92,9 @@ class Anything(ModuleType):
 def lighteval_today(folder: str) -> dict[str, Any]:
     """Prompt and choices of every row as lighteval 0.13 asks."""
     tasks = Path(folder) / "src" / "lighteval" / "tasks"
-    stand_in("lighteval.utils.utils", as_list=lambda value: value if isinstance(value, list) else [value])
+    stand_in(
+        "lighteval.utils.utils", as_list=lambda value: value if isinstance(value, list) else [value]
+    )
     load(str(tasks / "requests.py"), "lighteval.tasks.requests")
     manager = load(str(tasks / "prompt_manager.py"), "prompt_manager")
     for name in ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "inspect_ai.solver"):
@@ -108,7 +117,9 @@ def lighteval_prompts(manager: Any, task: Any, name: str) -> list[list[Any]]:
     count = SHOTS_OF_LIGHTEVAL.get(name, 0)
     pool = [task.prompt_function(row) for row in rows(name, ("dev", "train"))] if count else []
     known = SimpleNamespace(
-        fewshot_docs=lambda: list(pool), fewshot_selection=task.few_shots_select, fewshot_split=task.few_shots_split
+        fewshot_docs=lambda: list(pool),
+        fewshot_selection=task.few_shots_select,
+        fewshot_split=task.few_shots_split,
     )
     # As LightevalTask.get_docs does, which needs the data sets of the Hub.
     sampler, drawn = manager.FewShotSampler(known), random.Random()
@@ -116,7 +127,9 @@ def lighteval_prompts(manager: Any, task: Any, name: str) -> list[list[Any]]:
     shuffled = list(tested)
     drawn.shuffle(shuffled)
     for doc in shuffled:
-        doc.fewshot_samples = sampler.sample_fewshot_examples(count, 0, formatted_doc=doc, sampler=drawn)
+        doc.fewshot_samples = sampler.sample_fewshot_examples(
+            count, 0, formatted_doc=doc, sampler=drawn
+        )
     return [[manager.PromptManager().prepare_prompt(doc), doc.choices] for doc in tested]
 
 
@@ -126,7 +139,9 @@ def helm_scenario(file: str) -> Any:
     stand_in("helm.common.hierarchical_logger", hlog=None)
     names = ("Scenario", "Instance", "Reference", "Input", "Output")
     splits = {f"{name}_SPLIT": name for name in ("TRAIN", "VALID", "TEST")}
-    stand_in("helm.scenarios.scenario", **dict.fromkeys(names, object), **splits, CORRECT_TAG="correct")
+    stand_in(
+        "helm.scenarios.scenario", **dict.fromkeys(names, object), **splits, CORRECT_TAG="correct"
+    )
     return load(file, "helm.scenarios.commonsense_scenario").CommonSenseScenario
 
 
@@ -138,17 +153,29 @@ def helm(scenario: Any, name: str, row: dict[str, Any]) -> list[Any]:
 def helm_joint(old: str, types: str, scenario: Any) -> dict[str, Any]:
     """The prompts of the adapter multiple_choice_joint, as get_commonsense_spec sets it up: five shots from train."""
     adaptation = Path(old) / "src" / "helm" / "benchmark" / "adaptation"
-    stand_in("helm.common.general", **dict.fromkeys(("parallel_map", "format_text", "format_split", "format_tags")))
+    stand_in(
+        "helm.common.general",
+        **dict.fromkeys(("parallel_map", "format_text", "format_split", "format_tags")),
+    )
     stand_in("helm.common.general", indent_lines=None)
-    stand_in("helm.common.hierarchical_logger", htrack=lambda *_: lambda function: function, htrack_block=None)
+    stand_in(
+        "helm.common.hierarchical_logger",
+        htrack=lambda *_: lambda function: function,
+        htrack_block=None,
+    )
     stand_in("helm.common.request", Request=object)
     stand_in("helm.common.object_spec", ObjectSpec=object, create_object=None)
-    stand_in("helm.benchmark.augmentations.perturbation_description", PerturbationDescription=object)
+    stand_in(
+        "helm.benchmark.augmentations.perturbation_description", PerturbationDescription=object
+    )
     stand_in("helm.benchmark.window_services.tokenizer_service", TokenizerService=object)
     stand_in("helm.benchmark.window_services.window_service", WindowService=object)
     stand_in("helm.benchmark.window_services.window_service_factory", WindowServiceFactory=object)
     stand_in("helm.benchmark.adaptation.adapters")
-    for name, place in (("adaptation", adaptation), ("adaptation.adapters", adaptation / "adapters")):
+    for name, place in (
+        ("adaptation", adaptation),
+        ("adaptation.adapters", adaptation / "adapters"),
+    ):
         sys.modules[f"helm.benchmark.{name}"].__path__ = [str(place)]
     stand_in("helm.benchmark.adaptation.request_state", RequestState=object)
     stand_in("helm.benchmark.adaptation.scenario_state", ScenarioState=object)
@@ -158,8 +185,19 @@ def helm_joint(old: str, types: str, scenario: Any) -> dict[str, Any]:
     spec = import_module("helm.benchmark.adaptation.adapter_spec").AdapterSpec(
         method="multiple_choice_joint",
         instructions="The following are multiple choice questions (with answers) about common sense.\n",
-        **{"input_prefix": "Question: ", "input_suffix": "\n", "output_prefix": "Answer: ", "output_suffix": "\n"},
-        **{"max_train_instances": 5, "num_outputs": 5, "max_tokens": 1, "temperature": 0.0, "stop_sequences": ["\n"]},
+        **{
+            "input_prefix": "Question: ",
+            "input_suffix": "\n",
+            "output_prefix": "Answer: ",
+            "output_suffix": "\n",
+        },
+        **{
+            "max_train_instances": 5,
+            "num_outputs": 5,
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "stop_sequences": ["\n"],
+        },
     )
     adapter = object.__new__(adapters.MultipleChoiceJointAdapter)
     adapter.adapter_spec = spec
@@ -169,12 +207,18 @@ def helm_joint(old: str, types: str, scenario: Any) -> dict[str, Any]:
         question, answers = helm(scenario, name, row)
         right = answers[int(row["label"]) - ("answerA" in row)]
         tags = {answer: [values.CORRECT_TAG] if answer == right else [] for answer in answers}
-        references = [values.Reference(values.Output(text=answer), tags=tags[answer]) for answer in answers]
-        return values.Instance(input=values.Input(text=question), references=references, split=split)
+        references = [
+            values.Reference(values.Output(text=answer), tags=tags[answer]) for answer in answers
+        ]
+        return values.Instance(
+            input=values.Input(text=question), references=references, split=split
+        )
 
     golden = {}
     for name in HELM:
-        shots = adapter.sample_examples([instance(name, row, "train") for row in rows(name, ("train",))], seed=0)
+        shots = adapter.sample_examples(
+            [instance(name, row, "train") for row in rows(name, ("train",))], seed=0
+        )
         tested = [instance(name, row, "valid") for row in rows(name)]
         how = {"include_output": False, "reference_index": None}
         golden[name] = [adapter.construct_prompt(shots, each, **how).text for each in tested]

@@ -19,11 +19,17 @@ from tests.paths import GOLDENS, ROOT
 FOLDER = GOLDENS / "compat"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text())
 LINES = (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()
-QUESTIONS = sorted(map(json.loads, LINES), key=lambda question: not question["id"].startswith("plain"))
+QUESTIONS = sorted(
+    map(json.loads, LINES), key=lambda question: not question["id"].startswith("plain")
+)
 PLAIN = [question for question in QUESTIONS if question["id"].startswith("plain")]
 NAMES = sorted(GOLDEN["numbers"])
 BARE = {"question": "{question}", "continuation": "{choice}", "answer": "{choice}"}
-SELECT = ("token_length_normalized", "token_length_normalized_with_prompt", "unconditional_likelihood_normalized")
+SELECT = (
+    "token_length_normalized",
+    "token_length_normalized_with_prompt",
+    "unconditional_likelihood_normalized",
+)
 SUMS = {
     "compat/lm-eval:acc": ("lm-eval", "sum"),
     "compat/minicons:mean": ("minicons", "mean"),
@@ -41,7 +47,11 @@ GREEDY = "compat/sglang-select:greedy_token_selection"
 DEPARTURES = {
     ("compat/surprisal", "merrow-unigram-1000", "plain-7"): OFFSETS,
     ("compat/surprisal", "merrow-unigram-1000", "merge-8"): OFFSETS,
-    ("compat/sglang-select:token_length_normalized_with_prompt", "merrow-unigram-1000", "merge-6"): ENDS,
+    (
+        "compat/sglang-select:token_length_normalized_with_prompt",
+        "merrow-unigram-1000",
+        "merge-6",
+    ): ENDS,
     ("compat/sglang-select:unconditional_likelihood_normalized", "merrow-bpe-512", "merge-1"): TWO,
     (GREEDY, "merrow-bpe-512", "merge-1"): TWO,
     (GREEDY, "merrow-byte", "merge-8"): ALIKE,
@@ -55,7 +65,9 @@ def measured(name: str, folder: Path) -> tuple[Run, Run]:
     """Plain questions under the protocols of the family, and others with the bare question before the bare choice."""
     path = next(path for path in MODELS if path.name == name)
     weights = hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
-    assert weights == GOLDEN["weights"][name], "another model; make the numbers again with tests/goldens/make_compat.py"
+    assert weights == GOLDEN["weights"][name], (
+        "another model; make the numbers again with tests/goldens/make_compat.py"
+    )
     family, model = resolve("compat"), load_model(str(path))
 
     def run(part: str, questions: list[dict[str, Any]], protocols: dict[str, Protocol]) -> Run:
@@ -95,7 +107,9 @@ def test_a_tools_numbers_come_out(protocol: str, name: str, folder: Path) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_credits_values_and_greedy_choices_come_out_of_shared_observations(name: str, folder: Path) -> None:
+def test_credits_values_and_greedy_choices_come_out_of_shared_observations(
+    name: str, folder: Path
+) -> None:
     """Where nothing merges, minicons and the harness score the same tokens, and so does select but for its extras."""
     runs, numbers = measured(name, folder), GOLDEN["numbers"][name]
     for metric, credits in numbers["lm-eval"]["credits"].items():
@@ -105,7 +119,9 @@ def test_credits_values_and_greedy_choices_come_out_of_shared_observations(name:
     theirs = numbers["sglang-select"]["greedy_token_selection"]
     for question, mine, wanted in zip(QUESTIONS, shown(runs, GREEDY), theirs, strict=True):
         same = None in mine if wanted is None else mine[wanted] == 1.0 and 1.0 not in mine[:wanted]
-        assert same != ((GREEDY, name, question["id"]) in DEPARTURES), f"{question['id']}: {mine}, SGLang: {wanted}"
+        assert same != ((GREEDY, name, question["id"]) in DEPARTURES), (
+            f"{question['id']}: {mine}, SGLang: {wanted}"
+        )
     spans = runs[0].tables.spans.to_pylist()
 
     def keys(protocol: str) -> list[tuple[str, int, str]]:
@@ -115,13 +131,23 @@ def test_credits_values_and_greedy_choices_come_out_of_shared_observations(name:
 
     harness = keys("compat/lm-eval:acc")
     assert len(harness) == sum(len(question["choices"]) for question in PLAIN)
-    assert harness == keys("compat/minicons:mean") == keys("compat/sglang-select:token_length_normalized")
+    assert (
+        harness
+        == keys("compat/minicons:mean")
+        == keys("compat/sglang-select:token_length_normalized")
+    )
 
 
 def test_the_golden_holds_what_the_quirks_are_about() -> None:
     """Choices that a tool lost in a merge, and mean and sum that differ."""
-    for tool, column in (("minicons", "sum"), ("lm-eval", "sum"), ("sglang-select", "token_length_normalized")):
-        assert any(None in row for name in NAMES for row in GOLDEN["numbers"][name][tool][column]), tool
+    for tool, column in (
+        ("minicons", "sum"),
+        ("lm-eval", "sum"),
+        ("sglang-select", "token_length_normalized"),
+    ):
+        assert any(
+            None in row for name in NAMES for row in GOLDEN["numbers"][name][tool][column]
+        ), tool
     assert sum(GOLDEN["numbers"][name]["minicons"]["empty"] for name in NAMES) > 0
 
 
@@ -130,9 +156,16 @@ def test_the_page_shows_what_was_measured() -> None:
     page = (ROOT / "docs" / "compat.md").read_text(encoding="utf-8")
     place = next(index for index, question in enumerate(QUESTIONS) if question["id"] == "merge-6")
     numbers = GOLDEN["numbers"]["merrow-bpe-512"]
-    columns = {"minicons": "mean", "lm-eval": "sum", "surprisal": "sum", "sglang-select": "token_length_normalized"}
+    columns = {
+        "minicons": "mean",
+        "lm-eval": "sum",
+        "surprisal": "sum",
+        "sglang-select": "token_length_normalized",
+    }
     for tool, column in columns.items():
         ood, hat = numbers[tool][column][place][:2]
         assert f"| {ood:.6f} | {ood:.4f} | {hat:.6f} | " in page
-    assert f"but for {('four', 'five', 'six', 'seven')[len(DEPARTURES) - 4]} named departures" in page
+    assert (
+        f"but for {('four', 'five', 'six', 'seven')[len(DEPARTURES) - 4]} named departures" in page
+    )
     assert f"{len(QUESTIONS)} questions, nine of them" in page

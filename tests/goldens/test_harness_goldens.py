@@ -32,9 +32,16 @@ from tests.paths import GOLDENS
 
 FOLDER = GOLDENS / "harness"
 FILES = ("today", "v1", "digests", "ports")
-GOLDEN: dict[str, Any] = {name: json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in FILES}
+GOLDEN: dict[str, Any] = {
+    name: json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in FILES
+}
 VARIANTS = {"today": "harness", "v1": "harness-v1"}
-CASES = [(era, name, int(n)) for era in VARIANTS for name, own in GOLDEN[era]["benchmarks"].items() for n in own]
+CASES = [
+    (era, name, int(n))
+    for era in VARIANTS
+    for name, own in GOLDEN[era]["benchmarks"].items()
+    for n in own
+]
 
 
 @cache
@@ -49,7 +56,10 @@ def protocol(era: str, name: str, shots: int) -> Protocol:
 def pairs(request: Request) -> list[list[str]]:
     """Context and continuation of every choice."""
     proposals = request.proposals or ("",) * len(request.continuations)
-    return [[request.context() + each, text] for each, text in zip(proposals, request.continuations, strict=True)]
+    return [
+        [request.context() + each, text]
+        for each, text in zip(proposals, request.continuations, strict=True)
+    ]
 
 
 def in_one_order(name: str, sent: Iterable[list[list[str]]]) -> list[list[list[str]]]:
@@ -87,7 +97,9 @@ def test_cleaned_rows_of_hellaswag_are_shown_as_they_stand(shared_data: Path) ->
     file = shared_data / "hf_rows" / "hellaswag.validation.first2000.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     dataset = read_tabular("hellaswag", {"validation": [file]})
-    for request, row in zip(requests(protocol("today", "hellaswag", 0), dataset, ""), rows, strict=True):
+    for request, row in zip(
+        requests(protocol("today", "hellaswag", 0), dataset, ""), rows, strict=True
+    ):
         assert pairs(request) == [[row["query"], f" {ending}"] for ending in row["endings"]]
 
 
@@ -110,9 +122,18 @@ def test_every_log_likelihood_comes_out(name: str, tmp_path: Path) -> None:
     golden = {era: GOLDEN[era] for era in VARIANTS if name in GOLDEN[era]["benchmarks"]}
     weights = hashlib.sha256((MODEL / "model.safetensors").read_bytes()).hexdigest()
     if any(each["weights"] != weights for each in golden.values()):
-        pytest.skip("the model has been trained anew; make the numbers again with tests/goldens/make_harness.py")
-    cases = {f"{era} {shots}": (era, shots) for era, each in golden.items() for shots in each["benchmarks"][name]}
-    recipes = {case: replace(protocol(era, name, int(shots)), score="sum") for case, (era, shots) in cases.items()}
+        pytest.skip(
+            "the model has been trained anew; make the numbers again with tests/goldens/make_harness.py"
+        )
+    cases = {
+        f"{era} {shots}": (era, shots)
+        for era, each in golden.items()
+        for shots in each["benchmarks"][name]
+    }
+    recipes = {
+        case: replace(protocol(era, name, int(shots)), score="sum")
+        for case, (era, shots) in cases.items()
+    }
     run = evaluate(model=model(), data=data(name), protocols=recipes, out=tmp_path / "run")
     for case, (era, shots) in cases.items():
         wanted = golden[era]["benchmarks"][name][shots]
@@ -120,7 +141,9 @@ def test_every_log_likelihood_comes_out(name: str, tmp_path: Path) -> None:
         rows = [each[::-1] if turned else each for each in wanted["loglikelihoods"]]
         scores = run.measurements[case].scores
         assert scores is not None
-        assert np.asarray(scores) == pytest.approx([number for row in rows for number in row], abs=2e-4), case
+        assert np.asarray(scores) == pytest.approx(
+            [number for row in rows for number in row], abs=2e-4
+        ), case
 
 
 # What lighteval and HELM make of the same rows
@@ -141,9 +164,14 @@ def test_lighteval_asks_this(name: str) -> None:
     assert sent(f"{name}/lighteval") == PORTS["lighteval"][name]
 
 
-TODAY_AT_LIGHTEVAL = {"mmlu": ("mmlu-lighteval/v0.13", 5), "winogrande": ("winogrande/lighteval-v0.13", 3)}
+TODAY_AT_LIGHTEVAL = {
+    "mmlu": ("mmlu-lighteval/v0.13", 5),
+    "winogrande": ("winogrande/lighteval-v0.13", 3),
+}
 TODAY_AT_LIGHTEVAL |= {"arc-challenge": ("arc-challenge/lighteval", 3)}
-TODAY_AT_LIGHTEVAL |= {name: (f"{name}/lighteval-v0.13", 0) for name in ("hellaswag", "commonsenseqa", "siqa")}
+TODAY_AT_LIGHTEVAL |= {
+    name: (f"{name}/lighteval-v0.13", 0) for name in ("hellaswag", "commonsenseqa", "siqa")
+}
 TODAY_AT_LIGHTEVAL |= {name: (f"{name}/lighteval", 0) for name in ("race", "sciq")}
 """Benchmark → what asks as version 0.13, and how many shots are in the golden."""
 
@@ -155,7 +183,10 @@ def test_lighteval_asks_this_today(name: str) -> None:
 
 @pytest.mark.parametrize("name", PORTS["helm"])
 def test_helm_scores_every_choice_after_this(name: str) -> None:
-    expected = [[question, [f" {answer}" for answer in answers]] for question, answers in PORTS["helm"][name]]
+    expected = [
+        [question, [f" {answer}" for answer in answers]]
+        for question, answers in PORTS["helm"][name]
+    ]
     assert sent(f"{name}/helm" if name == "hellaswag" else f"{name}/helm-separate") == expected
     assert sent(f"{name}/helm-separate-calibrated") == expected
 
@@ -167,7 +198,12 @@ def test_helm_lists_options_after_five_shots(name: str) -> None:
 
 
 def test_a_context_that_others_have_cleaned_is_shown_as_it_stands(tmp_path: Path) -> None:
-    row = {"ind": 7, "query": "Rowing:  She [sits]   down. she", "endings": ["rows  on. ", "sleeps."], "label": 0}
+    row = {
+        "ind": 7,
+        "query": "Rowing:  She [sits]   down. she",
+        "endings": ["rows  on. ", "sleeps."],
+        "label": 0,
+    }
     (tmp_path / "validation.jsonl").write_text(json.dumps(row))
     (request,) = requests(one("hellaswag/harness").protocol, open_dataset(tmp_path), "")
     assert (request.context(), request.continuations) == (row["query"], (" rows  on. ", " sleeps."))
@@ -175,7 +211,9 @@ def test_a_context_that_others_have_cleaned_is_shown_as_it_stands(tmp_path: Path
 
 BUNDLED = Path(choicewise.__file__).parent / "bundled" / "models"
 BENCHMARKS = GOLDENS / "benchmarks"
-ROWS, TODAY, V1 = (json.loads((BENCHMARKS / f"{name}.json").read_text("utf-8")) for name in ("rows", "today", "v1"))
+ROWS, TODAY, V1 = (
+    json.loads((BENCHMARKS / f"{name}.json").read_text("utf-8")) for name in ("rows", "today", "v1")
+)
 PROTOCOLS = {
     **{f"truthfulqa_{metric}": f"truthfulqa/harness:{metric}" for metric in ("mc1", "mc2")},
     **dict.fromkeys(("blimp_wh_island", "blimp_npi_present_1"), "blimp/harness"),
@@ -183,8 +221,14 @@ PROTOCOLS = {
     "gsm8k": "gsm8k/harness:strict",
     "leaderboard_gpqa_main": "gpqa/leaderboard",
     "gpqa_main_zeroshot": "gpqa/harness:acc",
-    **{f"leaderboard_musr_{name}": "musr/harness" for name in ("murder_mysteries", "object_placements")},
-    **{f"leaderboard_bbh_{name}": "bbh/harness" for name in ("boolean_expressions", "date_understanding", "snarks")},
+    **{
+        f"leaderboard_musr_{name}": "musr/harness"
+        for name in ("murder_mysteries", "object_placements")
+    },
+    **{
+        f"leaderboard_bbh_{name}": "bbh/harness"
+        for name in ("boolean_expressions", "date_understanding", "snarks")
+    },
 }
 """Task → the protocol that is it."""
 
@@ -237,12 +281,19 @@ def test_what_is_sent_for_benchmarks_is_what_the_harness_sends(
     golden = TODAY["benchmarks"][name][subject][task]["sent"]
     ours = sent_to(harness_protocol(PROTOCOLS[task]), dataset_of(folder, name), subject)
     if task == "truthfulqa_mc1":  # the other true answers are asked for mc2 alone
-        ours = [[pair for pair in pairs if pair in theirs] for pairs, theirs in zip(ours, golden, strict=True)]
+        ours = [
+            [pair for pair in pairs if pair in theirs]
+            for pairs, theirs in zip(ours, golden, strict=True)
+        ]
     assert ours == golden
 
 
-@pytest.mark.parametrize(("name", "subject"), [(name, subject) for name in V1["benchmarks"] for subject in ROWS[name]])
-def test_what_is_sent_equals_what_the_harness_of_2023_sends(folder: Path, name: str, subject: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "subject"), [(name, subject) for name in V1["benchmarks"] for subject in ROWS[name]]
+)
+def test_what_is_sent_equals_what_the_harness_of_2023_sends(
+    folder: Path, name: str, subject: str
+) -> None:
     golden = V1["benchmarks"][name][subject]["sent"]
     recipe = next(iter(resolve(f"{name}/harness-v1").values()))
     ours = sent_to(recipe, dataset_of(folder, name), subject)
@@ -252,7 +303,10 @@ def test_what_is_sent_equals_what_the_harness_of_2023_sends(folder: Path, name: 
         return
     if name == "truthfulqa":  # it asks the choices of mc1, then those of mc2
         rows = ROWS[name][""]["test"]
-        golden = [asked[len(row["mc1_targets"]["choices"]) :] for asked, row in zip(golden, rows, strict=True)]
+        golden = [
+            asked[len(row["mc1_targets"]["choices"]) :]
+            for asked, row in zip(golden, rows, strict=True)
+        ]
     if name == "lambada":  # one request, which gives two results
         golden = [asked[:1] for asked in golden]
     assert ours == golden
@@ -271,7 +325,10 @@ def test_gsm8k_is_asked_and_read_as_by_the_harness(folder: Path) -> None:
     }
     for rule, verdicts in rules.items():
         for text, right in verdicts.items():
-            assert compare(rule, [text] * len(solutions), solutions).credit.tolist() == right, (rule, text)
+            assert compare(rule, [text] * len(solutions), solutions).credit.tolist() == right, (
+                rule,
+                text,
+            )
     assert any(any(right) for right in rules["gsm8k@b281b09"].values())
 
 
@@ -281,24 +338,36 @@ def measured(folder: Path, name: str) -> dict[str, Measurement]:
     chosen = [full for full in resolve(name) if "harness-v1" not in full]
     model = load_model(str(BUNDLED / TODAY["model"]), dtype="float32")
     out = folder / f"run-{name}"
-    return dict(evaluate(model=model, data=dataset_of(folder, name), protocols=chosen, out=out).measurements)
+    return dict(
+        evaluate(model=model, data=dataset_of(folder, name), protocols=chosen, out=out).measurements
+    )
 
 
 @pytest.mark.parametrize(("name", "subject", "task"), LIKELIHOODS)
-def test_numbers_and_log_likelihoods_are_those_of_the_harness(folder: Path, name: str, subject: str, task: str) -> None:
+def test_numbers_and_log_likelihoods_are_those_of_the_harness(
+    folder: Path, name: str, subject: str, task: str
+) -> None:
     weights = (BUNDLED / TODAY["model"] / "model.safetensors").read_bytes()
     if hashlib.sha256(weights).hexdigest() != TODAY["weights"]:
-        pytest.skip(f"the goldens are of another {TODAY['model']}; make them again with make_benchmarks.py")
+        pytest.skip(
+            f"the goldens are of another {TODAY['model']}; make them again with make_benchmarks.py"
+        )
     golden = TODAY["benchmarks"][name][subject][task]
     of_task = measured(folder, name)[PROTOCOLS[task]]
     places = [place for place, own in enumerate(of_task.subjects) if own == subject]
     names = {"lambada_openai": "acc", "truthfulqa_mc1": "acc", "truthfulqa_mc2": "acc"}
     key = names.get(task) or next(key for key in ("acc_norm", "acc") if key in golden["metrics"][0])
-    assert of_task.credit[places] == pytest.approx([each[key] for each in golden["metrics"]], abs=2e-5)
+    assert of_task.credit[places] == pytest.approx(
+        [each[key] for each in golden["metrics"]], abs=2e-5
+    )
     if name == "lambada":
         perplexity = measured(folder, name)["lambada/harness:perplexity"]
-        assert perplexity.credit == pytest.approx([each["perplexity"] for each in golden["metrics"]], abs=1e-3)
-        assert perplexity.values()["all"].value == pytest.approx(golden["means"]["perplexity"], rel=1e-4)
+        assert perplexity.credit == pytest.approx(
+            [each["perplexity"] for each in golden["metrics"]], abs=1e-3
+        )
+        assert perplexity.values()["all"].value == pytest.approx(
+            golden["means"]["perplexity"], rel=1e-4
+        )
     if of_task.protocol.score == "greedy" or task == "truthfulqa_mc1":
         return  # its scores are no sums over the same choices
     assert of_task.scores is not None
@@ -317,8 +386,13 @@ def test_both_layouts_of_truthfulqa_give_the_same_items(tmp_path: Path) -> None:
     for row in options:
         flags = list(zip(row["mc2_targets"]["choices"], row["mc2_targets"]["labels"], strict=True))
         best, *others = [text for text, flag in flags if flag]
-        texts = {"correct_answers": [*others, best], "incorrect_answers": [text for text, flag in flags if not flag]}
-        generation.append({"question": row["question"], "best_answer": row["mc1_targets"]["choices"][0], **texts})
+        texts = {
+            "correct_answers": [*others, best],
+            "incorrect_answers": [text for text, flag in flags if not flag],
+        }
+        generation.append(
+            {"question": row["question"], "best_answer": row["mc1_targets"]["choices"][0], **texts}
+        )
     items: list[list[Item]] = []
     for name, rows in (("options", options), ("generation", generation)):
         write_lines(tmp_path / f"{name}.jsonl", rows)
@@ -332,7 +406,9 @@ def test_both_metrics_of_real_rows_equal_plain_ones(shared_data: Path) -> None:
     rng = np.random.default_rng(0)
     scores = [rng.normal(-20, 6, len(item.choices)) for item in items]
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in scores])])
-    gold = np.concatenate([[index in item.gold for index in range(len(item.choices))] for item in items])
+    gold = np.concatenate(
+        [[index in item.gold for index in range(len(item.choices))] for item in items]
+    )
     flat = np.concatenate(scores)
     credits = [metric(flat, offsets, gold, "first").credit for metric in (mc1, mc2)]
     for item, own, first, two in zip(items, scores, *credits, strict=True):

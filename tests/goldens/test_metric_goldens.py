@@ -19,14 +19,21 @@ def judged(score: str, weighted: bool = False) -> Judged:
     items: list[dict[str, Any]] = GOLDEN["items"]
     offsets = np.cumsum([0, *(len(each["choices"]) for each in items)])
     sums = np.array([total for each in items for total in each["sums"]])
-    sizes = np.array([len(text.encode()) for each in items for text in each["choices"]], dtype=np.float64)
+    sizes = np.array(
+        [len(text.encode()) for each in items for text in each["choices"]], dtype=np.float64
+    )
     right = np.zeros(len(sums), dtype=np.bool_)
     right[offsets[:-1] + [each["gold"] for each in items]] = True
     scores = sums if score == "sum" else sums / sizes
     best = np.array([int(np.argmax(part)) for part in np.split(scores, offsets[1:-1])])
     hit = right[offsets[:-1] + best].astype(np.float64)
     return Judged(
-        scores=scores, item_offsets=offsets, right=right, prediction=best, hit=hit, bytes=sizes if weighted else None
+        scores=scores,
+        item_offsets=offsets,
+        right=right,
+        prediction=best,
+        hit=hit,
+        bytes=sizes if weighted else None,
     )
 
 
@@ -41,8 +48,12 @@ def judged(score: str, weighted: bool = False) -> Judged:
         ("brier_score", "brier", "sum", 1),
     ],
 )
-def test_every_item_has_the_number_of_the_harness(theirs: str, ours: str, score: str, sign: int) -> None:
-    assert sign * credits(ours, judged(score)) == pytest.approx(HARNESS[theirs], rel=1e-12, abs=1e-12)
+def test_every_item_has_the_number_of_the_harness(
+    theirs: str, ours: str, score: str, sign: int
+) -> None:
+    assert sign * credits(ours, judged(score)) == pytest.approx(
+        HARNESS[theirs], rel=1e-12, abs=1e-12
+    )
     if theirs in METRIC_NAMES:
         golds = {"golds": "each"} if ours == "brier" else {}  # of one right answer the same
         assert METRIC_NAMES[theirs].axes == {"metric": ours, "score": score, **golds}
@@ -51,7 +62,9 @@ def test_every_item_has_the_number_of_the_harness(theirs: str, ours: str, score:
 
 def test_bits_per_byte_are_those_of_olmo_eval_under_both_meanings_of_the_name() -> None:
     assert credits("bpb", judged("byte_mean")).mean() == pytest.approx(OLMO["instances"], rel=1e-12)
-    assert credits("bpb", judged("byte_mean", weighted=True)).mean() == pytest.approx(OLMO["bytes"], rel=1e-12)
+    assert credits("bpb", judged("byte_mean", weighted=True)).mean() == pytest.approx(
+        OLMO["bytes"], rel=1e-12
+    )
     assert OLMO["instances"] != pytest.approx(OLMO["bytes"], rel=1e-3)
 
 

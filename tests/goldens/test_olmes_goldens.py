@@ -51,7 +51,12 @@ def lines(rendered: Request, doc: int, null: str | None = None) -> list[Line]:
     contexts = [rendered.context() + each if null is None else null for each in begun]
     asked = zip(contexts, rendered.continuations, strict=True)
     return [
-        {"request": {"context": context, "continuation": text}, "idx": place, "doc_id": doc, "label": rendered.gold[0]}
+        {
+            "request": {"context": context, "continuation": text},
+            "idx": place,
+            "doc_id": doc,
+            "label": rendered.gold[0],
+        }
         for place, (context, text) in enumerate(asked)
     ]
 
@@ -63,8 +68,13 @@ def published(line: Line) -> Line:
 @cache
 def arc_items(folder: Path) -> list[Item]:
     """The questions of ARC in the order of its requests."""
-    docs = {line["native_id"]: line["doc"] for line in read(folder / "test_rc_5shot/requests.jsonl.gz")}
-    shown = {id: doc["query"].removeprefix("Question: ").removesuffix("\nAnswer:") for id, doc in docs.items()}
+    docs = {
+        line["native_id"]: line["doc"] for line in read(folder / "test_rc_5shot/requests.jsonl.gz")
+    }
+    shown = {
+        id: doc["query"].removeprefix("Question: ").removesuffix("\nAnswer:")
+        for id, doc in docs.items()
+    }
     return [Item(id, shown[id], tuple(doc["choices"]), (doc["gold"],)) for id, doc in docs.items()]
 
 
@@ -73,7 +83,10 @@ def arc_items(folder: Path) -> list[Item]:
 def test_every_published_request_of_arc_is_ours(task: str, choices: int, shared_data: Path) -> None:
     folder = shared_data / "goldens/olmes_requests" / task.replace("-", "_")
     items = arc_items(folder)
-    mcf, cf = one(f"{task}/olmes-mcf").protocol, entry(f"{task}/olmes-cf").protocols[f"{task}/olmes-cf:acc_uncond"]
+    mcf, cf = (
+        one(f"{task}/olmes-mcf").protocol,
+        entry(f"{task}/olmes-cf").protocols[f"{task}/olmes-cf:acc_uncond"],
+    )
     assert cf.null == NULL
     listed, plain = ask(mcf, items), ask(cf, items)
     golden = read(folder / "test_mc_5shot/requests.jsonl.gz")
@@ -83,7 +96,9 @@ def test_every_published_request_of_arc_is_ours(task: str, choices: int, shared_
     golden = read(folder / "test_rc_5shot/requests.jsonl.gz")
     assert len(golden) == 2 * choices
     after = [line for doc, request in enumerate(plain) for line in lines(request, doc)]
-    after += [line for doc, request in enumerate(plain) for line in lines(request, 1000000 + doc, cf.null)]
+    after += [
+        line for doc, request in enumerate(plain) for line in lines(request, 1000000 + doc, cf.null)
+    ]
     both = {(line["doc_id"], line["idx"]): line for line in after}
     assert len(both) == len(golden)
     for line in golden:
@@ -94,7 +109,9 @@ def test_the_rows_of_arc_give_its_requests(shared_data: Path) -> None:
     """In the file's own order, which is that of the requests."""
     rows = open_dataset(shared_data / "hf_rows/arc_challenge.test.original.jsonl").splits["test"]
     of_requests = arc_items(shared_data / "goldens/olmes_requests/arc_challenge")
-    told, wanted = ([(i.id, i.question, i.choices, i.gold) for i in items] for items in (rows, of_requests))
+    told, wanted = (
+        [(i.id, i.question, i.choices, i.gold) for i in items] for items in (rows, of_requests)
+    )
     assert told == wanted
 
 
@@ -116,10 +133,14 @@ FIRST = {
 
 @pytest.mark.parametrize("formulation", ["mcf", "cf"])
 @pytest.mark.parametrize("task", FIRST)
-def test_the_first_published_request_is_ours(task: str, formulation: str, shared_data: Path) -> None:
+def test_the_first_published_request_is_ours(
+    task: str, formulation: str, shared_data: Path
+) -> None:
     published_as, file, position = FIRST[task]
     golden = read(shared_data / FIRST_REQUESTS.format(published_as, SHORT[formulation]))
-    (request,) = ask(one(f"{task}/olmes-{formulation}").protocol, [row(shared_data, file, position)])
+    (request,) = ask(
+        one(f"{task}/olmes-{formulation}").protocol, [row(shared_data, file, position)]
+    )
     assert lines(request, 0) == [published(line) for line in golden]
 
 
@@ -129,7 +150,9 @@ def test_boolq_shows_the_passage_with_its_title(formulation: str, shared_data: P
     golden = read(shared_data / FIRST_REQUESTS.format("boolq", SHORT[formulation]))
     passage, _, rest = golden[0]["doc"]["query"].partition("\nQuestion: ")
     question = rest.partition("?")[0]
-    item = Item("3187", question, ("yes", "no"), (golden[0]["doc"]["gold"],), fields={"passage": passage})
+    item = Item(
+        "3187", question, ("yes", "no"), (golden[0]["doc"]["gold"],), fields={"passage": passage}
+    )
     (request,) = ask(one(f"boolq/olmes-{formulation}").protocol, [item])
     assert lines(request, 0) == [published(line) for line in golden]
 
@@ -138,7 +161,9 @@ def test_boolq_shows_the_passage_with_its_title(formulation: str, shared_data: P
 def test_hellaswag_is_cleaned_as_published(formulation: str, shared_data: Path) -> None:
     """The question is given as it is after cleaning; what cleaning does is seen in the five examples."""
     forms = (SHORT[formulation], "rc")
-    golden, cleaned = (read(shared_data / FIRST_REQUESTS.format("hellaswag", form)) for form in forms)
+    golden, cleaned = (
+        read(shared_data / FIRST_REQUESTS.format("hellaswag", form)) for form in forms
+    )
     doc = cleaned[0]["doc"]
     label, _, first = doc["query"].partition(": ")
     fields = {"activity_label": label, "ctx_a": first, "ctx_b": ""}
@@ -150,14 +175,18 @@ def test_hellaswag_is_cleaned_as_published(formulation: str, shared_data: Path) 
 def cleaned_prompt(item: Item) -> str:
     """What OLMES does with the whole prompt at once."""
     text = "{activity_label}: {ctx_a} ".format(**item.fields) + item.fields["ctx_b"].capitalize()
-    options = "\n".join(f" {letter}. {text}" for letter, text in zip("ABCD", item.choices, strict=True))
+    options = "\n".join(
+        f" {letter}. {text}" for letter, text in zip("ABCD", item.choices, strict=True)
+    )
     text = f"{text}\nChoose the best continuation:\n{options}\nAnswer:".strip()
     text = re.sub(r"\[.*?\]", "", re.sub(r"\.? \[title\]", ". ", text))
     return text.replace("  ", " ")
 
 
 PIECES = strategies.lists(
-    strategies.sampled_from([" ", "  ", ".", "[title]", "[step]", "[", "]", "the dog", "Runs", " [title] "])
+    strategies.sampled_from(
+        [" ", "  ", ".", "[title]", "[step]", "[", "]", "the dog", "Runs", " [title] "]
+    )
 ).map("".join)
 
 
@@ -182,7 +211,12 @@ def test_hellaswag_that_others_have_cleaned_is_asked_as_it_stands(name: str) -> 
 HERE = GOLDENS / "exams"
 ROWS = json.loads((HERE / "rows.json").read_text(encoding="utf-8"))
 SENT = json.loads((HERE / "requests.json").read_text(encoding="utf-8"))["requests"]
-CASES = [(name, shots, subject) for name, each in SENT.items() for shots, of in each.items() for subject in of]
+CASES = [
+    (name, shots, subject)
+    for name, each in SENT.items()
+    for shots, of in each.items()
+    for subject in of
+]
 
 
 def dataset(name: str, subject: str, folder: Path) -> Dataset:
@@ -191,7 +225,10 @@ def dataset(name: str, subject: str, folder: Path) -> Dataset:
         lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
         (folder / f"{split}.jsonl").write_text(lines, encoding="utf-8")
     opened = open_dataset(folder, columns=benchmark(name).columns)
-    named = {split: [replace(item, subject=subject) for item in items] for split, items in opened.splits.items()}
+    named = {
+        split: [replace(item, subject=subject) for item in items]
+        for split, items in opened.splits.items()
+    }
     return Dataset(name, named if subject else opened.splits)
 
 
@@ -199,7 +236,11 @@ def dataset(name: str, subject: str, folder: Path) -> Dataset:
 def test_the_harness_sends_the_same(name: str, shots: str, subject: str, tmp_path: Path) -> None:
     protocol = replace(one(name).protocol, shots=int(shots))
     data = dataset(name.partition("/")[0], subject, tmp_path)
-    asked = [request for each in data.subjects(protocol.split or "") for request in requests(protocol, data, each)]
+    asked = [
+        request
+        for each in data.subjects(protocol.split or "")
+        for request in requests(protocol, data, each)
+    ]
     golden = SENT[name][shots][subject]
     assert len(asked) == len(golden)
     for request, sent in zip(asked, golden, strict=True):
@@ -217,7 +258,10 @@ def test_the_harness_sends_the_same(name: str, shots: str, subject: str, tmp_pat
             *("mmlu-pro/olmes-mcf", "math"),
             "Question: What is 7 times 8?\n A. 48\n B. 49\n C. 50\n D. 52\n E. 54\n F. 55\n G. 56\n H. 58\n I. 63\n"
             " J. 64\nAnswer:",
-            *("Question: Which is a set?\n{1, 2}\n A. {{1}}\n B. a\n C. b\n D. c\n E. d\nAnswer: A", " G"),
+            *(
+                "Question: Which is a set?\n{1, 2}\n A. {{1}}\n B. a\n C. b\n D. c\n E. d\nAnswer: A",
+                " G",
+            ),
         ),
         (
             *("mmlu-pro/olmes-cf", "math", "Question: What is 7 times 8?\nAnswer:"),
@@ -267,7 +311,11 @@ def test_a_benchmark_has_the_shots_of_its_task_and_the_splits_it_needs(name: str
 
 @pytest.mark.parametrize(("exam", "subjects"), [("cmmlu", 67), ("ceval", 52)])
 def test_every_subject_has_its_name_in_chinese(exam: str, subjects: int) -> None:
-    table = files("choicewise.protocols").joinpath("preparations", "chinese_subjects.toml").read_text(encoding="utf-8")
+    table = (
+        files("choicewise.protocols")
+        .joinpath("preparations", "chinese_subjects.toml")
+        .read_text(encoding="utf-8")
+    )
     items = [Item("1", "Q", ("a", "b"), (0,), subject) for subject in tomllib.loads(table)[exam]]
     names = [PREPARATIONS[f"{exam}-subjects"](item).fields["chinese_subject"] for item in items]
     assert len(names) == subjects
@@ -276,13 +324,19 @@ def test_every_subject_has_its_name_in_chinese(exam: str, subjects: int) -> None
 
 def test_a_subject_that_the_exam_has_not_and_questions_with_an_error_are_refused() -> None:
     item = Item("1", "Q", ("a", "b", "c", "d"), (0,), "agronomie")
-    with pytest.raises(DataError, match="subject 'agronomie', which cmmlu has not; did you mean agronomy"):
+    with pytest.raises(
+        DataError, match="subject 'agronomie', which cmmlu has not; did you mean agronomy"
+    ):
         PREPARATIONS["cmmlu-subjects"](item)
     assert PREPARATIONS["redux-ok"](item) is item
     wrong = replace(item, fields={"error_type": "wrong_groundtruth"})
     for name, refused, says in (
         ("ceval/harness", item, "which ceval has not"),
-        ("mmlu-redux/harness", wrong, "item 1 has the error_type 'wrong_groundtruth' and does not count"),
+        (
+            "mmlu-redux/harness",
+            wrong,
+            "item 1 has the error_type 'wrong_groundtruth' and does not count",
+        ),
     ):
         with pytest.raises(DataError, match=says):
             render(one(name).protocol, refused, [])

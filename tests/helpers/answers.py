@@ -18,9 +18,14 @@ def in_order(answers: Iterable[tuple[int, TokenScores]]) -> list[TokenScores]:
     return [scores for _, scores in found]
 
 
-def assert_same_scores(seen: Iterable[TokenScores], truth: Iterable[TokenScores], atol: float = 2e-5) -> None:
+def assert_same_scores(
+    seen: Iterable[TokenScores], truth: Iterable[TokenScores], atol: float = 2e-5
+) -> None:
     """As many answers, of the same tokens and ranks, whose log-probabilities differ by at most ``atol``."""
     for one, other in zip(seen, truth, strict=True):
-        assert (one.tokens.tolist(), one.ranks.tolist()) == (other.tokens.tolist(), other.ranks.tolist())
+        assert (one.tokens.tolist(), one.ranks.tolist()) == (
+            other.tokens.tolist(),
+            other.ranks.tolist(),
+        )
         np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-6, atol=atol)
         assert one.logprobs.dtype == np.float32

@@ -32,7 +32,9 @@ from tests.helpers.processes import ended
 PROTOCOLS = ["mmlu/original", "mmlu/helm", "mmlu/cloze"]
 
 
-def write_run(folder: Path, model: str = "fake:hash", protocols: list[str] = PROTOCOLS, questions: int = 6) -> Path:
+def write_run(
+    folder: Path, model: str = "fake:hash", protocols: list[str] = PROTOCOLS, questions: int = 6
+) -> Path:
     """A complete run on a small dataset, the same for every run with as many questions."""
     data = write_mmlu(folder.parent / f"data-{questions}", questions=questions)
     choicewise.evaluate(model=model, data=data, protocols=protocols, out=folder)
@@ -42,7 +44,9 @@ def write_run(folder: Path, model: str = "fake:hash", protocols: list[str] = PRO
 
 def rename(folder: Path, model: str) -> Path:
     """The same run as if another model had made it."""
-    return change(folder, lambda manifest: replace(manifest, model=replace(manifest.model, name=model)))
+    return change(
+        folder, lambda manifest: replace(manifest, model=replace(manifest.model, name=model))
+    )
 
 
 def change(folder: Path, changed: Callable[[Manifest], Manifest]) -> Path:
@@ -86,13 +90,19 @@ class Served:
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Asked:
+    def ask(
+        self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> Asked:
         """One request; underscores in the names of headers stand for hyphens."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)
         response = connection.getresponse()
-        asked = Asked(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        asked = Asked(
+            response.status,
+            {name.lower(): value for name, value in response.getheaders()},
+            response.read(),
+        )
         connection.close()
         return asked
 
@@ -108,7 +118,9 @@ class Served:
                 pass
             return b"".join(parts)
 
-    def settle(self, ready: Callable[[Library], bool] = lambda library: not library.snapshot.waiting) -> None:
+    def settle(
+        self, ready: Callable[[Library], bool] = lambda library: not library.snapshot.waiting
+    ) -> None:
         """Wait until the library is that far."""
         for _ in range(600):
             if self.library.snapshot.number and ready(self.library):
@@ -148,7 +160,9 @@ def served_until(signal: int, folder: Path) -> tuple[int, str, list[int]]:
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
-            board = Served(Library([]), int(process.stdout.readline().rstrip("/\n").rpartition(":")[2]))
+            board = Served(
+                Library([]), int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
+            )
             while "read" not in {run["state"] for run in board.ask("/board.json").json["runs"]}:
                 assert process.poll() is None
             told = board.ask("/board.json").json

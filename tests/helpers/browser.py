@@ -13,13 +13,21 @@ CHROMIUM = Path("/usr/bin/chromium")
 WIDTHS = (400, 900, 1600)
 READY = "html[data-ready]"  # what a page of runs has once its script is done
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need playwright")
-needs_chromium = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"the tests in a browser need {CHROMIUM}")
-needs_axe = pytest.mark.skipif(not AXE.exists(), reason="tests of accessibility need axe-core (npm) in the environment")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="the tests in a browser need playwright"
+)
+needs_chromium = pytest.mark.skipif(
+    not CHROMIUM.exists(), reason=f"the tests in a browser need {CHROMIUM}"
+)
+needs_axe = pytest.mark.skipif(
+    not AXE.exists(), reason="tests of accessibility need axe-core (npm) in the environment"
+)
 
 
 @contextmanager
-def tabs(browser: Any, server: str = "file://", wait_for: str | None = None) -> Iterator[Callable[..., Any]]:
+def tabs(
+    browser: Any, server: str = "file://", wait_for: str | None = None
+) -> Iterator[Callable[..., Any]]:
     """A function that opens a page and waits for the selector ``wait_for``, which scripts bring about. At the end
     nothing may have been printed on the console, failed, or been asked of anything but files and ``server``."""
     own = ("file://", "data:", server)
@@ -27,13 +35,18 @@ def tabs(browser: Any, server: str = "file://", wait_for: str | None = None) -> 
 
     def opened(address: str, width: int = 1200, theme: str = "light", script: bool = True) -> Any:
         size = {"width": width, "height": 900}
-        contexts.append(browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=script))
+        contexts.append(
+            browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=script)
+        )
         page = contexts[-1].new_page()
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda sent: None if sent.url.startswith(own) else said.append(sent.url))
         page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
-        page.on("response", lambda got: said.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+        page.on(
+            "response",
+            lambda got: said.append(f"{got.status} {got.url}") if got.status >= 400 else None,
+        )
         page.goto(address)
         if script and wait_for:
             page.wait_for_selector(wait_for, state="attached")
@@ -56,11 +69,15 @@ def violations(page: Any) -> list[str]:
     ]
 
 
-def barriers(browser: Any, addresses: Mapping[str, str], theme: str) -> dict[tuple[str, int], list[str]]:
+def barriers(
+    browser: Any, addresses: Mapping[str, str], theme: str
+) -> dict[tuple[str, int], list[str]]:
     """What :func:`violations` finds on named pages at each of the widths; pages without any are missing."""
     found = {}
     for width in WIDTHS:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True
+        )
         page = context.new_page()
         for name, address in addresses.items():
             page.goto(address)

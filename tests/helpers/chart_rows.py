@@ -27,16 +27,39 @@ def row(model: str = "m", protocol: str = "mmlu/a", value: float = 0.5, **more: 
     chance = more.pop("chance", 0.25)
     texts = dict.fromkeys(("data", "i", "t", "r"), "#1")
     texts |= {"dataset": "quiz", "selection": "", "subject": "", "metric": "acc"}
-    counts = dict.fromkeys(("missing", "invalid", "ties", "near_ties", "skipped", "shots_dropped", "truncated"), 0)
+    counts = dict.fromkeys(
+        ("missing", "invalid", "ties", "near_ties", "skipped", "shots_dropped", "truncated"), 0
+    )
     counts |= dict.fromkeys(("merged", "noncanonical", "lossy", "unknown"), 0)
-    shares = {"value": value, "se": 0.05, "low": value, "high": value, "ci_low": value - 0.05, "ci_high": value + 0.05}
-    about = {"signature": f"signature of {protocol}", "id": "#P000000", "family": "letters", "interval": "wilson"}
-    unknown: dict[str, Any] = {each.name: math.nan if "float" in str(each.type) else None for each in fields(Diagnosis)}
+    shares = {
+        "value": value,
+        "se": 0.05,
+        "low": value,
+        "high": value,
+        "ci_low": value - 0.05,
+        "ci_high": value + 0.05,
+    }
+    about = {
+        "signature": f"signature of {protocol}",
+        "id": "#P000000",
+        "family": "letters",
+        "interval": "wilson",
+    }
+    unknown: dict[str, Any] = {
+        each.name: math.nan if "float" in str(each.type) else None for each in fields(Diagnosis)
+    }
     diagnosis = Diagnosis(**{**unknown, "warnings": (), "chance": chance, "predictions": protocol})
-    own: dict[str, Any] = {"model": model, "protocol": protocol, "n": 0 if math.isnan(value) else 100, "noise": None}
+    own: dict[str, Any] = {
+        "model": model,
+        "protocol": protocol,
+        "n": 0 if math.isnan(value) else 100,
+        "noise": None,
+    }
     return Row(**{**texts, **counts, **shares, **about, **own, "diagnosis": diagnosis, **more})
 
 
 def table(values: Mapping[str, Mapping[str, float]]) -> list[Row]:
     """Ranked rows of ``values[model][protocol]``."""
-    return ranked([row(model, name, value) for model, own in values.items() for name, value in own.items()])
+    return ranked(
+        [row(model, name, value) for model, own in values.items() for name, value in own.items()]
+    )

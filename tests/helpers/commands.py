@@ -31,7 +31,10 @@ def choicewise(*words: object, code: int | None = None, **environment: str) -> C
         AssertionError: it ended with another code than ``code``, where one is given.
     """
     asked = tuple(map(str, words))
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True) for _ in range(2)]
+    streams = [
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+        for _ in range(2)
+    ]
     handlers, hook = {each: signal.getsignal(each) for each in SIGNALS}, sys.unraisablehook
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("default")
@@ -44,6 +47,8 @@ def choicewise(*words: object, code: int | None = None, **environment: str) -> C
             sys.unraisablehook = hook
             for each, handler in handlers.items():
                 signal.signal(each, handler)
-    told = CommandResult(asked, ended, *(each.buffer.getvalue().decode("utf-8") for each in streams))  # type: ignore[attr-defined]
+    told = CommandResult(
+        asked, ended, *(each.buffer.getvalue().decode("utf-8") for each in streams)
+    )  # type: ignore[attr-defined]
     assert code in (None, ended), f"{asked}: code {ended}, {told.stderr}"
     return told

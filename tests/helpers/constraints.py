@@ -14,8 +14,15 @@ CONSTRAINTS = ROOT / "constraints.txt"
 
 def pins(path: Path = CONSTRAINTS) -> dict[str, str]:
     """Versions by normalised name."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+    lines = [
+        line
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    return {
+        canonicalize_name(name): version
+        for name, _, version in (line.partition("==") for line in lines)
+    }
 
 
 def installed(extra: str) -> dict[str, str]:

@@ -39,5 +39,8 @@ def relist(run: Path, path: Path) -> None:
     if path.parent == run:
         return write_manifest(run, replace(manifest, files={**manifest.files, **own}))
     name = path.parent.name
-    blocks = (replace(each, files=each.files | own) if each.name == name else each for each in manifest.blocks)
+    blocks = (
+        replace(each, files=each.files | own) if each.name == name else each
+        for each in manifest.blocks
+    )
     return write_manifest(run, replace(manifest, blocks=tuple(blocks)))

@@ -23,7 +23,9 @@ TEMPLATE = (
 
 def save_deciding(folder: Path, **changes: Any) -> Path:
     """The model in ``folder``, with weights that depend on nothing but its configuration."""
-    vocabulary = {sign: place for place, sign in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {
+        sign: place for place, sign in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     merges = []
     for word in WORDS:
         for end in range(1, len(word)):
@@ -35,13 +37,28 @@ def save_deciding(folder: Path, **changes: Any) -> Path:
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = decoders.ByteLevel()
     bare.add_special_tokens([*ADDED])
-    bare.add_tokens([AddedToken(each, special=False, normalized=False) for each in ("<think>", "</think>")])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    bare.add_tokens(
+        [AddedToken(each, special=False, normalized=False) for each in ("<think>", "</think>")]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bare, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    ids = {"bos_token_id": None, "eos_token_id": len(vocabulary) + 2, "pad_token_id": len(vocabulary)}
+    ids = {
+        "bos_token_id": None,
+        "eos_token_id": len(vocabulary) + 2,
+        "pad_token_id": len(vocabulary),
+    }
     shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 32}
-    network = tiny("qwen3", vocab_size=bare.get_vocab_size(), max_position_embeddings=2048, **shape, **ids, **changes)
+    network = tiny(
+        "qwen3",
+        vocab_size=bare.get_vocab_size(),
+        max_position_embeddings=2048,
+        **shape,
+        **ids,
+        **changes,
+    )
     network.save_pretrained(folder)
     return folder
 
@@ -59,8 +76,18 @@ def rows(count: int) -> list[dict[str, Any]]:
     for number in range(count):
         state = f"Wind {number}." if number % 4 == 3 else {"wind": number, "île": ["ß", None]}
         for kind, (criteria, answer) in ASKED.items():
-            question = {"type": kind, "criteria": criteria, "instructions": f"What of wind {number % 3}?"}
-            row = {"id": f"{kind}{number}", "state": state, "question": question, "expected": answer, "group": "winds"}
+            question = {
+                "type": kind,
+                "criteria": criteria,
+                "instructions": f"What of wind {number % 3}?",
+            }
+            row = {
+                "id": f"{kind}{number}",
+                "state": state,
+                "question": question,
+                "expected": answer,
+                "group": "winds",
+            }
             asked.append(row)
     return asked
 

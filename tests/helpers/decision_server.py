@@ -68,7 +68,9 @@ class DecisionService:
         asked = _PARSED[self.dialect](body)
         tokens = len(f"{asked.state}{asked.instructions}") // 4
         if "state cut" in self.behaviours:
-            asked = Asked(asked.kind, asked.state[:SEEN], asked.instructions, asked.keys, asked.texts)
+            asked = Asked(
+                asked.kind, asked.state[:SEEN], asked.instructions, asked.keys, asked.texts
+            )
             tokens = len(f"{asked.state}{asked.instructions}") // 4
         values: list[Any] = [float(p) for p in self.told(asked)]
         assert len(values) == len(asked.keys), "the test tells another number of probabilities"
@@ -82,7 +84,11 @@ class DecisionService:
             del whole["model"]
             whole["usage"] = {"total_input_tokens": tokens, "total_output_tokens": 0}
         elif self.dialect == "sglang":
-            whole["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0}
+            whole["usage"] = {
+                "prompt_tokens": tokens,
+                "total_tokens": tokens,
+                "completion_tokens": 0,
+            }
         for name in self.behaviours:
             whole = ANSWERS.get(name, lambda whole, *_: whole)(whole, asked, self.answered)
         if self.dialect == "cloudflare":
@@ -162,7 +168,12 @@ def _sglang(body: JSON) -> Asked:
         _only(question, "id", "type", "question", "options")
         return Asked("choice", *about, [each["name"] for each in question["options"]], [])
     if question["type"] == "score":
-        return Asked("score", *about, [str(level) for level in range(len(question["levels"]))], question["levels"])
+        return Asked(
+            "score",
+            *about,
+            [str(level) for level in range(len(question["levels"]))],
+            question["levels"],
+        )
     _only(question, "id", "type", "question", "yes", "no")
     return Asked("noul", *about, ["yes", "no"], ["", ""])
 
@@ -220,7 +231,9 @@ def _systemone(service: DecisionService, asked: Asked, values: list[Any]) -> JSO
     google = service.dialect == "google"
     if service.confidence and (google or asked.kind != "noul"):
         formula = "p-max" if google else service.confidence
-        answer["confidence"] = confidence_of(formula, asked.kind, [_number(p) for p in values], service.mass or 1.0)
+        answer["confidence"] = confidence_of(
+            formula, asked.kind, [_number(p) for p in values], service.mass or 1.0
+        )
     reply: JSON = {"answers": {"q": answer}}
     if service.mass is not None:
         reply["diagnostics"] = {"q": {"label_mass": service.mass, "argmax_is_label": True}}
@@ -237,14 +250,18 @@ def _of_openai(service: DecisionService, asked: Asked, values: list[Any]) -> JSO
     if asked.kind == "score":
         levels = zip(entries, asked.texts, strict=True)
         entries = [
-            {"label": text, "probability": each["probability"], "value": int(each["value"])} for each, text in levels
+            {"label": text, "probability": each["probability"], "value": int(each["value"])}
+            for each, text in levels
         ]
     return {"answers": [{**answer, "probabilities": entries}]}
 
 
 def _of_sglang(service: DecisionService, asked: Asked, values: list[Any]) -> JSON:
     answer = {"type": "yes_no" if asked.kind == "noul" else asked.kind, **_value(asked, values)}
-    answer |= {"label_mass": service.mass or 0.75, "probabilities": dict(zip(asked.keys, values, strict=True))}
+    answer |= {
+        "label_mass": service.mass or 0.75,
+        "probabilities": dict(zip(asked.keys, values, strict=True)),
+    }
     answer.pop("noul", None)
     return {"object": "decisions", "prompt_format_version": 1, "answers": {"q": answer}}
 
@@ -303,7 +320,9 @@ def _of_q(change: Callable[[JSON, Asked], JSON]) -> _Change:
 
 
 def _by_name(change: Callable[[JSON, Asked], JSON]) -> _Change:
-    return _of_q(lambda answer, asked: {**answer, "probabilities": change(answer["probabilities"], asked)})
+    return _of_q(
+        lambda answer, asked: {**answer, "probabilities": change(answer["probabilities"], asked)}
+    )
 
 
 def _lowest(answer: JSON, asked: Asked) -> JSON:
@@ -321,16 +340,26 @@ ANSWERS: dict[str, _Change] = {
     "choice last of a tie": _of_q(_last_of_best),
     "choice unknown": _of_q(lambda answer, _: {**answer, "choice": "none of them"}),
     "noul with yes and no": _of_q(
-        lambda answer, _: {**answer, "probabilities": {"no": 1 - answer["noul"], "yes": answer["noul"]}}
+        lambda answer, _: {
+            **answer,
+            "probabilities": {"no": 1 - answer["noul"], "yes": answer["noul"]},
+        }
     ),
     "noul with true and false": _of_q(
-        lambda answer, _: {**answer, "probabilities": {"true": answer["noul"], "false": 1 - answer["noul"]}}
+        lambda answer, _: {
+            **answer,
+            "probabilities": {"true": answer["noul"], "false": 1 - answer["noul"]},
+        }
     ),
     "noul differs": _of_q(lambda answer, _: {**answer, "probabilities": {"yes": 0.5, "no": 0.5}}),
     "score differs": _of_q(lambda answer, _: {**answer, "score": answer["score"] + 0.5}),
     "legend as list": _of_q(lambda answer, _: {**answer, "legend": [*answer["legend"].values()]}),
-    "legend in reverse": _of_q(lambda answer, _: {**answer, "legend": dict([*answer["legend"].items()][::-1])}),
-    "legend in part": _of_q(lambda answer, _: {**answer, "legend": dict([*answer["legend"].items()][1:])}),
+    "legend in reverse": _of_q(
+        lambda answer, _: {**answer, "legend": dict([*answer["legend"].items()][::-1])}
+    ),
+    "legend in part": _of_q(
+        lambda answer, _: {**answer, "legend": dict([*answer["legend"].items()][1:])}
+    ),
     "legend of other texts": _of_q(lambda answer, _: {**answer, "legend": {"0": "something else"}}),
     "option missing": _by_name(lambda told, _: dict([*told.items()][1:])),
     "option extra": _by_name(lambda told, _: {**told, "none of them": 0.0}),
@@ -339,15 +368,25 @@ ANSWERS: dict[str, _Change] = {
     ),
     "case changed": _by_name(lambda told, _: {key.upper(): p for key, p in told.items()}),
     "sorted": _by_name(lambda told, _: {key: told[key] for key in sorted(told)}),
-    "probabilities as list": _of_q(lambda answer, _: {**answer, "probabilities": [*answer["probabilities"].values()]}),
-    "no probabilities": _of_q(lambda answer, _: {key: each for key, each in answer.items() if key != "probabilities"}),
+    "probabilities as list": _of_q(
+        lambda answer, _: {**answer, "probabilities": [*answer["probabilities"].values()]}
+    ),
+    "no probabilities": _of_q(
+        lambda answer, _: {key: each for key, each in answer.items() if key != "probabilities"}
+    ),
     "other type": _of_q(lambda answer, _: {**answer, "type": "box"}),
     "confidence a text": _of_q(lambda answer, _: {**answer, "confidence": "high"}),
     "answers as list": lambda whole, *_: {**whole, "answers": [*whole["answers"].values()]},
     "question missing": lambda whole, *_: {**whole, "answers": {}},
-    "question extra": lambda whole, *_: {**whole, "answers": {**whole["answers"], "r": {"type": "noul", "noul": 0.5}}},
+    "question extra": lambda whole, *_: {
+        **whole,
+        "answers": {**whole["answers"], "r": {"type": "noul", "noul": 0.5}},
+    },
     "refusal": lambda whole, *_: {**whole, "answers": _refusal(whole["answers"])},
-    "prompt feedback": lambda whole, *_: {"prompt_feedback": {"block_reason": "SAFETY"}, "usage": whole["usage"]},
+    "prompt feedback": lambda whole, *_: {
+        "prompt_feedback": {"block_reason": "SAFETY"},
+        "usage": whole["usage"],
+    },
     "model changes": lambda whole, _, number: {**whole, "model": f"decider-{number}"},
     "model absent": lambda whole, *_: {key: each for key, each in whole.items() if key != "model"},
     "label mass always 1": lambda whole, *_: {
@@ -359,7 +398,11 @@ ANSWERS: dict[str, _Change] = {
 
 
 def _refusal(answers: Any) -> Any:
-    return [{"type": "refusal", "name": "q"}] if isinstance(answers, list) else {"q": {"type": "refusal"}}
+    return (
+        [{"type": "refusal", "name": "q"}]
+        if isinstance(answers, list)
+        else {"q": {"type": "refusal"}}
+    )
 
 
 BODIES: dict[str, Callable[[JSON], Any]] = {
@@ -374,7 +417,9 @@ BODIES: dict[str, Callable[[JSON], Any]] = {
 }
 """What happens to the whole body, with the envelope of Cloudflare."""
 
-_INVALID = b'{"detail": [{"loc": ["body", "questions", "q"], "msg": "Field required", "type": "missing"}]}'
+_INVALID = (
+    b'{"detail": [{"loc": ["body", "questions", "q"], "msg": "Field required", "type": "missing"}]}'
+)
 _QUOTA = b'{"success": false, "errors": [{"code": 4006, "message": "you have used up your daily free allocation"}]}'
 
 STATUSES: dict[str, Fault] = {
@@ -385,7 +430,9 @@ STATUSES: dict[str, Fault] = {
     "401": status(401, b'{"detail": "invalid api key"}'),
     "403": status(403, b'{"detail": "missing api key"}'),
     "404": status(404, b'{"detail": "Not Found"}'),
-    "413": status(413, b'{"success": false, "errors": [{"code": 5021, "message": "state too long"}]}'),
+    "413": status(
+        413, b'{"success": false, "errors": [{"code": 5021, "message": "state too long"}]}'
+    ),
     "422": status(422, _INVALID),
     "429": status(429),
     "429 with seconds": status(429, Retry_After="1"),

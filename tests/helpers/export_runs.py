@@ -15,18 +15,24 @@ from choicewise.results.run import Run
 HARNESS = "compat/lm-eval"  # five numbers as the harness computes them, of any data
 
 
-def quiz(items: Sequence[Item], out: Path, model: str = "fake:hash", name: str = "quiz", **axes: Any) -> Run:
+def quiz(
+    items: Sequence[Item], out: Path, model: str = "fake:hash", name: str = "quiz", **axes: Any
+) -> Run:
     """A run on ``items`` under the numbers of ``HARNESS``, with other ``axes``; items that don't fit are missing."""
     protocols = {each: replace(recipe, **axes) for each, recipe in resolve(HARNESS).items()}
     data = Dataset(name, {"test": tuple(items)})
-    return choicewise.evaluate(model=model, data=data, protocols=protocols, out=out, skip_bad_items=True)
+    return choicewise.evaluate(
+        model=model, data=data, protocols=protocols, out=out, skip_bad_items=True
+    )
 
 
 def questions(count: int, choices: int = 3, **about: Any) -> list[Item]:
     """Questions with as many choices, the right one every time another."""
     words = ("red", "very tall", "salty", "the first of all", "cold")
     return [
-        Item(f"q{number}", f"What is number {number}?", words[:choices], (number % choices,), **about)
+        Item(
+            f"q{number}", f"What is number {number}?", words[:choices], (number % choices,), **about
+        )
         for number in range(count)
     ]
 

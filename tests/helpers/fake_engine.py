@@ -127,32 +127,49 @@ class FakeEngine:
             num_cached_tokens=cached,
             prompt_logprobs=self._prompt_logprobs(prompt, params, cached),
             prompt_token_id_logprobs=self._rows(prompt, params, cached),
-            outputs=[SimpleNamespace(token_ids=tokens, logprobs=listed if wanted else None, finish_reason=finish)],
+            outputs=[
+                SimpleNamespace(
+                    token_ids=tokens, logprobs=listed if wanted else None, finish_reason=finish
+                )
+            ],
         )
 
     def _listed(self, row: np.ndarray, token: int, params: Mapping[str, Any]) -> dict[int, Any]:
         """The ranks of label ids are their places in the list; those of others count what is no less likely."""
         rank = int((row >= row[token]).sum())
         labels = params.get("logprob_token_ids", [int(row.argmax())][: params.get("logprobs") or 0])
-        own = {label: SimpleNamespace(logprob=float(row[label]), rank=at + 1) for at, label in enumerate(labels)}
+        own = {
+            label: SimpleNamespace(logprob=float(row[label]), rank=at + 1)
+            for at, label in enumerate(labels)
+        }
         return own | {token: SimpleNamespace(logprob=float(row[token]), rank=rank)}
 
-    def _prompt_logprobs(self, prompt: list[int], params: Mapping[str, Any], cached: int) -> list[Any] | None:
+    def _prompt_logprobs(
+        self, prompt: list[int], params: Mapping[str, Any], cached: int
+    ) -> list[Any] | None:
         if params.get("prompt_logprobs") is None:
             return None
         rows = [logprobs(prompt[:at], self.abilities.vocabulary) for at in range(1, len(prompt))]
         places = [
             None,
-            *(self._listed(row, token, {"logprobs": 1}) for row, token in zip(rows, prompt[1:], strict=True)),
+            *(
+                self._listed(row, token, {"logprobs": 1})
+                for row, token in zip(rows, prompt[1:], strict=True)
+            ),
         ]
         return places[cached:]
 
     def _rows(self, prompt: list[int], params: Mapping[str, Any], cached: int) -> np.ndarray | None:
         """Nothing where the cache has the very rows that are wanted."""
-        if (ids := params.get("prompt_logprob_token_ids")) is None or cached > params["prompt_logprob_start"]:
+        if (ids := params.get("prompt_logprob_token_ids")) is None or cached > params[
+            "prompt_logprob_start"
+        ]:
             return None
         start = params["prompt_logprob_start"]
-        rows = [logprobs(prompt[: start + at + 1], self.abilities.vocabulary)[wanted] for at, wanted in enumerate(ids)]
+        rows = [
+            logprobs(prompt[: start + at + 1], self.abilities.vocabulary)[wanted]
+            for at, wanted in enumerate(ids)
+        ]
         return np.asarray(rows, np.float32)
 
     def _validate(self, prompt: list[int], params: Mapping[str, Any]) -> None:
@@ -162,26 +179,33 @@ class FakeEngine:
             raise Refused("The decoder prompt cannot be empty")
         if len(prompt) + 1 > self.abilities.longest:
             raise Refused("is longer than the maximum model length")
-        if len(labels) > MOST_IDS or (labels and params.get("logprobs", len(labels)) != len(labels)):
+        if len(labels) > MOST_IDS or (
+            labels and params.get("logprobs", len(labels)) != len(labels)
+        ):
             raise Refused("Requested logprob_token_ids of length")
         if any(token >= self.abilities.vocabulary for token in [*prompt, *labels, *(trace or ())]):
             raise Refused("out-of-vocab token ids")
         if trace is not None and (TRACE not in self.abilities.ways or not trace):
             raise Refused("trace replay is not enabled")
         if ids is not None and (
-            ROWS not in self.abilities.ways or len(ids) != len(prompt) - 1 - params["prompt_logprob_start"]
+            ROWS not in self.abilities.ways
+            or len(ids) != len(prompt) - 1 - params["prompt_logprob_start"]
         ):
             raise Refused(f"has {len(ids)} rows")
         if any(type(token) is not int for token in [*prompt, *labels, *(trace or ())]):
             raise Refused("must contain non-negative integers")
-        if params.get("max_tokens", 16) < 1 or (params.get("stop") and not params.get("detokenize", True)):
+        if params.get("max_tokens", 16) < 1 or (
+            params.get("stop") and not params.get("detokenize", True)
+        ):
             raise Refused("max_tokens must be at least 1")
 
     def _hit(self, prompt: list[int]) -> int:
         return max(
             (
                 size
-                for size in range(0, hit(len(prompt), self.abilities.block) + 1, self.abilities.block)
+                for size in range(
+                    0, hit(len(prompt), self.abilities.block) + 1, self.abilities.block
+                )
                 if self._has(prompt[:size])
             ),
             default=0,

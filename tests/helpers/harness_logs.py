@@ -18,7 +18,9 @@ def sums(item: int, choices: int = 4) -> list[float]:
 
 
 def texts(item: int, choices: int = 4) -> list[str]:
-    return ["stone" + " wall" * ((item + place) % 3) + "ß" * (place % 2) for place in range(choices)]
+    return [
+        "stone" + " wall" * ((item + place) % 3) + "ß" * (place % 2) for place in range(choices)
+    ]
 
 
 def right(scores: list[float], *gold: int) -> float:
@@ -32,10 +34,25 @@ def sample(item: int, **changes: Any) -> dict[str, Any]:
     context = f"Question: what is {item}?\nAnswer:"
     means = [value / len(option) for value, option in zip(own, options, strict=True)]
     answers = [[str(value), str(place == 0)] for place, value in enumerate(own)]
-    arguments = {f"gen_args_{place}": {"arg_0": context, "arg_1": f" {option}"} for place, option in enumerate(options)}
-    row = {"doc_id": item, "doc": {"question": f"what is {item}?", "options": options, "label": item % 4}}
-    row |= {"target": str(item % 4), "arguments": arguments, "filter": "none", "metrics": ["acc", "acc_norm"]}
-    row |= {"resps": [[answer] for answer in answers], "filtered_resps": answers, "doc_hash": "0" * 64}
+    arguments = {
+        f"gen_args_{place}": {"arg_0": context, "arg_1": f" {option}"}
+        for place, option in enumerate(options)
+    }
+    row = {
+        "doc_id": item,
+        "doc": {"question": f"what is {item}?", "options": options, "label": item % 4},
+    }
+    row |= {
+        "target": str(item % 4),
+        "arguments": arguments,
+        "filter": "none",
+        "metrics": ["acc", "acc_norm"],
+    }
+    row |= {
+        "resps": [[answer] for answer in answers],
+        "filtered_resps": answers,
+        "doc_hash": "0" * 64,
+    }
     row |= {"acc": right(own, item % 4), "acc_norm": right(means, item % 4), **changes}
     return {name: value for name, value in row.items() if value is not None}
 
@@ -54,16 +71,30 @@ def results_of(rows: Rows, task: str = "stones", **changes: Any) -> dict[str, An
     arguments = "pretrained=org/stone-7b,dtype=bfloat16,token=hf_secret"
     content = {
         "results": {task: {"alias": task, **totals}},
-        "configs": {task: {"task": task, "output_type": "multiple_choice", "target_delimiter": " ", "num_fewshot": 0}},
+        "configs": {
+            task: {
+                "task": task,
+                "output_type": "multiple_choice",
+                "target_delimiter": " ",
+                "num_fewshot": 0,
+            }
+        },
         "versions": {task: 1.0},
         "n-shot": {task: 0},
         "n-samples": {task: {"original": count, "effective": count}},
-        "config": {"model": "hf", "model_args": arguments, "model_dtype": "torch.bfloat16", "model_sha": "abc"},
+        "config": {
+            "model": "hf",
+            "model_args": arguments,
+            "model_dtype": "torch.bfloat16",
+            "model_sha": "abc",
+        },
     }
     return {**content, **changes}
 
 
-def write_harness(folder: Path, rows: Rows, task: str = "stones", results: dict[str, Any] | None = None) -> Path:
+def write_harness(
+    folder: Path, rows: Rows, task: str = "stones", results: dict[str, Any] | None = None
+) -> Path:
     """Samples and results as the released harness leaves them; the file of samples."""
     path = write_lines(folder / f"samples_{task}_{DATE}.jsonl", rows)
     content = results_of(rows, task) if results is None else results

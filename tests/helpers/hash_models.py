@@ -14,7 +14,9 @@ class Failing(HashModel):
     """``fails`` says of a question's key whether it gets no answer; after ``most`` answers comes an interrupt.
     ``asked``: the keys of all questions that got an answer or none, in order."""
 
-    def __init__(self, fails: Callable[[str], bool] = lambda key: False, most: int | None = None) -> None:
+    def __init__(
+        self, fails: Callable[[str], bool] = lambda key: False, most: int | None = None
+    ) -> None:
         super().__init__()
         self.fails, self.most = fails, most
         self.asked: list[str] = []
@@ -24,7 +26,12 @@ class Failing(HashModel):
             if len(self.asked) == self.most:
                 raise KeyboardInterrupt
             self.asked.append(question.key)
-            yield index, TokenScores.unanswered("HTTP 500", scores.tokens) if self.fails(question.key) else scores
+            yield (
+                index,
+                TokenScores.unanswered("HTTP 500", scores.tokens)
+                if self.fails(question.key)
+                else scores,
+            )
 
 
 def third(key: str) -> bool:
@@ -44,7 +51,10 @@ class MergingTokenizer(ByteTokenizer):
         ids = {spelled: token for token, spelled in enumerate(self.token_bytes)}
         pattern = b"|".join([*map(re.escape, self.merges), b"(?s:.)"])
         parts = (re.findall(pattern, text.encode()) for text in texts)
-        return [np.asarray([self.bos_id] * special + [ids[part] for part in own], dtype=np.int32) for own in parts]
+        return [
+            np.asarray([self.bos_id] * special + [ids[part] for part in own], dtype=np.int32)
+            for own in parts
+        ]
 
 
 class MergingModel(HashModel):

@@ -31,7 +31,9 @@ def hostile(question: dict[str, Any]) -> dict[str, Any]:
         return {"result": subprocess.Popen(["sleep", "1000"]).pid}
     if name == "pid":
         return {"result": os.getpid()}
-    from choicewise.extensions.board.runs import answer  # takes longer to import than a process to start
+    from choicewise.extensions.board.runs import (
+        answer,
+    )  # takes longer to import than a process to start
 
     return answer(question)
 

@@ -37,7 +37,9 @@ class Repository:
 
     def commit(self, files: Mapping[str, bytes | str], branch: str = "main") -> str:
         """The hash of a new commit with ``files``, which the branch is now."""
-        content = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
+        content = {
+            path: data.encode() if isinstance(data, str) else data for path, data in files.items()
+        }
         name = hashlib.sha1(f"{sorted(content.items())} {len(self.commits)}".encode()).hexdigest()
         self.commits[name] = content
         self.refs[branch] = name
@@ -60,15 +62,21 @@ class Hub:
     def __init__(self) -> None:
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.requests: list[Request] = []
-        self.busy: list[tuple[int, str]] = []  # answers for the next requests of descriptions: status and Retry-After
-        self.broken: dict[str, int] = {}  # how often the download of a file ends half way, by its path
+        self.busy: list[
+            tuple[int, str]
+        ] = []  # answers for the next requests of descriptions: status and Retry-After
+        self.broken: dict[
+            str, int
+        ] = {}  # how often the download of a file ends half way, by its path
         self.lost: set[str] = set()  # files that are listed and not there
         self.echoing = False
         """Whether refusals repeat the headers of the request, in their text and in their own headers."""
         self.blobs: dict[str, bytes] = {}
         self.endpoint = self.other_host = ""
 
-    def add(self, kind: str, name: str, files: Mapping[str, bytes | str], **more: Any) -> Repository:
+    def add(
+        self, kind: str, name: str, files: Mapping[str, bytes | str], **more: Any
+    ) -> Repository:
         """A new repository of the ``kind`` models or datasets, with ``files`` on its branch main."""
         repository = self.repositories[kind, name] = Repository(**more)
         repository.commit(files)
@@ -77,7 +85,9 @@ class Hub:
     def downloads(self) -> list[str]:
         """The paths of the files whose content was asked for."""
         got = [each.path for each in self.requests if each.method == "GET"]
-        direct = [path.partition("/resolve/")[2].partition("/")[2] for path in got if "/resolve/" in path]
+        direct = [
+            path.partition("/resolve/")[2].partition("/")[2] for path in got if "/resolve/" in path
+        ]
         return direct + [path.rpartition("file=")[2] for path in got if "file=" in path]
 
 
@@ -85,7 +95,9 @@ class Hub:
 def serve() -> Iterator[Hub]:
     """The two hosts, for as long as the block lasts."""
     hub = Hub()
-    hosts = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, name)) for name in ("hub", "other")]
+    hosts = [
+        ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, name)) for name in ("hub", "other")
+    ]
     hub.endpoint, hub.other_host = (f"http://127.0.0.1:{host.server_address[1]}" for host in hosts)
     for host in hosts:
         threading.Thread(target=host.serve_forever, args=(0.01,), daemon=True).start()
@@ -107,16 +119,22 @@ def etag(path: str, content: bytes) -> str:
 def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # or every body waits for the client to acknowledge the headers
+        disable_nagle_algorithm = (
+            True  # or every body waits for the client to acknowledge the headers
+        )
 
         def log_message(self, *_: object) -> None: ...
 
         def do_GET(self) -> None:
             path = unquote(urlsplit(self.path).path)
-            hub.requests.append(Request(host, self.command, unquote(self.path), _lower(self.headers)))
+            hub.requests.append(
+                Request(host, self.command, unquote(self.path), _lower(self.headers))
+            )
             if host == "other":
                 self._content(hub.blobs[path.removeprefix("/")], {})
-            elif match := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree)/([^?]+))?", path):
+            elif match := re.fullmatch(
+                r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree)/([^?]+))?", path
+            ):
                 self._described(*match.groups())
             elif match := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
                 self._resolved("datasets" if match[1] else "models", *match.groups()[1:])
@@ -139,7 +157,11 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
             for path, content in files.items():
                 about: dict[str, Any] = {"size": len(content), "oid": etag("", content)}
                 if path.endswith(LARGE):
-                    about["lfs"] = {"oid": etag(path, content), "size": len(content), "pointerSize": 130}
+                    about["lfs"] = {
+                        "oid": etag(path, content),
+                        "size": len(content),
+                        "pointerSize": 130,
+                    }
                 listed.append({"type": "file", "path": path, **about})
             self._send(200, json.dumps(listed).encode(), _JSON)
 
@@ -147,11 +169,16 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
             if (known := self._known(kind, name, revision)) is None:
                 return
             commit, files = known
-            if hub.repositories[kind, name].gated and self.headers.get("Authorization") != "Bearer hf_opens":
+            if (
+                hub.repositories[kind, name].gated
+                and self.headers.get("Authorization") != "Bearer hf_opens"
+            ):
                 text = f"Access to {kind} {name} is restricted."
                 return self._send(403, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": text})
             if path not in files or path in hub.lost:
-                return self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+                return self._send(
+                    404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit}
+                )
             content = files[path]
             name = etag(path, content)
             headers = {"X-Repo-Commit": commit, "ETag": f'"{name}"', "Accept-Ranges": "bytes"}
@@ -162,13 +189,22 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
             location = f"{hub.other_host}/{name}?signature=SIGNED&file={path}"
             self._send(302, b"", {**headers, "Location": location})
 
-        def _known(self, kind: str, name: str, revision: str) -> tuple[str, dict[str, bytes]] | None:
+        def _known(
+            self, kind: str, name: str, revision: str
+        ) -> tuple[str, dict[str, bytes]] | None:
             repository = hub.repositories.get((kind, name))
             if repository is None:
-                return self._send(401, b"", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
+                return self._send(
+                    401,
+                    b"",
+                    {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"},
+                )
             commit = repository.refs.get(revision, revision)
             if commit not in repository.commits:
-                missing = {"X-Error-Code": "RevisionNotFound", "X-Error-Message": f"Invalid rev {revision}"}
+                missing = {
+                    "X-Error-Code": "RevisionNotFound",
+                    "X-Error-Message": f"Invalid rev {revision}",
+                }
                 return self._send(404, b"", missing)
             return commit, repository.commits[commit]
 
@@ -186,10 +222,15 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
                 return self.connection.shutdown(2)
             self._send(206 if start else 200, rest, headers)
 
-        def _send(self, status: int, body: bytes, headers: Mapping[str, str], length: int | None = None) -> None:
+        def _send(
+            self, status: int, body: bytes, headers: Mapping[str, str], length: int | None = None
+        ) -> None:
             if hub.echoing and status >= 400:
                 said = f"you sent {_lower(self.headers)}"
-                body, headers = said.encode(), {**headers, "X-Error-Message": said, "X-Request-Id": said}
+                body, headers = (
+                    said.encode(),
+                    {**headers, "X-Error-Message": said, "X-Request-Id": said},
+                )
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -227,8 +268,13 @@ def hub_of_this_process(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator
         monkeypatch.delenv("HF_TOKEN", raising=False)
         changed = {
             "ENDPOINT": hub.endpoint,
-            "HUGGINGFACE_CO_URL_TEMPLATE": hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
-            **{"HF_HUB_CACHE": str(home / "hub"), "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_OFFLINE": False},
+            "HUGGINGFACE_CO_URL_TEMPLATE": hub.endpoint
+            + "/{repo_id}/resolve/{revision}/{filename}",
+            **{
+                "HF_HUB_CACHE": str(home / "hub"),
+                "HF_TOKEN_PATH": str(home / "token"),
+                "HF_HUB_OFFLINE": False,
+            },
             **dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), PATIENCE),
         }
         for name, value in changed.items():
@@ -245,12 +291,18 @@ def hub_of_this_process(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator
 FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
 MODEL = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir())}
 WITHOUT_WEIGHTS = {name: content for name, content in MODEL.items() if name != "model.safetensors"}
-OWN_CODE = json.dumps({"model_type": "merrowformer", "auto_map": {"AutoModelForCausalLM": "modeling.Merrow"}})
+OWN_CODE = json.dumps(
+    {"model_type": "merrowformer", "auto_map": {"AutoModelForCausalLM": "modeling.Merrow"}}
+)
 """A configuration of a model that needs code of its own."""
 
 
 def row(number: int) -> dict[str, Any]:
-    return {"question": f"What is {number} + 1?", "choices": [f"{number + 1} it is", "none"], "answer": 0}
+    return {
+        "question": f"What is {number} + 1?",
+        "choices": [f"{number + 1} it is", "none"],
+        "answer": 0,
+    }
 
 
 def parquet(*numbers: int) -> bytes:

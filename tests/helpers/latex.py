@@ -2,7 +2,10 @@
 
 import re
 
-NASTY = r"a_b*c*|d [x](http://y) <b>&amp; $1$ `q` ~~s~~ \cmd{50%} #1 ^2 www.x.com 'q' --, „Ü 模 é" + "\n\u202e"
+NASTY = (
+    r"a_b*c*|d [x](http://y) <b>&amp; $1$ `q` ~~s~~ \cmd{50%} #1 ^2 www.x.com 'q' --, „Ü 模 é"
+    + "\n\u202e"
+)
 """A name with everything that a markup language could take for its own."""
 
 _ESCAPED = re.compile(r"(\\\\)|\\[{}$&#_% ]")  # the end of a line, which stays, or a character
@@ -31,7 +34,9 @@ def _nesting(text: str) -> list[str]:
 
 def _cells(text: str) -> list[str]:
     found = []
-    for columns, body in re.findall(r"\\begin\{(?:tabular|longtable)\}\{(\w+)\}(.*?)\\bottomrule", text, re.DOTALL):
+    for columns, body in re.findall(
+        r"\\begin\{(?:tabular|longtable)\}\{(\w+)\}(.*?)\\bottomrule", text, re.DOTALL
+    ):
         for line in body.splitlines():
             plain = _ESCAPED.sub(r"\1", line)
             if re.search(r" \\\\\*?$", plain) and plain.count("&") != len(columns) - 1:

@@ -18,16 +18,26 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.results.outcomes import Outcome, Outcomes, Summary
 from choicewise.results.run import Run
 
-PROTOCOLS = {name: resolve(name)[name] for name in ("options/cloze:sum", "options/quoted-sum-forward")}
+PROTOCOLS = {
+    name: resolve(name)[name] for name in ("options/cloze:sum", "options/quoted-sum-forward")
+}
 
 
 def one_run(out: Path, items: int) -> Run:
     """A run of ``fake:hash`` on so many questions of two subjects."""
     asked = tuple(
-        Item(f"q{n}", f"Which is number {n}?", ("red", "tall", "salty"), (n % 3,), subject="ab"[2 * n // items])
+        Item(
+            f"q{n}",
+            f"Which is number {n}?",
+            ("red", "tall", "salty"),
+            (n % 3,),
+            subject="ab"[2 * n // items],
+        )
         for n in range(items)
     )
-    return evaluate(model="fake:hash", data=Dataset("quiz", {"test": asked}), protocols=PROTOCOLS, out=out)
+    return evaluate(
+        model="fake:hash", data=Dataset("quiz", {"test": asked}), protocols=PROTOCOLS, out=out
+    )
 
 
 def summary(
@@ -42,10 +52,14 @@ def summary(
 
     ``about``: of the manifest.
     """
-    items = pa.table({name: run.evidence.items[name].cast(pa.string()) for name in ("item", "subject")})
+    items = pa.table(
+        {name: run.evidence.items[name].cast(pa.string()) for name in ("item", "subject")}
+    )
     items = items if kept is None else items.take(pa.array(np.asarray(kept)))
     digest = hashlib.sha256(model.encode()).hexdigest()
-    manifest = replace(run.manifest, model=replace(run.manifest.model, name=model, digest=digest), **about)
+    manifest = replace(
+        run.manifest, model=replace(run.manifest.model, name=model, digest=digest), **about
+    )
     own = []
     for name, values in credits.items():
         known, codes = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True)

@@ -110,7 +110,9 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or every body waits 40 ms for the client to acknowledge the headers
+    disable_nagle_algorithm = (
+        True  # or every body waits 40 ms for the client to acknowledge the headers
+    )
     world: Server
 
     def setup(self) -> None:
@@ -124,7 +126,9 @@ class Handler(BaseHTTPRequestHandler):
         world = self.world
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Received(self.command, self.path, headers, json.loads(content) if content else None, content)
+        request = Received(
+            self.command, self.path, headers, json.loads(content) if content else None, content
+        )
         with world.lock:
             world.requests.append(request)
             world.at_once += 1
@@ -155,7 +159,9 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             return self.send(refused.status, as_json(refused.body))
         except Exception as error:  # as FastAPI does; a test that did not mean it reads why
-            return self.send(500, as_json({"error": {"message": f"{type(error).__name__}: {error}"}}))
+            return self.send(
+                500, as_json({"error": {"message": f"{type(error).__name__}: {error}"}})
+            )
         if fault and fault.answer:
             answer = fault.answer(answer)
         wire = fault and fault.wire
@@ -177,7 +183,9 @@ class _Listener(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a client that goes away is nothing to talk about
+        if not isinstance(
+            sys.exception(), OSError
+        ):  # a client that goes away is nothing to talk about
             super().handle_error(request, client_address)
 
 
@@ -187,7 +195,9 @@ def serving(ability: Ability = VLLM, port: int = 0) -> Iterator[Server]:
     world = Server(ability)
     httpd = _Listener(("127.0.0.1", port), type("ServingHandler", (Handler,), {"world": world}))
     world.listener, world.port = httpd, httpd.server_port
-    threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    threading.Thread(
+        target=httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    ).start()
     try:
         yield world
     finally:

@@ -14,12 +14,16 @@ from tests.paths import SHARED
 LETTERS = "ABCD"
 
 
-def write_mmlu(folder: Path, subjects: tuple[str, ...] = ("tides", "trees"), questions: int = 6) -> Path:
+def write_mmlu(
+    folder: Path, subjects: tuple[str, ...] = ("tides", "trees"), questions: int = 6
+) -> Path:
     """A dataset in the original MMLU layout: five dev, six val and ``questions`` test rows a subject."""
     for split, count in (("dev", 5), ("val", 6), ("test", questions)):
         (folder / split).mkdir(parents=True, exist_ok=True)
         for subject in subjects:
-            with (folder / split / f"{subject}_{split}.csv").open("w", newline="", encoding="utf-8") as file:
+            with (folder / split / f"{subject}_{split}.csv").open(
+                "w", newline="", encoding="utf-8"
+            ) as file:
                 csv.writer(file).writerows(_row(subject, split, number) for number in range(count))
     return folder
 

@@ -13,7 +13,11 @@ from tests.helpers.served_model import VLLM, Ability
 
 
 def model_at(
-    server: Server, tokenizer: str | None = "bytes", window: int | None = None, patience: float = 2.0, **options: Any
+    server: Server,
+    tokenizer: str | None = "bytes",
+    window: int | None = None,
+    patience: float = 2.0,
+    **options: Any,
 ) -> ServerModel:
     """The model of ``server``; ``patience`` and ``options`` are those of the client."""
     address = ServerAddress.parse(server.address)

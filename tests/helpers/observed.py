@@ -46,7 +46,9 @@ def continuations(items: list[list[Row]]) -> Continuations:
 
 def random_rows(*, least_tokens: int = 0) -> st.SearchStrategy[Row]:
     """A choice of up to five tokens from a small vocabulary, sometimes missing."""
-    token = st.tuples(st.floats(-30, 0, width=32), st.integers(0, 5), st.integers(0, 5), st.integers(0, 200))
+    token = st.tuples(
+        st.floats(-30, 0, width=32), st.integers(0, 5), st.integers(0, 5), st.integers(0, 200)
+    )
     return st.builds(
         lambda text, tokens: Row(text, *zip(*tokens, strict=True)),
         st.text(" aß漢🙂", max_size=6),

@@ -21,7 +21,10 @@ def outcome(
     """The outcome of these credits, NaN for missing; items are called by their numbers and of one subject."""
     values, codes = np.unique(np.asarray(credit, dtype=np.float64), return_inverse=True)
     count = len(codes)
-    own = [[str(number) for number in range(count)] if ids is None else ids, subjects or ["all"] * count]
+    own = [
+        [str(number) for number in range(count)] if ids is None else ids,
+        subjects or ["all"] * count,
+    ]
     items = pa.table([pa.array(column, pa.string()) for column in own], ["item", "subject"])
     predicted = np.zeros(count, dtype=np.int64)
     return Outcome(
@@ -41,7 +44,9 @@ def outcomes(*members: Outcome) -> Outcomes:
     return Outcomes("model", "data", "0" * 64, members)
 
 
-def drawn_average(rng: np.random.Generator, sizes: Sequence[Sequence[int]], p: float, low: float = 0.0) -> Average:
+def drawn_average(
+    rng: np.random.Generator, sizes: Sequence[Sequence[int]], p: float, low: float = 0.0
+) -> Average:
     """Of a suite with a part for each of ``sizes``, which are those of its strata; items are right with chance ``p``.
     Values are normalised where ``low`` is not 0: they are those above guessing, which is right with chance ``low``."""
 
@@ -52,7 +57,14 @@ def drawn_average(rng: np.random.Generator, sizes: Sequence[Sequence[int]], p: f
             "a",
             (
                 ScoredPart(
-                    protocol="p", metric="acc", value=value, raw=value, se=0.1, n=sum(own), missing=0, strata=strata
+                    protocol="p",
+                    metric="acc",
+                    value=value,
+                    raw=value,
+                    se=0.1,
+                    n=sum(own),
+                    missing=0,
+                    strata=strata,
                 ),
             ),
         )

@@ -11,7 +11,12 @@ import choicewise
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.mmlu_data import write_mmlu
 
-PROTOCOLS = ("mmlu/original", "mmlu/harness-v0", "mmlu/cloze", "mmlu/helm")  # twenty-two numbers of four families
+PROTOCOLS = (
+    "mmlu/original",
+    "mmlu/harness-v0",
+    "mmlu/cloze",
+    "mmlu/helm",
+)  # twenty-two numbers of four families
 
 HOSTILE = (
     "<script>window.harm = 1</script>",
@@ -25,7 +30,9 @@ HOSTILE = (
 """Texts that could do harm in a browser or a terminal."""
 
 
-def write_run(out: Path, model: str = "fake:hash", protocols: Sequence[str] = PROTOCOLS, **about: Any) -> Path:
+def write_run(
+    out: Path, model: str = "fake:hash", protocols: Sequence[str] = PROTOCOLS, **about: Any
+) -> Path:
     """A run of a model called as its folder on twelve questions; ``about`` goes to ``write_mmlu``."""
     data = write_mmlu(out.parent / "data", **about)
     choicewise.evaluate(model=model, data=data, protocols=list(protocols), out=out)
@@ -35,7 +42,12 @@ def write_run(out: Path, model: str = "fake:hash", protocols: Sequence[str] = PR
 def write_hostile_run(out: Path) -> Path:
     """A run on questions, options and subjects that could do harm, of a model whose name could, too."""
     rows = [
-        {"question": text, "choices": [text, "no", f"{text}?", "yes"], "answer": number % 4, "subject": text[:60]}
+        {
+            "question": text,
+            "choices": [text, "no", f"{text}?", "yes"],
+            "answer": number % 4,
+            "subject": text[:60],
+        }
         for number, text in enumerate(HOSTILE)
     ]
     data = out.parent / "hostile.jsonl"
@@ -101,5 +113,9 @@ class Page(HTMLParser):
             self.styles[-1] += data
         else:
             self.words.append(data)
-            if {"td", "th"} & {*self._inside} and self.tables.get(self._label) and self.tables[self._label][-1]:
+            if (
+                {"td", "th"} & {*self._inside}
+                and self.tables.get(self._label)
+                and self.tables[self._label][-1]
+            ):
                 self.tables[self._label][-1][-1] += data

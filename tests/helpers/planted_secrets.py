@@ -50,7 +50,9 @@ def forms(secret: str) -> dict[str, bytes]:
     for offset in range(3):  # where it begins among the groups of three bytes that base64 encodes
         letters = base64.b64encode(b"\0" * offset + secret.encode())
         whole = letters[(0, 2, 3)[offset] :].removesuffix(b"=").removesuffix(b"=")
-        inner = whole[:-1] if len(whole) < len(letters) else whole  # the last one depends on what follows
+        inner = (
+            whole[:-1] if len(whole) < len(letters) else whole
+        )  # the last one depends on what follows
         coded[f"in base64, {offset}"] = inner
         coded[f"in base64 of URLs, {offset}"] = inner.translate(bytes.maketrans(b"+/", b"-_"))
     return coded
@@ -69,7 +71,10 @@ def leaks_below(folder: Path, secrets: Mapping[str, str]) -> list[str]:
     """The same of every file below ``folder``, and of every name of a file or folder."""
     every = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
     files = {name: path for name, path in every.items() if path.is_file() and not path.is_symlink()}
-    contents = [("names", "\n".join(every).encode()), *((name, path.read_bytes()) for name, path in files.items())]
+    contents = [
+        ("names", "\n".join(every).encode()),
+        *((name, path.read_bytes()) for name, path in files.items()),
+    ]
     return [leak for name, content in contents for leak in leaks(name, content, secrets)]
 
 
@@ -100,7 +105,11 @@ def _cells(content: bytes) -> bytes:
 def _leaves(value: object) -> Iterator[bytes]:
     match value:
         case dict():
-            yield from (leaf for name, each in value.items() for leaf in (*_leaves(str(name)), *_leaves(each)))
+            yield from (
+                leaf
+                for name, each in value.items()
+                for leaf in (*_leaves(str(name)), *_leaves(each))
+            )
         case list():
             yield from (leaf for each in value for leaf in _leaves(each))
         case bytes():

@@ -34,7 +34,11 @@ class Placed(Tensor):
     @staticmethod
     def __new__(cls, inner: Tensor, place: torch.device) -> Placed:
         with torch.inference_mode(False):  # a view of another wrapper counts that one's changes
-            lies = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "layout": inner.layout}
+            lies = {
+                "strides": inner.stride(),
+                "storage_offset": inner.storage_offset(),
+                "layout": inner.layout,
+            }
             seen = {"dtype": inner.dtype, "device": HOST, "dispatch_device": True}
             made: Placed = torch.Tensor._make_wrapper_subclass(cls, inner.size(), **lies, **seen)
         made.inner, made.place = inner, place
@@ -46,7 +50,9 @@ class Placed(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Placed:
         made = Placed(self.inner.clone(), self.place)
-        others = {name: value for name, value in self.__dict__.items() if name not in ("inner", "place")}
+        others = {
+            name: value for name, value in self.__dict__.items() if name not in ("inner", "place")
+        }
         made.__dict__.update({name: copy.deepcopy(value, memo) for name, value in others.items()})
         memo[id(self)] = made
         return made
@@ -74,7 +80,9 @@ def compute(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         scalars = {place_of(tensor) for tensor in tensors if not tensor.dim()}
         places = {place_of(tensor) for tensor in tensors if tensor.dim()} or scalars
         if len(places) > 1 or scalars - places - {HOST}:
-            raise DifferentDevices(f"{op} of tensors on {', '.join(sorted(map(str, places | scalars)))}")
+            raise DifferentDevices(
+                f"{op} of tensors on {', '.join(sorted(map(str, places | scalars)))}"
+            )
     place = kwargs.get("device") or next(iter(places), HOST)
     inner = {id(tensor.inner): tensor for tensor in tensors if isinstance(tensor, Placed)}
     own = {id(tensor): tensor for tensor in tensors}
@@ -114,7 +122,9 @@ class _Operations(TorchDispatchMode):
 class _Functions(TorchFunctionMode):
     """What reads memory, or makes tensors of Python's numbers, without an operation that is dispatched."""
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if function in (torch.tensor, torch.as_tensor) and kwargs.get("device") is not None:
             place = torch.device(kwargs["device"])
@@ -130,7 +140,9 @@ class _Functions(TorchFunctionMode):
 def pretending() -> Iterator[None]:
     """Meanwhile this thread has the devices ``cpu:1``, ``cpu:2``, ..."""
     before = torch.__future__.get_overwrite_module_params_on_conversion()
-    torch.__future__.set_overwrite_module_params_on_conversion(True)  # what moves is another tensor, not new memory
+    torch.__future__.set_overwrite_module_params_on_conversion(
+        True
+    )  # what moves is another tensor, not new memory
     try:
         with _Operations(), _Functions():
             yield

@@ -25,13 +25,24 @@ def in_session(session: int, zombies: bool = False) -> Iterator[int]:
 
 def stat(pid: int) -> list[str]:
     """State, parent, group, session, ... of a process: ``/proc/PID/stat`` behind its name."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    return (
+        Path(f"/proc/{pid}/stat")
+        .read_text(encoding="ascii", errors="replace")
+        .rpartition(")")[2]
+        .split()
+    )
 
 
 def name_of(pid: int) -> str:
     """What a process calls itself, empty where it ended."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     return ""
 
 
@@ -93,6 +104,9 @@ def held_port() -> Iterator[int]:
 def readable(address: str) -> str:
     """An address as the kernel prints it, in words of the machine's byte order, as people write it."""
     host, port = address.split(":")
-    words = [int(host[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(host), 8)]
+    words = [
+        int(host[start : start + 8], 16).to_bytes(4, sys.byteorder)
+        for start in range(0, len(host), 8)
+    ]
     ip = ipaddress.ip_address(b"".join(words))
     return f"{getattr(ip, 'ipv4_mapped', None) or ip}:{int(port, 16)}"

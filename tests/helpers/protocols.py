@@ -15,10 +15,17 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 
 def choice_questions(
-    tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
+    tokenizer: Tokenizer,
+    policy: str,
+    bos: str,
+    context: str,
+    continuations: Sequence[str],
+    gold: Sequence[int],
 ) -> list[ChoiceQuestion]:
     """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
-    return choice_questions_batch(Encodings(tokenizer, bos), policy, [context], [continuations], [gold])[0]
+    return choice_questions_batch(
+        Encodings(tokenizer, bos), policy, [context], [continuations], [gold]
+    )[0]
 
 
 def mmlu_protocol(**axes: Any) -> Protocol:
@@ -32,12 +39,24 @@ def entries_for_mmlu() -> list[Entry]:
     Chats are none of them, nor entries that also ask questions of yes or no, or with levels.
     """
     headlines = [(known, next(iter(known.protocols.values()))) for known in entries()]
-    plain = [(known, own) for known, own in headlines if own.benchmark in ("any", "mmlu") and own.chat == "none"]
-    return [known for known, _ in plain if {each.kind for each in known.protocols.values()} <= {"any", "choice"}]
+    plain = [
+        (known, own)
+        for known, own in headlines
+        if own.benchmark in ("any", "mmlu") and own.chat == "none"
+    ]
+    return [
+        known
+        for known, _ in plain
+        if {each.kind for each in known.protocols.values()} <= {"any", "choice"}
+    ]
 
 
 def requests(
-    protocol: Protocol, data: Dataset, subject: str, limit: int | None = None, template: ChatTemplate | None = None
+    protocol: Protocol,
+    data: Dataset,
+    subject: str,
+    limit: int | None = None,
+    template: ChatTemplate | None = None,
 ) -> Iterator[Request]:
     """The requests of the (first) items of one subject in the protocol's split; DataError at a refused one."""
     items = data.rows(protocol.split or data.evaluated, subject)[:limit]

@@ -91,11 +91,15 @@ def main(bundle: str, out: Path) -> None:
         if name in ("DDP", "FSDP2"):
             losses = [step(model)]
             asks(model, 2)
-            with torch.no_grad():  # as an optimizer does, which no gradient of a forward pass told anything
+            with (
+                torch.no_grad()
+            ):  # as an optimizer does, which no gradient of a forward pass told anything
                 for weight in model.parameters():
                     weight.mul_(0.5)
             noted[name]["losses"] = [*losses, step(model)]
-    noted["step twice"] = refused(lambda: InLoop(bundle, out / "TP", group=False)(divided(Net()), 1))
+    noted["step twice"] = refused(
+        lambda: InLoop(bundle, out / "TP", group=False)(divided(Net()), 1)
+    )
     noted["no group"] = refused(lambda: InLoop(bundle, out / "none")(divided(Net()), 1))
     noted["steps"] = refused(lambda: InLoop(bundle, out / "none")(Net(), rank))
     broken = Net()

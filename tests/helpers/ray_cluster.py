@@ -47,7 +47,11 @@ class Node:
     def workers(self) -> dict[int, str]:
         """The node's processes that hold an actor or run a task: name by process."""
         own = self.processes().items()
-        return {pid: name for pid, name in own if name.startswith("ray::") and not name.startswith(SERVICES)}
+        return {
+            pid: name
+            for pid, name in own
+            if name.startswith("ray::") and not name.startswith(SERVICES)
+        }
 
     def kill(self) -> None:
         """Kills all of the node's processes at once, as if the machine lost its power; they are gone afterwards."""
@@ -87,27 +91,56 @@ class Cluster:
     def environment(self) -> dict[str, str]:
         """What a driver needs in its environment, besides its own, to work on this cluster."""
         # with the last one 127.0.0.1 stays what it is: Ray otherwise asks the machine's outer address for the cluster
-        own = {"RAY_ADDRESS": self.address, "RAY_AUTH_TOKEN": self.token, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        own = {
+            "RAY_ADDRESS": self.address,
+            "RAY_AUTH_TOKEN": self.token,
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        }
         return {**QUIET, **own}
 
     def start(self, cpus: int = 1, gpus: int = 0) -> Node:
         """Starts one more node (the first is the head) and does not wait.  No GPU that it says it has must exist."""
         label = f"node{len(self.nodes)}"
         folder = self.folder / label
-        common = ["--block", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
-        common += [f"--object-store-memory={STORE}", f"--resources={json.dumps({label: 1})}", f"--temp-dir={folder}"]
+        common = [
+            "--block",
+            "--node-ip-address=127.0.0.1",
+            f"--num-cpus={cpus}",
+            f"--num-gpus={gpus}",
+        ]
+        common += [
+            f"--object-store-memory={STORE}",
+            f"--resources={json.dumps({label: 1})}",
+            f"--temp-dir={folder}",
+        ]
         if self.nodes:
             own = [f"--address={self.address}"]
         else:
             settings = f"--system-config={json.dumps(SOON)}"
-            own = ["--head", "--port=0", "--include-dashboard=false", "--disable-usage-stats", settings]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "CUDA_"))}
+            own = [
+                "--head",
+                "--port=0",
+                "--include-dashboard=false",
+                "--disable-usage-stats",
+                settings,
+            ]
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "CUDA_"))
+        }
         environment |= {**QUIET, "RAY_AUTH_TOKEN": self.token, "PYTHONPATH": self.python_path}
         log = self.folder / f"{label}.log"
         with log.open("wb") as output:
             streams = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
-            words = [sys.executable, str(ROOT / "tests" / "helpers" / "ray_node.py"), "start", *common, *own]
-            process = subprocess.Popen(words, **streams, cwd=self.folder, env=environment, start_new_session=True)
+            words = [
+                sys.executable,
+                str(ROOT / "tests" / "helpers" / "ray_node.py"),
+                "start",
+                *common,
+                *own,
+            ]
+            process = subprocess.Popen(
+                words, **streams, cwd=self.folder, env=environment, start_new_session=True
+            )
         node = Node(label, process, log)
         self.nodes.append(node)
         return node
@@ -124,7 +157,9 @@ class Cluster:
 
 
 @contextmanager
-def ray_cluster(cpus: Sequence[int] = (1, 1, 1), python_path: str | None = None) -> Iterator[Cluster]:
+def ray_cluster(
+    cpus: Sequence[int] = (1, 1, 1), python_path: str | None = None
+) -> Iterator[Cluster]:
     """A cluster with one node per number in ``cpus``, the head first; about ten seconds on two cores. ``python_path``:
     ``PYTHONPATH`` of its workers, by default the sources and the tests of this checkout. Raises RuntimeError where a
     node did not start, or a process of the cluster could not be killed at the end."""

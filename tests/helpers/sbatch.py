@@ -32,7 +32,10 @@ def main(words: list[str]) -> int:
         ]
         whole = {"COUNT": len(numbers), "MIN": min(numbers), "MAX": max(numbers), "STEP": 1}
         tasks = [
-            {f"SLURM_ARRAY_TASK_{name}": str(value) for name, value in {**whole, "ID": each}.items()}
+            {
+                f"SLURM_ARRAY_TASK_{name}": str(value)
+                for name, value in {**whole, "ID": each}.items()
+            }
             for each in numbers
         ]
     failed = 0
@@ -40,7 +43,11 @@ def main(words: list[str]) -> int:
         log = f"{JOB}-{task.get('SLURM_ARRAY_TASK_ID', '')}.log"
         with open(log, "w", encoding="utf-8") as file:
             ended = subprocess.run(
-                ["bash", "-c", text], env={**os.environ, **task}, stdout=file, stderr=file, check=False
+                ["bash", "-c", text],
+                env={**os.environ, **task},
+                stdout=file,
+                stderr=file,
+                check=False,
             )
         failed += ended.returncode != 0
     print(JOB if "parsable" in options else f"Submitted batch job {JOB}")

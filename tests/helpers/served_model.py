@@ -13,7 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 JSON = dict[str, Any]
-BOS, TOKENS = 256, 257  # the tokens are bytes and a BOS, as in ``choicewise.tokens.tokenizer.ByteTokenizer``
+BOS, TOKENS = (
+    256,
+    257,
+)  # the tokens are bytes and a BOS, as in ``choicewise.tokens.tokenizer.ByteTokenizer``
 
 
 class Refused(Exception):
@@ -57,23 +60,37 @@ class Ability:
 
 
 VLLM = Ability()
-LACKING = ("prompt_logprobs", "token_choice", "token_names", "token_prompts", "tokenize", "checks_model")
+LACKING = (
+    "prompt_logprobs",
+    "token_choice",
+    "token_names",
+    "token_prompts",
+    "tokenize",
+    "checks_model",
+)
 LLAMA_CPP = Ability(name="llama-cpp-python", top=10_000, **dict.fromkeys(LACKING, False))
 LLAMA_CPP_WITHOUT_BOS = replace(LLAMA_CPP, bos=False, shifted=True)
 TOP_ONLY = replace(LLAMA_CPP, name="no echo", echo=False, top=5, checks_model=True)
 """Log-probabilities of generated tokens alone, five at most, as hosted services give."""
-CHAT_ONLY = replace(TOP_ONLY, name="chat without log-probabilities", completions=False, chat_logprobs=False)
+CHAT_ONLY = replace(
+    TOP_ONLY, name="chat without log-probabilities", completions=False, chat_logprobs=False
+)
 
 
 def log_probabilities(context: Sequence[int], seed: int = 0) -> list[float]:
     """What follows ``context`` at the fake ``fake:hash``, token by token (nats); a reference of its own."""
-    return _row(seed.to_bytes(8, "little", signed=True) + bytes(token for token in context if token < BOS))
+    return _row(
+        seed.to_bytes(8, "little", signed=True) + bytes(token for token in context if token < BOS)
+    )
 
 
 @lru_cache(maxsize=2048)
 def _row(text: bytes) -> list[float]:
     digest = hashlib.shake_256(text).digest(2 * TOKENS)
-    weights = [(1 + int.from_bytes(digest[2 * token : 2 * token + 2], "little")) ** 2 for token in range(TOKENS)]
+    weights = [
+        (1 + int.from_bytes(digest[2 * token : 2 * token + 2], "little")) ** 2
+        for token in range(TOKENS)
+    ]
     total = math.log(sum(weights))
     return [math.log(weight) - total for weight in weights]
 
@@ -121,15 +138,25 @@ class ServedModel:
         """The tokens that the model reads for ``prompt``."""
         can = self.ability
         if isinstance(prompt, str):
-            return [BOS] * ((can.bos and special) + can.bos_always) + [*prompt.encode(errors="replace")]
+            return [BOS] * ((can.bos and special) + can.bos_always) + [
+                *prompt.encode(errors="replace")
+            ]
         if not can.token_prompts:
-            raise Refused(500, _error("'list' object has no attribute 'encode'", "internal_server_error", None))
+            raise Refused(
+                500,
+                _error("'list' object has no attribute 'encode'", "internal_server_error", None),
+            )
         return [BOS] * can.bos_always + [*prompt]
 
     def _card(self) -> JSON:
         card: JSON = {"id": self.name, "object": "model", "owned_by": self.ability.name}
         if self.ability.name == "vllm":
-            card |= {"created": 1, "root": f"/models/{self.name}", "parent": None, "max_model_len": self.ability.window}
+            card |= {
+                "created": 1,
+                "root": f"/models/{self.name}",
+                "parent": None,
+                "max_model_len": self.ability.window,
+            }
         return card
 
     def _tokenize(self, body: JSON) -> JSON:
@@ -142,7 +169,9 @@ class ServedModel:
 
     def _check_model(self, body: JSON) -> None:
         if self.ability.checks_model and body.get("model") not in (None, self.name):
-            raise Refused(404, _error(f"The model `{body['model']}` does not exist.", "NotFoundError", 404))
+            raise Refused(
+                404, _error(f"The model `{body['model']}` does not exist.", "NotFoundError", 404)
+            )
 
     def _completions(self, body: JSON) -> JSON:
         self._check_model(body)
@@ -154,7 +183,9 @@ class ServedModel:
             message = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: {can.top}"
             raise _bad(message)
         chosen = body.get("logprob_token_ids") if can.token_choice else None
-        if chosen is not None and (body.get("logprobs") is None or (body.get("echo") and body.get("max_tokens") == 0)):
+        if chosen is not None and (
+            body.get("logprobs") is None or (body.get("echo") and body.get("max_tokens") == 0)
+        ):
             raise _bad("`logprob_token_ids` needs `logprobs` to be set.")
         several = isinstance(prompt, list) and not all(isinstance(token, int) for token in prompt)
         if several and not can.token_prompts and len(prompt) > 1:
@@ -171,13 +202,24 @@ class ServedModel:
 
     def _answer(self, kind: str, choices: list[JSON], used: int, made: int) -> JSON:
         usage = {"prompt_tokens": used, "completion_tokens": made, "total_tokens": used + made}
-        return {"id": "cmpl-1", "object": kind, "created": 1, "model": self.name, "choices": choices, "usage": usage}
+        return {
+            "id": "cmpl-1",
+            "object": kind,
+            "created": 1,
+            "model": self.name,
+            "choices": choices,
+            "usage": usage,
+        }
 
-    def _choice(self, tokens: list[int], body: JSON, number: int, chosen: list[int] | None) -> tuple[JSON, int]:
+    def _choice(
+        self, tokens: list[int], body: JSON, number: int, chosen: list[int] | None
+    ) -> tuple[JSON, int]:
         can = self.ability
         asked = 16 if body.get("max_tokens") is None else body["max_tokens"]
         if asked == 0 and can.name == "llama-cpp-python":
-            asked = min(can.window - len(tokens), 64)  # it goes on to the end of its window; here not as far
+            asked = min(
+                can.window - len(tokens), 64
+            )  # it goes on to the end of its window; here not as far
         if asked == 0 and not body.get("echo"):
             raise _bad("max_tokens must be at least 1, got 0.")
         if len(tokens) + asked > can.window:
@@ -185,11 +227,17 @@ class ServedModel:
             message += f" output tokens and your prompt contains {len(tokens)} input tokens. Please reduce the length"
             raise _bad(message)
         generated, reason = self._generated(tokens, asked, body, number)
-        rows: list[list[float] | None] = [self._row(tokens + generated[:place]) for place in range(len(generated))]
+        rows: list[list[float] | None] = [
+            self._row(tokens + generated[:place]) for place in range(len(generated))
+        ]
         shown, text = generated, text_of(generated)
         for stop in [*_several(body.get("stop"))]:
             text = text.partition(stop)[0]
-        prompt_rows = self._prompt_rows(tokens) if body.get("echo") or body.get("prompt_logprobs") is not None else []
+        prompt_rows = (
+            self._prompt_rows(tokens)
+            if body.get("echo") or body.get("prompt_logprobs") is not None
+            else []
+        )
         if body.get("echo"):
             if can.shifted or can.echo:
                 rows = prompt_rows + rows
@@ -200,13 +248,20 @@ class ServedModel:
                 shown, rows = generated, rows[-len(generated) :]
         choice: JSON = {"text": text, "finish_reason": reason, "logprobs": None}
         if can.name == "vllm":
-            choice |= {"stop_reason": None, "prompt_logprobs": None, "prompt_token_ids": None, "token_ids": None}
+            choice |= {
+                "stop_reason": None,
+                "prompt_logprobs": None,
+                "prompt_token_ids": None,
+                "token_ids": None,
+            }
         if body.get("logprobs") is not None:
             as_ids = bool(body.get("return_tokens_as_token_ids")) and can.token_names
             choice["logprobs"] = _arrays(shown, rows, body["logprobs"], chosen, as_ids, can)
         if body.get("prompt_logprobs") is not None and can.prompt_logprobs:
             pairs = zip(tokens, prompt_rows, strict=True)
-            choice["prompt_logprobs"] = [_ranked(token, row, body["prompt_logprobs"]) for token, row in pairs]
+            choice["prompt_logprobs"] = [
+                _ranked(token, row, body["prompt_logprobs"]) for token, row in pairs
+            ]
         if body.get("return_token_ids") and can.token_names:
             choice |= {"prompt_token_ids": tokens, "token_ids": generated}
         return choice, len(generated)
@@ -217,9 +272,15 @@ class ServedModel:
 
     def _row(self, context: Sequence[int]) -> list[float]:
         row = log_probabilities(context, self.seed)
-        return [each + self._random.uniform(-self.noise, self.noise) for each in row] if self.noise else row
+        return (
+            [each + self._random.uniform(-self.noise, self.noise) for each in row]
+            if self.noise
+            else row
+        )
 
-    def _generated(self, tokens: list[int], limit: int, body: JSON, number: int) -> tuple[list[int], str]:
+    def _generated(
+        self, tokens: list[int], limit: int, body: JSON, number: int
+    ) -> tuple[list[int], str]:
         cold = body.get("temperature") == 0
         seed = body.get("seed")
         chance = self._random if seed is None else random.Random(f"{seed}|{number}|{tokens}")
@@ -231,7 +292,9 @@ class ServedModel:
         while len(generated) < limit:
             row = log_probabilities(tokens + generated, self.seed)
             weights = [math.exp(each) for each in row]
-            generated.append(row.index(max(row)) if cold else chance.choices(range(TOKENS), weights)[0])
+            generated.append(
+                row.index(max(row)) if cold else chance.choices(range(TOKENS), weights)[0]
+            )
             if any(stop in bytes(token for token in generated if token < BOS) for stop in stops):
                 return generated, "stop"
         return generated, "length"
@@ -242,7 +305,9 @@ class ServedModel:
         top = body.get("top_logprobs") or 0
         if top > can.top:
             raise _bad(f"top_logprobs must be at most {can.top}")
-        tokens = self.tokens(_conversation(body["messages"]), can.bos and isinstance(body["messages"], list))
+        tokens = self.tokens(
+            _conversation(body["messages"]), can.bos and isinstance(body["messages"], list)
+        )
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or 16
         if len(tokens) + limit > can.window:
             raise _bad("This model's maximum context length is exceeded")
@@ -253,13 +318,21 @@ class ServedModel:
             for stop in _several(body.get("stop")):
                 text = text.partition(stop)[0]
             rows = [self._row(tokens + generated[:place]) for place in range(len(generated))]
-            content = [_chat_token(token, row, top) for token, row in zip(generated, rows, strict=True)]
+            content = [
+                _chat_token(token, row, top) for token, row in zip(generated, rows, strict=True)
+            ]
             shown = {"content": content} if body.get("logprobs") and can.chat_logprobs else None
             message = {"role": "assistant", "content": text}
             if can.thought:
                 shown = None if reason == "length" else text[-3:]
-                message = {"role": "assistant", "content": shown, can.thought: text if shown is None else text[:-3]}
-            choices.append({"index": number, "message": message, "logprobs": shown, "finish_reason": reason})
+                message = {
+                    "role": "assistant",
+                    "content": shown,
+                    can.thought: text if shown is None else text[:-3],
+                }
+            choices.append(
+                {"index": number, "message": message, "logprobs": shown, "finish_reason": reason}
+            )
             made += len(generated)
         return self._answer("chat.completion", choices, len(tokens), made)
 
@@ -273,11 +346,18 @@ def _several(stop: str | list[str] | None) -> list[str]:
 
 
 def _best(row: list[float], count: int) -> list[int]:
-    return sorted(range(TOKENS), key=row.__getitem__, reverse=True)[: TOKENS if count < 0 else count]
+    return sorted(range(TOKENS), key=row.__getitem__, reverse=True)[
+        : TOKENS if count < 0 else count
+    ]
 
 
 def _arrays(
-    tokens: list[int], rows: list[list[float] | None], top: int, chosen: list[int] | None, as_ids: bool, can: Ability
+    tokens: list[int],
+    rows: list[list[float] | None],
+    top: int,
+    chosen: list[int] | None,
+    as_ids: bool,
+    can: Ability,
 ) -> JSON:
     """``logprobs`` of a choice of completions.  The dictionaries have texts for keys, so that some collide."""
     names = [f"token_id:{token}" if as_ids else spelled(token) for token in range(TOKENS)]
@@ -292,7 +372,12 @@ def _arrays(
         tops.append({names[each]: row[each] for each in order})
     shown = [names[token] for token in tokens]
     offsets = [sum(map(len, shown[:place])) for place in range(len(shown))]
-    return {"tokens": shown, "token_logprobs": numbers, "top_logprobs": tops, "text_offset": offsets}
+    return {
+        "tokens": shown,
+        "token_logprobs": numbers,
+        "top_logprobs": tops,
+        "text_offset": offsets,
+    }
 
 
 def _ranked(token: int, row: list[float] | None, top: int) -> JSON | None:

@@ -96,7 +96,9 @@ def _huge(announced: bool, size: int = 100 * 2**20) -> Fault:
 
 @Fault
 def gzip_bomb(handler: Handler, body: bytes) -> None:
-    handler.send(200, gzip.compress(b'{"text":"' + b"x" * (100 * 2**20) + b'"}', 1), Content_Encoding="gzip")
+    handler.send(
+        200, gzip.compress(b'{"text":"' + b"x" * (100 * 2**20) + b'"}', 1), Content_Encoding="gzip"
+    )
 
 
 def redirect(target: str, code: int = 307) -> Fault:
@@ -106,11 +108,18 @@ def redirect(target: str, code: int = 307) -> Fault:
 HTML = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 truncated_json = Fault(lambda handler, body: handler.send(200, body[: len(body) // 2]))
 gzip_garbage = says(b"\x1f\x8b\x08 this is no gzip", Content_Encoding="gzip")
-gzip_truncated = Fault(lambda handler, body: handler.send(200, gzip.compress(body)[:-20], Content_Encoding="gzip"))
+gzip_truncated = Fault(
+    lambda handler, body: handler.send(200, gzip.compress(body)[:-20], Content_Encoding="gzip")
+)
 huge, huge_announced = _huge(announced=False), _huge(announced=True)
 
 TRANSPORT_FAULTS = {
-    **{"429 with seconds": status(429, Retry_After="1"), "429": status(429), "503": status(503), "500": status(500)},
+    **{
+        "429 with seconds": status(429, Retry_After="1"),
+        "429": status(429),
+        "503": status(503),
+        "500": status(500),
+    },
     "502 of HTML": status(502, HTML, Content_Type="text/html"),
     "200 of HTML": says(HTML, Content_Type="text/html"),
     "200 with an error": says(b'{"error":{"message":"the engine died","code":500}}'),
@@ -128,7 +137,9 @@ def numbers(change: Callable[[float], Any]) -> Fault:
         match value:
             case dict():
                 named = ("token_logprobs", "top_logprobs", "logprob")
-                return {name: changed(each, inside or name in named) for name, each in value.items()}
+                return {
+                    name: changed(each, inside or name in named) for name, each in value.items()
+                }
             case list():
                 return [changed(each, inside) for each in value]
             case float() if inside:
@@ -162,7 +173,9 @@ def arrays(change: Callable[[list[Any]], list[Any]]) -> Fault:
                 case list() as entries:
                     choice[name] = change(entries)
                 case dict() as lists:
-                    changed_lists = {key: change(each) for key, each in lists.items() if isinstance(each, list)}
+                    changed_lists = {
+                        key: change(each) for key, each in lists.items() if isinstance(each, list)
+                    }
                     choice[name] = lists | changed_lists
         return choice
 
@@ -175,7 +188,9 @@ def _tokens(change: Callable[[list[str]], list[str]]) -> Fault:
     def changed(choice: JSON) -> JSON:
         lists = choice.get("logprobs")
         known = isinstance(lists, dict) and "tokens" in lists
-        return choice | {"logprobs": lists | {"tokens": change(lists["tokens"])}} if known else choice
+        return (
+            choice | {"logprobs": lists | {"tokens": change(lists["tokens"])}} if known else choice
+        )
 
     return each_choice(changed)
 
@@ -185,7 +200,9 @@ def other_model(name: str = "another") -> Fault:
 
 
 ANSWER_FAULTS = {
-    "no log-probabilities": each_choice(lambda choice: choice | {"logprobs": None, "prompt_logprobs": None}),
+    "no log-probabilities": each_choice(
+        lambda choice: choice | {"logprobs": None, "prompt_logprobs": None}
+    ),
     "empty lists": arrays(lambda entries: []),
     "short lists": arrays(lambda entries: entries[:-1]),
     "long lists": arrays(lambda entries: [*entries, entries[-1]] if entries else entries),
@@ -200,7 +217,9 @@ ANSWER_FAULTS = {
     "no choices": choices(lambda entries: []),
     "a choice too few": choices(lambda entries: entries[:-1]),
     "a choice too many": choices(lambda entries: [*entries, entries[-1] | {"index": len(entries)}]),
-    "a choice twice": choices(lambda entries: [entries[0]] * len(entries) if len(entries) > 1 else entries * 2),
+    "a choice twice": choices(
+        lambda entries: [entries[0]] * len(entries) if len(entries) > 1 else entries * 2
+    ),
     "choices in another order": choices(lambda entries: entries[::-1]),
     "other tokens": _tokens(lambda names: [name.swapcase() + "?" for name in names]),
     "merged tokens": _tokens(lambda names: ["".join(names[:2]), *names[2:]]),

@@ -27,6 +27,12 @@ def set_logprobs(model: Any, asked: SetSpan, window: int | None = None) -> Any:
                 mask[0, 0, row, key] = 0
     places = {"attention_mask": mask, "position_ids": torch.tensor([positions])}
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([tokens]), **places, use_cache=False).logits[0, len(asked.context) - 1 :]
+        logits = model(input_ids=torch.tensor([tokens]), **places, use_cache=False).logits[
+            0, len(asked.context) - 1 :
+        ]
     scored = torch.tensor(asked.continuation.tolist())[:, None]
-    return torch.log_softmax(logits[:, : model.config.vocab_size].float(), -1).gather(1, scored)[:, 0].numpy()
+    return (
+        torch.log_softmax(logits[:, : model.config.vocab_size].float(), -1)
+        .gather(1, scored)[:, 0]
+        .numpy()
+    )

@@ -40,7 +40,9 @@ class Study:
 def write_study(folder: Path) -> Study:
     data = write_mmlu(folder / "data")
     study = Study(data, folder / "hash", folder / "oracle", folder / "anti")
-    with pytest.MonkeyPatch.context() as patch:  # any Python 3.11 gives the same ids of runs, which snapshots show
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # any Python 3.11 gives the same ids of runs, which snapshots show
         patch.setattr(platform, "python_version", lambda: "3.11.7")
         for model, out in zip(("hash", "oracle", "anti-oracle"), study.folders, strict=True):
             evaluate(model=f"fake:{model}", data=data, protocols=PROTOCOLS, out=out)

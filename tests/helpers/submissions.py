@@ -55,7 +55,9 @@ class Evaluating(Served):
 
     def send(self, path: str, values: Any, token: str = SUBMIT) -> Asked:
         body = json.dumps(values).encode()
-        return self.ask(path, "POST", body, authorization=f"Bearer {token}", content_type="application/json")
+        return self.ask(
+            path, "POST", body, authorization=f"Bearer {token}", content_type="application/json"
+        )
 
     def lease(self, worker: str = "worker") -> Lease | None:
         """What a worker gets; None where nothing waits."""
@@ -89,7 +91,9 @@ def evaluating(
         yield served
 
 
-def write_sent(folder: Path, model: str = "fake:hash", data: Mapping[str, int] | None = None) -> Path:
+def write_sent(
+    folder: Path, model: str = "fake:hash", data: Mapping[str, int] | None = None
+) -> Path:
     """A sweep as a worker has it at its end: complete runs of one model, and what it says of itself."""
     cells = []
     for name, questions in (data or {"merrowick": 6}).items():

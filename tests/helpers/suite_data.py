@@ -59,7 +59,9 @@ def known_suites(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) ->
         file = folder / f"{number}.toml"
         file.write_text(text, encoding="utf-8")
         files[text.split('"')[1]] = file
-    monkeypatch.setattr(catalogue, "_files", lambda folder: files if folder == "suites" else others(folder))
+    monkeypatch.setattr(
+        catalogue, "_files", lambda folder: files if folder == "suites" else others(folder)
+    )
     for cache in caches:
         cache.cache_clear()
     yield
@@ -67,13 +69,17 @@ def known_suites(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) ->
         cache.cache_clear()
 
 
-def write_benchmarks(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None, questions: int = 6) -> Path:
+def write_benchmarks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch | None = None, questions: int = 6
+) -> Path:
     """The questions of the three benchmarks in a folder, which is where benchmarks lie from now on."""
     write_mmlu(folder / "mmlu", questions=questions)
     write_rows(folder / "winogrande", "validation", [_gap(number) for number in range(questions)])
     write_rows(folder / "winogrande", "train", [_gap(number) for number in range(20, 30)])
     for split in ("test", "train", "validation"):
-        write_rows(folder / "arc-easy", split, [_science(split, number) for number in range(questions)])
+        write_rows(
+            folder / "arc-easy", split, [_science(split, number) for number in range(questions)]
+        )
     if monkeypatch is not None:
         monkeypatch.setenv(PLACE, str(folder))
     return folder
@@ -82,16 +88,28 @@ def write_benchmarks(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None
 def write_rows(folder: Path, split: str, rows: list[dict[str, object]]) -> None:
     """A split of a dataset as a file."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / f"{split}.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
 
 
 def _gap(number: int) -> dict[str, object]:
     sentence = f"The cup did not fit into box {number} because the _ was too small."
-    return {"sentence": sentence, "option1": f"cup {number}", "option2": f"box {number}", "answer": str(1 + number % 2)}
+    return {
+        "sentence": sentence,
+        "option1": f"cup {number}",
+        "option2": f"box {number}",
+        "answer": str(1 + number % 2),
+    }
 
 
 def _science(split: str, number: int) -> dict[str, object]:
     texts = [f"{word} {number}" for word in ("iron", "a wooden spoon", "milk", "sand from a beach")]
     choices = {"text": texts, "label": ["A", "B", "C", "D"]}
     question = f"Which of these is number {number} of {split}?"
-    return {"id": f"{split}{number}", "question": question, "choices": choices, "answerKey": "ABCD"[number % 4]}
+    return {
+        "id": f"{split}{number}",
+        "question": question,
+        "choices": choices,
+        "answerKey": "ABCD"[number % 4],
+    }

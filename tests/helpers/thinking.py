@@ -97,26 +97,42 @@ class Wavering(Thinker):
                 named = [letter for letter in thought if letter in "ABCD"][-1:]
                 label = self.tokenizer.decode(question.continuation).strip()
                 nats = -1.0 if [label] == named else -1.0 - len(thought) / 40
-                scores = TokenScores.of(question.continuation, [nats] * len(question.continuation), scores.ranks)
+                scores = TokenScores.of(
+                    question.continuation, [nats] * len(question.continuation), scores.ranks
+                )
             yield index, scores
 
 
 def along(new_tokens: int = 200, **axes: Any) -> Protocol:
     """A protocol of letters along thoughts, asked in a chat without shots."""
-    chat = {"benchmark": "any", "shots": 0, "chat": "message", "reading": "along-thought", "new_tokens": new_tokens}
+    chat = {
+        "benchmark": "any",
+        "shots": 0,
+        "chat": "message",
+        "reading": "along-thought",
+        "new_tokens": new_tokens,
+    }
     return mmlu_protocol(**{**chat, **axes})
 
 
 def quiz(golds: Sequence[int]) -> Dataset:
     """A question for each of the right letters."""
     items = [
-        Item(f"q{number}", f"Question number {number}?", ("one", "two", "three", "four"), (gold,), "s")
+        Item(
+            f"q{number}",
+            f"Question number {number}?",
+            ("one", "two", "three", "four"),
+            (gold,),
+            "s",
+        )
         for number, gold in enumerate(golds)
     ]
     return Dataset("quiz", {"test": tuple(items)})
 
 
-def scripts(thoughts: Sequence[str], answers: Sequence[str], opened: bool = False) -> dict[str, str]:
+def scripts(
+    thoughts: Sequence[str], answers: Sequence[str], opened: bool = False
+) -> dict[str, str]:
     """By question of :func:`quiz` what is written; the template opens the thought where it is ``opened``."""
     begins = "" if opened else "<think>\n"
     return {
@@ -127,7 +143,13 @@ def scripts(thoughts: Sequence[str], answers: Sequence[str], opened: bool = Fals
 
 def reads(new_tokens: int, rule: str = "inspect@0.3.264", **axes: Any) -> Protocol:
     """A protocol that reads an answer in text, asked in a chat without shots."""
-    text = {"reading": "generate", "score": "none", "ties": "none", "metric": "exact_match", "shots": 0}
+    text = {
+        "reading": "generate",
+        "score": "none",
+        "ties": "none",
+        "metric": "exact_match",
+        "shots": 0,
+    }
     chat = {"chat": "message", "decision": rule, "new_tokens": new_tokens}
     return mmlu_protocol(**{**text, **chat, "benchmark": "any", **axes})
 

@@ -18,7 +18,12 @@ VOCABULARY = 96
 WINDOW = 32  # sliding windows and chunks, in tokens: far shorter than a probe
 
 COMMON = {
-    **{"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
+    **{
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+    },
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512},
     **{"initializer_range": 0.3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
@@ -29,8 +34,18 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 8},
     "mistral": {"sliding_window": WINDOW},
     "gemma": {"head_dim": 8},
-    "gemma2": {"head_dim": 8, "sliding_window": WINDOW, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 5.0},
-    "gemma3_text": {"head_dim": 8, "sliding_window": WINDOW, "query_pre_attn_scalar": 8, "num_hidden_layers": 6},
+    "gemma2": {
+        "head_dim": 8,
+        "sliding_window": WINDOW,
+        "query_pre_attn_scalar": 8,
+        "attn_logit_softcapping": 5.0,
+    },
+    "gemma3_text": {
+        "head_dim": 8,
+        "sliding_window": WINDOW,
+        "query_pre_attn_scalar": 8,
+        "num_hidden_layers": 6,
+    },
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512},
     "gpt_neox": {},
     "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512, "rotary_dim": 4},
@@ -44,36 +59,92 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "olmo3": {"sliding_window": WINDOW, "num_hidden_layers": 4},
     "mixtral": {"num_local_experts": 4},
     "deepseek_v3": {
-        **{"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
-        **{"moe_intermediate_size": 32, "kv_lora_rank": 16, "q_lora_rank": 16, "num_key_value_heads": 4},
+        **{
+            "n_routed_experts": 4,
+            "n_group": 2,
+            "topk_group": 1,
+            "num_experts_per_tok": 2,
+            "first_k_dense_replace": 1,
+        },
+        **{
+            "moe_intermediate_size": 32,
+            "kv_lora_rank": 16,
+            "q_lora_rank": 16,
+            "num_key_value_heads": 4,
+        },
         **{"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
     },
-    "gpt_oss": {"sliding_window": WINDOW, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt_oss": {
+        "sliding_window": WINDOW,
+        "head_dim": 8,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    },
     "llama4_text": {
-        **{"attention_chunk_size": WINDOW, "head_dim": 8, "intermediate_size_mlp": 64, "num_local_experts": 2},
+        **{
+            "attention_chunk_size": WINDOW,
+            "head_dim": 8,
+            "intermediate_size_mlp": 64,
+            "num_local_experts": 2,
+        },
         "num_hidden_layers": 4,
     },
     "cohere2": {"sliding_window": WINDOW, "num_hidden_layers": 4, "logit_scale": 0.5},
-    "gpt_neo": {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
+    "gpt_neo": {
+        "num_layers": 2,
+        "num_heads": 4,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": WINDOW,
+    },
     "mamba": {"state_size": 8},
     "mamba2": {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 16},
     "rwkv": {"attention_hidden_size": 32, "context_length": 512},
     "jamba": {"mamba_d_state": 8, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1},
     "bamba": {
-        **{"mamba_d_state": 8, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_chunk_size": 16},
+        **{
+            "mamba_d_state": 8,
+            "mamba_n_heads": 8,
+            "mamba_d_head": 8,
+            "mamba_n_groups": 2,
+            "mamba_chunk_size": 16,
+        },
         "attn_layer_indices": [1],
     },
     "falcon_h1": {
-        **{"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 8},
+        **{
+            "mamba_d_ssm": 64,
+            "mamba_n_heads": 8,
+            "mamba_d_head": 8,
+            "mamba_n_groups": 2,
+            "mamba_d_state": 8,
+        },
         "mamba_chunk_size": 16,
     },
     "qwen3_next": {
-        **{"head_dim": 8, "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8},
-        **{"linear_value_head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
-        **{"shared_expert_intermediate_size": 32, "layer_types": ["linear_attention", "full_attention"]},
+        **{
+            "head_dim": 8,
+            "linear_num_value_heads": 4,
+            "linear_num_key_heads": 2,
+            "linear_key_head_dim": 8,
+        },
+        **{
+            "linear_value_head_dim": 8,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+        },
+        **{
+            "shared_expert_intermediate_size": 32,
+            "layer_types": ["linear_attention", "full_attention"],
+        },
     },
     "recurrent_gemma": {
-        **{"num_hidden_layers": 3, "lru_width": 32, "attention_window_size": WINDOW, "w_init_variance_scale": 1.0}
+        **{
+            "num_hidden_layers": 3,
+            "lru_width": 32,
+            "attention_window_size": WINDOW,
+            "w_init_variance_scale": 1.0,
+        }
     },
     "granite": {"logits_scaling": 4.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3},
 }
@@ -110,10 +181,18 @@ def save_causal(tokenizer: str, folder: Path) -> Path:
     """A folder with a random causal model and a published tokenizer, whose vocabulary it has."""
     if not SHARED.is_dir():
         pytest.skip(f"no shared data at {SHARED}")
-    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    small = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     family, own = {
         "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}),
-        "gpt-neox-20b": ("llama", {**small, "vocab_size": 50304, "bos_token_id": 0, "eos_token_id": 0}),
+        "gpt-neox-20b": (
+            "llama",
+            {**small, "vocab_size": 50304, "bos_token_id": 0, "eos_token_id": 0},
+        ),
         "mistral-7b-v0.2": ("llama", {**small, "vocab_size": 32000, "num_key_value_heads": 2}),
     }[tokenizer]
     places = {} if family == "gpt2" else {"max_position_embeddings": 256}

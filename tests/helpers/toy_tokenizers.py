@@ -15,7 +15,16 @@ from choicewise.tokens.tokenizer import ByteTokenizer
 LETTERS = (b"a", b"b", b"ab", b"ba", b"aab", b"a", b"")
 """Bytes of the tokens: two are spelled alike, and the last one (BOS) stands for nothing."""
 
-WORDS = (b" ", b"a", b"b", b" a", b" ab", b"\n", b"ba", b"")  # tokens of which some begin a word with its white space
+WORDS = (
+    b" ",
+    b"a",
+    b"b",
+    b" a",
+    b" ab",
+    b"\n",
+    b"ba",
+    b"",
+)  # tokens of which some begin a word with its white space
 
 
 class ToyTokenizer(ByteTokenizer):
@@ -27,12 +36,19 @@ class ToyTokenizer(ByteTokenizer):
         self.eos_id = len(table) - 2 if eos else None
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        return [np.asarray([self.bos_id] * special + self._greedy(text.encode()), dtype=np.int32) for text in texts]
+        return [
+            np.asarray([self.bos_id] * special + self._greedy(text.encode()), dtype=np.int32)
+            for text in texts
+        ]
 
     def _greedy(self, text: bytes) -> list[int]:
         found: list[int] = []
         while text:
-            fitting = [token for token, spelled in enumerate(self.token_bytes) if spelled and text.startswith(spelled)]
+            fitting = [
+                token
+                for token, spelled in enumerate(self.token_bytes)
+                if spelled and text.startswith(spelled)
+            ]
             found.append(max(fitting, key=lambda token: (len(self.token_bytes[token]), -token)))
             text = text[len(self.token_bytes[found[-1]]) :]
         return found
@@ -50,13 +66,20 @@ class ToyModel:
 
     def row(self, context: Sequence[int]) -> npt.NDArray[np.float64]:
         """Probabilities of all tokens after ``context``."""
-        text, size = repr([int(token) for token in context]).encode(), len(self.tokenizer.token_bytes)
+        text, size = (
+            repr([int(token) for token in context]).encode(),
+            len(self.tokenizer.token_bytes),
+        )
         weights = 1.0 + np.frombuffer(hashlib.shake_256(text).digest(size), dtype=np.uint8)
         return weights / weights.sum()
 
     def probability(self, context: Sequence[int], tokens: Sequence[int]) -> float:
         """P(tokens | context)."""
-        return float(np.prod([self.row([*context, *tokens[:place]])[token] for place, token in enumerate(tokens)]))
+        return float(
+            np.prod(
+                [self.row([*context, *tokens[:place]])[token] for place, token in enumerate(tokens)]
+            )
+        )
 
     def answer(self, questions: Sequence[Span | Mass]) -> Iterator[tuple[int, TokenScores]]:
         """In reverse order, to show that nobody relies on one."""
@@ -68,7 +91,10 @@ class ToyModel:
             else:
                 tokens = question.continuation
                 places = range(len(tokens))
-                logprobs = [np.log(self.row([*context, *tokens[:place].tolist()])[tokens[place]]) for place in places]
+                logprobs = [
+                    np.log(self.row([*context, *tokens[:place].tolist()])[tokens[place]])
+                    for place in places
+                ]
             ranks = np.zeros(len(tokens), dtype=np.int32)
             yield index, TokenScores(tokens, np.asarray(logprobs, dtype=np.float32), ranks)
 

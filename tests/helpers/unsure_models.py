@@ -41,5 +41,7 @@ class Listing(HashModel):
         before = np.concatenate([question.context, question.continuation[:-1]])
         weights = np.sort(self._weights(self._after(before)))[::-1]
         bound = np.log(weights[self._top - 1] / weights.sum())
-        told = TokenScores.of(scores.tokens, [*scores.logprobs[:-1], bound], [*scores.ranks[:-1], -1 - self._top])
+        told = TokenScores.of(
+            scores.tokens, [*scores.logprobs[:-1], bound], [*scores.ranks[:-1], -1 - self._top]
+        )
         return replace(told, at_most=True)

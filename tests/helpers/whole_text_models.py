@@ -13,7 +13,21 @@ CHARACTERS = sorted({*"abcdefghijklmnopqrstuvwxyz", *"TQWADFBLO", *".:?!,'", "é
 """Single characters that every vocabulary has."""
 
 WORDS = (
-    *("the", "her", "heron", "frog", "fish", "question", "what", "do", "catch", "answer", "three", "in", "water"),
+    *(
+        "the",
+        "her",
+        "heron",
+        "frog",
+        "fish",
+        "question",
+        "what",
+        "do",
+        "catch",
+        "answer",
+        "three",
+        "in",
+        "water",
+    ),
     *("a", "small", "new", "unbeliev", "dog"),
 )
 """Words that they have whole."""
@@ -21,7 +35,12 @@ WORDS = (
 ENDS = ["s", "es", "t", "er", "ing", "ably", "un", "ch", "cat", "ed"]  # further pieces of words
 
 SMALL = {
-    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    },
     **{"max_position_embeddings": 128, "initializer_range": 0.4},
 }
 MASKED = {
@@ -68,8 +87,14 @@ def byte_level() -> Tokenizer:
     """As of RoBERTa and BART: bytes, a word with the space before it, <s> ... </s>."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     starts = [*(f"Ġ{word}" for word in WORDS), *(word.capitalize() for word in WORDS), *ENDS]
-    merges = dict.fromkeys((piece[:end], piece[end]) for piece in starts for end in range(1, len(piece)))
-    pieces = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in merges)]
+    merges = dict.fromkeys(
+        (piece[:end], piece[end]) for piece in starts for end in range(1, len(piece))
+    )
+    pieces = [
+        *special,
+        *sorted(pre_tokenizers.ByteLevel.alphabet()),
+        *("".join(pair) for pair in merges),
+    ]
     vocabulary = {piece: token for token, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(models.BPE(vocabulary, list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -88,13 +113,23 @@ def unigram(end: bool = False) -> Tokenizer:
     spaces = pre_tokenizers.Metaspace(prepend_scheme="always")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
-    return framed(tokenizer, special, "$A </s>" if end else "[CLS] $A [SEP]", "</s>", "[CLS]", "[SEP]")
+    return framed(
+        tokenizer, special, "$A </s>" if end else "[CLS] $A [SEP]", "</s>", "[CLS]", "[SEP]"
+    )
 
 
 NAMES = {
     "wordpiece": {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"},
     "bytes": {
-        **{"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>", "mask": "<mask>", "pad": "<pad>", "unk": "<unk>"}
+        **{
+            "cls": "<s>",
+            "sep": "</s>",
+            "bos": "<s>",
+            "eos": "</s>",
+            "mask": "<mask>",
+            "pad": "<pad>",
+            "unk": "<unk>",
+        }
     },
     "unigram": {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "<pad>", "unk": "<unk>"},
     "unigram-end": {"eos": "</s>", "pad": "<pad>", "unk": "<unk>"},
@@ -103,7 +138,12 @@ NAMES = {
 
 def save_tokenizer(kind: str, folder: Path) -> int:
     """The tokenizer of that kind as a model folder has it; how many tokens it has."""
-    make = {"wordpiece": wordpiece, "bytes": byte_level, "unigram": unigram, "unigram-end": lambda: unigram(end=True)}
+    make = {
+        "wordpiece": wordpiece,
+        "bytes": byte_level,
+        "unigram": unigram,
+        "unigram-end": lambda: unigram(end=True),
+    }
     tokenizer = make[kind]()
     tokenizer.save(str(folder / "tokenizer.json"))
     names = {f"{role}_token": name for role, name in NAMES[kind].items()}
@@ -118,10 +158,22 @@ def save_model(family: str, folder: Path, **changes: Any) -> Path:
     kind, own = {**MASKED, **ENCODER_DECODERS}[family]
     tokens = save_tokenizer(kind, folder)
     ids = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    named = {f"{role}_token_id": getattr(ids, f"{role}_token_id") for role in ("pad", "cls", "sep", "bos", "eos")}
-    axes = {**SMALL, **{name: token for name, token in named.items() if token is not None}, **own, **changes}
+    named = {
+        f"{role}_token_id": getattr(ids, f"{role}_token_id")
+        for role in ("pad", "cls", "sep", "bos", "eos")
+    }
+    axes = {
+        **SMALL,
+        **{name: token for name, token in named.items() if token is not None},
+        **own,
+        **changes,
+    }
     config = transformers.CONFIG_MAPPING[family](vocab_size=tokens, **axes)
-    loader = transformers.AutoModelForMaskedLM if family in MASKED else transformers.AutoModelForSeq2SeqLM
+    loader = (
+        transformers.AutoModelForMaskedLM
+        if family in MASKED
+        else transformers.AutoModelForSeq2SeqLM
+    )
     torch.manual_seed(0)
     model = loader.from_config(config).eval()
     with torch.no_grad():  # so that every family tells tokens and places well apart
@@ -137,4 +189,6 @@ def save_model(family: str, folder: Path, **changes: Any) -> Path:
 def digest(folder: Path) -> str:
     """sha256 of the weights and the tokenizer: numbers of another model can't be compared."""
     files = (folder / name for name in ("model.safetensors", "tokenizer.json"))
-    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+    return hashlib.sha256(
+        b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)
+    ).hexdigest()

@@ -29,7 +29,12 @@ def random_model(name: str) -> LocalModel:
     """A random model for a real tokenizer; its short window makes the self-check short."""
     tokenizer = tokenizer_with_bos(f"tokenizers/{name}")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     config = LlamaConfig(vocab_size=len(tokenizer.token_bytes), initializer_range=0.5, **sizes)
     model = LlamaForCausalLM(config).eval()
     return LocalModel(model, tokenizer, name=name, digest="0" * 64, window=24, rung="sequence")
@@ -62,9 +67,13 @@ def prefix_probability(model: LocalModel, tokens: Sequence[int], text: bytes) ->
 @cache
 def beginnings(model: LocalModel, text: bytes) -> tuple[list[int], list[int]]:
     """Tokens that spell ``text`` or more, and tokens that spell less of it."""
-    table = [(token, spelled) for token, spelled in enumerate(model.tokenizer.token_bytes) if spelled]
+    table = [
+        (token, spelled) for token, spelled in enumerate(model.tokenizer.token_bytes) if spelled
+    ]
     covering = [token for token, spelled in table if spelled.startswith(text)]
-    return covering, [token for token, spelled in table if text.startswith(spelled) and spelled != text]
+    return covering, [
+        token for token, spelled in table if text.startswith(spelled) and spelled != text
+    ]
 
 
 def encode(model: LocalModel, text: str) -> list[int]:
@@ -76,7 +85,9 @@ def summed(model: LocalModel, context: str, choices: Sequence[str], boundary: st
 
 
 def path(model: LocalModel, start: Sequence[int], tokens: Sequence[int]) -> float:
-    return sum(softmax(model, [*start, *tokens[:place]])[token] for place, token in enumerate(tokens))
+    return sum(
+        softmax(model, [*start, *tokens[:place]])[token] for place, token in enumerate(tokens)
+    )
 
 
 @pytest.mark.costly("a pass of a network for every sequence of tokens that begins a text")
@@ -89,7 +100,9 @@ def test_a_merge_by_hand() -> None:
     assert all(whole[: len(start)] == start for whole in wholes)
     plain = [path(model, start, whole[len(start) :]) for whole in wholes]
     assert summed(model, context, choices, "lcp") == pytest.approx(plain, abs=1e-4)
-    exact = [np.log(prefix_probability(model, start, b" ti" + choice.encode()[:2])) for choice in choices]
+    exact = [
+        np.log(prefix_probability(model, start, b" ti" + choice.encode()[:2])) for choice in choices
+    ]
     rest = np.log(prefix_probability(model, start, b" ti"))
     found = summed(model, context, [choice[:2] for choice in choices], "bytes")
     assert found == pytest.approx([one - rest for one in exact], abs=1e-4)
@@ -124,10 +137,14 @@ def test_heal_and_word_by_hand() -> None:
         tail = encode(model, "Once upon a" + choice)[len(start) :]
         ends = np.logaddexp.reduce(softmax(model, [*start, *tail])[white])
         expected.append(path(model, start, tail) + ends - begins)
-    assert summed(model, "Once upon a", [" time", " times"], "word") == pytest.approx(expected, abs=1e-4)
+    assert summed(model, "Once upon a", [" time", " times"], "word") == pytest.approx(
+        expected, abs=1e-4
+    )
 
 
-@pytest.mark.costly("large vocabularies, and a pass for every sequence of tokens that begins a text")
+@pytest.mark.costly(
+    "large vocabularies, and a pass for every sequence of tokens that begins a text"
+)
 @pytest.mark.parametrize("name", ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"])
 @pytest.mark.parametrize(
     ("context", "choices"),
@@ -138,7 +155,11 @@ def test_exact_bytes_on_real_tokenizers(name: str, context: str, choices: list[s
     """Where the scored text is short enough to look at every sequence of tokens there is."""
     model = random_model(name)
     found = score_texts(model, context, choices, boundary="bytes")
-    assert found["tokens"].to_pylist() == found["bytes"].to_pylist() == [len(choice.encode()) for choice in choices]
+    assert (
+        found["tokens"].to_pylist()
+        == found["bytes"].to_pylist()
+        == [len(choice.encode()) for choice in choices]
+    )
     wholes = [encode(model, context + choice) for choice in choices]
     own = encode(model, context)
     shared = 0
@@ -180,7 +201,9 @@ def test_permuted_choices_have_permuted_scores() -> None:
     for boundary in BOUNDARIES:
         if boundary in ("joint", "moved-space", "count", "bytes"):
             continue  # the merge leaves nothing of a choice, or too long for bytes
-        forward, backward = (summed(real_model(), context, order, boundary) for order in (choices, choices[::-1]))
+        forward, backward = (
+            summed(real_model(), context, order, boundary) for order in (choices, choices[::-1])
+        )
         assert forward == pytest.approx(backward[::-1], abs=1e-5)
 
 
@@ -188,7 +211,9 @@ def test_permuted_choices_have_permuted_scores() -> None:
 def test_a_run_stores_what_its_scores_need(boundary: str, tmp_path: Path) -> None:
     """The scores of a run, from the stored observations alone, are those of the same question asked on the spot."""
     recipe = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
-    recipe = replace(recipe, boundary=boundary, shots=0, shot_split=None, limit=400, sampler="none", header="")
+    recipe = replace(
+        recipe, boundary=boundary, shots=0, shot_split=None, limit=400, sampler="none", header=""
+    )
     recipe = replace(recipe, question="Once upon a ti", continuation="me {letter}")
     if boundary == "word":
         recipe = replace(recipe, question="Once upon a", continuation=" {letter}")
@@ -198,7 +223,9 @@ def test_a_run_stores_what_its_scores_need(boundary: str, tmp_path: Path) -> Non
     run = evaluate(model=real_model(), data=data, protocols={"mine": recipe}, out=tmp_path / "run")
     found = [one["score"] for one in run.scores().to_pylist()]
     (request,) = run.tables.requests.to_pylist()
-    assert found == pytest.approx(summed(real_model(), request["context"], request["continuations"], boundary), 1e-4)
+    assert found == pytest.approx(
+        summed(real_model(), request["context"], request["continuations"], boundary), 1e-4
+    )
     spans = run.tables.spans.to_pylist()
     assert all((span["before"] is None) == (boundary == "bytes") for span in spans)
     assert all((span["after"] is None) == (boundary != "word") for span in spans)
@@ -209,7 +236,9 @@ def test_a_run_stores_what_its_scores_need(boundary: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("boundary", CORRECTED)
 @pytest.mark.parametrize(("model", "value"), [("fake:oracle", 1.0), ("fake:anti-oracle", 0.0)])
-def test_oracles_stay_right_under_every_boundary(boundary: str, model: str, value: float, tmp_path: Path) -> None:
+def test_oracles_stay_right_under_every_boundary(
+    boundary: str, model: str, value: float, tmp_path: Path
+) -> None:
     data = write_mmlu(tmp_path / "data")
     recipes = {
         name: replace(recipe, boundary=boundary)
@@ -224,6 +253,9 @@ def test_oracles_stay_right_under_every_boundary(boundary: str, model: str, valu
 def test_a_correction_goes_to_the_first_and_the_last_token() -> None:
     seen = continuations([[row(" ab", -1.0, -2.0, -3.0), row(" c", -4.0)], [row(" d")]])
     found = seen.corrected(np.asarray([0.5, 0.25, 9.0]), np.asarray([-1.0, -2.0, 9.0]))
-    assert (found.logprobs.tolist(), found.counts.tolist()) == ([-0.5, -2.0, -4.0, -5.75], seen.counts.tolist())
+    assert (found.logprobs.tolist(), found.counts.tolist()) == (
+        [-0.5, -2.0, -4.0, -5.75],
+        seen.counts.tolist(),
+    )
     assert seen.corrected(np.zeros(3), np.zeros(3)) is seen
     assert np.isnan(seen.corrected(np.asarray([np.nan, 0, 0]), np.zeros(3)).sums[0])

@@ -33,7 +33,12 @@ def rows(split: str) -> dict[str, list[list[str]]]:
     return found
 
 
-EVERY = [row for split in ("dev", "val", "test") for questions in rows(split).values() for row in questions]
+EVERY = [
+    row
+    for split in ("dev", "val", "test")
+    for questions in rows(split).values()
+    for row in questions
+]
 
 
 @pytest.fixture
@@ -68,7 +73,9 @@ def test_the_benchmark_has_enough_short_questions_none_twice_with_even_gold_lett
 def test_generator_writes_the_questions_again_byte_for_byte() -> None:
     from questions import files  # type: ignore[import-not-found]
 
-    on_disk = {str(path.relative_to(BENCHMARK)): path.read_bytes() for path in BENCHMARK.glob("*/*.csv")}
+    on_disk = {
+        str(path.relative_to(BENCHMARK)): path.read_bytes() for path in BENCHMARK.glob("*/*.csv")
+    }
     assert on_disk == {name: text.encode() for name, text in files().items()}
 
 
@@ -78,7 +85,9 @@ def test_no_benchmark_question_is_in_the_training_text() -> None:
     from facts import fill, world  # type: ignore[import-not-found]
 
     every_kind = dict.fromkeys(KINDS, 1.0)
-    sample = "".join(text(document) for document in itertools.islice(documents("train-1", every_kind), 2000))
+    sample = "".join(
+        text(document) for document in itertools.islice(documents("train-1", every_kind), 2000)
+    )
     every_training_sentence = "\n".join(
         fill(wording, *pair)
         for subject in world()
@@ -95,7 +104,9 @@ def test_models_are_small_and_hold_no_pickle() -> None:
     assert sum(path.stat().st_size for path in files) < 12 * MEBIBYTE
     assert {path.suffix for path in files} <= {".json", ".safetensors", ".md"}
     for folder in MODELS:
-        assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= {p.name for p in folder.iterdir()}
+        assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= {
+            p.name for p in folder.iterdir()
+        }
 
 
 def test_published_table_names_a_protocol_for_every_column() -> None:
@@ -109,7 +120,9 @@ def test_what_is_bundled_has_names() -> None:
     assert open_dataset("bundled:merrowick").digest == open_dataset(BENCHMARK).digest
     with pytest.raises(DataError, match="bundled:x.*bundled:merrowick"):
         open_dataset("bundled:x")
-    with pytest.raises(ModelError, match="bundled:x is not a model; the bundled ones are bundled:merrow-bpe-2048, "):
+    with pytest.raises(
+        ModelError, match="bundled:x is not a model; the bundled ones are bundled:merrow-bpe-2048, "
+    ):
         load_model("bundled:x")
     for folder in MODELS:
         assert load_model(f"bundled:{folder.name}").digest == load_model(folder).digest
@@ -126,17 +139,30 @@ def tokenizer_of(training: ModuleType, recipe: Any) -> Any:
     return training.Tokenizer.from_file(str(FOLDERS[recipe.name] / "tokenizer.json"))
 
 
-def test_every_bundled_model_has_a_recipe_with_its_shape_and_its_documents(training: ModuleType) -> None:
+def test_every_bundled_model_has_a_recipe_with_its_shape_and_its_documents(
+    training: ModuleType,
+) -> None:
     from corpus import KINDS, documents, text
 
     assert {recipe.name for recipe in recipes(training)} == FOLDERS.keys()
     for recipe in recipes(training):
         config = AutoConfig.from_pretrained(FOLDERS[recipe.name])
-        shape = config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.num_attention_heads
+        shape = (
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_hidden_layers,
+            config.num_attention_heads,
+        )
         assert shape == (recipe.width, recipe.inner, recipe.layers, recipe.heads)
-        assert (config.max_position_embeddings, config.vocab_size) == (recipe.window, recipe.vocabulary)
+        assert (config.max_position_embeddings, config.vocab_size) == (
+            recipe.window,
+            recipe.vocabulary,
+        )
         assert recipe.reads.keys() <= KINDS.keys()
-        first, again = ([text(each) for each in itertools.islice(documents("a", recipe.reads), 50)] for _ in range(2))
+        first, again = (
+            [text(each) for each in itertools.islice(documents("a", recipe.reads), 50)]
+            for _ in range(2)
+        )
         assert first == again
         assert first != [text(each) for each in itertools.islice(documents("b", recipe.reads), 50)]
 
@@ -153,7 +179,9 @@ def test_lessons_point_at_letters_and_choices(training: ModuleType) -> None:
         assert made.matched
         for (row, asked), first, last in made.matched:
             answer = pieces[row][asked + 1].strip("▁Ġ")
-            assert f"{answer}." in tokenizer.decode(made.ids[row, first - 4 : last + 1].tolist()), recipe.name
+            assert f"{answer}." in tokenizer.decode(made.ids[row, first - 4 : last + 1].tolist()), (
+                recipe.name
+            )
         for (row, asked), named in made.recalled[:50]:
             if (row, asked) not in {place for place, *_ in made.matched}:
                 assert int(made.ids[row, asked + 1]) in named
@@ -179,7 +207,12 @@ def test_the_losses_of_the_lessons_are_mean_negative_log_likelihoods(training: M
     recipe = next(each for each in recipes(training) if each.lessons)
     tokenizer = tokenizer_of(training, recipe)
     made = training.rows(training.stream(recipe, tokenizer), 2, 200, training.Words(tokenizer))
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+    }
     config = LlamaConfig(**sizes, vocab_size=recipe.vocabulary, tie_word_embeddings=True)
     torch.manual_seed(0)
     config._attn_implementation = "watched"
@@ -191,12 +224,20 @@ def test_the_losses_of_the_lessons_are_mean_negative_log_likelihoods(training: M
         reached = losses(model, made, recipe.lessons)
         seen = plain(input_ids=made.ids, output_attentions=True, output_hidden_states=True)
     each = [
-        (float(made.weights[row, token]), -float(seen.logits[row, token - 1].log_softmax(-1)[made.ids[row, token]]))
+        (
+            float(made.weights[row, token]),
+            -float(seen.logits[row, token - 1].log_softmax(-1)[made.ids[row, token]]),
+        )
         for row in range(2)
         for token in range(1, 200)
     ]
-    assert reached.tokens.item() == pytest.approx(sum(w * v for w, v in each) / sum(w for w, _ in each), rel=1e-4)
-    label = [-seen.attentions[1][row, 0, token, letter].log().item() for (row, token), letter in made.labelled]
+    assert reached.tokens.item() == pytest.approx(
+        sum(w * v for w, v in each) / sum(w for w, _ in each), rel=1e-4
+    )
+    label = [
+        -seen.attentions[1][row, 0, token, letter].log().item()
+        for (row, token), letter in made.labelled
+    ]
     assert reached.label.item() == pytest.approx(sum(label) / len(label), rel=1e-4)
     match = [
         -seen.attentions[3][row, 0, asked, first : last + 1].sum().log().item()
@@ -212,11 +253,21 @@ def test_the_losses_of_the_lessons_are_mean_negative_log_likelihoods(training: M
 
 
 @pytest.mark.costly("a network is trained, if for four steps")
-def test_a_short_training_makes_a_model(training: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_training_makes_a_model(
+    training: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threads = torch.get_num_threads()
     try:
         recipe = next(each for each in recipes(training) if each.lessons)
-        small = {"width": 32, "inner": 48, "heads": 2, "batch": 512, "short": 256, "long": 512, "steps": 4}
+        small = {
+            "width": 32,
+            "inner": 48,
+            "heads": 2,
+            "batch": 512,
+            "short": 256,
+            "long": 512,
+            "steps": 4,
+        }
         training.train(replace(recipe, **small), tmp_path)
     finally:
         torch.set_num_threads(threads)

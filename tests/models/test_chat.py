@@ -33,7 +33,13 @@ GOLDENS = GOLDENS / "chat"
 TEMPLATES = ("chatml", "headers", "no-system")
 ROWS = json.loads((GOLDENS / "rows.json").read_text(encoding="utf-8"))
 HEADER = "The following are multiple choice questions (with answers) about {subject}.\n\n"
-GAP = {"prepare": "gap", "question": "{before}", "answer": "{choice} {after}", "proposal": "{choice}", "choices": 2}
+GAP = {
+    "prepare": "gap",
+    "question": "{before}",
+    "answer": "{choice} {after}",
+    "proposal": "{choice}",
+    "choices": 2,
+}
 PROTOCOLS = {
     "letters": mmlu_protocol(header=HEADER, strip="question"),
     "begun": mmlu_protocol(strip="question", proposal="The best answer is"),
@@ -52,7 +58,13 @@ LETTERED = [
     for number, row in enumerate(ROWS["letters"])
 ]
 GAPS = [
-    Item(str(number), row["sentence"], (row["option1"], row["option2"]), (int(row["answer"]) - 1,), "mill_lore")
+    Item(
+        str(number),
+        row["sentence"],
+        (row["option1"], row["option2"]),
+        (int(row["answer"]) - 1,),
+        "mill_lore",
+    )
     for number, row in enumerate(ROWS["gap"])
 ]
 
@@ -68,10 +80,15 @@ CASES = [(name, case) for name in TEMPLATES for case in golden(name)["cases"]]
 @pytest.mark.parametrize(
     ("name", "case"),
     CASES,
-    ids=[f"{name}-{each['task']}-{each['shots']}-{each['chat']}-{each['system'] is not None}" for name, each in CASES],
+    ids=[
+        f"{name}-{each['task']}-{each['shots']}-{each['chat']}-{each['system'] is not None}"
+        for name, each in CASES
+    ],
 )
 def test_chats_are_those_of_the_harness(name: str, case: dict[str, Any]) -> None:
-    protocol = replace(PROTOCOLS[case["task"]], **{axis: case[axis] for axis in ("shots", "chat", "system")})
+    protocol = replace(
+        PROTOCOLS[case["task"]], **{axis: case[axis] for axis in ("shots", "chat", "system")}
+    )
     template = template_of(golden(name)["template"])
     asked = list(requests(protocol, DATA[case["task"]], "mill_lore", template=template))
     assert len(asked) == len(case["requests"]) == 2
@@ -87,7 +104,9 @@ def template_of(text: str) -> ChatTemplate:
     return ChatTemplate(text, {"bos_token": "<s>", "eos_token": "</s>"})
 
 
-@pytest.mark.costly("the tokenizer of transformers is read, and templates run in processes of their own")
+@pytest.mark.costly(
+    "the tokenizer of transformers is read, and templates run in processes of their own"
+)
 def test_rendering_is_that_of_transformers() -> None:
     """Only the day is fixed, and chance."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
@@ -99,12 +118,19 @@ def test_rendering_is_that_of_transformers() -> None:
     ours = ChatTemplate(tokenizer.chat_template, {"bos_token": "<s>", "eos_token": "</s>"})
     chats = [
         [Message("user", "<b> & “q” {{ 1 }} \n x  ")],
-        [Message("system", "s"), Message("user", "u"), Message("assistant", "a"), Message("user", "v")],
+        [
+            Message("system", "s"),
+            Message("user", "u"),
+            Message("assistant", "a"),
+            Message("user", "v"),
+        ],
         [Message("user", "u")] * 12,
     ]
     for chat in chats:
         told = [message._asdict() for message in chat]
-        assert ours.render(chat) == tokenizer.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
+        assert ours.render(chat) == tokenizer.apply_chat_template(
+            told, tokenize=False, add_generation_prompt=True
+        )
     begun = [Message("user", "u"), Message("assistant", "It is ")]
     told = [message._asdict() for message in begun]
     text = tokenizer.apply_chat_template(told, tokenize=False, continue_final_message=True)
@@ -116,11 +142,17 @@ def test_rendering_is_that_of_transformers() -> None:
 @pytest.mark.costly("each of three templates runs in a process of its own")
 def test_the_day_and_chance_are_fixed_and_texts_that_are_ignored_or_refused_are_known() -> None:
     text = "{{ strftime_now('%d %b %Y') }} {{ range(1000) | random }} "
-    template = ChatTemplate(text + "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", {})
+    template = ChatTemplate(
+        text + "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", {}
+    )
     first, second = (template.render([Message("user", word)]) for word in ("one", "two"))
     assert first.startswith("26 Jul 2024 ")
     assert first.removesuffix("one") == second.removesuffix("two")
-    assert [each.takes_system for each in (template, template_of(REFUSING), CHATML)] == [False, False, True]
+    assert [each.takes_system for each in (template, template_of(REFUSING), CHATML)] == [
+        False,
+        False,
+        True,
+    ]
     template = template_of(REFUSING)
     with pytest.raises(ModelError, match="refuses the messages \\(Roles must alternate\\)"):
         template.render([Message("system", "s"), Message("assistant", "a"), Message("user", "u")])
@@ -144,7 +176,9 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
         assert row.context.count("<|im_start|>assistant") == row.shots + 1
 
 
-def test_views_and_proposals_render_the_whole_chat_again_and_continuations_keep_their_space() -> None:
+def test_views_and_proposals_render_the_whole_chat_again_and_continuations_keep_their_space() -> (
+    None
+):
     views = mmlu_protocol(views="cyclic", shots=1, chat="message")
     (first, _) = requests(views, DATA["letters"], "mill_lore", template=CHATML)
     other = replace(first, query=first.views[0].query).context()
@@ -155,8 +189,17 @@ def test_views_and_proposals_render_the_whole_chat_again_and_continuations_keep_
     shown = first.context(proposal=first.proposals[2])
     assert shown.endswith("Is it a red kite of jar 4?<|im_end|>\n<|im_start|>assistant\n")
     assert first.continuations == ("yes",) * 4
-    sampling = {"new_tokens": 4, "chains": 1, "seed": 1, "fit": "refuse", "chat": "turns", "shots": 0}
-    chain = mmlu_protocol(reading="chain-of-thought", proposal="\nSo it is", score="vote", **sampling)
+    sampling = {
+        "new_tokens": 4,
+        "chains": 1,
+        "seed": 1,
+        "fit": "refuse",
+        "chat": "turns",
+        "shots": 0,
+    }
+    chain = mmlu_protocol(
+        reading="chain-of-thought", proposal="\nSo it is", score="vote", **sampling
+    )
     (first, _) = requests(chain, DATA["letters"], "mill_lore", template=CHATML)
     assert first.continuations[0] == " A"
 
@@ -165,8 +208,14 @@ def test_views_and_proposals_render_the_whole_chat_again_and_continuations_keep_
     ("axes", "reason"),
     [
         ({"system": "x"}, "chat is none"),
-        ({"chat": "turns", "reading": "noisy-channel", "proposal": "{choice}", "shots": 0}, "nobody says in a chat"),
-        ({"chat": "turns", "reading": "spellings", "continuation": " {letter}\n{letter}"}, "they lose in a chat"),
+        (
+            {"chat": "turns", "reading": "noisy-channel", "proposal": "{choice}", "shots": 0},
+            "nobody says in a chat",
+        ),
+        (
+            {"chat": "turns", "reading": "spellings", "continuation": " {letter}\n{letter}"},
+            "they lose in a chat",
+        ),
     ],
 )
 def test_chats_that_mean_nothing_are_refused(axes: dict[str, Any], reason: str) -> None:
@@ -184,19 +233,30 @@ def test_names_of_chats_are_selectors() -> None:
     assert {(each.chat, each.system) for each in chats.values()} == {("message", "Be brief.")}
     assert resolve("mmlu/harness-v0+message") == in_chat(named, "message")
     (single,) = resolve("mmlu/harness-v0+turns:sum")
-    assert (single, entry("mmlu/harness-v0+turns:sum").name) == ("mmlu/harness-v0+turns:sum", "mmlu/harness-v0")
-    assert list(resolve("mmlu/original..mmlu/original+turns")) == ["mmlu/original", "mmlu/original+turns"]
+    assert (single, entry("mmlu/harness-v0+turns:sum").name) == (
+        "mmlu/harness-v0+turns:sum",
+        "mmlu/harness-v0",
+    )
+    assert list(resolve("mmlu/original..mmlu/original+turns")) == [
+        "mmlu/original",
+        "mmlu/original+turns",
+    ]
     assert in_chat(chats, "turns", "Other.") == chats
     with pytest.raises(UsageError, match="needs a chat"):
         in_chat(named, None, "Be brief.")
     with pytest.raises(ProtocolError, match="channel can't be a chat: .*nobody says"):
-        in_chat({"channel": mmlu_protocol(reading="noisy-channel", proposal="{choice}", shots=0)}, "turns")
+        in_chat(
+            {"channel": mmlu_protocol(reading="noisy-channel", proposal="{choice}", shots=0)},
+            "turns",
+        )
 
 
 def chat_model(folder: Path, **files: str) -> Path:
     """The smallest bundled model with a chat template, in ``chat_template.jinja`` unless ``files`` say otherwise."""
     shutil.copytree(MODEL, folder)
-    for name, content in (files or {"chat_template.jinja": "{{ bos_token }}" + CHATML.text}).items():
+    for name, content in (
+        files or {"chat_template.jinja": "{{ bos_token }}" + CHATML.text}
+    ).items():
         (folder / name).write_text(content)
     return folder
 
@@ -209,13 +269,20 @@ def test_the_file_of_a_template_is_that_of_transformers(tmp_path: Path) -> None:
         told = json.dumps(config | {"chat_template": stated})
         return chat_model(tmp_path / name, **{"tokenizer_config.json": told, **files})
 
-    folders = [model("text", "T"), model("named", named), model("file", "T", **{"chat_template.jinja": "F"})]
+    folders = [
+        model("text", "T"),
+        model("named", named),
+        model("file", "T", **{"chat_template.jinja": "F"}),
+    ]
     templates = [read_chat_template(folder) for folder in folders]
     assert [template and template.text for template in templates] == ["T", "D", "F"]
     assert templates[0] is not None
     assert templates[0].special == {"bos_token": "<s>", "eos_token": "</s>"}
     theirs = [transformers.AutoTokenizer.from_pretrained(folder) for folder in folders]
-    assert ([each.get_chat_template() for each in theirs], read_chat_template(MODEL)) == (["T", "D", "F"], None)
+    assert ([each.get_chat_template() for each in theirs], read_chat_template(MODEL)) == (
+        ["T", "D", "F"],
+        None,
+    )
     for stated, reason in (
         (named[1:], "none called 'default'"),
         (7, "is no text"),
@@ -225,14 +292,21 @@ def test_the_file_of_a_template_is_that_of_transformers(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=reason):
             read_chat_template(model("bad", stated))
     (folders[2] / "chat_template.jinja").write_text("x" * (LONGEST + 1))
-    with pytest.raises(ModelError, match=r"is no chat template: it has .* bytes, and at most 1,048,576 are read"):
+    with pytest.raises(
+        ModelError, match=r"is no chat template: it has .* bytes, and at most 1,048,576 are read"
+    ):
         read_chat_template(folders[2])
 
 
 @pytest.mark.costly("four runs, and templates run in processes of their own")
 def test_a_run_in_a_chat(tmp_path: Path) -> None:
     data, model = write_mmlu(tmp_path / "data", subjects=("tides",)), chat_model(tmp_path / "model")
-    names = ["mmlu/original+turns", "mmlu/original+message", "mmlu/helm+turns", "mmlu/harness-v0+message:pmi-answer"]
+    names = [
+        "mmlu/original+turns",
+        "mmlu/original+message",
+        "mmlu/helm+turns",
+        "mmlu/harness-v0+message:pmi-answer",
+    ]
 
     def run(name: str, protocols: list[str]) -> Run:
         return evaluate(model=model, data=data, protocols=protocols, out=tmp_path / name, limit=1)
@@ -241,7 +315,9 @@ def test_a_run_in_a_chat(tmp_path: Path) -> None:
     assert template is not None
     assert chats.manifest.model.chat == template.digest
     assert chats.observations().num_rows
-    prompts = choicewise("explain", tmp_path / "run", "--item", "tides/test/0", "--json", code=0).stdout
+    prompts = choicewise(
+        "explain", tmp_path / "run", "--item", "tides/test/0", "--json", code=0
+    ).stdout
     assert "<s><|im_start|>system\\nThe following are" in prompts
     assert "Answer:<|im_end|>\\n<|im_start|>assistant\\n" in prompts
     plain = run("plain", ["mmlu/original"])
@@ -274,13 +350,17 @@ def add_bos(path: Path) -> None:
     """Let the tokenizer put its BOS before every text."""
     backend = tokenizers.Tokenizer.from_file(str(path))
     bos = backend.token_to_id("<s>")
-    backend.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", bos)]
+    )
     backend.save(str(path))
 
 
 def test_a_model_without_a_template_is_no_chat_model(tmp_path: Path) -> None:
     data, protocols = write_mmlu(tmp_path / "data"), ["mmlu/original+turns"]
-    reason = "fake:hash has no chat template .* is a chat; protocol mmlu/original\\+turns can't be asked"
+    reason = (
+        "fake:hash has no chat template .* is a chat; protocol mmlu/original\\+turns can't be asked"
+    )
     with pytest.raises(ModelError, match=reason):
         evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -292,10 +372,21 @@ def test_the_command_line_asks_in_chats(tmp_path: Path) -> None:
     model = chat_model(tmp_path / "model", **{"chat_template.jinja": REFUSING})
     line = ("--model", model, "--data", data, "--limit", "1")
     told = choicewise(
-        "run", *line, "--protocol", "mmlu/original", "--json", "--chat", "turns", "--out", tmp_path / "run", code=0
+        "run",
+        *line,
+        "--protocol",
+        "mmlu/original",
+        "--json",
+        "--chat",
+        "turns",
+        "--out",
+        tmp_path / "run",
+        code=0,
     )
     assert {row["protocol"] for row in json.loads(told.stdout)} == {"mmlu/original+turns"}
     assert "takes no system text; none is sent under mmlu/original+turns" in told.stderr
-    first, *_ = choicewise("prompts", *line, "--protocol", "mmlu/original+turns", code=0).stdout.splitlines()
+    first, *_ = choicewise(
+        "prompts", *line, "--protocol", "mmlu/original+turns", code=0
+    ).stdout.splitlines()
     assert json.loads(first)["context"].startswith("<s><turn>user\nWhich of the tides")
     assert json.loads(first)["continuations"] == ["A", "B", "C", "D"]

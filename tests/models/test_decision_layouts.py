@@ -32,9 +32,13 @@ from tests.paths import GOLDENS, ROOT
 MODEL = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
 CHATML = json.loads((GOLDENS / "chat" / "chatml.json").read_text(encoding="utf-8"))["template"]
 
-TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6).filter(lambda text: text.strip())
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6).filter(
+    lambda text: text.strip()
+)
 VALUE = st.recursive(
-    TEXT | st.integers() | st.none() | st.booleans(), lambda each: st.lists(each, max_size=2), max_leaves=3
+    TEXT | st.integers() | st.none() | st.booleans(),
+    lambda each: st.lists(each, max_size=2),
+    max_leaves=3,
 )
 STATE = TEXT | st.dictionaries(TEXT, VALUE, max_size=2) | st.lists(VALUE, max_size=2)
 DESCRIBED = st.none() | TEXT | st.dictionaries(TEXT, VALUE, min_size=1, max_size=2)
@@ -49,24 +53,33 @@ CRITERIA = {
 @pytest.mark.parametrize("kind", CRITERIA)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_messages_are_those_of_transformers_for_any_state_and_question(kind: str, data: st.DataObject) -> None:
+def test_messages_are_those_of_transformers_for_any_state_and_question(
+    kind: str, data: st.DataObject
+) -> None:
     state, criteria, asked = data.draw(STATE), data.draw(CRITERIA[kind]), data.draw(TEXT)
     question = {"type": kind, "instructions": asked, "criteria": criteria}
-    answer = {"choice": lambda: next(iter(criteria)), "noul": lambda: True, "score": lambda: 0}[kind]()
+    answer = {"choice": lambda: next(iter(criteria)), "noul": lambda: True, "score": lambda: 0}[
+        kind
+    ]()
     (make,) = decision_drafts({"state": state, "question": question, "expected": answer}, "0")
-    ours = render(one(f"decision/transformers-5.23:{kind}").protocol, make(), (), template=MessageAlone()).context()
+    ours = render(
+        one(f"decision/transformers-5.23:{kind}").protocol, make(), (), template=MessageAlone()
+    ).context()
     parsed = Question.from_request("q", question, DecisionConfig())
     assert ours == _compile_jinja_template(DECISION_PROMPT).render(state=state, question=parsed)
 
 
 def typed(id: str, kind: str, criteria: object, answer: object) -> Item:
     question = {"type": kind, "criteria": criteria, "instructions": "Which one is right?"}
-    (make,) = decision_drafts({"id": id, "state": {"isle": id}, "question": question, "expected": answer}, id)
+    (make,) = decision_drafts(
+        {"id": id, "state": {"isle": id}, "question": question, "expected": answer}, id
+    )
     return make()
 
 
 CHOICES = [
-    typed(str(number), "choice", {"north": None, "south": "of the sea", "east": ""}, "south") for number in range(3)
+    typed(str(number), "choice", {"north": None, "south": "of the sea", "east": ""}, "south")
+    for number in range(3)
 ]
 SCORES = [typed(f"s{number}", "score", ["bad", "fair", "good"], number) for number in range(3)]
 
@@ -103,7 +116,11 @@ def test_labels_have_the_models_own_probabilities_after_the_whole_vocabulary(run
     assert len(by_context) >= 18
     for context, labels in by_context.items():
         with torch.no_grad():
-            logits = model(**tokenizer(context, return_tensors="pt", add_special_tokens=False)).logits[0, -1].double()
+            logits = (
+                model(**tokenizer(context, return_tensors="pt", add_special_tokens=False))
+                .logits[0, -1]
+                .double()
+            )
         whole = torch.log_softmax(logits, 0).numpy()
         ids = {label: tokenizer(label, add_special_tokens=False)["input_ids"] for label in labels}
         for label, row in labels.items():
@@ -111,7 +128,9 @@ def test_labels_have_the_models_own_probabilities_after_the_whole_vocabulary(run
             np.testing.assert_allclose(row["logprobs"][0], whole[ids[label][0]], atol=1e-4)
         own = np.array([row["logprobs"][0] for row in labels.values()])
         mass, shares = np.exp(own).sum(), np.exp(own) / np.exp(own).sum()
-        np.testing.assert_allclose(shares, torch.softmax(logits[[each[0] for each in ids.values()]], 0), atol=1e-4)
+        np.testing.assert_allclose(
+            shares, torch.softmax(logits[[each[0] for each in ids.values()]], 0), atol=1e-4
+        )
         assert mass <= 1
         np.testing.assert_allclose(shares.max() * mass, np.exp(own.max()))  # vLLM's confidence
         assert any(row["ranks"] == [0] for row in labels.values()) == (
@@ -121,8 +140,14 @@ def test_labels_have_the_models_own_probabilities_after_the_whole_vocabulary(run
 
 @pytest.mark.costly("a model runs")
 def test_a_temperature_and_metrics_of_a_run_ask_nothing_again(run: Run) -> None:
-    (row,) = run.under(resolve("decision/vllm-0.32:choice@metric=norm-prob,temperature=2")).report().to_pylist()
-    scores = [each for each in run.scores().to_pylist() if each["protocol"] == "decision/vllm-0.32:choice"]
+    (row,) = (
+        run.under(resolve("decision/vllm-0.32:choice@metric=norm-prob,temperature=2"))
+        .report()
+        .to_pylist()
+    )
+    scores = [
+        each for each in run.scores().to_pylist() if each["protocol"] == "decision/vllm-0.32:choice"
+    ]
     shares = []
     for item in CHOICES:
         own = np.array([each["score"] for each in scores if each["item"] == item.id]) / 2
@@ -132,7 +157,10 @@ def test_a_temperature_and_metrics_of_a_run_ask_nothing_again(run: Run) -> None:
 
 def test_no_ladder_goes_from_one_kind_to_another(run: Run) -> None:
     start, end = one("decision/vllm-0.32:choice"), one("decision/vllm-0.32:score")
-    with pytest.raises(UsageError, match="of kind choice, decision/vllm-0.32:score of kind score: no item is asked by"):
+    with pytest.raises(
+        UsageError,
+        match="of kind choice, decision/vllm-0.32:score of kind score: no item is asked by",
+    ):
         both_ways(run, start, end, {})
 
 
@@ -143,7 +171,12 @@ def test_a_base_model_has_no_such_layout_and_is_refused_by_name(tmp_path: Path) 
         ModelError,
         match=r"merrow-bpe-512 has no chat template .* under .*vllm-0.32-no-chat.* decision/vllm-0.32:choice can't be",
     ):
-        evaluate(model=MODEL, data=Dataset("isles", {"test": tuple(CHOICES)}), protocols=recipes, out=tmp_path / "run")
+        evaluate(
+            model=MODEL,
+            data=Dataset("isles", {"test": tuple(CHOICES)}),
+            protocols=recipes,
+            out=tmp_path / "run",
+        )
 
 
 SEVEN = (
@@ -157,7 +190,12 @@ def test_numbers_of_seven_layouts_come_from_one_pass_over_the_unique_tokens(tmp_
     """The unique tokens are counted plainly: a token for every different beginning of what is asked."""
     chatty = load_model(save_deciding(tmp_path / "tiny"), device="cpu")
     data = Dataset("winds", {"test": tuple(winds(3))})
-    run = evaluate(model=chatty, data=data, protocols=[f"decision/{name}" for name in SEVEN], out=tmp_path / "run")
+    run = evaluate(
+        model=chatty,
+        data=data,
+        protocols=[f"decision/{name}" for name in SEVEN],
+        out=tmp_path / "run",
+    )
     rows = run.report().to_pylist()
     assert len({row["protocol"].partition(":")[0] for row in rows}) == 7
     assert {(row["n"], row["missing"]) for row in rows} == {(3, 0)}
@@ -165,7 +203,9 @@ def test_numbers_of_seven_layouts_come_from_one_pass_over_the_unique_tokens(tmp_
     contexts = {(row["prompt"], row["item"]): row["context"] for row in tables.requests.to_pylist()}
     beginnings = set()
     for span in tables.spans.to_pylist():
-        context = contexts[span["prompt"], span["item"]] if span["context"] is None else span["context"]
+        context = (
+            contexts[span["prompt"], span["item"]] if span["context"] is None else span["context"]
+        )
         ids = chatty.tokenizer.encode([context], special=False)[0].tolist()
         beginnings |= {tuple(ids[:end]) for end in range(1, len(ids) + 1)}
     spent = run.manifest.engine.spent
@@ -176,7 +216,9 @@ def test_numbers_of_seven_layouts_come_from_one_pass_over_the_unique_tokens(tmp_
 @pytest.mark.costly("a model runs")
 def test_a_base_model_is_asked_without_a_chat_under_a_layout_of_that_name(tmp_path: Path) -> None:
     (save_deciding(tmp_path / "base") / "chat_template.jinja").unlink()
-    recipes = [f"decision/{name}-no-chat:choice" for name in ("vllm-0.32", "sglang-1", "transformers-5.23")]
+    recipes = [
+        f"decision/{name}-no-chat:choice" for name in ("vllm-0.32", "sglang-1", "transformers-5.23")
+    ]
     data = Dataset("winds", {"test": tuple(winds(3))})
     run = evaluate(model=tmp_path / "base", data=data, protocols=recipes, out=tmp_path / "run")
     assert {(row["n"], row["missing"]) for row in run.report().to_pylist()} == {(3, 0)}

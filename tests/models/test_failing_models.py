@@ -20,7 +20,17 @@ from choicewise.models.local import plain
 from choicewise.models.local.local_model import LocalModel, nan_fallback
 from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Question, Sampling, Span, TokenScores, TokenSet
+from choicewise.questions import (
+    Cosine,
+    Generation,
+    MaskedLoss,
+    Mass,
+    Question,
+    Sampling,
+    Span,
+    TokenScores,
+    TokenSet,
+)
 from choicewise.running.observe import observe
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import assert_same_scores, ids, in_order
@@ -48,18 +58,28 @@ def loaded(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> LocalMod
         return SelfCheck(rung, 0.0, 0.0, 0.0, 0.0, lm.window, ())
 
     monkeypatch.setattr("choicewise.models.local.local_model.check", chosen)
-    return LocalModel(network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung, batch_tokens=64)
+    return LocalModel(
+        network, ByteTokenizer(), name="damaged", digest="", window=64, rung=rung, batch_tokens=64
+    )
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_token_spoils_no_neighbour(
+    network: Any, rung: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = loaded(network, rung, monkeypatch)
-    right = [Span(ids(1, 2, 3), ids(4, 5)), Span(ids(1, 9), ids(4)), Mass(ids(1, 2), TokenSet(ids(3, 4)))]
+    right = [
+        Span(ids(1, 2, 3), ids(4, 5)),
+        Span(ids(1, 9), ids(4)),
+        Mass(ids(1, 2), TokenSet(ids(3, 4))),
+    ]
     questions = [Span(ids(1, DAMAGED, 3), ids(4, 5)), *right]
     spoilt, *seen = in_order(model.answer(questions))
     assert np.isnan(spoilt.logprobs).all()
     assert (spoilt.ranks == -1).all()
-    assert_same_scores(seen, [plain.score(network, VOCABULARY, question) for question in right], atol=1e-4)
+    assert_same_scores(
+        seen, [plain.score(network, VOCABULARY, question) for question in right], atol=1e-4
+    )
     said = in_order(model.answer([Generation(question.context, 2) for question in questions]))
     assert [bool(np.isnan(scores.logprobs).any()) for scores in said] == [True, False, False, False]
     spans = [Span(ids(1, DAMAGED), ids(4)), Span(ids(1, 2), ids(4))]
@@ -70,7 +90,9 @@ def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pyt
     assert values[3] == pytest.approx(plain.cosine(network, pairs[1]), abs=1e-4)
 
 
-def test_a_generation_of_nan_says_nothing_and_is_greedy_nowhere(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_of_nan_says_nothing_and_is_greedy_nowhere(
+    network: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = loaded(network, "tree", monkeypatch)
     generations = {"bad": Generation(ids(1, DAMAGED), 1), "good": Generation(ids(1, 2), 1)}
     rows = {row.key: row for row in observe(model, generations)}
@@ -79,14 +101,20 @@ def test_a_generation_of_nan_says_nothing_and_is_greedy_nowhere(network: Any, mo
     assert np.isnan(next(observe(model, {"loss": MaskedLoss(Span(ids(1, DAMAGED), ids(4)))})).value)
     table = [b"%d " % token for token in range(VOCABULARY)]
     sampled = Generation(ids(1, DAMAGED), 3, (b"x",), Sampling.of(0, "item", 0))
-    one, other = (way(network, VOCABULARY, sampled, [], table) for way in (plain.generate, sampling.sample))
+    one, other = (
+        way(network, VOCABULARY, sampled, [], table) for way in (plain.generate, sampling.sample)
+    )
     assert one.tokens.tolist() == other.tokens.tolist()
     assert np.isnan([*one.logprobs, *other.logprobs]).all()
     assert one.ranks.tolist() == other.ranks.tolist() == [-1] * 3
 
 
 def test_only_what_is_nan_is_asked_again() -> None:
-    number, nan, lost = Cosine.answer(0.5), Cosine.answer(float("nan")), TokenScores.of([1], [np.nan], [-1])
+    number, nan, lost = (
+        Cosine.answer(0.5),
+        Cosine.answer(float("nan")),
+        TokenScores.of([1], [np.nan], [-1]),
+    )
     plainly = {0: Cosine.answer(0.0), 1: Cosine.answer(1.0)}
     half = [(1, number), (0, plainly[0])]
     assert list(nan_fallback(iter([(1, number), (0, nan)]), range(2), plainly.__getitem__)) == half
@@ -98,7 +126,9 @@ def damage(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int, Question], bool
     """From now on the fake answers with NaN where ``lost`` says so of a question and its index."""
     answers = HashModel.answer
 
-    def damaged(self: HashModel, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def damaged(
+        self: HashModel, questions: Sequence[Question]
+    ) -> Iterator[tuple[int, TokenScores]]:
         for index, answer in answers(self, questions):
             factor = np.nan if lost(index, questions[index]) else 1.0
             yield index, replace(answer, logprobs=answer.logprobs * factor)
@@ -107,13 +137,28 @@ def damage(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int, Question], bool
 
 
 @pytest.mark.costly("a model is written, loaded and asked")
-def test_the_command_names_an_item_that_is_answered_with_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_an_item_that_is_answered_with_nan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     damage(monkeypatch, lambda index, question: index == 0)
     data, out = write_mmlu(tmp_path / "data", subjects=("tides",)), tmp_path / "run"
-    line = ("run", "--model", "fake:hash", "--data", data, "--protocol", "mmlu/cloze:sum", "--out", out)
+    line = (
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        data,
+        "--protocol",
+        "mmlu/cloze:sum",
+        "--out",
+        out,
+    )
     told = choicewise(*line, code=0)
     assert "1 of 6 items is missing" in told.stdout
-    assert f"answers with NaN about 1 item, missing where that is read; `choicewise explain {out} --item" in told.stderr
+    assert (
+        f"answers with NaN about 1 item, missing where that is read; `choicewise explain {out} --item"
+        in told.stderr
+    )
 
 
 @pytest.mark.costly("whole runs")
@@ -121,8 +166,17 @@ def test_nan_in_a_correction_is_named_too(tmp_path: Path, monkeypatch: pytest.Mo
     damage(monkeypatch, lambda index, question: isinstance(question, Mass))
     cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
     recipes = {"word": replace(cloze, boundary="word", continuation=" {letter}")}
-    found = evaluate(model=HashModel(), data=write_mmlu(tmp_path / "data"), protocols=recipes, out=tmp_path / "run")
-    missing = [row["item"] for row in found.scores().to_pylist() if row["score"] is None or np.isnan(row["score"])]
+    found = evaluate(
+        model=HashModel(),
+        data=write_mmlu(tmp_path / "data"),
+        protocols=recipes,
+        out=tmp_path / "run",
+    )
+    missing = [
+        row["item"]
+        for row in found.scores().to_pylist()
+        if row["score"] is None or np.isnan(row["score"])
+    ]
     assert missing
     assert sorted(found.unanswered) == sorted(set(missing))
 
@@ -159,7 +213,13 @@ def test_after_an_error_no_thread_goes_on_tokenizing(tmp_path: Path) -> None:
         threads, model = set(threading.enumerate()), BreakingModel(at_check)
         protocols = ["mmlu/original", "mmlu/cloze", "mmlu/harness-v0", "mmlu/helm"]
         with pytest.raises(ModelError, match=reason) as caught:
-            evaluate(model=model, data=BENCHMARK, protocols=protocols, limit=2, out=tmp_path / str(at_check))
+            evaluate(
+                model=model,
+                data=BENCHMARK,
+                protocols=protocols,
+                limit=2,
+                out=tmp_path / str(at_check),
+            )
         assert caught.value.__traceback__ is not None  # which keeps every frame of the run alive
         calls[at_check] = model.slow.calls
         assert set(threading.enumerate()) <= threads

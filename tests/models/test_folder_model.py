@@ -30,7 +30,9 @@ from tests.helpers.answers import ids
 from tests.helpers.hub_server import hub_of_this_process
 from tests.helpers.misbehaving_server import Server
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)
 
 SMALLEST = next(folder for folder in MODELS if folder.name == "merrow-byte")
 CONFIG: dict[str, Any] = json.loads((SMALLEST / "config.json").read_text())
@@ -65,15 +67,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_process_without_torch_says_what_a_model_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_without_torch_says_what_a_model_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """From the plain values of its recipe alone, in any directory."""
     (tmp_path / "model").symlink_to(SMALLEST)
     monkeypatch.chdir(tmp_path)
     model = load_model("model", device="cpu", trust_remote_code=True)
-    assert model.recipe == Recipe(str(tmp_path / "model"), {"device": "cpu", "trust_remote_code": True})
+    assert model.recipe == Recipe(
+        str(tmp_path / "model"), {"device": "cpu", "trust_remote_code": True}
+    )
     words = [sys.executable, "-c", SAID, model.recipe.name, json.dumps(dict(model.recipe.options))]
-    said, heavy = subprocess.run(words, cwd="/", capture_output=True, text=True, check=True).stdout.splitlines()
-    assert (said, heavy) == (f"merrow-byte {model.digest} float32 cpu 2048 {len(CAUSAL_KINDS)} 0", "")
+    said, heavy = subprocess.run(
+        words, cwd="/", capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert (said, heavy) == (
+        f"merrow-byte {model.digest} float32 cpu 2048 {len(CAUSAL_KINDS)} 0",
+        "",
+    )
 
 
 @pytest.mark.costly("a network is computed in two dtypes")
@@ -84,12 +95,21 @@ def test_the_model_that_answers_is_the_one_that_was_described() -> None:
         assert "_local" not in vars(model)
         assert len(list(model.answer([Span(ids(*range(2, 9)), ids(*range(2, 9)))]))) == 1
         local = model.local  # type: ignore[attr-defined]
-        assert said == (local.name, local.digest, local.dtype, local.device, local.window, local.supports)
+        assert said == (
+            local.name,
+            local.digest,
+            local.dtype,
+            local.device,
+            local.window,
+            local.supports,
+        )
         assert model.computed == model.planned == local.computed > 0
 
 
 def test_a_dtype_that_the_files_leave_open_is_read_from_the_weights(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({name: CONFIG[name] for name in CONFIG if name != "dtype"}))
+    (folder / "config.json").write_text(
+        json.dumps({name: CONFIG[name] for name in CONFIG if name != "dtype"})
+    )
     model = load_model(folder, device="cpu", dtype="auto")
     assert model.dtype == "float32"
     assert "_local" not in vars(model)
@@ -109,7 +129,10 @@ def test_more_layers_than_described_are_refused(folder: Path) -> None:
 LIES = {
     "num_hidden_layers": (100_000, "says num_hidden_layers = 100,000, which no model of these"),
     "vocab_size": (10_000_000, "describes a model of .* numbers, but the weights hold .* at most"),
-    "intermediate_size": (10**9, "describes a model of .* numbers, but the weights hold .* at most"),
+    "intermediate_size": (
+        10**9,
+        "describes a model of .* numbers, but the weights hold .* at most",
+    ),
 }
 
 
@@ -134,15 +157,21 @@ def shared_folder() -> Iterator[Path]:
         yield Path(place)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "."])
-def test_files_that_may_not_be_read_are_named(shared_folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "."]
+)
+def test_files_that_may_not_be_read_are_named(
+    shared_folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     denied = shared_folder / name
     denied.chmod(0)
     if os.geteuid() == 0:  # whom nothing is denied
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
         os.seteuid(65534)
     try:
-        with pytest.raises(ModelError, match=r"can't be read: Permission denied; chmod -R u\+rX") as caught:
+        with pytest.raises(
+            ModelError, match=r"can't be read: Permission denied; chmod -R u\+rX"
+        ) as caught:
             load_model(shared_folder, device="cpu")
         assert str(shared_folder) in str(caught.value)
     finally:
@@ -151,7 +180,9 @@ def test_files_that_may_not_be_read_are_named(shared_folder: Path, name: str, mo
         denied.chmod(0o755)
 
 
-def test_a_digest_is_computed_once_or_after_damage(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_computed_once_or_after_damage(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(digest_cache, "SETTLED", -1.0)
     first = load_model(folder, device="cpu").digest
     (entry,) = cache.iterdir()
@@ -166,7 +197,9 @@ def test_a_digest_is_computed_once_or_after_damage(folder: Path, cache: Path, mo
     assert "tokenizer" not in vars(second)
 
 
-def test_any_change_of_a_file_has_another_digest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_change_of_a_file_has_another_digest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even one that keeps its size and sets its time of change back."""
     monkeypatch.setattr(digest_cache, "SETTLED", -1.0)
     digests = [load_model(folder, device="cpu").digest]
@@ -177,12 +210,16 @@ def test_any_change_of_a_file_has_another_digest(folder: Path, monkeypatch: pyte
     weights.write_bytes(data)
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     digests.append(load_model(folder, device="cpu").digest)
-    (folder / "config.json").write_text((folder / "config.json").read_text().replace("1e-06", "1e-05"))
+    (folder / "config.json").write_text(
+        (folder / "config.json").read_text().replace("1e-06", "1e-05")
+    )
     digests.append(load_model(folder, device="cpu").digest)
     assert len(set(digests)) == 3
 
 
-def test_what_changed_just_now_is_not_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changed_just_now_is_not_remembered(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "config.json").touch()
     assert load_model(folder, device="cpu").digest
     assert not cache.exists()
@@ -202,16 +239,24 @@ def test_a_fake_is_its_name(name: str) -> None:
     assert (recipe, loaded(recipe).digest) == (Recipe(name), load_model(name).digest)
 
 
-def test_a_bundled_model_is_its_name_with_its_options_and_what_a_server_has_is_not_loaded_here(server: Server) -> None:
+def test_a_bundled_model_is_its_name_with_its_options_and_what_a_server_has_is_not_loaded_here(
+    server: Server,
+) -> None:
     assert load_model("bundled:merrow-byte").recipe == Recipe("bundled:merrow-byte")
     options = {"dtype": "auto", "device": "cpu", "window": 64, "rung": "plain", "batch_tokens": 100}
     recipe = load_model("bundled:merrow-byte", **options).recipe
     assert recipe == Recipe("bundled:merrow-byte", options)
-    assert (loaded(recipe).window, loaded(recipe, window=32).window, HashModel(seed=3).recipe) == (64, 32, None)
+    assert (loaded(recipe).window, loaded(recipe, window=32).window, HashModel(seed=3).recipe) == (
+        64,
+        32,
+        None,
+    )
     assert load_model(server.address, tokenizer="bytes").recipe is None
 
 
-def test_a_name_on_the_hub_is_of_the_commit_that_was_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_name_on_the_hub_is_of_the_commit_that_was_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     files = {file.name: file.read_bytes() for file in sorted(SMALLEST.iterdir())}
     with hub_of_this_process(monkeypatch, tmp_path / "home") as hub:
@@ -245,14 +290,30 @@ TENSORS = {
 }
 
 
-def test_weights_and_the_largest_layer_are_counted_in_the_dtype_that_is_asked_or_as_they_lie(tmp_path: Path) -> None:
+def test_weights_and_the_largest_layer_are_counted_in_the_dtype_that_is_asked_or_as_they_lie(
+    tmp_path: Path,
+) -> None:
     folder = write(tmp_path, TENSORS, dtype="bfloat16")
-    sizes = {dtype: footprint(folder, dtype=dtype).weights for dtype in ("float32", "bfloat16", "auto")}
-    assert sizes == {"float32": 2 * (4096 + 256) + 32, "bfloat16": 4096 + 256 + 32, "auto": 4096 + 256 + 32}
+    sizes = {
+        dtype: footprint(folder, dtype=dtype).weights for dtype in ("float32", "bfloat16", "auto")
+    }
+    assert sizes == {
+        "float32": 2 * (4096 + 256) + 32,
+        "bfloat16": 4096 + 256 + 32,
+        "auto": 4096 + 256 + 32,
+    }
     assert footprint(write(tmp_path, TENSORS, dtype="float32")).weights == 2 * (4096 + 256) + 32
-    tensors = {**TENSORS, "model.layers.0.mlp.scale": ("F32", [8], 32), "model.layers.0.mlp.q": ("U8", [32], 32)}
+    tensors = {
+        **TENSORS,
+        "model.layers.0.mlp.scale": ("F32", [8], 32),
+        "model.layers.0.mlp.q": ("U8", [32], 32),
+    }
     folder = write(tmp_path, tensors, quantization_config={"quant_method": "awq"})
-    assert footprint(folder, dtype="float32").weights == footprint(folder).weights == 4096 + 256 + 32 + 32 + 32
+    assert (
+        footprint(folder, dtype="float32").weights
+        == footprint(folder).weights
+        == 4096 + 256 + 32 + 32 + 32
+    )
     assert footprint(write(tmp_path, TENSORS), dtype="bfloat16").layer == 4096
     larger = {**TENSORS, "model.layers.1.self_attn.weight": ("BF16", [64, 64], 8192)}
     assert footprint(write(tmp_path, larger), dtype="bfloat16").layer == 8192 + 128 + 32
@@ -272,7 +333,9 @@ def test_a_gpu_has_a_context_and_leaves_main_memory_free_and_a_large_model_takes
     assert on_gpu.host == HOST["cuda"] + on_gpu.layer
     assert footprint(SMALLEST, device="xpu") == on_gpu  # another kind of device is taken for a GPU
     # 140 GB on devices of 80 GB: two hold the weights alone, three what computing takes too.
-    giant = Footprint(weights=140 * 10**9, workspace=12 * 10**9, context=10**9, layer=2 * 10**9, host=0)
+    giant = Footprint(
+        weights=140 * 10**9, workspace=12 * 10**9, context=10**9, layer=2 * 10**9, host=0
+    )
     assert giant.on_each(1) == giant.device == 153 * 10**9
     assert [giant.devices(size * 10**9, 8) for size in (80, 200, 16)] == [3, 1, None]
 
@@ -288,7 +351,9 @@ def test_a_loaded_model_says_what_it_needs_and_more_of_anything_needs_no_less() 
     assert footprint(SMALLEST, deepest=100).workspace < footprint(SMALLEST).workspace
 
 
-def test_an_adapter_counts_in_float32_from_any_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_adapter_counts_in_float32_from_any_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     peft = pytest.importorskip("peft")
     base = transformers.AutoModelForCausalLM.from_pretrained(SMALLEST)
     added = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["q_proj"]))
@@ -296,7 +361,9 @@ def test_an_adapter_counts_in_float32_from_any_directory(monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     model = load_model(SMALLEST, device="cpu", adapter="added")
     monkeypatch.chdir("/")
-    assert model.recipe == Recipe(str(SMALLEST), {"device": "cpu", "adapter": str(tmp_path / "added")})
+    assert model.recipe == Recipe(
+        str(SMALLEST), {"device": "cpu", "adapter": str(tmp_path / "added")}
+    )
     assert loaded(model.recipe).digest == model.digest
     numbers = sum(weight.numel() for name, weight in added.named_parameters() if "lora" in name)
     both, alone = (footprint_of(each) for each in (model, load_model(SMALLEST, device="cpu")))

@@ -32,34 +32,57 @@ RUNGS, ENDS = ("tree", "prefix", "plain"), (3, 5, 60)
 def test_generations_are_greedy(family: str, rung: str) -> None:
     lm = network(family)
     shared = RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
-    contexts = [np.concatenate([shared, RANDOM.integers(0, VOCABULARY, size, dtype=np.int32)]) for size in (1, 5, 9)]
+    contexts = [
+        np.concatenate([shared, RANDOM.integers(0, VOCABULARY, size, dtype=np.int32)])
+        for size in (1, 5, 9)
+    ]
     contexts.append(contexts[1])
-    generations = [Generation(context, limit) for context, limit in zip(contexts, (1, 6, 4, 2), strict=True)]
+    generations = [
+        Generation(context, limit) for context, limit in zip(contexts, (1, 6, 4, 2), strict=True)
+    ]
     ends = {int(plain.generate(lm.model, VOCABULARY, generations[1], ()).tokens[2])}
     truth = [plain.generate(lm.model, VOCABULARY, generation, ends) for generation in generations]
     span = Span(contexts[0], ids(3, 4))
-    answers = in_order(answer_tokens(LADDER[rung](lm, 20), [*generations, span, Generation(shared, 0)], ends, []))
+    answers = in_order(
+        answer_tokens(LADDER[rung](lm, 20), [*generations, span, Generation(shared, 0)], ends, [])
+    )
     assert_same_scores(answers, [*truth, plain.score(lm.model, VOCABULARY, span), TokenScores.of()])
     assert not any(answer.ranks.any() for answer in answers[:4])
 
 
-@pytest.mark.costly("on the plain rung every token is computed anew from all before it, forty times")
+@pytest.mark.costly(
+    "on the plain rung every token is computed anew from all before it, forty times"
+)
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_greedy_generation_ends_before_the_token_that_completes_a_stop(rung: str) -> None:
     lm, context = network("llama"), RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32)
     greedy = plain.generate(lm.model, VOCABULARY, Generation(context, 30), ())
     text, tokens = [TABLE[token] for token in greedy.tokens], greedy.tokens.tolist()
-    stops = [(text[0],), (text[5] + text[6][:1],), (text[15] + text[16],), (text[25], b"x"), (b"x",)]
-    generations = [Generation(context, limit, stop) for stop in stops for limit in (1, 9, 20, len(text))]
+    stops = [
+        (text[0],),
+        (text[5] + text[6][:1],),
+        (text[15] + text[16],),
+        (text[25], b"x"),
+        (b"x",),
+    ]
+    generations = [
+        Generation(context, limit, stop) for stop in stops for limit in (1, 9, 20, len(text))
+    ]
     generations.append(Generation(context, 7))
     for ends in ((), (tokens[-1],)):
-        lengths = [generated_length(text, tokens, each.limit, each.stops, ends) for each in generations]
+        lengths = [
+            generated_length(text, tokens, each.limit, each.stops, ends) for each in generations
+        ]
         seen = in_order(answer_tokens(LADDER[rung](lm, 64), generations, ends, TABLE))
         assert_same_scores(seen, [greedy.first(length) for length in lengths])
 
 
 def generated_length(
-    text: list[bytes], tokens: list[int], limit: int, stops: tuple[bytes, ...], ends: tuple[int, ...]
+    text: list[bytes],
+    tokens: list[int],
+    limit: int,
+    stops: tuple[bytes, ...],
+    ends: tuple[int, ...],
 ) -> int:
     """How many of the greedy tokens of these texts are the generation: after an end, before a stop, or at the limit."""
     for count in range(limit):
@@ -72,15 +95,25 @@ def generated_length(
 
 @pytest.mark.parametrize("drawn", [None, Sampling.of(0, "item", 0)], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("rung", RUNGS)
-def test_the_token_that_completes_a_stop_is_kept_where_asked(rung: str, drawn: Sampling | None) -> None:
-    lm, context = network("llama"), np.random.default_rng(3).integers(0, VOCABULARY, 20, dtype=np.int32)
+def test_the_token_that_completes_a_stop_is_kept_where_asked(
+    rung: str, drawn: Sampling | None
+) -> None:
+    lm, context = (
+        network("llama"),
+        np.random.default_rng(3).integers(0, VOCABULARY, 20, dtype=np.int32),
+    )
 
     def tokens(generation: Generation) -> list[int]:
         ((_, scores),) = answer_tokens(LADDER[rung](lm, 64), [generation], (), TABLE)
         return scores.tokens.tolist()
 
     endless = tokens(Generation(context, 24, (b"x",), drawn))
-    for stop in (TABLE[endless[0]], TABLE[endless[5]] + TABLE[endless[6]][:1], TABLE[endless[23]], b"x"):
+    for stop in (
+        TABLE[endless[0]],
+        TABLE[endless[5]] + TABLE[endless[6]][:1],
+        TABLE[endless[23]],
+        b"x",
+    ):
         ended = Generation(context, 24, (stop,), drawn)
         length = len(tokens(ended))
         assert tokens(replace(ended, keep_stop=True)) == endless[: length + 1]
@@ -103,19 +136,35 @@ def sampled(family: str) -> tuple[CausalLM, list[Generation], list[TokenScores]]
     """A greedy generation, then three samples each of three contexts, and what the plain path makes of them."""
     lm, random = network(family), np.random.default_rng(1)  # whatever other tests drew
     shared = random.integers(0, VOCABULARY, 30, dtype=np.int32)
-    contexts = [shared, np.append(shared, shared[:5]), random.integers(0, VOCABULARY, 7, dtype=np.int32)]
+    contexts = [
+        shared,
+        np.append(shared, shared[:5]),
+        random.integers(0, VOCABULARY, 7, dtype=np.int32),
+    ]
     asked = [Generation(shared, 6, (b"7,",))]
-    asked += [Generation(each, 9, (b"7,",), Sampling.of(0, "item", number)) for each in contexts for number in range(3)]
-    return lm, asked, [plain.generate(lm.model, VOCABULARY, generation, ENDS, TABLE) for generation in asked]
+    asked += [
+        Generation(each, 9, (b"7,",), Sampling.of(0, "item", number))
+        for each in contexts
+        for number in range(3)
+    ]
+    return (
+        lm,
+        asked,
+        [plain.generate(lm.model, VOCABULARY, generation, ENDS, TABLE) for generation in asked],
+    )
 
 
 @pytest.mark.parametrize("rung", RUNGS)
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "llama4_text", "gpt_oss"])
-def test_samples_are_the_same_in_any_company(family: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_the_same_in_any_company(
+    family: str, rung: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(packed_path, "TOGETHER", 3)
     lm, asked, expected = sampled(family)
     assert len({tuple(scores.tokens) for scores in expected}) > 6
-    assert_same_scores(in_order(answer_tokens(LADDER[rung](lm, 20), asked, ENDS, TABLE)), expected, atol=1e-4)
+    assert_same_scores(
+        in_order(answer_tokens(LADDER[rung](lm, 20), asked, ENDS, TABLE)), expected, atol=1e-4
+    )
     ((_, alone),) = answer_tokens(LADDER[rung](lm, 20), [asked[5]], ENDS, TABLE)
     assert alone.tokens.tolist() == expected[5].tokens.tolist()
 
@@ -124,14 +173,19 @@ def test_a_sample_draws_only_what_the_tokenizer_knows() -> None:
     lm, table = network("llama"), [b"x"] * 9
     sample = Generation(ids(1, 2, 3), 40, (b"y",), Sampling.of(0, "item", 0))
     ((_, seen),) = TreePath(lm, 20).generate([sample], (), table)
-    assert seen.tokens.tolist() == plain.generate(lm.model, VOCABULARY, sample, (), table).tokens.tolist()
+    assert (
+        seen.tokens.tolist()
+        == plain.generate(lm.model, VOCABULARY, sample, (), table).tokens.tolist()
+    )
     assert max(seen.tokens) < 9
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "mamba", "bamba"])
 def test_the_cache_changes_no_chain(family: str) -> None:
     chain = Generation(ids(*range(3, 43)), 20, (b"zz",), Sampling.of(0, "item", 0))
-    one, other = (way(tiny(family), VOCABULARY, chain, [], TABLE) for way in (plain.generate, sampling.sample))
+    one, other = (
+        way(tiny(family), VOCABULARY, chain, [], TABLE) for way in (plain.generate, sampling.sample)
+    )
     assert_same_scores([one], [other], atol=1e-4)
     assert len(one.tokens) == 20
 
@@ -153,14 +207,22 @@ def test_a_cache_that_is_wrong_is_not_used() -> None:
 
     torch.manual_seed(0)
     model.__class__ = Forgetful
-    asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, (b"x",), Sampling.of(0, "item", 0)), [2], TABLE
+    asked = (
+        model,
+        VOCABULARY,
+        Generation(ids(*range(3, 23)), 10, (b"x",), Sampling.of(0, "item", 0)),
+        [2],
+        TABLE,
+    )
     assert sampling.sample(*asked).tokens.tolist() == plain.generate(*asked).tokens.tolist()
 
 
 def test_a_model_that_fails_with_a_cache_is_asked_without_one() -> None:
     """xLSTM's, in transformers 5.21 to 5.24."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["xlstm"](**COMMON, num_heads=4, chunk_size=16)).eval()
+    model = AutoModelForCausalLM.from_config(
+        CONFIG_MAPPING["xlstm"](**COMMON, num_heads=4, chunk_size=16)
+    ).eval()
     chain = Generation(ids(*range(3, 23)), 5, (b"zz",), Sampling.of(0, "item", 0))
     asked = model, VOCABULARY, chain, [], TABLE
     assert_same_scores([sampling.sample(*asked)], [plain.generate(*asked)])
@@ -174,19 +236,34 @@ def test_generating_computes_contexts_once_and_then_one_token_a_step_and_so_do_c
 ) -> None:
     lm, context = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     samples = [Generation(context, 10, (), Sampling.of(0, "item", number)) for number in range(8)]
-    planned = [lm.work.planned for _ in TreePath(lm, 4096).generate(samples, (), [b"x"] * VOCABULARY)]
+    planned = [
+        lm.work.planned for _ in TreePath(lm, 4096).generate(samples, (), [b"x"] * VOCABULARY)
+    ]
     assert lm.computed == lm.work.planned == 30 + 8 * 9
-    others = [replace(each, context=np.append(context, np.int32(last))) for last in range(3) for each in samples]
-    with monkeypatch.context() as patch:  # chains of several questions go on together, in one pass a step
+    others = [
+        replace(each, context=np.append(context, np.int32(last)))
+        for last in range(3)
+        for each in samples
+    ]
+    with (
+        monkeypatch.context() as patch
+    ):  # chains of several questions go on together, in one pass a step
         passes, body = [], lm.body
-        patch.setattr(lm, "body", lambda **inputs: passes.append(inputs["input_ids"].numel()) or body(**inputs))
+        patch.setattr(
+            lm,
+            "body",
+            lambda **inputs: passes.append(inputs["input_ids"].numel()) or body(**inputs),
+        )
         assert len(list(TreePath(lm, 4096).generate(others, (), [b"x"] * VOCABULARY))) == 24
     assert passes == [30 + 3] + [24] * 9
     assert planned == [30 + 8 * 9] * 8
     lm, shared = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     generations = [Generation(np.append(shared, np.int32(last)), 5) for last in range(6)]
     before = lm.computed
-    assert (len(list(TreePath(lm, 4096).generate(generations, ()))), lm.computed - before) == (6, 30 + 6 + 4 * 6)
+    assert (len(list(TreePath(lm, 4096).generate(generations, ()))), lm.computed - before) == (
+        6,
+        30 + 6 + 4 * 6,
+    )
 
 
 def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:
@@ -201,7 +278,12 @@ def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:
     ends = {int(greedy.tokens[2])}
     for path in (TreePath, PlainPath):
         lm = network("llama")
-        assert len(list(path(lm, *[20][: path is TreePath]).generate([Generation(ids(1, 2), 6)], ends))) == 1
+        assert (
+            len(
+                list(path(lm, *[20][: path is TreePath]).generate([Generation(ids(1, 2), 6)], ends))
+            )
+            == 1
+        )
         assert lm.work.planned == lm.computed > 0
 
 

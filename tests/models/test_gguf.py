@@ -67,8 +67,12 @@ def sums(model: Any) -> list[float]:
 
 
 @pytest.mark.costly("two networks are loaded and checked")
-def test_scores_are_those_of_the_folder_that_transformers_writes_to_the_bit(packed: Path, tmp_path: Path) -> None:
-    read = AutoModelForCausalLM.from_pretrained(packed.parent, gguf_file=packed.name, dtype=torch.float32)
+def test_scores_are_those_of_the_folder_that_transformers_writes_to_the_bit(
+    packed: Path, tmp_path: Path
+) -> None:
+    read = AutoModelForCausalLM.from_pretrained(
+        packed.parent, gguf_file=packed.name, dtype=torch.float32
+    )
     config = type(read.config).from_dict({**read.config.to_dict(), "quantization_config": None})
     del config.quantization_config
     plain = type(read)(config)
@@ -95,7 +99,9 @@ def test_values_are_read_in_the_layout_of_transformers(packed: Path) -> None:
     original = FolderModel(FOLDER).local.model.state_dict()
     for name, tensor in values.items():
         rounded = original[name].numpy()
-        if rounded.ndim > 1 and "q_proj" not in name and "k_proj" not in name:  # their rows are permuted in the file
+        if (
+            rounded.ndim > 1 and "q_proj" not in name and "k_proj" not in name
+        ):  # their rows are permuted in the file
             rounded = gguf.dequantize(gguf.quantize(rounded, Q8_0), Q8_0)
         assert np.allclose(tensor.numpy(), rounded, atol=0.02), name
 
@@ -113,7 +119,9 @@ def test_a_run_says_which_file_answered(packed: Path, tmp_path: Path) -> None:
     model = manifest["model"]
     assert model["name"] == "isle-q8"
     assert model["dtype"] == "Q8_0 (gguf), float32"
-    assert model["source"] == f"isle-q8.gguf@sha256:{hashlib.sha256(packed.read_bytes()).hexdigest()}"
+    assert (
+        model["source"] == f"isle-q8.gguf@sha256:{hashlib.sha256(packed.read_bytes()).hexdigest()}"
+    )
     assert {"gguf", "transformers", "torch"} <= manifest["versions"].keys()
 
 
@@ -121,7 +129,9 @@ def test_memory_is_stated_before_anything_is_loaded(packed: Path) -> None:
     assert footprint_of(load_model(packed)).weights == footprint_of(load_model(FOLDER)).weights
 
 
-def test_a_folder_stands_for_its_only_file_and_several_are_listed(packed: Path, tmp_path: Path) -> None:
+def test_a_folder_stands_for_its_only_file_and_several_are_listed(
+    packed: Path, tmp_path: Path
+) -> None:
     (tmp_path / "one.gguf").write_bytes(packed.read_bytes())
     assert load_model(tmp_path).name == "one"
     (tmp_path / "two.gguf").write_bytes(packed.read_bytes())
@@ -140,8 +150,12 @@ def special_ids(path: Path) -> list[int]:
     return [int(number) for number in ids if number not in bare]
 
 
-@pytest.mark.parametrize(("bos", "eos", "added"), [(True, False, [0]), (False, True, [1]), (True, True, [0, 1])])
-def test_texts_begin_and_end_as_the_file_states(tmp_path: Path, bos: bool, eos: bool, added: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("bos", "eos", "added"), [(True, False, [0]), (False, True, [1]), (True, True, [0, 1])]
+)
+def test_texts_begin_and_end_as_the_file_states(
+    tmp_path: Path, bos: bool, eos: bool, added: list[int]
+) -> None:
     def edit(writer: gguf.GGUFWriter) -> None:
         with_key("tokenizer.ggml.add_bos_token", bos, gguf.GGUFValueType.BOOL)(writer)
         with_key("tokenizer.ggml.add_eos_token", eos, gguf.GGUFValueType.BOOL)(writer)
@@ -159,7 +173,10 @@ def test_single_digits_are_words_where_the_file_splits_so(tmp_path: Path) -> Non
 def test_the_chat_template_of_the_file_is_applied(tmp_path: Path) -> None:
     template = "{{ messages[0]['content'] }}!"
     path = rewritten(tmp_path, text_key("tokenizer.chat_template", template))
-    assert json.loads((load_folder(path) / "tokenizer_config.json").read_text())["chat_template"] == template
+    assert (
+        json.loads((load_folder(path) / "tokenizer_config.json").read_text())["chat_template"]
+        == template
+    )
     assert load_model(path).tokenizer.chat is not None
 
 
@@ -178,7 +195,10 @@ def test_the_rotation_of_llama_3_is_found_by_its_factors(tmp_path: Path, factor:
             smooth = (8192 / wavelength - 1.0) / (4.0 - 1.0)
             factors.append(1 / ((1 - smooth) / factor + smooth))
     path = rewritten(
-        tmp_path, lambda writer: writer.add_tensor("rope_freqs.weight", np.asarray(factors, dtype=np.float32))
+        tmp_path,
+        lambda writer: writer.add_tensor(
+            "rope_freqs.weight", np.asarray(factors, dtype=np.float32)
+        ),
     )
     model = load_model(path)
     assert isinstance(model, GgufModel)
@@ -218,11 +238,17 @@ UNREADABLE = {
     "matrix": (text_key("general.type", "imatrix"), "importance matrix"),
     "adapter": (text_key("general.type", "adapter"), "LoRA"),
     "tokenizer": (text_key("tokenizer.ggml.model", "bert"), "llama.cpp"),
-    "merges": (with_key("tokenizer.ggml.merges", ["a nowhere"], gguf.GGUFValueType.ARRAY), "merges 'a nowhere'"),
+    "merges": (
+        with_key("tokenizer.ggml.merges", ["a nowhere"], gguf.GGUFValueType.ARRAY),
+        "merges 'a nowhere'",
+    ),
     "words": (text_key("tokenizer.ggml.pre", "viking"), "viking.*llama.cpp"),
     "rotation": (text_key("llama.rope.scaling.type", "longrope"), "longrope.*llama.cpp"),
     "key": (with_key("llama.logit_scale", 0.5, gguf.GGUFValueType.FLOAT32), "logit_scale"),
-    "base": (with_key("llama.attention.key_length", 7, gguf.GGUFValueType.UINT32), "key_length = 7.*24"),
+    "base": (
+        with_key("llama.attention.key_length", 7, gguf.GGUFValueType.UINT32),
+        "key_length = 7.*24",
+    ),
     "part": (with_key("split.count", 3, gguf.GGUFValueType.UINT16), "3 parts.*--merge"),
 }
 
@@ -243,26 +269,36 @@ def test_an_architecture_that_transformers_does_not_know_needs_a_server(tmp_path
         load_model(rewritten(tmp_path, edit))
 
 
-@pytest.mark.parametrize(("edit", "reason"), [(with_bias, "values"), (without_layer, "missing_keys")])
-def test_values_without_a_place_and_places_without_values_are_refused(tmp_path: Path, edit: Edit, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("edit", "reason"), [(with_bias, "values"), (without_layer, "missing_keys")]
+)
+def test_values_without_a_place_and_places_without_values_are_refused(
+    tmp_path: Path, edit: Edit, reason: str
+) -> None:
     model = load_model(rewritten(tmp_path, edit))
     assert isinstance(model, GgufModel)
     with pytest.raises(ModelError, match=reason):
         model.check(0)
 
 
-def test_parts_of_a_model_are_joined_by_the_command_in_the_error(packed: Path, tmp_path: Path) -> None:
+def test_parts_of_a_model_are_joined_by_the_command_in_the_error(
+    packed: Path, tmp_path: Path
+) -> None:
     first = tmp_path / "isle-00001-of-00002.gguf"
     first.write_bytes(packed.read_bytes())
     with pytest.raises(ModelError, match=r"isle-00002-of-00002\.gguf is not beside it"):
         load_model(first)
     (tmp_path / "isle-00002-of-00002.gguf").write_bytes(packed.read_bytes())
     for name in (first, tmp_path):
-        with pytest.raises(ModelError, match=r"llama-gguf-split --merge isle-00001-of-00002\.gguf isle\.gguf"):
+        with pytest.raises(
+            ModelError, match=r"llama-gguf-split --merge isle-00001-of-00002\.gguf isle\.gguf"
+        ):
             load_model(name)
 
 
-def head(version: int = 3, tensors: int = 0, entries: bytes = b"", count: int = 0, order: str = "<") -> bytes:
+def head(
+    version: int = 3, tensors: int = 0, entries: bytes = b"", count: int = 0, order: str = "<"
+) -> bytes:
     return b"GGUF" + struct.pack(f"{order}IQQ", version, tensors, count) + entries
 
 
@@ -276,9 +312,15 @@ DAMAGED = {
     "version": (head(version=1), "version 1"),
     "big-endian": (head(order=">"), "big-endian"),
     "no architecture": (head(), "general.architecture"),
-    "text of 2 GB": (head(count=1, entries=entry("a", 8, struct.pack("<Q", 1 << 31))), "2,147,483,648"),
+    "text of 2 GB": (
+        head(count=1, entries=entry("a", 8, struct.pack("<Q", 1 << 31))),
+        "2,147,483,648",
+    ),
     "list of lists": (head(count=1, entries=entry("a", 9, struct.pack("<IQ", 9, 1))), "type 9"),
-    "endless list": (head(count=1, entries=entry("a", 9, struct.pack("<IQ", 4, 1 << 60))), "values"),
+    "endless list": (
+        head(count=1, entries=entry("a", 9, struct.pack("<IQ", 4, 1 << 60))),
+        "values",
+    ),
     "no such type": (head(count=1, entries=entry("a", 77, b"")), "type 77"),
     "entries beyond the end": (head(count=1 << 60), "ends at byte"),
     "tensors beyond the end": (head(tensors=1 << 60), "ends at byte"),
@@ -301,7 +343,9 @@ def test_a_file_that_is_cut_short_is_refused(packed: Path, tmp_path: Path) -> No
         load_model(path)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(at=st.integers(0, 3000), byte=st.integers(0, 255))
 def test_no_changed_byte_of_the_head_ends_in_anything_but_an_error(
     packed: Path, tmp_path: Path, at: int, byte: int

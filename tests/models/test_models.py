@@ -57,23 +57,32 @@ def quick(folder: Path) -> LocalModel:
     return load(folder, device="cpu", window=64)
 
 
-def independent(model: torch.nn.Module, context: Ids, continuation: Ids) -> tuple[list[float], list[int]]:
+def independent(
+    model: torch.nn.Module, context: Ids, continuation: Ids
+) -> tuple[list[float], list[int]]:
     """Log-probabilities and ranks in plain transformers: every position, the whole vocabulary."""
     ids = torch.tensor([[*context.tolist(), *continuation.tolist()]])
     with torch.no_grad():
         logprobs = torch.log_softmax(model(ids).logits[0].double(), dim=-1)
     rows = logprobs[len(context) - 1 : -1]
     chosen = [float(row[token]) for row, token in zip(rows, continuation, strict=True)]
-    return chosen, [int((row > row[token]).sum()) for row, token in zip(rows, continuation, strict=True)]
+    return chosen, [
+        int((row > row[token]).sum()) for row, token in zip(rows, continuation, strict=True)
+    ]
 
 
 @pytest.mark.costly("large vocabularies, and a network of rwkv, which computes token by token")
 @pytest.mark.parametrize("name", [*REAL, *RANDOM])
-def test_scores_equal_an_independent_computation(name: str, saved_model: Callable[[str], Path]) -> None:
+def test_scores_equal_an_independent_computation(
+    name: str, saved_model: Callable[[str], Path]
+) -> None:
     folder = saved_model(name) if name in RANDOM else SHARED / "models" / name
     model = quick(folder)
     reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    asked = [choice_questions(model.tokenizer, "joint", "default", text, [choice], [0])[0] for text, choice in TEXTS]
+    asked = [
+        choice_questions(model.tokenizer, "joint", "default", text, [choice], [0])[0]
+        for text, choice in TEXTS
+    ]
     questions = [one.span for one in asked if one.span]
     assert len(questions) == len(TEXTS)
     for span, seen in zip(questions, in_order(model.answer(questions)), strict=True):
@@ -81,7 +90,11 @@ def test_scores_equal_an_independent_computation(name: str, saved_model: Callabl
         assert (seen.tokens.tolist(), seen.ranks.tolist()) == (span.continuation.tolist(), ranks)
         assert np.abs(seen.logprobs - np.asarray(logprobs)).max() < 1e-4
         assert abs(float(seen.logprobs.sum()) - sum(logprobs)) < 1e-4
-        assert (seen.logprobs.dtype, seen.ranks.dtype, seen.tokens.dtype) == (np.float32, np.int32, np.int32)
+        assert (seen.logprobs.dtype, seen.ranks.dtype, seen.tokens.dtype) == (
+            np.float32,
+            np.int32,
+            np.int32,
+        )
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -92,7 +105,11 @@ def test_scores_add_up(name: str, tokens: list[int], data: st.DataObject) -> Non
     every = ids(*tokens)
     one = data.draw(st.integers(1, len(every) - 2))
     two = data.draw(st.integers(one + 1, len(every) - 1))
-    parts = [Span(every[:one], every[one:]), Span(every[:one], every[one:two]), Span(every[:two], every[two:])]
+    parts = [
+        Span(every[:one], every[one:]),
+        Span(every[:one], every[one:two]),
+        Span(every[:two], every[two:]),
+    ]
     answers = in_order(quick(SHARED / "models" / name).answer(parts))
     whole, left, right = (seen.logprobs.sum(dtype=np.float64) for seen in answers)
     assert whole == pytest.approx(left + right, abs=1e-4)
@@ -124,15 +141,23 @@ def test_generate_keeps_the_raw_log_probabilities_and_stops(name: str) -> None:
     assert short.tokens.tolist() == long.tokens[: long.tokens.tolist().index(end) + 1].tolist()
 
 
-def test_the_plain_rung_counts_what_it_computes_and_counting_computes_none(shared_data: Path) -> None:
+def test_the_plain_rung_counts_what_it_computes_and_counting_computes_none(
+    shared_data: Path,
+) -> None:
     model = load(shared_data / "models/stories260K", device="cpu", rung="plain")
     asked = generation(model, "Once upon", 3)
     length = len(asked.context)
-    assert (len(list(model.answer([Span(asked.context, asked.context)]))), model.computed) == (1, 2 * length - 1)
+    assert (len(list(model.answer([Span(asked.context, asked.context)]))), model.computed) == (
+        1,
+        2 * length - 1,
+    )
     for question in (asked, Generation(asked.context, 3, (b"\x00",), Sampling(b""))):
         before = model.computed
         ((_, seen),) = model.answer([question])
-        assert (len(seen.tokens), model.computed - before) == (3, length + (length + 1) + (length + 2))
+        assert (len(seen.tokens), model.computed - before) == (
+            3,
+            length + (length + 1) + (length + 2),
+        )
     # The model is examined once, not again for hidden states that nothing asks for.
     model = load(shared_data / "models/stories260K", device="cpu")
     assert model.lm.computed == 0
@@ -150,10 +175,17 @@ def test_sixteen_bit_weights_still_get_a_float32_softmax(shared_data: Path) -> N
     tokens = generation(model, PUBLISHED, 1).context
     ((_, seen),) = model.answer([Span(tokens[:5], tokens[5:])])
     with torch.no_grad():
-        logits = model.model(input_ids=torch.from_numpy(tokens[None, :-1].astype(np.int64))).logits[0, 4:]
-    expected = torch.log_softmax(logits.double(), dim=-1)[range(len(tokens) - 5), tokens[5:].tolist()]
+        logits = model.model(input_ids=torch.from_numpy(tokens[None, :-1].astype(np.int64))).logits[
+            0, 4:
+        ]
+    expected = torch.log_softmax(logits.double(), dim=-1)[
+        range(len(tokens) - 5), tokens[5:].tolist()
+    ]
     assert np.abs(seen.logprobs - expected.numpy()).max() < 1e-5
-    assert np.abs(seen.logprobs - torch.from_numpy(seen.logprobs).bfloat16().float().numpy()).max() > 1e-4
+    assert (
+        np.abs(seen.logprobs - torch.from_numpy(seen.logprobs).bfloat16().float().numpy()).max()
+        > 1e-4
+    )
 
 
 class Table(torch.nn.Module):
@@ -176,16 +208,27 @@ def test_plain_score_and_generate_leave_padding_rows_out_and_keep_nan() -> None:
     assert seen.logprobs.tolist() == pytest.approx([-np.log(3)] * 2)
     assert seen.ranks.tolist() == [0, 0]  # equal logits are not greater ones
     assert np.isnan(plain.score(Table([float("nan"), 1.0, 1.0]), 3, span).logprobs).all()
-    assert plain.score(Table([float("-inf"), 1.0]), 2, span).logprobs.tolist() == [float("-inf"), 0.0]
-    assert plain.generate(Table([0.0, 2.0, 2.0, 9.0]), 3, Generation(ids(0), 2), ()).tokens.tolist() == [1, 1]
+    assert plain.score(Table([float("-inf"), 1.0]), 2, span).logprobs.tolist() == [
+        float("-inf"),
+        0.0,
+    ]
+    assert plain.generate(
+        Table([0.0, 2.0, 2.0, 9.0]), 3, Generation(ids(0), 2), ()
+    ).tokens.tolist() == [1, 1]
 
 
 def test_load_refuses_a_model_that_looks_ahead(shared_data: Path, tmp_path: Path) -> None:
     config = transformers.BertConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=30522
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        vocab_size=30522,
     )
     transformers.BertLMHeadModel(config).save_pretrained(tmp_path)
-    shutil.copyfile(shared_data / "tokenizers/bert-base-uncased/tokenizer.json", tmp_path / "tokenizer.json")
+    shutil.copyfile(
+        shared_data / "tokenizers/bert-base-uncased/tokenizer.json", tmp_path / "tokenizer.json"
+    )
     with pytest.raises(ModelError, match="looks ahead"):
         load(tmp_path, device="cpu")
 
@@ -199,7 +242,9 @@ def test_load_reads_what_the_folder_says(name: str, window: int) -> None:
     assert not plain.looks_ahead(model.model, model.vocabulary)
 
 
-def test_load_is_silent_and_leaves_no_trace(shared_data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_load_is_silent_and_leaves_no_trace(
+    shared_data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     logging = transformers.utils.logging
     before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
     load_model(shared_data / "models/aidreams260K", device="cpu", window=64)
@@ -211,7 +256,10 @@ def test_a_model_refuses_what_it_would_answer_wrongly(shared_data: Path) -> None
     model, tokens = load(SMALLEST, device="cpu", window=8), ids(*range(3, 13))
     assert len(list(model.answer([Span(tokens[:5], tokens[5:9])]))) == 1
     for question, reason in (
-        (Span(tokens[:5], tokens[5:]), "10 tokens are too many for aidreams260K, whose window is 8"),
+        (
+            Span(tokens[:5], tokens[5:]),
+            "10 tokens are too many for aidreams260K, whose window is 8",
+        ),
         (Generation(tokens[:8], 2), "too many"),
         (Span(tokens[:1], ids(512)), "token 512, but the model knows only 512"),
     ):
@@ -231,7 +279,10 @@ def folder(shared_data: Path, tmp_path: Path) -> Path:
     ("missing", "message"),
     [
         ("config.json", "no config.json"),
-        ("tokenizer.json", "no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it"),
+        (
+            "tokenizer.json",
+            "no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it",
+        ),
         ("model.safetensors", r"no model.safetensors, and other formats .*save_pretrained"),
     ],
 )
@@ -252,23 +303,41 @@ def swapped(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     [
         ("config.json", lambda data: data[:50], "config.json is not JSON"),
         ("config.json", lambda data: b"[]", "not a JSON object"),
-        ("config.json", swapped(b'"llama"', b'"no-such"'), "can't be loaded as a causal language model"),
+        (
+            "config.json",
+            swapped(b'"llama"', b'"no-such"'),
+            "can't be loaded as a causal language model",
+        ),
         ("config.json", swapped(b'"num_hidden_layers": 4', b'"num_hidden_layers": 5'), "be random"),
         (
             "config.json",
             swapped(b'"vocab_size": 512', b'"vocab_size": 520'),
             r"embed_tokens.weight has shape \[512, 64\] instead of \[520, 64\].*; fetch the folder again",
         ),
-        ("config.json", swapped(b"max_position_embeddings", b"unheard_of"), "as the window, for example 2048"),
-        ("config.json", lambda data: b'{"auto_map": {}, ' + data[1:].replace(b'"llama"', b'"x"'), "code of its"),
+        (
+            "config.json",
+            swapped(b"max_position_embeddings", b"unheard_of"),
+            "as the window, for example 2048",
+        ),
+        (
+            "config.json",
+            lambda data: b'{"auto_map": {}, ' + data[1:].replace(b'"llama"', b'"x"'),
+            "code of its",
+        ),
         ("tokenizer.json", lambda data: data[:-9], "is not a tokenizer"),
         ("tokenizer_config.json", lambda data: b"{", "is not JSON"),
         ("model.safetensors", lambda data: data[:-1], "should have 927832 bytes but has 927831"),
-        ("model.safetensors", lambda data: b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (
+            "model.safetensors",
+            lambda data: b"version https://git-lfs.github.com/spec/v1\n",
+            "git lfs pull",
+        ),
         ("model.safetensors", lambda data: b"", "not a safetensors file"),
     ],
 )
-def test_load_names_the_damage(folder: Path, name: str, change: Callable[[bytes], bytes], message: str) -> None:
+def test_load_names_the_damage(
+    folder: Path, name: str, change: Callable[[bytes], bytes], message: str
+) -> None:
     data = (folder / name).read_bytes()
     assert change(data) != data
     (folder / name).write_bytes(change(data))
@@ -279,11 +348,18 @@ def test_load_names_the_damage(folder: Path, name: str, change: Callable[[bytes]
 def test_load_refuses_weights_that_the_configuration_has_no_place_for(folder: Path) -> None:
     weights = folder / "model.safetensors"
     tensors = load_file(weights)
-    harmless = {"vision_tower.layers.7.weight": torch.zeros(2), "model.layers.0.rotary_emb.inv_freq": torch.zeros(2)}
+    harmless = {
+        "vision_tower.layers.7.weight": torch.zeros(2),
+        "model.layers.0.rotary_emb.inv_freq": torch.zeros(2),
+    }
     save_file(tensors | harmless, weights, {"format": "pt"})
     assert load(folder, device="cpu").vocabulary == 512
-    save_file(tensors | {"model.layers.0.mlp.extra.weight": torch.zeros(2)}, weights, {"format": "pt"})
-    with pytest.raises(ModelError, match=r"has no place \(model\.layers\.0\.mlp\.extra\.weight; 1 in all\)"):
+    save_file(
+        tensors | {"model.layers.0.mlp.extra.weight": torch.zeros(2)}, weights, {"format": "pt"}
+    )
+    with pytest.raises(
+        ModelError, match=r"has no place \(model\.layers\.0\.mlp\.extra\.weight; 1 in all\)"
+    ):
         load(folder, device="cpu")
 
 
@@ -293,7 +369,9 @@ def test_experts_that_can_not_be_merged_are_refused_with_the_reason(tmp_path: Pa
     tensors = load_file(weights)
     name = next(name for name in tensors if "experts.1." in name)
     save_file(tensors | {name: tensors[name][:-1].clone()}, weights, {"format": "pt"})
-    with pytest.raises(ModelError, match=r"can't be merged into .*experts.*: .+; fetch the folder again") as caught:
+    with pytest.raises(
+        ModelError, match=r"can't be merged into .*experts.*: .+; fetch the folder again"
+    ) as caught:
         load_network(tmp_path, {}, "float32", "cpu", False)
     assert "above report" not in str(caught.value)
 
@@ -301,7 +379,11 @@ def test_experts_that_can_not_be_merged_are_refused_with_the_reason(tmp_path: Pa
 def test_load_runs_an_implementation_of_transformers_own(folder: Path) -> None:
     """Folders may offer code although transformers knows the model; that code is never needed or run."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModelForCausalLM": "evil.Model"}}))
+    path.write_text(
+        json.dumps(
+            json.loads(path.read_text()) | {"auto_map": {"AutoModelForCausalLM": "evil.Model"}}
+        )
+    )
     (folder / "evil.py").write_text("raise SystemExit('ran')")
     assert load(folder, device="cpu").vocabulary == 512
 
@@ -309,16 +391,30 @@ def test_load_runs_an_implementation_of_transformers_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *(({name: 0}, f"{name} is 0 tokens; it must be at least 1") for name in ("window", "batch_tokens")),
-        *(({name: -5}, f"{name} is -5 tokens; it must be at least 1") for name in ("window", "batch_tokens")),
+        *(
+            ({name: 0}, f"{name} is 0 tokens; it must be at least 1")
+            for name in ("window", "batch_tokens")
+        ),
+        *(
+            ({name: -5}, f"{name} is -5 tokens; it must be at least 1")
+            for name in ("window", "batch_tokens")
+        ),
         ({"dtype": "int8"}, "float32, bfloat16, float16, auto"),
         ({"device": "gpu"}, "device is 'gpu'; it must be cpu, cuda or"),
         ({"device": ""}, "device is ''; it must be cpu"),
-        ({"device": "cuda:99"}, r"device is 'cuda:99', but torch \S+ finds only cpu.*; leave the device out"),
-        ({"device": "meta"}, r"device is 'meta', but torch \S+ finds only cpu.*; leave the device out"),
+        (
+            {"device": "cuda:99"},
+            r"device is 'cuda:99', but torch \S+ finds only cpu.*; leave the device out",
+        ),
+        (
+            {"device": "meta"},
+            r"device is 'meta', but torch \S+ finds only cpu.*; leave the device out",
+        ),
     ],
 )
-def test_load_refuses_impossible_options(shared_data: Path, options: dict[str, Any], message: str) -> None:
+def test_load_refuses_impossible_options(
+    shared_data: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         load(SMALLEST, **{"device": "cpu", **options})
     assert str(SMALLEST) not in str(caught.value)
@@ -327,7 +423,10 @@ def test_load_refuses_impossible_options(shared_data: Path, options: dict[str, A
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpt2", "there is no model folder gpt2; the model on the Hub is openai-community/gpt2: name it so"),
+        (
+            "gpt2",
+            "there is no model folder gpt2; the model on the Hub is openai-community/gpt2: name it so",
+        ),
         ("my-model", "pass a folder"),
         ("org/model-7B", "no folder of that name here, and it is not"),
         (__file__, "it is a file; pass the folder"),
@@ -339,11 +438,15 @@ def test_load_model_says_what_to_do(name: str, message: str) -> None:
         load_model(name)
 
 
-def test_load_model_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_model_names_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr("choicewise.models.local.networks", raising=False)
     monkeypatch.delitem(sys.modules, "choicewise.models.local.networks", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelError, match=r"needs torch .* pip install --constraint constraints\.txt '\.\[hf\]'"):
+    with pytest.raises(
+        ModelError, match=r"needs torch .* pip install --constraint constraints\.txt '\.\[hf\]'"
+    ):
         load_model(tmp_path)
 
 
@@ -354,7 +457,10 @@ def test_the_window_is_the_models_before_its_parts_and_what_is_asked_up_to_what_
     assert window(100_000, state_size=16) == 100_000
     with pytest.raises(ModelError, match="somewhere"):
         window(max_position_embeddings=None)
-    with pytest.raises(ModelError, match=r"knows 8 positions \(n_positions in somewhere/config.json\), not 9; leave"):
+    with pytest.raises(
+        ModelError,
+        match=r"knows 8 positions \(n_positions in somewhere/config.json\), not 9; leave",
+    ):
         window(9, n_positions=8)
 
 
@@ -372,9 +478,13 @@ def test_weight_files_follow_the_index(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1 << 20, 100])
-def test_digest_is_of_the_content(folder: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_digest_is_of_the_content(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
     """The same folder elsewhere has the same digest; other weights, another configuration or tokenizer have not."""
-    monkeypatch.setattr(checkpoint, "CHUNK", chunk)  # the small one makes these weights count as large
+    monkeypatch.setattr(
+        checkpoint, "CHUNK", chunk
+    )  # the small one makes these weights count as large
     original = checkpoint.digest(folder, "t")
     assert original == checkpoint.digest(SMALLEST, "t")
     assert original != checkpoint.digest(folder, "u")
@@ -388,10 +498,40 @@ def test_digest_is_of_the_content(folder: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 BASE = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
-WORDS = ("the", "miller", "of", "wenna", "hid", "seven", "amber", "jars", "under", "old", "bell", "tower", "A", "B")
-LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+WORDS = (
+    "the",
+    "miller",
+    "of",
+    "wenna",
+    "hid",
+    "seven",
+    "amber",
+    "jars",
+    "under",
+    "old",
+    "bell",
+    "tower",
+    "A",
+    "B",
+)
+LLAMA = {
+    "tokenizer_class": "LlamaTokenizer",
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+}
 SPLIT_TEXTS = (
-    *("the old bell", " the old bell", "  two  spaces ", "Answer: A\n\nB", "é zebra 12", " A", " ", "", "\n"),
+    *(
+        "the old bell",
+        " the old bell",
+        "  two  spaces ",
+        "Answer: A\n\nB",
+        "é zebra 12",
+        " A",
+        " ",
+        "",
+        "\n",
+    ),
     *("\nthe bell", "the ", "A<s>B", "\U0001f469"),
 )
 
@@ -408,7 +548,14 @@ def spelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     spaces = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     for kind in ("bpe", "unigram"):
         prefix = str(folder / kind)
-        trainer.train(sentence_iterator=iter(lines), model_prefix=prefix, model_type=kind, **sizes, **ids, **spaces)
+        trainer.train(
+            sentence_iterator=iter(lines),
+            model_prefix=prefix,
+            model_type=kind,
+            **sizes,
+            **ids,
+            **spaces,
+        )
     return {kind: (folder / f"{kind}.model").read_bytes() for kind in ("bpe", "unigram")}
 
 
@@ -423,7 +570,9 @@ def model(folder: Path, content: bytes, config: dict[str, Any] | None) -> Path:
     return folder
 
 
-def test_a_converted_tokenizer_splits_as_the_original(spelled: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_converted_tokenizer_splits_as_the_original(
+    spelled: dict[str, bytes], tmp_path: Path
+) -> None:
     sentencepiece = pytest.importorskip("sentencepiece")
     folder = model(tmp_path / "model", spelled["bpe"], LLAMA)
     tokenizer = HfTokenizer(folder)
@@ -470,18 +619,30 @@ def test_a_conversion_without_a_class_splits_as_the_original_or_is_an_error(
 def test_a_run_checks_its_texts(spelled: dict[str, bytes], tmp_path: Path) -> None:
     def run(kind: str) -> Run:
         folder, data = model(tmp_path / kind, spelled[kind], LLAMA), write_mmlu(tmp_path / "data")
-        return evaluate(model=folder, data=data, protocols=["mmlu/original"], out=tmp_path / f"{kind}-run", limit=1)
+        return evaluate(
+            model=folder,
+            data=data,
+            protocols=["mmlu/original"],
+            out=tmp_path / f"{kind}-run",
+            limit=1,
+        )
 
     assert run("bpe").manifest.complete
     with pytest.raises(ModelError, match="otherwise than SentencePiece itself"):
         run("unigram")
 
 
-def test_the_digest_is_that_of_the_file_without_a_tokenizer_json(spelled: dict[str, bytes], tmp_path: Path) -> None:
-    first, second = (load_model(model(tmp_path / kind, spelled[kind], LLAMA)) for kind in ("bpe", "unigram"))
+def test_the_digest_is_that_of_the_file_without_a_tokenizer_json(
+    spelled: dict[str, bytes], tmp_path: Path
+) -> None:
+    first, second = (
+        load_model(model(tmp_path / kind, spelled[kind], LLAMA)) for kind in ("bpe", "unigram")
+    )
     again = load_model(model(tmp_path / "again", spelled["bpe"], LLAMA))
     assert first.digest == again.digest != second.digest
-    assert np.array_equal(*(each.tokenizer.encode(["A bell"], special=True)[0] for each in (first, again)))
+    assert np.array_equal(
+        *(each.tokenizer.encode(["A bell"], special=True)[0] for each in (first, again))
+    )
     folder = tmp_path / "model"
     shutil.copytree(BASE, folder)
     (folder / "tokenizer.model").write_bytes(spelled["bpe"])
@@ -489,8 +650,12 @@ def test_the_digest_is_that_of_the_file_without_a_tokenizer_json(spelled: dict[s
 
 
 @pytest.mark.parametrize("missing", ["sentencepiece", "google.protobuf"])
-def test_missing_packages_are_named_to_install(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.models.local.files.find_spec", lambda name: None if name == missing else True)
+def test_missing_packages_are_named_to_install(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "choicewise.models.local.files.find_spec", lambda name: None if name == missing else True
+    )
     folder = model(tmp_path / "model", b"anything", LLAMA)
     with pytest.raises(ModelError, match=r"is missing; run: pip install .* '\.\[sentencepiece\]'"):
         HfTokenizer(folder)
@@ -511,7 +676,9 @@ def published(shared_data: Path, name: str, folder: Path) -> tuple[HfTokenizer, 
     return HfTokenizer(own), HfTokenizer(folder)
 
 
-def test_a_real_file_is_converted_to_what_its_model_reads_or_refused(shared_data: Path, tmp_path: Path) -> None:
+def test_a_real_file_is_converted_to_what_its_model_reads_or_refused(
+    shared_data: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("sentencepiece")
     own, converted = published(shared_data, "stories260K", tmp_path / "model")
     texts = ["Once upon a time", "Answer: A\n\nB", "é", 'Lily said, "Hello!" 12.\n\nThe  end ']
@@ -519,5 +686,7 @@ def test_a_real_file_is_converted_to_what_its_model_reads_or_refused(shared_data
     assert all(map(np.array_equal, left, right))
     # A vocabulary without bytes: what it can't spell is an unknown token, which the conversion leaves out.
     _, converted = published(shared_data, "babyllama-tok105", tmp_path / "lossy")
-    with pytest.raises(ModelError, match=r"token 10 and those after it are \['B'\], not \['<unk>', 'B'\]"):
+    with pytest.raises(
+        ModelError, match=r"token 10 and those after it are \['B'\], not \['<unk>', 'B'\]"
+    ):
         converted.encode(["Answer: A\n\nB"], special=True)

@@ -23,7 +23,11 @@ TURNS = (
     "{%- endif %}{{ message.content + '<|im_end|>\\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
 )
-CLOSED, OPEN, END = "{{ '<think>\\n\\n</think>\\n\\n' }}", "{{ '<think>\\n' }}", "{%- endif %}{%- endif %}"
+CLOSED, OPEN, END = (
+    "{{ '<think>\\n\\n</think>\\n\\n' }}",
+    "{{ '<think>\\n' }}",
+    "{%- endif %}{%- endif %}",
+)
 TEMPLATES = {
     "Qwen3": f"{TURNS}{{%- if enable_thinking is defined and enable_thinking is false %}}{CLOSED}{END}",
     "Qwen3.5, thinking unless false": (
@@ -39,7 +43,9 @@ TAILS = {
     "Qwen3.5, thinking unless false": {None: OPENED, True: OPENED, False: NOT_OPENED},
     "Qwen3.5, only if true": {None: NOT_OPENED, True: OPENED, False: NOT_OPENED},
 }
-R1 = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}<|Assistant|><think>\n"
+R1 = (
+    "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}<|Assistant|><think>\n"
+)
 
 
 @cache
@@ -60,7 +66,9 @@ def test_what_a_template_leaves_open_and_how_it_closes_it(name: str, thinking: b
     assert chat.closing(told) == "\n</think>\n\n"
     assert chat.may_think
     if tail == OPENED:  # closed, it is the prompt of a model that is told not to think
-        assert text + chat.closing(told) == chat.render([Message("user", "Which?")], {"enable_thinking": False})
+        assert text + chat.closing(told) == chat.render(
+            [Message("user", "Which?")], {"enable_thinking": False}
+        )
 
 
 @pytest.mark.costly("a template runs in a process of its own")
@@ -72,7 +80,9 @@ def test_a_template_that_does_not_show_how_a_thought_ends_closes_none() -> None:
 
 
 @pytest.mark.costly("a model is read, and templates run in processes of their own")
-def test_letters_of_a_real_model_are_refused_or_closed_by_the_templates_own_bytes(tmp_path: Path) -> None:
+def test_letters_of_a_real_model_are_refused_or_closed_by_the_templates_own_bytes(
+    tmp_path: Path,
+) -> None:
     folder, data = tmp_path / "model", write_mmlu(tmp_path / "data", subjects=("tides",))
     shutil.copytree(MODEL, folder)
     (folder / "chat_template.jinja").write_text(TEMPLATES["Qwen3.5, thinking unless false"])
@@ -92,6 +102,13 @@ def test_letters_of_a_real_model_are_refused_or_closed_by_the_templates_own_byte
     limited = mmlu_protocol(**letters, **text, metric="exact_match", new_tokens=4, thought_tokens=6)
     written = evaluate(**asked, protocols={"p": limited}, out=tmp_path / "written")
     (row,) = written.tables.observations.to_pylist()
-    assert (row["opened"], row["forced"], "\n</think>\n\n" in row["text"]) == ("<think>", True, True)
-    assert len(row["tokens"]) == 6 + len(model.tokenizer.encode(["\n</think>\n\n"], special=False)[0]) + 4
+    assert (row["opened"], row["forced"], "\n</think>\n\n" in row["text"]) == (
+        "<think>",
+        True,
+        True,
+    )
+    assert (
+        len(row["tokens"])
+        == 6 + len(model.tokenizer.encode(["\n</think>\n\n"], special=False)[0]) + 4
+    )
     assert row["finish"] == "length"

@@ -29,9 +29,21 @@ LLAMA = {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads"
 @pytest.mark.parametrize(
     ("size", "config", "reason"),
     [
-        (3, LLAMA, "has 32 attention heads, which 3 processes can't share evenly; start 2 processes"),
-        (16, LLAMA, "has 8 key value heads, which 16 processes can't share evenly; start 2 or 4 or 8 processes"),
-        (2, {**LLAMA, "num_key_value_heads": 1}, "has 1 key value heads, which 2 .* evenly; run the same command"),
+        (
+            3,
+            LLAMA,
+            "has 32 attention heads, which 3 processes can't share evenly; start 2 processes",
+        ),
+        (
+            16,
+            LLAMA,
+            "has 8 key value heads, which 16 processes can't share evenly; start 2 or 4 or 8 processes",
+        ),
+        (
+            2,
+            {**LLAMA, "num_key_value_heads": 1},
+            "has 1 key value heads, which 2 .* evenly; run the same command",
+        ),
         (2, {"model_type": "gpt2"}, "no tensor-parallel plan"),
         (2, {"model_type": "nobodys"}, "no tensor-parallel plan"),
     ],
@@ -42,14 +54,20 @@ def test_what_can_not_be_shared_is_refused_before_it_is_loaded(
     among(monkeypatch, size)
     with pytest.raises(ModelError, match=reason):
         refuse(config, Path("model"), None)
-    refuse(LLAMA | {"num_key_value_heads": 2 * size, "num_attention_heads": 4 * size}, Path("model"), None)
+    refuse(
+        LLAMA | {"num_key_value_heads": 2 * size, "num_attention_heads": 4 * size},
+        Path("model"),
+        None,
+    )
 
 
 def test_other_weights_than_plain_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     among(monkeypatch, 2)
     model = FolderModel(BASE, device="auto")
     monkeypatch.setattr(model, "quantisation", ("fp8", "float8"))
-    with pytest.raises(ModelError, match="its weights are quantised; run the same command without torchrun"):
+    with pytest.raises(
+        ModelError, match="its weights are quantised; run the same command without torchrun"
+    ):
         model.check(8)
 
 

@@ -21,7 +21,15 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Conclusion, Cosine, Generation, Sampling, SetSpan, Span, TokenScores
+from choicewise.questions import (
+    Conclusion,
+    Cosine,
+    Generation,
+    Sampling,
+    SetSpan,
+    Span,
+    TokenScores,
+)
 from choicewise.report.explain import explanation_lines
 from choicewise.requests.ask import add_requests
 from choicewise.requests.render import render
@@ -40,8 +48,15 @@ from tests.helpers.toy_tokenizers import ToyModel
 from tests.paths import SHARED
 
 ITEMS = (
-    Item("1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)),
-    Item("2", "Where do birds live?", ("in a tree", "in the sea", "under a bed", "in a tree house"), (0, 3)),
+    Item(
+        "1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)
+    ),
+    Item(
+        "2",
+        "Where do birds live?",
+        ("in a tree", "in the sea", "under a bed", "in a tree house"),
+        (0, 3),
+    ),
     Item("3", "Tim was sad. Why?", ("He lost his toy.", "He found a toy."), (0,)),
 )
 QUIZ = Dataset("quiz", {"test": ITEMS})
@@ -50,13 +65,17 @@ QUIZ = Dataset("quiz", {"test": ITEMS})
 def turned(item: Item) -> Item:
     """With its options in reverse order."""
     last = len(item.choices) - 1
-    return replace(item, choices=item.choices[::-1], gold=tuple(sorted(last - index for index in item.gold)))
+    return replace(
+        item, choices=item.choices[::-1], gold=tuple(sorted(last - index for index in item.gold))
+    )
 
 
 @cache
 def reference() -> Any:
     """The same weights in plain transformers."""
-    return transformers.AutoModelForCausalLM.from_pretrained(SHARED / "models" / "stories260K", dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        SHARED / "models" / "stories260K", dtype=torch.float32
+    )
 
 
 def encoded(text: str) -> list[int]:
@@ -104,12 +123,23 @@ def package(item: Item, choice: str) -> float:
 
 def spelled(item: Item, choice: str) -> float:
     letter = "ABCD"[item.choices.index(choice)]
-    lines = "".join(f"{label}. {choice}\n" for label, choice in zip("ABCD", item.choices, strict=False))
+    lines = "".join(
+        f"{label}. {choice}\n" for label, choice in zip("ABCD", item.choices, strict=False)
+    )
     context = f"Question: {item.question}\n{lines}Answer:"
     start = encoded(context)
-    texts = {tuple(encoded(context + text)[len(start) :]) for text in (f" {letter}", letter, f"({letter}")}
-    kept = [text for text in texts if not any(text != other and text[: len(other)] == other for other in texts)]
-    return float(np.logaddexp.reduce([logprobs([*start, *text])[len(start) - 1 :].sum() for text in kept]))
+    texts = {
+        tuple(encoded(context + text)[len(start) :])
+        for text in (f" {letter}", letter, f"({letter}")
+    }
+    kept = [
+        text
+        for text in texts
+        if not any(text != other and text[: len(other)] == other for other in texts)
+    ]
+    return float(
+        np.logaddexp.reduce([logprobs([*start, *text])[len(start) - 1 :].sum() for text in kept])
+    )
 
 
 def said_yes(item: Item, choice: str) -> float:
@@ -168,8 +198,12 @@ PLAIN: dict[str, Callable[[Item, str], float]] = {
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
-@pytest.mark.parametrize(("name", "plainly"), [*PLAIN.items(), ("spellings", spelled)], ids=[*PLAIN, "spellings"])
-def test_a_reading_is_what_a_few_plain_lines_compute(name: str, plainly: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "plainly"), [*PLAIN.items(), ("spellings", spelled)], ids=[*PLAIN, "spellings"]
+)
+def test_a_reading_is_what_a_few_plain_lines_compute(
+    name: str, plainly: Any, tmp_path: Path
+) -> None:
     found = scores(run(f"options/{name}", tmp_path))
     for item in ITEMS:
         for index, choice in enumerate(item.choices):
@@ -180,21 +214,34 @@ def test_the_models_own_loss_times_the_tokens_is_minus_the_sum(tmp_path: Path) -
     masked = run("options/quoted-mean-masked", tmp_path / "masked")
     summed = scores(run("options/quoted-sum-forward", tmp_path / "forward"))
     for seen in masked.observations().to_pylist():
-        assert seen["value"] * len(seen["tokens"]) == pytest.approx(-summed[seen["item"], seen["choice"]], abs=1e-4)
+        assert seen["value"] * len(seen["tokens"]) == pytest.approx(
+            -summed[seen["item"], seen["choice"]], abs=1e-4
+        )
         assert seen["ranks"] == [-1] * len(seen["tokens"])
 
 
 def test_permuting_the_options_permutes_the_scores(tmp_path: Path) -> None:
-    names = [*(f"options/{name}" for name in PLAIN), "options/cloze:pmi", "options/cloze:first_token"]
+    names = [
+        *(f"options/{name}" for name in PLAIN),
+        "options/cloze:pmi",
+        "options/cloze:first_token",
+    ]
     tables = []
     for name, items in (("one", ITEMS), ("other", tuple(map(turned, ITEMS)))):
         data = Dataset("quiz", {"test": items})
         found = evaluate(model=HashModel(), data=data, protocols=names, out=tmp_path / name)
         assert {*found.protocols} == {*names}
-        tables.append({(r["protocol"], r["item"], r["choice"]): r["score"] for r in found.scores().to_pylist()})
+        tables.append(
+            {
+                (r["protocol"], r["item"], r["choice"]): r["score"]
+                for r in found.scores().to_pylist()
+            }
+        )
     last = {item.id: len(item.choices) - 1 for item in ITEMS}
     one, other = tables
-    assert one == {(name, item, last[item] - index): score for (name, item, index), score in other.items()}
+    assert one == {
+        (name, item, last[item] - index): score for (name, item, index), score in other.items()
+    }
 
 
 def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Path) -> None:
@@ -203,7 +250,9 @@ def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Pa
     item = Item("1", "Tim was sad.", ("so what", said), (1,))
     base = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
     generate = replace(base, question="{question}", continuation=" {choice}")
-    ask = replace(generate, reading="loglikelihood", decision="argmax", ties="first", new_tokens=None)
+    ask = replace(
+        generate, reading="loglikelihood", decision="argmax", ties="first", new_tokens=None
+    )
     data, protocols = Dataset("d", {"test": (item,)}), {"generate": generate, "forward": ask}
     found = evaluate(model=real_model(), data=data, protocols=protocols, out=tmp_path)
     seen = {(row["protocol"], row["choice"]): row["score"] for row in found.scores().to_pylist()}
@@ -214,21 +263,30 @@ def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Pa
 
 @pytest.mark.parametrize(("model", "value"), [("fake:oracle", 1.0), ("fake:anti-oracle", 0.0)])
 def test_every_reading_agrees_with_the_oracle(model: str, value: float, tmp_path: Path) -> None:
-    single = Dataset("quiz", {"test": (ITEMS[0], ITEMS[2])})  # batch calibration leaves nothing of one item of a kind
+    single = Dataset(
+        "quiz", {"test": (ITEMS[0], ITEMS[2])}
+    )  # batch calibration leaves nothing of one item of a kind
     asked = ("options", "masked-lm", "encoder-decoder", "decision/endpoint-letter")
     headlines = {
-        name: next(iter(resolve(name).values())) for name in sorted({n.partition(":")[0] for n in resolve(*asked)})
+        name: next(iter(resolve(name).values()))
+        for name in sorted({n.partition(":")[0] for n in resolve(*asked)})
     }
-    kept = {name: protocol for name, protocol in headlines.items() if protocol.calibration != "batch"}
+    kept = {
+        name: protocol for name, protocol in headlines.items() if protocol.calibration != "batch"
+    }
     long = {name: replace(p, new_tokens=40 if p.new_tokens else None) for name, p in kept.items()}
     found = evaluate(model=model, data=single, protocols=long, out=tmp_path)
     of_other_tools = {protocol.reading for protocol in resolve("compat").values()}
     in_a_chat = {"along-thought"}  # of a model that thinks
-    assert {protocol.reading for protocol in long.values()} >= set(READINGS) - of_other_tools - in_a_chat
+    assert {protocol.reading for protocol in long.values()} >= set(
+        READINGS
+    ) - of_other_tools - in_a_chat
     assert {row.protocol: row.value for row in found.rows()} == dict.fromkeys(long, value)
 
 
-@pytest.mark.parametrize("name", [name for name in PLAIN if name not in ("noisy-channel", "set-based")] + ["spellings"])
+@pytest.mark.parametrize(
+    "name", [name for name in PLAIN if name not in ("noisy-channel", "set-based")] + ["spellings"]
+)
 def test_a_reading_computes_no_token_twice(name: str) -> None:
     model = real_model()
     assert model.check(model.window) is not None
@@ -255,11 +313,15 @@ ODD = {
 def test_odd_options_are_scored_or_missing_with_a_reason(tmp_path: Path) -> None:
     items = tuple(Item(kind, f"Which {kind}?", choices, (0,)) for kind, choices in ODD.items())
     names = [name for name in resolve("options") if "free" not in name]
-    found = evaluate(model=HashModel(), data=Dataset("odd", {"test": items}), protocols=names, out=tmp_path)
+    found = evaluate(
+        model=HashModel(), data=Dataset("odd", {"test": items}), protocols=names, out=tmp_path
+    )
     for each in found.rows():
         assert each.n + each.missing == len(items)
     assert all(row["missing"] for row in found.observations().to_pylist() if row["key"] is None)
-    rows = [row for row in found.scores().to_pylist() if row["protocol"] == "options/quoted-sum-forward"]
+    rows = [
+        row for row in found.scores().to_pylist() if row["protocol"] == "options/quoted-sum-forward"
+    ]
     assert np.isfinite([row["score"] for row in rows]).all()
     first, second, _ = (row["score"] for row in rows if row["item"] == "duplicate")
     assert first == second
@@ -285,7 +347,9 @@ class Broken(HashModel):
                 case Cosine():
                     yield index, Cosine.answer(float("nan"))
                 case _:
-                    bad = np.full(len(answer.tokens), np.nan if index % 2 else -np.inf, dtype=np.float32)
+                    bad = np.full(
+                        len(answer.tokens), np.nan if index % 2 else -np.inf, dtype=np.float32
+                    )
                     yield index, replace(answer, logprobs=bad)
 
 
@@ -293,14 +357,26 @@ class Broken(HashModel):
 def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
     found = evaluate(model=Broken(), data=QUIZ, protocols=["options"], out=tmp_path)
     rows = {row.protocol: row for row in found.rows()}
-    right = {row.n for name, row in rows.items() if "free" not in name and row.value == row.value and row.value > 0}
+    right = {
+        row.n
+        for name, row in rows.items()
+        if "free" not in name and row.value == row.value and row.value > 0
+    }
     assert right <= {0, 3}
-    assert (rows["options/embedding"].missing, rows["options/quoted-mean-generate"].missing) == (3, 3)
-    assert (rows["options/free-simple-evals"].n, rows["options/free-simple-evals"].value) == (3, 0.0)
+    assert (rows["options/embedding"].missing, rows["options/quoted-mean-generate"].missing) == (
+        3,
+        3,
+    )
+    assert (rows["options/free-simple-evals"].n, rows["options/free-simple-evals"].value) == (
+        3,
+        0.0,
+    )
 
 
 def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_missing() -> None:
-    protocol = mmlu_protocol(reading="masked", shots=0, choices=None, question="{question}", continuation="{choice}")
+    protocol = mmlu_protocol(
+        reading="masked", shots=0, choices=None, question="{question}", continuation="{choice}"
+    )
     model = HashModel()
     for window, missing in ((12, None), (11, "do not fit the window")):
         model.window = window
@@ -311,7 +387,9 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_mi
         assert (not reasons) == (missing is None)
     (embedding,) = resolve("options/embedding").values()
     block = PreparedBlock()
-    add_requests(block, embedding, [render(embedding, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel())
+    add_requests(
+        block, embedding, [render(embedding, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel()
+    )
     empty, other = block.spans
     assert (empty.key, other.missing) == (None, None)
     assert empty.missing == "an empty choice has no hidden state of its own to compare"
@@ -320,11 +398,18 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_mi
 def test_observe_gives_a_row_per_question() -> None:
     span = Span(answers.ids(65), answers.ids(66, 67))
     (row,) = observe(HashModel(), {span.key: span})
-    assert (row.key, list(row.tokens), list(row.sizes), row.value) == (span.key, [66, 67], [1, 1], None)
+    assert (row.key, list(row.tokens), list(row.sizes), row.value) == (
+        span.key,
+        [66, 67],
+        [1, 1],
+        None,
+    )
 
 
 CHAIN_ITEMS = (
-    Item("1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)),
+    Item(
+        "1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)
+    ),
     Item("2", "Where do birds live?", ("in a tree", "in the sea"), (0,)),
     Item("3", "Tim was sad. Why?", ("He lost his toy.", "He found a toy."), (0,)),
 )
@@ -336,7 +421,10 @@ HEADLINE = f"{NAME}:marginal"
 
 
 def chain_scores(run: Run) -> dict[tuple[str, str, int], float]:
-    return {(row["protocol"], row["item"], row["choice"]): row["score"] for row in run.scores().to_pylist()}
+    return {
+        (row["protocol"], row["item"], row["choice"]): row["score"]
+        for row in run.scores().to_pylist()
+    }
 
 
 def texts(run: Run) -> dict[tuple[str, int], str]:
@@ -345,7 +433,9 @@ def texts(run: Run) -> dict[tuple[str, int], str]:
 
 
 @pytest.mark.costly("plain lines compute every token anew from all before it")
-def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(shared_data: Path, tmp_path: Path) -> None:
+def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(
+    shared_data: Path, tmp_path: Path
+) -> None:
     folder = shared_data / "models" / "stories260K"
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -357,13 +447,17 @@ def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(shar
     found = evaluate(model=str(folder), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path)
     seen, said = chain_scores(found), texts(found)
     for item in CHAIN_ITEMS:
-        listed = "".join(f" ({letter}) {text}" for letter, text in zip("ABC", item.choices, strict=False))
+        listed = "".join(
+            f" ({letter}) {text}" for letter, text in zip("ABC", item.choices, strict=False)
+        )
         prompt = f"Q: {item.question} Answer Choices:{listed}\nA: Let's think step by step."
         context, after = tokenizer(prompt).input_ids, []
         for number in range(3):
             stem, thought = hashlib.sha256(f"0|{number}|{item.id}".encode()).digest(), []
             while len(thought) < 12:
-                digest = hashlib.blake2b(stem + len(thought).to_bytes(8, "little"), digest_size=8).digest()
+                digest = hashlib.blake2b(
+                    stem + len(thought).to_bytes(8, "little"), digest_size=8
+                ).digest()
                 sums = np.cumsum(np.exp(rows(context + thought)[-1]))
                 token = int((sums <= (int.from_bytes(digest, "little") >> 11) / 2**53).sum())
                 if token == tokenizer.eos_token_id or "\n\n" in tokenizer.decode([*thought, token]):
@@ -390,17 +484,28 @@ def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(shar
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The fake's run, which nobody changes."""
     return evaluate(
-        model=HashModel(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path_factory.mktemp("chains") / "whole"
+        model=HashModel(),
+        data=CHAIN_QUIZ,
+        protocols=SHORT,
+        out=tmp_path_factory.mktemp("chains") / "whole",
     )
 
 
 def test_the_same_chains_come_whatever_is_asked_besides(whole: Run, tmp_path: Path) -> None:
-    def run(name: str, protocols: Any = SHORT, items: tuple[Item, ...] = CHAIN_ITEMS, limit: int | None = None) -> Run:
+    def run(
+        name: str,
+        protocols: Any = SHORT,
+        items: tuple[Item, ...] = CHAIN_ITEMS,
+        limit: int | None = None,
+    ) -> Run:
         data, out = Dataset("quiz", {"test": items}), tmp_path / name
         return evaluate(model=HashModel(), data=data, protocols=protocols, out=out, limit=limit)
 
     turned, first = run("turned", items=CHAIN_ITEMS[::-1]), run("first", limit=1)
-    fewer, other = (run(next(iter(c)), {HEADLINE: replace(SHORT[HEADLINE], **c)}) for c in ({"chains": 2}, {"seed": 1}))
+    fewer, other = (
+        run(next(iter(c)), {HEADLINE: replace(SHORT[HEADLINE], **c)})
+        for c in ({"chains": 2}, {"seed": 1})
+    )
     assert len(set(texts(whole).values())) == 9
     assert (texts(whole), chain_scores(whole)) == (texts(turned), chain_scores(turned))
     assert texts(first).items() < texts(whole).items()
@@ -436,17 +541,26 @@ def test_one_chain_of_one_token_is_the_prompt_with_that_token(tmp_path: Path) ->
     for item in CHAIN_ITEMS:
         request = render(one, item, ())
         table = found.observations().to_pylist()
-        (drawn,) = [row["tokens"] for row in table if row["item"] == item.id and row["choice"] == -1]
+        (drawn,) = [
+            row["tokens"] for row in table if row["item"] == item.id and row["choice"] == -1
+        ]
         before = [*request.context().encode(), *drawn, *request.proposals[0].encode()]
         for index, text in enumerate(request.continuations):
             ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
-            assert chain_scores(found)["one", item.id, index] == pytest.approx(float(seen.logprobs.sum()), abs=1e-5)
+            assert chain_scores(found)["one", item.id, index] == pytest.approx(
+                float(seen.logprobs.sum()), abs=1e-5
+            )
 
 
-@given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any), place=st.integers(0, 99))
+@given(
+    weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any),
+    place=st.integers(0, 99),
+)
 def test_draw_finds_the_share_in_the_cumulative_sum(weights: list[int], place: int) -> None:
     drawn = Sampling.of(0, "item", 0).draw(np.asarray(weights), place)
-    digest = hashlib.blake2b(Sampling.of(0, "item", 0).stream + place.to_bytes(8, "little"), digest_size=8).digest()
+    digest = hashlib.blake2b(
+        Sampling.of(0, "item", 0).stream + place.to_bytes(8, "little"), digest_size=8
+    ).digest()
     share = (int.from_bytes(digest, "little") >> 11) / 2**53 * sum(weights)
     assert weights[drawn] > 0
     assert sum(weights[:drawn]) <= share < sum(weights[: drawn + 1])
@@ -461,8 +575,15 @@ def test_draws_come_as_often_as_they_are_probable() -> None:
 def test_keys_tell_apart_whatever_changes_the_answer_and_a_chain_ends_before_its_stop() -> None:
     chain = Generation(ids(1, 2), 5, (b"\n\n",), Sampling.of(0, "item", 0))
     others = [
-        *(replace(chain, context=ids(1, 3)), replace(chain, limit=6), replace(chain, stops=(b"\n",))),
-        *(replace(chain, sampling=Sampling.of(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
+        *(
+            replace(chain, context=ids(1, 3)),
+            replace(chain, limit=6),
+            replace(chain, stops=(b"\n",)),
+        ),
+        *(
+            replace(chain, sampling=Sampling.of(*args))
+            for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))
+        ),
     ]
     span = Span(ids(3), ids(4))
     assert len({each.key for each in (chain, *others)}) == 7
@@ -471,12 +592,21 @@ def test_keys_tell_apart_whatever_changes_the_answer_and_a_chain_ends_before_its
     assert Conclusion(chain, span).after(ids(8, 9)).context.tolist() == [1, 2, 8, 9, 3]
     assert (chain.inputs, Conclusion(chain, span).inputs) == (6, 8)
     table = [b"a\n", b"\nb", b"b"]
-    assert [chain.stopped(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
+    assert [chain.stopped(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_marginal_and_vote_by_hand() -> None:
-    first = continuations([[row(" A", np.log(0.5)), row(" B", np.log(0.25))], [row(" A", -1.0), row(" B", -1.0)]])
-    second = continuations([[row(" A", np.log(0.1)), row(" B", np.log(0.75))], [row(" A", -1.0), row(" B", -3.0)]])
+    first = continuations(
+        [[row(" A", np.log(0.5)), row(" B", np.log(0.25))], [row(" A", -1.0), row(" B", -1.0)]]
+    )
+    second = continuations(
+        [[row(" A", np.log(0.1)), row(" B", np.log(0.75))], [row(" A", -1.0), row(" B", -3.0)]]
+    )
     assert np.exp(marginal([first, second])[:2]) == pytest.approx([0.3, 0.5])
     assert vote([first, second]) == pytest.approx([0.5, 0.5, 0.75, 0.25])
     lost = continuations([[row(" A"), row(" B", -1.0)], [row(" A", -1.0), row(" B", -2.0)]])
@@ -510,7 +640,9 @@ def test_a_model_that_samples_nothing_is_refused(tmp_path: Path) -> None:
     class Scorer(HashModel):
         supports = HashModel.supports - {Sampling}
 
-    with pytest.raises(ModelError, match="does not support Sampling, which reading chain-of-thought needs"):
+    with pytest.raises(
+        ModelError, match="does not support Sampling, which reading chain-of-thought needs"
+    ):
         evaluate(model=Scorer(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path)
 
 
@@ -523,7 +655,9 @@ def test_a_plan_counts_chains_at_their_full_length_and_those_that_can_not_fit_ar
         asking = PreparedBlock()
         add_requests(asking, protocol, [request], model)
         assert [(row.missing or "")[:8] or None for row in asking.requests] == [reason]
-        assert max((question.inputs for question in asking.wanted.values()), default=needed) == needed
+        assert (
+            max((question.inputs for question in asking.wanted.values()), default=needed) == needed
+        )
     asking, model = PreparedBlock(), HashModel()
     add_requests(asking, protocol, [request], model)
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
@@ -534,22 +668,42 @@ def test_a_plan_counts_chains_at_their_full_length_and_those_that_can_not_fit_ar
 
 def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
     protocol = mmlu_protocol(
-        **{"reading": "chain-of-thought", "score": "marginal", "shots": 0, "choices": None, "seed": 0},
-        **{"chains": 1, "new_tokens": 2, "question": "{question}", "proposal": "b", "continuation": "{choice}"},
+        **{
+            "reading": "chain-of-thought",
+            "score": "marginal",
+            "shots": 0,
+            "choices": None,
+            "seed": 0,
+        },
+        **{
+            "chains": 1,
+            "new_tokens": 2,
+            "question": "{question}",
+            "proposal": "b",
+            "continuation": "{choice}",
+        },
     )
     asking = PreparedBlock()
-    add_requests(asking, protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
+    add_requests(
+        asking, protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel()
+    )
     reasons = [row.missing for row in asking.spans if row.choice >= 0]
-    assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
+    assert (
+        reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
+    )
 
 
 def test_the_explanation_shows_the_chains_and_what_stands_behind_them(whole: Run) -> None:
     told = explain(whole, "2")
     chains = [scored for scored in told.asked[0].scored if scored.choice == -1]
-    assert {("2", scored.part): scored.generated for scored in chains}.items() < texts(whole).items()
+    assert {("2", scored.part): scored.generated for scored in chains}.items() < texts(
+        whole
+    ).items()
     behind = [scored for scored in told.asked[0].scored if scored.choice == 0]
     assert [scored.part for scored in behind] == [0, 1, 2]
-    assert {(scored.context, scored.continuation) for scored in behind} == {(" \nTherefore, the answer is", " (A)")}
+    assert {(scored.context, scored.continuation) for scored in behind} == {
+        (" \nTherefore, the answer is", " (A)")
+    }
     assert "".join(token.text for token in behind[0].tokens) == " (A)"
     assert "after the chain of the same part" in list(explanation_lines(told))
 
@@ -559,13 +713,23 @@ class Brief(HashModel):
 
     def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
         for index, answer in super().answer(questions):
-            chain = isinstance(questions[index], Generation) and questions[index].sampling is not None
-            yield index, answer.first(0) if chain and questions[index].sampling.stream[0] % 2 else answer
+            chain = (
+                isinstance(questions[index], Generation) and questions[index].sampling is not None
+            )
+            yield (
+                index,
+                answer.first(0) if chain and questions[index].sampling.stream[0] % 2 else answer,
+            )
 
 
 @pytest.fixture(scope="module")
 def brief(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate(model=Brief(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path_factory.mktemp("brief") / "run")
+    return evaluate(
+        model=Brief(),
+        data=CHAIN_QUIZ,
+        protocols=SHORT,
+        out=tmp_path_factory.mktemp("brief") / "run",
+    )
 
 
 def test_the_explanation_counts_the_tokens_of_each_chain(brief: Run) -> None:
@@ -586,7 +750,9 @@ def test_an_empty_chain_is_a_chain(brief: Run) -> None:
     assert empty
     assert len(empty) < 9
     assert (brief.unanswered, [row.missing for row in brief.rows()]) == ([], [0, 0])
-    spans = {(row["item"], row["part"], row["choice"]): row for row in brief.observations().to_pylist()}
+    spans = {
+        (row["item"], row["part"], row["choice"]): row for row in brief.observations().to_pylist()
+    }
     for item, part in empty:
         request = render(SHORT[HEADLINE], next(each for each in CHAIN_ITEMS if each.id == item), ())
         before = [*request.context().encode(), *request.proposals[0].encode()]

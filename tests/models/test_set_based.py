@@ -31,7 +31,10 @@ from tests.helpers.set_mask import set_logprobs
 from tests.helpers.tiny_models import COMMON, FAMILIES, VOCABULARY, network, real_model
 
 SIZES = st.tuples(
-    st.integers(1, 60), st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 9), st.integers(1, 7)
+    st.integers(1, 60),
+    st.lists(st.integers(0, 9), min_size=1, max_size=5),
+    st.integers(1, 9),
+    st.integers(1, 7),
 )
 
 
@@ -40,7 +43,8 @@ def question(sizes: tuple[int, list[int], int, int], seed: int = 0) -> SetSpan:
     before, options, after, scored = sizes
     random = np.random.default_rng(seed)
     context, continuation = (
-        random.integers(0, VOCABULARY, size, dtype=np.int32) for size in (before + sum(options) + after, scored)
+        random.integers(0, VOCABULARY, size, dtype=np.int32)
+        for size in (before + sum(options) + after, scored)
     )
     return SetSpan(context, continuation, (before + np.cumsum([0, *options])).astype(np.int32))
 
@@ -55,9 +59,13 @@ def test_scores_are_those_of_an_explicit_mask(family: str, window: int | None) -
     @given(SIZES, st.integers(0, 9))
     def compare(sizes: tuple[int, list[int], int, int], seed: int) -> None:
         asked = question(sizes, seed)
-        other = replace(asked, continuation=ids(*range(6)))  # after the same context, and so in the same pass
+        other = replace(
+            asked, continuation=ids(*range(6))
+        )  # after the same context, and so in the same pass
         for found, each in zip(in_order(path.answer([asked, other])), (asked, other), strict=True):
-            np.testing.assert_allclose(found.logprobs, set_logprobs(lm.model, each, window), atol=3e-5)
+            np.testing.assert_allclose(
+                found.logprobs, set_logprobs(lm.model, each, window), atol=3e-5
+            )
             assert found.tokens.tolist() == each.continuation.tolist()
 
     compare()
@@ -73,14 +81,29 @@ def test_no_order_of_the_options_changes_a_sum(family: str) -> None:
     assert np.ptp(sums) < 1e-5
     without = replace(asked, edges=ids(40, 52))  # one text: order matters
     turned = replace(asked.in_order((2, 0, 1, 3)), edges=ids(40, 52))
-    one, other = (each.logprobs.sum() for each in in_order(SetBasedPath(network(family)).answer([without, turned])))
+    one, other = (
+        each.logprobs.sum()
+        for each in in_order(SetBasedPath(network(family)).answer([without, turned]))
+    )
     assert abs(one - other) > 1e-2
 
 
 def test_models_with_recurrent_layers_are_refused_by_their_configuration() -> None:
-    configs = {name: CONFIG_MAPPING[name.split()[0]](**{**COMMON, **own}).to_dict() for name, own in FAMILIES.items()}
+    configs = {
+        name: CONFIG_MAPPING[name.split()[0]](**{**COMMON, **own}).to_dict()
+        for name, own in FAMILIES.items()
+    }
     refused = {name for name, config in configs.items() if SetSpan not in supported(config)}
-    recurrent = {"mamba", "mamba2", "rwkv", "jamba", "bamba", "falcon_h1", "qwen3_next", "recurrent_gemma"}
+    recurrent = {
+        "mamba",
+        "mamba2",
+        "rwkv",
+        "jamba",
+        "bamba",
+        "falcon_h1",
+        "qwen3_next",
+        "recurrent_gemma",
+    }
     assert refused == recurrent
     every = {"layer_types": ["attention"] * 4, "mamba_d_state": 8, "model_type": "granitemoe"}
     assert SetSpan in supported(every)
@@ -88,7 +111,11 @@ def test_models_with_recurrent_layers_are_refused_by_their_configuration() -> No
 
 @pytest.mark.parametrize(
     ("family", "reason"),
-    [("mamba", "2 of its 2 layers"), ("jamba", "1 of its 2"), ("bloom", "no attention whose mask can be set")],
+    [
+        ("mamba", "2 of its 2 layers"),
+        ("jamba", "1 of its 2"),
+        ("bloom", "no attention whose mask can be set"),
+    ],
 )
 def test_what_a_model_can_not_read_is_missing_with_the_reason(family: str, reason: str) -> None:
     (answer,) = in_order(SetBasedPath(network(family)).answer([question((5, [2, 3], 2, 3))]))
@@ -96,7 +123,9 @@ def test_what_a_model_can_not_read_is_missing_with_the_reason(family: str, reaso
     assert np.isnan(answer.logprobs).all()
 
 
-def test_a_layer_that_looks_at_the_order_is_found_by_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_that_looks_at_the_order_is_found_by_the_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lm = network("llama")
     forward = lm.model.model.forward
     places = {"position_ids": None}  # positions are then places in the text
@@ -104,27 +133,39 @@ def test_a_layer_that_looks_at_the_order_is_found_by_the_numbers(monkeypatch: py
     assert "nats a token depend on their order" in (SetBasedPath(lm).objection or "")
 
 
-ITEM = Item("1", "What did Lily see?", ("a big red ball", "a dog", "your mom", "a dog and a cat"), (1,))
+ITEM = Item(
+    "1", "What did Lily see?", ("a big red ball", "a dog", "your mom", "a dog and a cat"), (1,)
+)
 
 
 def sums(item: Item, out: Path, model: Any) -> dict[str, float]:
-    run = evaluate(model=model, data=Dataset("d", {"test": (item,)}), protocols=["options/set-based"], out=out)
+    run = evaluate(
+        model=model, data=Dataset("d", {"test": (item,)}), protocols=["options/set-based"], out=out
+    )
     return {item.choices[row["choice"]]: row["score"] for row in run.scores().to_pylist()}
 
 
 @pytest.mark.costly("a self-check on a real model, and two runs")
 def test_a_run_gives_every_option_the_same_sum_in_any_order(tmp_path: Path) -> None:
     turned = replace(ITEM, choices=ITEM.choices[::-1], gold=(2,))
-    found, other = (sums(each, tmp_path / str(number), real_model()) for number, each in enumerate((ITEM, turned)))
+    found, other = (
+        sums(each, tmp_path / str(number), real_model())
+        for number, each in enumerate((ITEM, turned))
+    )
     assert found == pytest.approx(other, abs=1e-5)
     tokenizer, protocol = real_model().tokenizer, one("options/set-based").protocol
     lines = [tokenizer.encode([f'"{choice}" '], special=False)[0] for choice in ITEM.choices]
-    (before,), (after,) = tokenizer.encode([ITEM.question], special=True), tokenizer.encode(["Answer:"], special=False)
+    (before,), (after,) = (
+        tokenizer.encode([ITEM.question], special=True),
+        tokenizer.encode(["Answer:"], special=False),
+    )
     edges = len(before) + np.cumsum([0, *map(len, lines)])
     context = np.concatenate([before, *lines, after])
     for choice in ITEM.choices:
         scored = tokenizer.encode([f' "{choice}"'], special=False)[0]
-        (answer,) = in_order(real_model().answer([SetSpan(context, scored, edges.astype(np.int32))]))
+        (answer,) = in_order(
+            real_model().answer([SetSpan(context, scored, edges.astype(np.int32))])
+        )
         assert found[choice] == pytest.approx(float(answer.logprobs.sum()), abs=1e-5)
     asking = PreparedBlock()
     add_requests(asking, protocol, [render(protocol, ITEM, ())], real_model())
@@ -139,7 +180,9 @@ def test_a_fake_that_reads_text_sees_no_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.costly("writes a model with a published tokenizer")
-def test_a_folder_with_recurrent_layers_is_refused_before_it_is_loaded(saved_model: Any, tmp_path: Path) -> None:
+def test_a_folder_with_recurrent_layers_is_refused_before_it_is_loaded(
+    saved_model: Any, tmp_path: Path
+) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     for file in saved_model("gpt-neox-20b").iterdir():
@@ -156,8 +199,14 @@ def test_a_folder_with_recurrent_layers_is_refused_before_it_is_loaded(saved_mod
     [
         ({"option": '{letter}. "{choice}" '}, "axis option has {letter}"),
         ({"continuation": " {letter}"}, "axis continuation has {letter}"),
-        ({"question": "{question}"}, "needs {options} once in the axis question, and text after it"),
-        ({"question": "{question} {options}"}, "needs {options} once in the axis question, and text after it"),
+        (
+            {"question": "{question}"},
+            "needs {options} once in the axis question, and text after it",
+        ),
+        (
+            {"question": "{question} {options}"},
+            "needs {options} once in the axis question, and text after it",
+        ),
         ({"chat": "message"}, "axis chat is 'message'"),
         ({"proposal": " It is"}, "axis proposal is ' It is'"),
         ({"boundary": "joint"}, "reading set-based takes boundary separate, not joint"),
@@ -172,7 +221,9 @@ def test_what_would_tell_an_order_is_refused(axes: dict[str, str], message: str)
 
 @pytest.mark.parametrize("text", ["Why?", "{options}\x00\x01", "%s", '"a dog" "a dog" Answer:'])
 def test_the_request_says_where_the_options_stand(text: str) -> None:
-    protocol = replace(one("options/set-based").protocol, question="{{options}} {options}{question} 100 %", shots=0)
+    protocol = replace(
+        one("options/set-based").protocol, question="{{options}} {options}{question} 100 %", shots=0
+    )
     request = render(protocol, replace(ITEM, question=text), ())
     assert request.listed == ('"a big red ball" ', '"a dog" ', '"your mom" ', '"a dog and a cat" ')
     assert request.after == f"{text} 100 %"
@@ -192,7 +243,9 @@ SOURCE = (
 def test_the_prompt_has_the_parts_of_the_source() -> None:
     before, rest = SOURCE.split("<|start_2d|>")
     options, after = rest.split("<|end_2d|>")
-    request = render(one("options/set-based").protocol, Item("1", before, ("0", "4", "2", "6"), (1,)), ())
+    request = render(
+        one("options/set-based").protocol, Item("1", before, ("0", "4", "2", "6"), (1,)), ()
+    )
     assert request.context() == before + options.replace("<|split_2d|>", "") + after.rstrip()
     assert (list(request.listed), request.after) == (options.split("<|split_2d|>"), after.rstrip())
     assert request.continuations[1] == ' "4"'

@@ -26,7 +26,10 @@ from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Deprecation", "Future", "User")]
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::{kind}Warning")
+    for kind in ("Deprecation", "Future", "User")
+]
 
 BASE = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
 TEXTS = np.random.default_rng(0).integers(3, 500, size=(4, 20), dtype=np.int32)
@@ -50,8 +53,12 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("adapters") / "random-lora"
-    config = peft.LoraConfig(r=4, lora_alpha=32, init_lora_weights=False, target_modules="all-linear")
-    peft.get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(BASE), config).save_pretrained(folder)
+    config = peft.LoraConfig(
+        r=4, lora_alpha=32, init_lora_weights=False, target_modules="all-linear"
+    )
+    peft.get_peft_model(
+        transformers.AutoModelForCausalLM.from_pretrained(BASE), config
+    ).save_pretrained(folder)
     return folder
 
 
@@ -65,7 +72,9 @@ def changed(lora: Path, folder: Path, **axes: Any) -> Path:
 @pytest.mark.costly("a network is loaded and computed with PEFT and without")
 def test_the_numbers_are_those_of_peft(lora: Path) -> None:
     peft = pytest.importorskip("peft")
-    reference = peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(BASE), lora)
+    reference = peft.PeftModel.from_pretrained(
+        transformers.AutoModelForCausalLM.from_pretrained(BASE), lora
+    )
     model, due = load_model(BASE, adapter=lora), numbers_of_transformers(reference)
     np.testing.assert_allclose(numbers(model), due, atol=1e-3)
     assert np.abs(numbers(load_model(BASE)) - due).max() > 0.1
@@ -89,12 +98,16 @@ def test_a_run_says_which_adapter_it_is_of(lora: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.costly("a command, and four networks are loaded")
-def test_another_base_model_is_told_and_other_shapes_are_an_error(lora: Path, tmp_path: Path) -> None:
+def test_another_base_model_is_told_and_other_shapes_are_an_error(
+    lora: Path, tmp_path: Path
+) -> None:
     other = changed(lora, tmp_path / "other", base_model_name_or_path="somebody/another-model")
     assert read_adapter(other).made_for_another(BASE) == "somebody/another-model"
     assert read_adapter(lora).made_for_another(BASE) is None
     line = ("score", "--model", str(BASE), "--context", "a", "--choice", "b", "--json", "--adapter")
-    assert "was trained beside somebody/another-model, not" in choicewise(*line, other, code=0).stderr
+    assert (
+        "was trained beside somebody/another-model, not" in choicewise(*line, other, code=0).stderr
+    )
     for axes, reason in (
         ({"r": 8}, "does not fit the model \\(other shapes than the model: .* has shape"),
         ({"target_modules": ["nowhere"]}, "can't be put into the model: .*nowhere"),
@@ -131,22 +144,31 @@ def naming(key: str) -> bytes:
         ({}, "holds no adapter_config.json"),
         ({CONFIG: b"[]"}, "does not say what kind"),
         ({CONFIG: b"{"}, "is not JSON"),
-        *(({CONFIG: naming(key), WEIGHTS: EMPTY}, rf"names what lies elsewhere \({key}\)") for key in ELSEWHERE),
+        *(
+            ({CONFIG: naming(key), WEIGHTS: EMPTY}, rf"names what lies elsewhere \({key}\)")
+            for key in ELSEWHERE
+        ),
         ({CONFIG: STATED, "adapter_model.bin": b"pickle"}, "other formats .* can run code"),
     ],
 )
-def test_no_adapter_or_an_unsafe_one_is_refused(contents: dict[str, bytes], reason: str, tmp_path: Path) -> None:
+def test_no_adapter_or_an_unsafe_one_is_refused(
+    contents: dict[str, bytes], reason: str, tmp_path: Path
+) -> None:
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelError, match=reason):
         load_model(BASE, adapter=tmp_path)
 
 
-def test_without_peft_the_message_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_peft_the_message_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / CONFIG).write_bytes(STATED)
     (tmp_path / WEIGHTS).write_bytes(EMPTY)
     monkeypatch.setattr(files, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install --constraint constraints\.txt '\.\[adapters\]'"):
+    with pytest.raises(
+        ModelError, match=r"pip install --constraint constraints\.txt '\.\[adapters\]'"
+    ):
         load_model(BASE, adapter=tmp_path)
 
 
@@ -154,7 +176,9 @@ def test_a_model_folder_with_an_adapter_in_it_is_refused(tmp_path: Path) -> None
     """Transformers would take the adapter in unasked, and a folder with an adapter alone is no model."""
     (tmp_path / "alone").mkdir()
     for folder in (tmp_path / "alone", shutil.copytree(BASE, tmp_path / "both")):
-        (folder / CONFIG).write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
+        (folder / CONFIG).write_text(
+            '{"peft_type": "LORA", "base_model_name_or_path": "some/base"}'
+        )
         with pytest.raises(ModelError, match="the model that it belongs to \\(some/base\\)"):
             load_model(folder)
 
@@ -172,10 +196,22 @@ def test_a_model_of_a_sweep_has_its_adapter_and_a_fake_has_no_use_for_one(tmp_pa
 @pytest.mark.costly("three commands, and a network is loaded")
 def test_a_ladder_takes_an_adapter(lora: Path, tmp_path: Path) -> None:
     data, out = write_mmlu(tmp_path / "data", subjects=("tides",)), tmp_path / "run"
-    line = ("ladder", "mmlu/original", "mmlu/harness-v0", "--model", BASE, "--data", data, "--limit", "1")
+    line = (
+        "ladder",
+        "mmlu/original",
+        "mmlu/harness-v0",
+        "--model",
+        BASE,
+        "--data",
+        data,
+        "--limit",
+        "1",
+    )
     choicewise(*line, "--adapter", lora, "--out", out, code=0)
     assert open_run(out).manifest.model.name.endswith("+random-lora")
-    refused = choicewise("ladder", "mmlu/original", "mmlu/cloze", out, "--adapter", lora, code=UsageError.exit_code)
+    refused = choicewise(
+        "ladder", "mmlu/original", "mmlu/cloze", out, "--adapter", lora, code=UsageError.exit_code
+    )
     assert "--adapter" in refused.stderr
 
 
@@ -190,14 +226,27 @@ GROUPS = {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}
         ({"quant_method": "awq", "bits": 4}, "int4", "awq"),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", "bitsandbytes"),
         ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4", "bitsandbytes"),
-        ({"quant_method": "compressed-tensors", "config_groups": GROUPS}, "float8", "compressed-tensors"),
-        ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}}, "int8", "torchao"),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": GROUPS},
+            "float8",
+            "compressed-tensors",
+        ),
+        (
+            {
+                "quant_method": "torchao",
+                "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}},
+            },
+            "int8",
+            "torchao",
+        ),
         ({"quant_method": "fp8"}, "float8", "fp8"),
         ({"quant_method": "mxfp4"}, "mxfp4", "mxfp4"),
         ({"quant_method": "vptq"}, "quantised", "vptq"),
     ],
 )
-def test_types_of_weights(stated: dict[str, Any], weights: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_of_weights(
+    stated: dict[str, Any], weights: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "find_spec", lambda name: True)
     own = read_quantisation({"quantization_config": stated}, Path("model"))
     assert own is not None
@@ -211,10 +260,15 @@ def test_types_of_weights(stated: dict[str, Any], weights: str, method: str, mon
         ({"bits": 4}, "names no quant_method"),
         ("int8", "names no quant_method"),
         ({"quant_method": "tomorrow"}, "'tomorrow', which this transformers does not know"),
-        ({"quant_method": "awq", "bits": 4}, "which needs gptqmodel and accelerate; run: pip install gptqmodel acc"),
+        (
+            {"quant_method": "awq", "bits": 4},
+            "which needs gptqmodel and accelerate; run: pip install gptqmodel acc",
+        ),
     ],
 )
-def test_what_can_not_be_computed_is_refused(stated: Any, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_computed_is_refused(
+    stated: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=reason):
         read_quantisation({"quantization_config": stated}, Path("model"))
@@ -239,9 +293,15 @@ def fp8(folder: Path) -> Path:
             tensors[name] = (blocks / scales).reshape(weight.shape).to(torch.float8_e4m3fn)
             tensors[f"{name}_scale_inv"] = scales[:, 0, :, 0].contiguous()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    stated = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
+    stated = {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [BLOCK, BLOCK],
+    }
     own = {"quantization_config": {**stated, "modules_to_not_convert": ["lm_head"]}}
-    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | own))
+    (folder / "config.json").write_text(
+        json.dumps(json.loads((folder / "config.json").read_text()) | own)
+    )
     return folder
 
 
@@ -249,7 +309,9 @@ def torchao(folder: Path) -> Path:
     """The same with torchao's int8 weights."""
     configs = pytest.importorskip("torchao.quantization")
     how = transformers.TorchAoConfig(configs.Int8WeightOnlyConfig(version=2))
-    model = transformers.AutoModelForCausalLM.from_pretrained(BASE, dtype="float32", quantization_config=how)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        BASE, dtype="float32", quantization_config=how
+    )
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(BASE / name, folder / name)
@@ -260,8 +322,16 @@ def quanto(folder: Path) -> Path:
     """The same as quanto has it: plain weights that are quantised while they are loaded."""
     pytest.importorskip("optimum.quanto")
     shutil.copytree(BASE, folder)
-    own = {"quantization_config": {"quant_method": "quanto", "weights": "int8", "modules_to_not_convert": ["lm_head"]}}
-    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | own))
+    own = {
+        "quantization_config": {
+            "quant_method": "quanto",
+            "weights": "int8",
+            "modules_to_not_convert": ["lm_head"],
+        }
+    }
+    (folder / "config.json").write_text(
+        json.dumps(json.loads((folder / "config.json").read_text()) | own)
+    )
     return folder
 
 
@@ -277,14 +347,34 @@ def packed(folder: Path) -> Path:
         groups = weight.reshape(len(weight), -1, BLOCK)
         scales = groups.abs().amax(dim=2, keepdim=True) / 7
         whole = (groups / scales).round().clamp(-8, 7).to(torch.int8).reshape(weight.shape)
-        tensors[f"{name}_packed"], tensors[f"{name}_scale"] = compressors.pack_to_int32(whole, 4), scales[..., 0]
+        tensors[f"{name}_packed"], tensors[f"{name}_scale"] = (
+            compressors.pack_to_int32(whole, 4),
+            scales[..., 0],
+        )
         tensors[f"{name}_shape"] = torch.tensor(weight.shape)
     save_file(
-        {name: each.contiguous() for name, each in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
+        {name: each.contiguous() for name, each in tensors.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
     )
-    how = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": BLOCK, "symmetric": True, "dynamic": False}
-    stated = {"quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed"}
-    own = {**stated, "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "weights": how}}}
+    how = {
+        "num_bits": 4,
+        "type": "int",
+        "strategy": "group",
+        "group_size": BLOCK,
+        "symmetric": True,
+        "dynamic": False,
+    }
+    stated = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "quantization_status": "compressed",
+    }
+    own = {
+        **stated,
+        "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": how}},
+    }
     config = json.loads((folder / "config.json").read_text()) | {"quantization_config": own}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
@@ -300,12 +390,18 @@ MADE = {
 
 @pytest.mark.costly("a quantised network is made, loaded and computed, by transformers too")
 @pytest.mark.parametrize(("dtype", "make"), MADE.items())
-def test_a_quantised_model_answers_as_transformers_does(make: Any, dtype: str, tmp_path: Path) -> None:
+def test_a_quantised_model_answers_as_transformers_does(
+    make: Any, dtype: str, tmp_path: Path
+) -> None:
     folder = make(tmp_path / "model")
-    due = numbers_of_transformers(transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32"))
+    due = numbers_of_transformers(
+        transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    )
     model, data = load_model(folder), write_mmlu(tmp_path / "data")
     np.testing.assert_allclose(numbers(model), due, atol=1e-3)
     assert np.abs(numbers(load_model(BASE)) - due).max() > 1e-3
-    run = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run", limit=1)
+    run = evaluate(
+        model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run", limit=1
+    )
     assert model.dtype == run.manifest.model.dtype == dtype
     assert run.manifest.engine.selfcheck is not None

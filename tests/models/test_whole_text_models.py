@@ -39,7 +39,9 @@ Saved = Callable[[str], Path]
 GOLDEN: dict[str, Any] = json.loads((GOLDENS / "masked" / "numbers.json").read_text())
 LINES = (GOLDENS / "masked" / "questions.jsonl").read_text(encoding="utf-8").splitlines()
 ROWS = [json.loads(line) for line in LINES]
-ITEMS = tuple(Item(row["id"], row["question"], tuple(row["choices"]), (row["answer"],)) for row in ROWS)
+ITEMS = tuple(
+    Item(row["id"], row["question"], tuple(row["choices"]), (row["answer"],)) for row in ROWS
+)
 QUIZ = Dataset("quiz", {"test": ITEMS})
 MASKED_FAMILIES = sorted(whole_text_models.MASKED)
 TWO_PART_FAMILIES = sorted(whole_text_models.ENCODER_DECODERS)
@@ -61,11 +63,15 @@ def assert_near(ours: list[list[float]], theirs: list[list[float]], atol: float 
 def theirs(folder: Path) -> tuple[Any, Any]:
     """The tokenizer and the model as transformers loads them."""
     kind = model_kind(json.loads((folder / "config.json").read_text()))
-    loader = transformers.AutoModelForMaskedLM if kind == MASKED else transformers.AutoModelForSeq2SeqLM
+    loader = (
+        transformers.AutoModelForMaskedLM if kind == MASKED else transformers.AutoModelForSeq2SeqLM
+    )
     return transformers.AutoTokenizer.from_pretrained(folder), loader.from_pretrained(folder).eval()
 
 
-def masked_plainly(folder: Path, context: str, choice: str, within_word: bool = False) -> list[float]:
+def masked_plainly(
+    folder: Path, context: str, choice: str, within_word: bool = False
+) -> list[float]:
     """log P of each token of ``choice``, one forward pass each, as the papers say it."""
     tokenizer, model = theirs(folder)
     encoded = tokenizer(f"{context} {choice}")
@@ -83,17 +89,25 @@ def masked_plainly(folder: Path, context: str, choice: str, within_word: bool = 
     return found
 
 
-def decoded_plainly(folder: Path, context: str, continuation: str, special: bool = True) -> list[float]:
+def decoded_plainly(
+    folder: Path, context: str, continuation: str, special: bool = True
+) -> list[float]:
     """log P of each token of ``continuation`` after the encoder has read ``context``."""
     tokenizer, model = theirs(folder)
     source = tokenizer(context, add_special_tokens=special)["input_ids"]
     target = tokenizer(continuation, add_special_tokens=False)["input_ids"]
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([source]), labels=torch.tensor([target])).logits[0].double()
+        logits = (
+            model(input_ids=torch.tensor([source]), labels=torch.tensor([target]))
+            .logits[0]
+            .double()
+        )
     return torch.log_softmax(logits, -1)[torch.arange(len(target)), target].tolist()
 
 
-def summed(plainly: Callable[..., list[float]], folder: Path, space: str, *how: bool) -> list[list[float]]:
+def summed(
+    plainly: Callable[..., list[float]], folder: Path, space: str, *how: bool
+) -> list[list[float]]:
     """What plain lines say of every choice of the quiz, as :func:`by_item` has it."""
     return [
         [
@@ -105,26 +119,36 @@ def summed(plainly: Callable[..., list[float]], folder: Path, space: str, *how: 
 
 
 @pytest.mark.parametrize("family", MASKED_FAMILIES)
-def test_a_masked_run_says_what_plain_lines_and_minicons_say(family: str, saved_model: Saved, tmp_path: Path) -> None:
+def test_a_masked_run_says_what_plain_lines_and_minicons_say(
+    family: str, saved_model: Saved, tmp_path: Path
+) -> None:
     folder = saved_model(family)
     run = evaluate(model=folder, data=QUIZ, protocols=["masked-lm"], out=tmp_path)
     for reading in READINGS:
         plain = summed(masked_plainly, folder, "", reading.endswith("word"))
         assert_near(by_item(run, f"masked-lm/{reading}:sum"), plain)
     if digest(folder) != GOLDEN["digests"][family]:
-        pytest.skip("this torch makes other weights of the same seed than the golden numbers are of")
+        pytest.skip(
+            "this torch makes other weights of the same seed than the golden numbers are of"
+        )
     for kind, numbers in GOLDEN["numbers"][family]["minicons"].items():
         assert_near(by_item(run, f"masked-lm/minicons:{kind}"), numbers)
 
 
 @pytest.mark.parametrize("family", TWO_PART_FAMILIES)
-def test_an_encoder_decoder_agrees_with_other_tools(family: str, saved_model: Saved, tmp_path: Path) -> None:
+def test_an_encoder_decoder_agrees_with_other_tools(
+    family: str, saved_model: Saved, tmp_path: Path
+) -> None:
     folder = saved_model(family)
     run = evaluate(model=folder, data=QUIZ, protocols=["encoder-decoder"], out=tmp_path)
     for name, special in (("lm-eval:acc", True), ("minicons:sum", False)):
-        assert_near(by_item(run, f"encoder-decoder/{name}"), summed(decoded_plainly, folder, " ", special))
+        assert_near(
+            by_item(run, f"encoder-decoder/{name}"), summed(decoded_plainly, folder, " ", special)
+        )
     if digest(folder) != GOLDEN["digests"][family]:
-        pytest.skip("this torch makes other weights of the same seed than the golden numbers are of")
+        pytest.skip(
+            "this torch makes other weights of the same seed than the golden numbers are of"
+        )
     numbers = GOLDEN["numbers"][family]
     for kind in ("mean", "sum"):
         assert_near(by_item(run, f"encoder-decoder/minicons:{kind}"), numbers["minicons"][kind])
@@ -138,7 +162,10 @@ def test_minicons_resizes_a_model_whose_tokenizer_has_no_bos() -> None:
     """What the entry says that it does not reproduce: it departs for T5, not for BART."""
     found = {family: GOLDEN["numbers"][family]["minicons"] for family in TWO_PART_FAMILIES}
     differences = {
-        family: max(np.abs(np.subtract(*pair)).max() for pair in zip(tools["sum"], tools["path-sum"], strict=True))
+        family: max(
+            np.abs(np.subtract(*pair)).max()
+            for pair in zip(tools["sum"], tools["path-sum"], strict=True)
+        )
         for family, tools in found.items()
     }
     assert differences["bart"] == 0
@@ -148,7 +175,12 @@ def test_minicons_resizes_a_model_whose_tokenizer_has_no_bos() -> None:
 def test_within_words_another_number_where_a_word_has_several_tokens(saved_model: Saved) -> None:
     one, several = set(), set()
     for reading in READINGS:
-        table = score(saved_model("bert"), "What do herons catch?", [" small dog", " small fishes"], reading=reading)
+        table = score(
+            saved_model("bert"),
+            "What do herons catch?",
+            [" small dog", " small fishes"],
+            reading=reading,
+        )
         first, second = table["sum"].to_pylist()
         one.add(first)
         several.add(round(second, 3))
@@ -159,7 +191,11 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
     folder = saved_model("roberta")
     (row,) = score(folder, "What do herons catch?", [" small fishes"]).to_pylist()
     expected = masked_plainly(folder, "What do herons catch?", "small fishes")
-    wanted = {"sum": sum(expected), "token_mean": sum(expected) / len(expected), "first_token": expected[0]}
+    wanted = {
+        "sum": sum(expected),
+        "token_mean": sum(expected) / len(expected),
+        "first_token": expected[0],
+    }
     wanted["char_mean"] = sum(expected) / len(" small fishes")
     assert {name: row[name] for name in wanted} == pytest.approx(wanted, abs=2e-4)
     assert (row["reading"], row["tokens"]) == ("pseudo-loglikelihood", len(expected))
@@ -174,7 +210,10 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
     folder = saved_model("t5")
     (row,) = score(folder, "What do herons catch?", [" small fishes"]).to_pylist()
     expected = decoded_plainly(folder, "What do herons catch?", " small fishes")
-    assert (row["reading"], row["sum"]) == ("encoder-decoder", pytest.approx(sum(expected), abs=2e-4))
+    assert (row["reading"], row["sum"]) == (
+        "encoder-decoder",
+        pytest.approx(sum(expected), abs=2e-4),
+    )
     assert row["first_token"] == pytest.approx(expected[0], abs=2e-4)
     null = sum(decoded_plainly(folder, "</s>", " small fishes", False))
     assert row["pmi"] == pytest.approx(sum(expected) - null, abs=4e-4)
@@ -182,9 +221,15 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
         score(folder, "What?", [" a"], boundary="lcp")
 
 
-@pytest.mark.parametrize(("family", "reading"), [("roberta", "pseudo-loglikelihood"), ("t5", "encoder-decoder")])
-def test_a_reading_that_the_model_does_not_take_is_refused(family: str, reading: str, saved_model: Saved) -> None:
-    with pytest.raises(ModelError, match=f"can't be asked with reading loglikelihood; it takes {reading}"):
+@pytest.mark.parametrize(
+    ("family", "reading"), [("roberta", "pseudo-loglikelihood"), ("t5", "encoder-decoder")]
+)
+def test_a_reading_that_the_model_does_not_take_is_refused(
+    family: str, reading: str, saved_model: Saved
+) -> None:
+    with pytest.raises(
+        ModelError, match=f"can't be asked with reading loglikelihood; it takes {reading}"
+    ):
         score(saved_model(family), "What?", [" a"], reading="loglikelihood")
 
 
@@ -200,7 +245,9 @@ def test_the_command_line_scores_and_says_what_can_be_asked(saved_model: Saved) 
 
 
 @pytest.mark.parametrize("family", [*MASKED_FAMILIES, *TWO_PART_FAMILIES])
-def test_padding_and_shared_sources_change_nothing_beyond_the_noise(family: str, saved_model: Saved) -> None:
+def test_padding_and_shared_sources_change_nothing_beyond_the_noise(
+    family: str, saved_model: Saved
+) -> None:
     model = FolderModel(saved_model(family), device="cpu")
     questions = model.local.probe()  # type: ignore[union-attr]
     for answer, question in zip(in_order(model.answer(questions)), questions, strict=True):
@@ -216,17 +263,25 @@ def test_a_small_batch_gives_the_same(saved_model: Saved) -> None:
     small = FolderModel(folder, device="cpu", batch_tokens=20)
     plain = FolderModel(folder, device="cpu", rung="plain")
     questions = small.local.probe()  # type: ignore[union-attr]
-    for left, right in zip(in_order(small.answer(questions)), in_order(plain.answer(questions)), strict=True):
+    for left, right in zip(
+        in_order(small.answer(questions)), in_order(plain.answer(questions)), strict=True
+    ):
         np.testing.assert_allclose(left.logprobs, right.logprobs, atol=2e-4)
     assert plain.selfcheck is None
-    with pytest.raises(ModelError, match="rung is 'flex'; for MaskedLM it must be one of auto, padded, plain"):
+    with pytest.raises(
+        ModelError, match="rung is 'flex'; for MaskedLM it must be one of auto, padded, plain"
+    ):
         FolderModel(folder, device="cpu", rung="flex").local  # noqa: B018
 
 
-def test_wrong_padding_means_one_at_a_time(saved_model: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_padding_means_one_at_a_time(
+    saved_model: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = FolderModel(saved_model("bert"), device="cpu")
     forward = model.local.model.forward
-    monkeypatch.setattr(model.local.model, "forward", lambda input_ids, attention_mask=None: forward(input_ids))
+    monkeypatch.setattr(
+        model.local.model, "forward", lambda input_ids, attention_mask=None: forward(input_ids)
+    )
     assert model.selfcheck is not None
     assert (model.selfcheck.rung, model.selfcheck.trials[0].rung) == ("plain", "padded")
     question = Blanks(ids(5, 6, 7, 8), ids(1, 2), ids(2, 3), 4)
@@ -237,16 +292,31 @@ def test_wrong_padding_means_one_at_a_time(saved_model: Saved, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("family", "protocol", "reason"),
     [
-        ("bert", "options/cloze", "Span, .*reading loglikelihood .* asked with reading pseudo-loglikelihood or"),
+        (
+            "bert",
+            "options/cloze",
+            "Span, .*reading loglikelihood .* asked with reading pseudo-loglikelihood or",
+        ),
         ("bart", "options/cloze:sum", "asked with reading encoder-decoder: use such a protocol"),
-        ("", "masked-lm", "fake:hash does not support Blanks, which reading pseudo-loglikelihood needs"),
+        (
+            "",
+            "masked-lm",
+            "fake:hash does not support Blanks, which reading pseudo-loglikelihood needs",
+        ),
     ],
 )
-def test_others_refuse_each_other(family: str, protocol: str, reason: str, saved_model: Saved, tmp_path: Path) -> None:
+def test_others_refuse_each_other(
+    family: str, protocol: str, reason: str, saved_model: Saved, tmp_path: Path
+) -> None:
     causal = HashModel()
     causal.supports = frozenset({Span})  # type: ignore[misc]
     with pytest.raises(ModelError, match=reason):
-        evaluate(model=saved_model(family) if family else causal, data=QUIZ, protocols=[protocol], out=tmp_path)
+        evaluate(
+            model=saved_model(family) if family else causal,
+            data=QUIZ,
+            protocols=[protocol],
+            out=tmp_path,
+        )
 
 
 @pytest.mark.parametrize(
@@ -260,32 +330,52 @@ def test_others_refuse_each_other(family: str, protocol: str, reason: str, saved
         ("bart", Rendition(ids(*[0] * 129), ids(5)), "129 tokens are too many"),
     ],
 )
-def test_questions_of_another_kind_are_refused(family: str, question: Any, reason: str, saved_model: Saved) -> None:
+def test_questions_of_another_kind_are_refused(
+    family: str, question: Any, reason: str, saved_model: Saved
+) -> None:
     with pytest.raises(ModelError, match=reason):
         list(FolderModel(saved_model(family), device="cpu").answer([question]))
 
 
-def test_a_text_or_continuation_without_room_is_missing_with_its_reason(saved_model: Saved, tmp_path: Path) -> None:
+def test_a_text_or_continuation_without_room_is_missing_with_its_reason(
+    saved_model: Saved, tmp_path: Path
+) -> None:
     long = Dataset("long", {"test": (*ITEMS[:1], Item("2", "frog " * 300, ("fish", "dog"), (0,)))})
-    run = evaluate(model=saved_model("bert"), data=long, protocols=["masked-lm/minicons"], out=tmp_path / "text")
+    run = evaluate(
+        model=saved_model("bert"),
+        data=long,
+        protocols=["masked-lm/minicons"],
+        out=tmp_path / "text",
+    )
     assert {row.missing for row in run.rows()} == {1}
     (reason,) = {reason.reason for row in run.rows() for reason in row.missing_reasons}
     assert "too long" in reason
     with pytest.raises(ModelError, match=r"tokens do not fit the window"):
         score(saved_model("bert"), "frog " * 300, [" fish"])
     data = Dataset("long", {"test": (Item("1", "heron", ("fish " * 200, "dog"), (0,)),)})
-    run = evaluate(model=saved_model("t5"), data=data, protocols=["encoder-decoder/minicons"], out=tmp_path / "end")
+    run = evaluate(
+        model=saved_model("t5"),
+        data=data,
+        protocols=["encoder-decoder/minicons"],
+        out=tmp_path / "end",
+    )
     assert {(row.n, row.missing) for row in run.rows()} == {(0, 1)}
     assert "does not fit the window" in str([row.missing_reasons for row in run.rows()])
 
 
 @pytest.mark.parametrize(("room", "missing"), [(0, 1), (1, 0)])
-def test_the_last_token_and_the_end_need_room(room: int, missing: int, saved_model: Saved, tmp_path: Path) -> None:
+def test_the_last_token_and_the_end_need_room(
+    room: int, missing: int, saved_model: Saved, tmp_path: Path
+) -> None:
     folder = saved_model("bert")
-    (tokens,) = FolderModel(folder).tokenizer.encode(["Question: heron frog\nAnswer: fishes"], special=True)
+    (tokens,) = FolderModel(folder).tokenizer.encode(
+        ["Question: heron frog\nAnswer: fishes"], special=True
+    )
     model = FolderModel(folder, device="cpu", window=len(tokens) - 1 + room)
     data = Dataset("short", {"test": (Item("1", "heron frog", ("fishes", "fish"), (0,)),)})
-    run = evaluate(model=model, data=data, protocols=["masked-lm/pseudo-loglikelihood:sum"], out=tmp_path)
+    run = evaluate(
+        model=model, data=data, protocols=["masked-lm/pseudo-loglikelihood:sum"], out=tmp_path
+    )
     assert [row.missing for row in run.rows()] == [missing]
 
 
@@ -302,7 +392,9 @@ def test_a_long_source_is_cut_at_its_start_or_missing(saved_model: Saved, tmp_pa
     ((_, answer),) = FolderModel(folder, device="cpu").answer([Rendition(source[-6:], target)])
     (first, _) = [row["score"] for row in run.scores().to_pylist() if row["protocol"] == "cut"]
     assert first == pytest.approx(float(answer.logprobs.sum()), abs=1e-4)
-    assert {row["tokens_dropped"] for row in run.observations().to_pylist() if row["key"]} >= {len(source) - 6}
+    assert {row["tokens_dropped"] for row in run.observations().to_pylist() if row["key"]} >= {
+        len(source) - 6
+    }
 
 
 @pytest.fixture
@@ -313,7 +405,9 @@ def copied(saved_model: Saved, tmp_path: Path) -> Iterator[Callable[[str], Path]
 
 def rewrite(file: Path, **changes: Any) -> None:
     """Other values in a file of JSON."""
-    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+    file.write_text(
+        json.dumps({**json.loads(file.read_text(encoding="utf-8")), **changes}), encoding="utf-8"
+    )
 
 
 def test_a_model_without_a_start_and_a_tokenizer_without_a_mask_are_refused(copied: Saved) -> None:
@@ -335,7 +429,11 @@ def test_a_tokenizer_that_encloses_nothing_is_asked_so(copied: Saved, tmp_path: 
     rewrite(folder / "tokenizer.json", post_processor=None)
     data = Dataset("one", {"test": (Item("1", "A heron", ("fish",), (0,)),)})
     name = "masked-lm/pseudo-loglikelihood:sum"
-    (row,) = evaluate(model=folder, data=data, protocols=[name], out=tmp_path / "run").scores().to_pylist()
+    (row,) = (
+        evaluate(model=folder, data=data, protocols=[name], out=tmp_path / "run")
+        .scores()
+        .to_pylist()
+    )
     model = load_model(folder)
     (tokens,) = model.tokenizer.encode(["Question: A heron Answer: fish"], special=False)
     place = ids(len(tokens) - 1)
@@ -347,16 +445,25 @@ def test_a_tokenizer_that_encloses_nothing_is_asked_so(copied: Saved, tmp_path: 
 
 def test_text_that_the_tokenizer_loses_is_flagged(saved_model: Saved) -> None:
     rows = score(saved_model("bert"), "a heron", [" fish", " 猫", " Fish"]).to_pylist()
-    assert ([row["unknown"] for row in rows], [row["lossy"] for row in rows]) == ([0, 1, 0], [False, True, True])
+    assert ([row["unknown"] for row in rows], [row["lossy"] for row in rows]) == (
+        [0, 1, 0],
+        [False, True, True],
+    )
 
 
-def test_weights_of_another_head_are_refused_and_further_heads_are_not_missed(copied: Saved) -> None:
+def test_weights_of_another_head_are_refused_and_further_heads_are_not_missed(
+    copied: Saved,
+) -> None:
     folder = copied("electra")
-    transformers.ElectraForPreTraining(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+    transformers.ElectraForPreTraining(
+        transformers.AutoConfig.from_pretrained(folder)
+    ).save_pretrained(folder)
     with pytest.raises(ModelError, match="would be random"):
         score(folder, "What?", [" fish"])
     folder = copied("bert")  # one head for tokens, and one that judges whole texts
-    transformers.BertForPreTraining(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+    transformers.BertForPreTraining(
+        transformers.AutoConfig.from_pretrained(folder)
+    ).save_pretrained(folder)
     (row,) = score(folder, "What?", [" fish"]).to_pylist()
     assert math.isfinite(row["sum"])
 
@@ -375,27 +482,43 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("family", PUBLISHED)
-def test_checkpoints_are_read_as_they_are_published(family: str, saved_model: Saved, copied: Saved) -> None:
+def test_checkpoints_are_read_as_they_are_published(
+    family: str, saved_model: Saved, copied: Saved
+) -> None:
     folder = copied(family)
     weights = load_file(folder / "model.safetensors")
     if family == "bert":
-        for new, old in {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}.items():
+        for new, old in {
+            "LayerNorm.weight": "LayerNorm.gamma",
+            "LayerNorm.bias": "LayerNorm.beta",
+        }.items():
             weights = {name.replace(new, old): weight for name, weight in weights.items()}
     weights |= {name: torch.zeros(shape) for name, shape in PUBLISHED[family].items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    ours, unchanged = (score(path, "A heron", [" fish"])["sum"].to_pylist() for path in (folder, saved_model(family)))
+    ours, unchanged = (
+        score(path, "A heron", [" fish"])["sum"].to_pylist()
+        for path in (folder, saved_model(family))
+    )
     assert ours == pytest.approx(unchanged, abs=1e-4)
 
 
-def test_windows_are_the_positions_that_are_left_and_distances_are_no_limit(saved_model: Saved) -> None:
-    assert [FolderModel(saved_model(family)).window for family in ("roberta", "bert", "t5")] == [128] * 3
+def test_windows_are_the_positions_that_are_left_and_distances_are_no_limit(
+    saved_model: Saved,
+) -> None:
+    assert [FolderModel(saved_model(family)).window for family in ("roberta", "bert", "t5")] == [
+        128
+    ] * 3
     assert FolderModel(saved_model("t5"), window=2048).window == 2048
     with pytest.raises(ModelError, match="knows 128 positions"):
         FolderModel(saved_model("bart"), window=2048)
 
 
 BERTS = "BertForMaskedLM", "BertForPreTraining"
-OTHERS = {"llama": "LlamaForCausalLM", "gpt2": "GPT2LMHeadModel", "llava": "LlavaForConditionalGeneration"}
+OTHERS = {
+    "llama": "LlamaForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "llava": "LlavaForConditionalGeneration",
+}
 
 
 @pytest.mark.parametrize(
@@ -404,7 +527,10 @@ OTHERS = {"llama": "LlamaForCausalLM", "gpt2": "GPT2LMHeadModel", "llava": "Llav
         *(({"architectures": [name], "model_type": "bert"}, MASKED) for name in BERTS),
         ({"architectures": ["BertLMHeadModel"], "model_type": "bert", "is_decoder": True}, CAUSAL),
         *(({"architectures": [name], "model_type": kind}, CAUSAL) for kind, name in OTHERS.items()),
-        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, ENCODER_DECODER),
+        (
+            {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True},
+            ENCODER_DECODER,
+        ),
         ({"architectures": ["BartForCausalLM"], "is_encoder_decoder": True}, CAUSAL),
         ({"model_type": "modernbert"}, MASKED),
         ({"architectures": None, "model_type": "llama"}, CAUSAL),
@@ -418,7 +544,10 @@ def test_a_folder_says_which_kind_of_model_it_holds(config: dict[str, Any], kind
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("bert-base-uncased", ["un", "##bel", "##ie", "##va", "##bly", "|don", "|'", "|t", "|stop", "|!"]),
+        (
+            "bert-base-uncased",
+            ["un", "##bel", "##ie", "##va", "##bly", "|don", "|'", "|t", "|stop", "|!"],
+        ),
         ("gpt2", ["un", "bel", "iev", "ably", "| don", "|'t", "| stop", "|!"]),
         ("t5", ["▁", "un", "believ", "ably", "|▁don", "'", "t", "|▁stop", "!"]),
         ("mistral-7b-v0.2", ["▁un", "bel", "iev", "ably", "|▁don", "'", "t", "|▁stop", "!"]),
@@ -438,16 +567,25 @@ def test_the_mask_of_a_real_tokenizer_is_known() -> None:
 
 
 def test_a_fake_is_read_as_a_masked_model(tmp_path: Path) -> None:
-    run = evaluate(model=HashModel(), data=QUIZ, protocols=["masked-lm", "encoder-decoder"], out=tmp_path)
-    assert all(np.isfinite(np.concatenate(by_item(run, name))).all() for name in resolve("masked-lm"))
-    assert by_item(run, "masked-lm/minicons:original-sum") != by_item(run, "masked-lm/minicons:within_word_l2r-sum")
+    run = evaluate(
+        model=HashModel(), data=QUIZ, protocols=["masked-lm", "encoder-decoder"], out=tmp_path
+    )
+    assert all(
+        np.isfinite(np.concatenate(by_item(run, name))).all() for name in resolve("masked-lm")
+    )
+    assert by_item(run, "masked-lm/minicons:original-sum") != by_item(
+        run, "masked-lm/minicons:within_word_l2r-sum"
+    )
 
 
 def test_flan_reads_the_first_step_of_the_decoder(saved_model: Saved, tmp_path: Path) -> None:
     """The published script in a few lines: the logits of tokenizer("A").input_ids[0] and so on at the first step."""
     folder, choices = saved_model("t5"), ("a fish", "the frog", "a dog", "her heron")
     questions = ("What do herons catch?", "Who?")
-    items = tuple(Item(str(number), text, choices, (number,), "newts") for number, text in enumerate(questions))
+    items = tuple(
+        Item(str(number), text, choices, (number,), "newts")
+        for number, text in enumerate(questions)
+    )
     shown = tuple(Item(f"dev {number}", "Frogs?", choices, (0,), "newts") for number in range(5))
     data = Dataset("mmlu", {"test": items, "dev": shown})
     model = FolderModel(folder, device="cpu", window=600)
@@ -459,16 +597,23 @@ def test_flan_reads_the_first_step_of_the_decoder(saved_model: Saved, tmp_path: 
     for item in items:
         source = tokenizer(head + body.format(item.question), return_tensors="pt").input_ids
         with torch.no_grad():
-            logits = network(input_ids=source, decoder_input_ids=torch.tensor([[0]])).logits.flatten()
-        expected = torch.log_softmax(logits, -1)[[tokenizer(letter).input_ids[0] for letter in "ABCD"]].tolist()
+            logits = network(
+                input_ids=source, decoder_input_ids=torch.tensor([[0]])
+            ).logits.flatten()
+        expected = torch.log_softmax(logits, -1)[
+            [tokenizer(letter).input_ids[0] for letter in "ABCD"]
+        ].tolist()
         ours = [row["score"] for row in run.scores().to_pylist() if row["item"] == item.id]
         np.testing.assert_allclose(ours, expected, atol=2e-4)
 
 
 @pytest.mark.parametrize(
-    ("family", "name"), [("bert", "masked-lm/pseudo-loglikelihood:sum"), ("t5", "encoder-decoder/minicons:sum")]
+    ("family", "name"),
+    [("bert", "masked-lm/pseudo-loglikelihood:sum"), ("t5", "encoder-decoder/minicons:sum")],
 )
-def test_a_plan_counts_every_pass(family: str, name: str, saved_model: Saved, tmp_path: Path) -> None:
+def test_a_plan_counts_every_pass(
+    family: str, name: str, saved_model: Saved, tmp_path: Path
+) -> None:
     model, protocols = FolderModel(saved_model(family), device="cpu"), resolve(name)
     planned = plan(Task(model, Work.of(model, QUIZ, protocols)), probe=False)
     model.check(1)

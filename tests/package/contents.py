@@ -17,7 +17,17 @@ SECRET = re.compile(
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY|(?:extra-)?index-url\s*=|--(?:extra-)?index-url"
 )
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
-NEEDED = ("py.typed", ".toml", ".j2", ".js", ".css", ".csv", ".jsonl", ".safetensors", "tokenizer.json")
+NEEDED = (
+    "py.typed",
+    ".toml",
+    ".j2",
+    ".js",
+    ".css",
+    ".csv",
+    ".jsonl",
+    ".safetensors",
+    "tokenizer.json",
+)
 """Endings of files without which an installed Choicewise lacks something; at least one of each is in a wheel."""
 
 
@@ -49,7 +59,11 @@ def of_sdist(path: Path) -> list[str]:
     """Faults of a source distribution."""
     with tarfile.open(path) as archive:
         members = [member for member in archive.getmembers() if not member.isdir()]
-        strange = [f"{path.name}: {member.name} is no plain file" for member in members if not member.isfile()]
+        strange = [
+            f"{path.name}: {member.name} is no plain file"
+            for member in members
+            if not member.isfile()
+        ]
         opened = {member.name.partition("/")[2]: archive.extractfile(member) for member in members}
         files = {name: file.read() for name, file in opened.items() if file}
     return [*strange, *unlike(path, set(files), {*tracked("."), "PKG-INFO"}), *secrets(path, files)]
@@ -61,7 +75,9 @@ def of_metadata(text: bytes) -> list[str]:
     wanted = {"Name": "choicewise", "License-Expression": "Apache-2.0", "License-File": "LICENSE"}
     needed = ("Summary", "Keywords", "Classifier", "Requires-Python", "Description-Content-Type")
     faults = [
-        f"METADATA: {name} is {about[name]!r}, not {wanted[name]!r}" for name in wanted if about[name] != wanted[name]
+        f"METADATA: {name} is {about[name]!r}, not {wanted[name]!r}"
+        for name in wanted
+        if about[name] != wanted[name]
     ]
     faults += [f"METADATA: no {name}" for name in needed if not about[name]]
     direct = [line for line in about.get_all("Requires-Dist", []) if "@" in line]
@@ -70,7 +86,9 @@ def of_metadata(text: bytes) -> list[str]:
 
 def tracked(folder: str) -> set[str]:
     """Files under ``folder`` that git tracks and that are there."""
-    listed = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     return {name for name in listed.stdout.split("\0") if (ROOT / name).is_file()}
 
 
@@ -83,7 +101,10 @@ def unlike(path: Path, names: set[str], expected: set[str]) -> list[str]:
 def secrets(path: Path, files: dict[str, bytes]) -> list[str]:
     """Files with the likeness of a key or the address of a registry."""
     found = {name: likeness for name, text in files.items() if (likeness := SECRET.search(text))}
-    return [f"{path.name}: {name} holds {likeness.group()[:12]!r}..." for name, likeness in found.items()]
+    return [
+        f"{path.name}: {name} holds {likeness.group()[:12]!r}..."
+        for name, likeness in found.items()
+    ]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,15 @@ def main() -> None:
     """Resolve the extras of each file of versions together: what is pinned for all of them fits any of them."""
     for constraints, extras in named_extras().items():
         wanted = f".[{','.join(sorted(extras))}]"
-        resolve = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+        resolve = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "--ignore-installed",
+            "--quiet",
+        ]
         resolve += ["--disable-pip-version-check", "--constraint", constraints, wanted]
         done = subprocess.run(resolve, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -31,7 +39,10 @@ def main() -> None:
 
 def named_extras() -> dict[str, set[str]]:
     """Return the names of extras by the file whose versions they are installed with."""
-    texts = [file.read_text(encoding="utf-8") for file in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))]
+    texts = [
+        file.read_text(encoding="utf-8")
+        for file in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+    ]
     messages = []
     for file in ROOT.glob("src/**/*.py"):
         messages += map(install_line, MESSAGE.findall(file.read_text(encoding="utf-8")))

@@ -54,27 +54,48 @@ class Shell:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.environment = {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "HOME": str(home), "LC_ALL": "C.UTF-8"}
-        self.environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+        self.environment = {
+            "PATH": f"{BIN}{os.pathsep}{os.defpath}",
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+        }
+        self.environment |= {
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "default",
+        }
 
     def run(self, *command: object, code: int = 0) -> str:
         """What a command prints; SystemExit unless it ends with ``code``, or warns from our code."""
         words = [str(word) for word in command]
-        done = subprocess.run(words, cwd=self.home, env=self.environment, capture_output=True, text=True, check=False)
-        warned = any("Warning:" in line and "choicewise/" in line for line in done.stderr.splitlines())
+        done = subprocess.run(
+            words, cwd=self.home, env=self.environment, capture_output=True, text=True, check=False
+        )
+        warned = any(
+            "Warning:" in line and "choicewise/" in line for line in done.stderr.splitlines()
+        )
         if done.returncode != code or "Traceback" in done.stderr or warned:
-            sys.exit(f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+            sys.exit(
+                f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+            )
         return done.stdout + done.stderr if code else done.stdout
 
 
 def base(shell: Shell) -> None:
     """Without extras: a model that needs no library, a report, and advice where a library is missing."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    _expect(shell.run("choicewise", "--version").strip().endswith(version), "--version names another version")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "version"
+    ]
+    _expect(
+        shell.run("choicewise", "--version").strip().endswith(version),
+        "--version names another version",
+    )
     _expect("demo" in shell.run("choicewise", "--help"), "--help names no command")
     place = shell.run("python", "-c", "import choicewise; print(choicewise.__file__)").strip()
     _expect(Path(place).is_relative_to(BIN.parent), f"choicewise was imported from {place}")
-    data = shell.run("python", "-c", "from choicewise.bundled import BENCHMARK; print(BENCHMARK)").strip()
+    data = shell.run(
+        "python", "-c", "from choicewise.bundled import BENCHMARK; print(BENCHMARK)"
+    ).strip()
     shell.run("choicewise", "run", "--model", "fake:hash", "--data", data, *ASKED, "--out", "fake")
     rows = json.loads(shell.run("choicewise", "report", "fake", "--json"))
     _expect(rows and all(row["n"] > 0 for row in rows), "a report of a run has no rows")
@@ -85,7 +106,9 @@ def base(shell: Shell) -> None:
     told = shell.run("choicewise", "page", "fake", "--out", "page.html", code=2)
     _expect("'.[page]'" in told, "no advice where the libraries of pages are missing")
     shell.run("choicewise", "protocols")
-    _expect("'.[hf]'" in shell.run("choicewise", "demo", code=5), "no advice where torch is missing")
+    _expect(
+        "'.[hf]'" in shell.run("choicewise", "demo", code=5), "no advice where torch is missing"
+    )
     told = shell.run("choicewise", "check", "--model", NOWHERE, code=5)
     _expect("'.[server]'" in told, "no advice where the client of servers is missing")
 
@@ -94,7 +117,10 @@ def full(shell: Shell) -> None:
     """With a model: a demo of few questions, its page, and a run of a bundled model."""
     printed = shell.run("python", "-c", SMALL_DEMO)
     page = shell.home / "demo" / "page.html"
-    _expect("page.html" in printed and "</html>" in page.read_text(encoding="utf-8"), "the demo wrote no page")
+    _expect(
+        "page.html" in printed and "</html>" in page.read_text(encoding="utf-8"),
+        "the demo wrote no page",
+    )
     code = "import choicewise.bundled as b; print(b.MODELS[0], b.BENCHMARK)"
     model, data = shell.run("python", "-c", code).split()
     asked = ("--model", model, "--data", data, *ASKED, "--protocol", "options/cloze")

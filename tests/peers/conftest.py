@@ -19,7 +19,9 @@ QUIET = {
 }
 os.environ.update(QUIET)
 # What the tools keep between runs; without it one test would read what another cached.
-os.environ["HF_HOME"] = os.environ["XDG_CACHE_HOME"] = os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp("-peers")
+os.environ["HF_HOME"] = os.environ["XDG_CACHE_HOME"] = os.environ["XDG_DATA_HOME"] = (
+    tempfile.mkdtemp("-peers")
+)
 for variable in ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_URI"):
     os.environ.pop(variable, None)
 

@@ -37,7 +37,13 @@ NAMES = [name for name, folder in FOLDERS.items() if folder.is_dir()]
 @cache
 def theirs(name: str, **arguments: Any) -> HFLM:
     """The harness's model, without the shortcut whose numbers can be another request's."""
-    return HFLM(pretrained=str(FOLDERS[name]), dtype="float32", device="cpu", logits_cache=False, **arguments)
+    return HFLM(
+        pretrained=str(FOLDERS[name]),
+        dtype="float32",
+        device="cpu",
+        logits_cache=False,
+        **arguments,
+    )
 
 
 @cache
@@ -49,7 +55,13 @@ def ours(name: str, **arguments: Any) -> ChoicewiseLM:
 def requests(kind: str, texts: list[Any]) -> list[Instance]:
     """Requests of one task, a document each."""
     return [
-        Instance(kind, {}, arguments if isinstance(arguments, tuple) else (arguments,), 0, metadata=("made", index, 1))
+        Instance(
+            kind,
+            {},
+            arguments if isinstance(arguments, tuple) else (arguments,),
+            0,
+            metadata=("made", index, 1),
+        )
         for index, arguments in enumerate(texts)
     ]
 
@@ -63,9 +75,13 @@ def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Pa
     return write_lines(folder / f"{name}.jsonl", list(map(dict, rows)))
 
 
-def write_task(folder: Path, name: str, splits: Mapping[str, Sequence[Mapping[str, Any]]], text: str) -> Path:
+def write_task(
+    folder: Path, name: str, splits: Mapping[str, Sequence[Mapping[str, Any]]], text: str
+) -> Path:
     """A task file with these rows in its splits: ``text`` holds its further keys."""
-    files = {split: str(write_rows(folder, f"{name}-{split}", rows)) for split, rows in splits.items()}
+    files = {
+        split: str(write_rows(folder, f"{name}-{split}", rows)) for split, rows in splits.items()
+    }
     path = folder / f"{name}.yaml"
     data = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps({'data_files': files})}\n"
     path.write_text(f"task: {name}\n{data}{text}", encoding="utf-8")
@@ -79,15 +95,21 @@ def shipped(relative: str) -> Path:
     return Path(lm_eval.tasks.__file__).parent / relative
 
 
-def by_harness(task: str, include: Sequence[Path] = (), shots: int | None = None, iterations: int = 0) -> Any:
+def by_harness(
+    task: str, include: Sequence[Path] = (), shots: int | None = None, iterations: int = 0
+) -> Any:
     """What ``simple_evaluate`` gives, with samples; standard errors where ``iterations`` is not 0."""
     logging.getLogger("lm_eval").setLevel(logging.CRITICAL)
     manager = TaskManager(include_path=[str(folder) for folder in include], include_defaults=False)
     options = {"num_fewshot": shots, "log_samples": True, "bootstrap_iters": iterations}
-    return simple_evaluate(model=theirs(MODEL, batch_size=8), tasks=[task], task_manager=manager, **options)
+    return simple_evaluate(
+        model=theirs(MODEL, batch_size=8), tasks=[task], task_manager=manager, **options
+    )
 
 
-def write_logs(model: Any, tasks: Sequence[str], include: Path, out: Path, **options: Any) -> dict[str, Any]:
+def write_logs(
+    model: Any, tasks: Sequence[str], include: Path, out: Path, **options: Any
+) -> dict[str, Any]:
     """The results of the harness, which writes them and its samples to ``out`` as its command does."""
     from lm_eval.loggers import EvaluationTracker
 
@@ -103,9 +125,13 @@ def write_logs(model: Any, tasks: Sequence[str], include: Path, out: Path, **opt
     return dict(results)
 
 
-def texts_by_harness(task: str, include: Sequence[Path] = (), shots: int | None = None) -> dict[str, list[Any]]:
+def texts_by_harness(
+    task: str, include: Sequence[Path] = (), shots: int | None = None
+) -> dict[str, list[Any]]:
     """The arguments of every request, by task, as ``build_all_requests`` makes them."""
-    loaded = TaskManager(include_path=[str(folder) for folder in include], include_defaults=False).load(task)
+    loaded = TaskManager(
+        include_path=[str(folder) for folder in include], include_defaults=False
+    ).load(task)
     texts = {}
     for name, each in loaded["tasks"].items():
         own = each.config.num_fewshot
@@ -133,7 +159,11 @@ def texts_here(task: HarnessTask, protocol: str) -> list[tuple[str, str]]:
 def by_us(task: HarnessTask, out: Path) -> Run:
     """The run of all protocols of a task on the same model."""
     return choicewise.evaluate(
-        model=FOLDERS[MODEL], data=task.data, protocols=task.protocols, rendered=task.rendered, out=out
+        model=FOLDERS[MODEL],
+        data=task.data,
+        protocols=task.protocols,
+        rendered=task.rendered,
+        out=out,
     )
 
 
@@ -144,7 +174,11 @@ def compare(
     the task as it was loaded here."""
     spelled = f"lm-eval:{selector}" + (f"@shots={shots}" if shots is not None else "")
     (task,) = load_harness_tasks(spelled, include_path=include, **load)
-    theirs, run, name_there = by_harness(selector, include, shots), by_us(task, out), task.name.removeprefix("lm-eval:")
+    theirs, run, name_there = (
+        by_harness(selector, include, shots),
+        by_us(task, out),
+        task.name.removeprefix("lm-eval:"),
+    )
     rows = {row.protocol: row for row in run.rows()}
     for name, recipe in task.protocols.items():
         metric = name.removeprefix(f"{task.name}:").partition("@")[0]
@@ -161,7 +195,10 @@ def compare(
                 if metric not in sample:  # it is ours alone
                     continue
                 near = TOLERANCE if recipe.metric == "perplexity" else 1e-5
-                assert math.isclose(credits[item], float(sample[metric]), abs_tol=near), (name, item)
+                assert math.isclose(credits[item], float(sample[metric]), abs_tol=near), (
+                    name,
+                    item,
+                )
         total = theirs["results"].get(name_there) or next(iter(theirs["results"].values()))
         if f"{metric},none" in total:
             near = 1e-3 if recipe.metric == "perplexity" else 1e-6

@@ -7,7 +7,9 @@ import pytest
 from tests.helpers.constraints import unlike
 
 
-@pytest.mark.parametrize("name", ["choicewise", "inspect_ai.log", "lm_eval", "minicons", "mlflow", "wandb"])
+@pytest.mark.parametrize(
+    "name", ["choicewise", "inspect_ai.log", "lm_eval", "minicons", "mlflow", "wandb"]
+)
 def test_the_tools_can_be_imported(name: str) -> None:
     assert import_module(name)
 

@@ -30,8 +30,13 @@ def judged(sums: np.ndarray, gold: np.ndarray, sizes: np.ndarray | None = None) 
 def test_the_brier_score_and_bits_per_byte_are_those_of_the_harness(choices: int) -> None:
     draw = np.random.default_rng(choices)
     sums = -draw.gamma(2, 10, (200, choices))
-    gold, sizes = draw.integers(choices, size=200), draw.integers(1, 90, (200, choices)).astype(np.float64)
-    theirs = metrics.brier_score([(right, softmax(own)) for right, own in zip(gold, sums, strict=True)])
+    gold, sizes = (
+        draw.integers(choices, size=200),
+        draw.integers(1, 90, (200, choices)).astype(np.float64),
+    )
+    theirs = metrics.brier_score(
+        [(right, softmax(own)) for right, own in zip(gold, sums, strict=True)]
+    )
     assert credits("brier", judged(sums, gold)).mean() == pytest.approx(theirs, rel=1e-12)
     own = np.arange(200), gold
     bits = metrics.bits_per_byte(list(zip(sums[own], sizes[own], strict=True)))

@@ -41,7 +41,9 @@ def declare(monkeypatch: pytest.MonkeyPatch, revision: str, **files: str) -> Non
     monkeypatch.setattr("choicewise.running.fetch.benchmarks", lambda: known)
 
 
-def test_a_fetched_benchmark_is_read_without_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetched_benchmark_is_read_without_the_hub(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = open_benchmark("sums")
     assert {split: len(items) for split, items in there.splits.items()} == {"dev": 1, "test": 3}
     assert there.name == "sums"
@@ -59,7 +61,9 @@ def test_a_fetched_benchmark_is_read_without_the_hub(hub: Hub, tmp_path: Path, m
 
 def test_files_are_fetched_again_where_they_are_gone_or_another(hub: Hub, tmp_path: Path) -> None:
     fetch_benchmark("sums", tmp_path)
-    file, other = (tmp_path / "sums/all" / f"{name}-of-00001.parquet" for name in ("dev-00000", "x"))
+    file, other = (
+        tmp_path / "sums/all" / f"{name}-of-00001.parquet" for name in ("dev-00000", "x")
+    )
     file.write_bytes(parquet(9))
     assert fetch_benchmark("sums", tmp_path).new == 1
     (tmp_path / "sums/all/test-00001-of-00002.parquet").rename(other)
@@ -67,7 +71,9 @@ def test_files_are_fetched_again_where_they_are_gone_or_another(hub: Hub, tmp_pa
 
 
 @pytest.mark.parametrize("change", ["another", "gone"])
-def test_a_changed_file_is_refused(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+def test_a_changed_file_is_refused(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
     fetch_benchmark("sums", tmp_path)
     monkeypatch.setenv(PLACE, str(tmp_path))
     file = tmp_path / "sums/all/test-00001-of-00002.parquet"
@@ -77,7 +83,9 @@ def test_a_changed_file_is_refused(hub: Hub, tmp_path: Path, monkeypatch: pytest
     assert f"{file} is" in raised.value.problems[0]
 
 
-def test_a_fetch_that_was_cut_off_is_not_opened(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_that_was_cut_off_is_not_opened(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copies = []
 
     def copy(source: Path, target: Path) -> None:
@@ -91,10 +99,15 @@ def test_a_fetch_that_was_cut_off_is_not_opened(hub: Hub, tmp_path: Path, monkey
         fetch_benchmark("sums", tmp_path)
     with pytest.raises(DataError, match="not as it was fetched"):
         open_benchmark("sums")
-    assert (fetch_benchmark("sums", tmp_path).new, len(open_benchmark("sums").splits["test"])) == (2, 3)
+    assert (fetch_benchmark("sums", tmp_path).new, len(open_benchmark("sums").splits["test"])) == (
+        2,
+        3,
+    )
 
 
-def test_rows_of_ones_own_need_no_checksums(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_ones_own_need_no_checksums(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sums").mkdir()
     (tmp_path / "sums/test.parquet").write_bytes(parquet(7))
     monkeypatch.setenv(PLACE, str(tmp_path))
@@ -104,10 +117,14 @@ def test_rows_of_ones_own_need_no_checksums(hub: Hub, tmp_path: Path, monkeypatc
         fetch_benchmark("sums", tmp_path)
 
 
-def test_a_branch_that_moved_is_fetched_anew(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_that_moved_is_fetched_anew(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declare(monkeypatch, "main")
     before = fetch_benchmark("sums", tmp_path)
-    hub.repositories["datasets", "org/sums"].commit({**SUMS, "all/dev-00000-of-00001.parquet": parquet(8)})
+    hub.repositories["datasets", "org/sums"].commit(
+        {**SUMS, "all/dev-00000-of-00001.parquet": parquet(8)}
+    )
     assert before.source != fetch_benchmark("sums", tmp_path).source
     monkeypatch.setenv(PLACE, str(tmp_path))
     assert open_benchmark("sums").splits["dev"][0].question == "What is 8 + 1?"
@@ -123,20 +140,29 @@ def test_missing_data_say_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
         assert part in str(raised.value)
 
 
-def test_splits_that_are_not_there_are_named(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_that_are_not_there_are_named(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declare(monkeypatch, "main", train="all/train-*.parquet")
-    with pytest.raises(DataError, match=r"no files of sums for train \(all/train-\*.parquet\); it holds all/dev-0000"):
+    with pytest.raises(
+        DataError,
+        match=r"no files of sums for train \(all/train-\*.parquet\); it holds all/dev-0000",
+    ):
         fetch_benchmark("sums", tmp_path)
 
 
-def test_subjects_come_from_paths_and_one_without_a_file_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subjects_come_from_paths_and_one_without_a_file_is_named(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.add("datasets", "org/sums", {"add.jsonl": jsonl(1), "more.jsonl": jsonl(2)})
     declare(monkeypatch, "main", test="{subject}.jsonl")
     sums = replace(declared.benchmark("sums"), subjects=("add", "sub"))
     monkeypatch.setattr(declared, "benchmarks", lambda: {"sums": sums})
     with pytest.raises(DataError, match=r"no files of sums for test of sub \({subject}.jsonl\)"):
         open_benchmark("sums")
-    hub.add("datasets", "org/sums", {f"{name}/test-0.parquet": parquet(1) for name in ("add", "sub")})
+    hub.add(
+        "datasets", "org/sums", {f"{name}/test-0.parquet": parquet(1) for name in ("add", "sub")}
+    )
     declare(monkeypatch, "main", test="{subject}/test-*.parquet")
     assert open_benchmark("sums").subjects("test") == ("add", "sub")
 
@@ -150,7 +176,9 @@ def test_a_file_of_the_cache_that_is_damaged_is_refused(hub: Hub, tmp_path: Path
     assert not (tmp_path / "data").exists()
 
 
-def test_a_record_of_files_outside_is_refused(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_files_outside_is_refused(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetch_benchmark("sums", tmp_path)
     monkeypatch.setenv(PLACE, str(tmp_path))
     record = tmp_path / "sums/fetch.json"

@@ -51,10 +51,16 @@ def refused(kind: str, name: str) -> str:
 @pytest.mark.parametrize("kind", ["models", "datasets"])
 def test_each_refusal_says_what_to_do(hub: Hub, kind: str) -> None:
     name, page = NAMES[kind], {"models": "merrow/byte", "datasets": "datasets/org/sums"}[kind]
-    assert re.search("there is no .*folder of that name here, and .* has no such", refused(kind, "no/where"))
-    assert f"has no revision v9; {hub.endpoint}/{page}/tree/main lists" in refused(kind, f"{name}@v9")
+    assert re.search(
+        "there is no .*folder of that name here, and .* has no such", refused(kind, "no/where")
+    )
+    assert f"has no revision v9; {hub.endpoint}/{page}/tree/main lists" in refused(
+        kind, f"{name}@v9"
+    )
     hub.repositories[kind, name].gated = True
-    assert f"ask for access at {hub.endpoint}/{page}, then run `hf auth login`" in refused(kind, name)
+    assert f"ask for access at {hub.endpoint}/{page}, then run `hf auth login`" in refused(
+        kind, name
+    )
 
 
 def test_a_token_that_opens_is_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +70,9 @@ def test_a_token_that_opens_is_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kind", ["models", "datasets"])
-def test_without_network_the_cache_is_used_or_named(hub: Hub, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_the_cache_is_used_or_named(
+    hub: Hub, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = NAMES[kind]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE forbids to fetch it" in refused(kind, name)
@@ -76,7 +84,9 @@ def test_without_network_the_cache_is_used_or_named(hub: Hub, kind: str, monkeyp
     assert hub.requests == []
 
 
-def test_a_configuration_that_is_not_in_the_cache_needs_the_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_that_is_not_in_the_cache_needs_the_network(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.add("datasets", "org/two", {"a/test-0.parquet": parquet(1), "b/test-0.parquet": parquet(2)})
     open_dataset("org/two:a")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -84,7 +94,9 @@ def test_a_configuration_that_is_not_in_the_cache_needs_the_network(hub: Hub, mo
     assert "HF_HUB_OFFLINE forbids" in refused("datasets", "org/two:b")
 
 
-def test_a_cache_without_listings_serves_models(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_without_listings_serves_models(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import _tree_cache
 
     for kind, name in NAMES.items():
@@ -97,15 +109,23 @@ def test_a_cache_without_listings_serves_models(hub: Hub, tmp_path: Path, monkey
     assert "open it once with network" in refused("datasets", "org/sums")
 
 
-def test_a_cache_that_cannot_be_written_is_named(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_named(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "README.md": "words"})
     (tmp_path / "taken").write_text("")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "taken"))
-    assert re.search("taken/.* can't be written or read: .*; set HF_HOME", refused("datasets", "org/sums"))
+    assert re.search(
+        "taken/.* can't be written or read: .*; set HF_HOME", refused("datasets", "org/sums")
+    )
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_was(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 16)  # what is kept of a download is a number of these
+def test_a_download_that_breaks_off_goes_on_where_it_was(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        constants, "DOWNLOAD_CHUNK_SIZE", 1 << 16
+    )  # what is kept of a download is a number of these
     hub.broken = {"model.safetensors": 2}
     assert load_model("merrow/byte").digest
     ranges = [each.headers["range"] for each in hub.requests if "range" in each.headers]
@@ -141,7 +161,9 @@ def test_a_file_that_is_listed_and_not_there(hub: Hub) -> None:
 
 def test_a_moved_branch_does_not_go_on_with_other_data(hub: Hub, tmp_path: Path) -> None:
     def run() -> None:
-        evaluate(model="fake:hash", data="org/sums", protocols=["options/cloze"], out=tmp_path / "run")
+        evaluate(
+            model="fake:hash", data="org/sums", protocols=["options/cloze"], out=tmp_path / "run"
+        )
 
     hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1, 2)})
     repository = hub.repositories["datasets", "org/sums"]
@@ -151,7 +173,8 @@ def test_a_moved_branch_does_not_go_on_with_other_data(hub: Hub, tmp_path: Path)
     run()
     second = repository.commit({"test.jsonl": jsonl(1, 3)})
     with pytest.raises(
-        StoreError, match=f"another dataset.*from org/sums@{first} on the Hub, where this is org/sums@{second}"
+        StoreError,
+        match=f"another dataset.*from org/sums@{first} on the Hub, where this is org/sums@{second}",
     ):
         run()
     rows = [row.as_json() for row in keep_summary(open_run(tmp_path / "run")).rows]
@@ -189,18 +212,28 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(
 
 
 @pytest.mark.costly("a process that opens data of the Hub")
-def test_a_hub_that_is_down_is_not_told_in_the_words_of_its_package(hub: Hub, tmp_path: Path) -> None:
+def test_a_hub_that_is_down_is_not_told_in_the_words_of_its_package(
+    hub: Hub, tmp_path: Path
+) -> None:
     """They repeat what the Hub said.  In a new process, as the package sets up its log at some first use."""
     open_dataset("org/sums")
     hub.busy += [(500, "0")] * 99
     hub.echoing = True
     code = "from choicewise.data.open import open_dataset; open_dataset('org/sums')"
-    environment = {**os.environ, **hub_server.environment(hub, tmp_path / "home"), "HF_TOKEN": SECRET}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        **os.environ,
+        **hub_server.environment(hub, tmp_path / "home"),
+        "HF_TOKEN": SECRET,
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_progress_hears_of_every_byte_and_nothing_is_shown(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_hears_of_every_byte_and_nothing_is_shown(
+    hub: Hub, capfd: pytest.CaptureFixture[str]
+) -> None:
     heard: list[tuple[str, int, int]] = []
     hub.broken = {"model.safetensors": 1}
     load_model("merrow/byte", progress=lambda *each: heard.append(each))
@@ -210,7 +243,9 @@ def test_progress_hears_of_every_byte_and_nothing_is_shown(hub: Hub, capfd: pyte
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_the_package_the_line_that_installs_it(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_line_that_installs_it(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hub_access, "find_spec", lambda name: None)
     assert "pip install --constraint constraints.txt '.[hub]'" in refused("datasets", "org/sums")
 
@@ -242,10 +277,16 @@ def test_nobody_waits_for_a_hub_out_of_reach(hub: Hub, monkeypatch: pytest.Monke
         open_benchmark("arc-easy")
 
 
-def test_it_is_asked_once_and_again_after_a_while(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_asked_once_and_again_after_a_while(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
     with monkeypatch.context() as refusing:
-        refusing.setattr(hub_access, "_silence_now", lambda endpoint: asked.append(endpoint) or hub_access.REFUSED)
+        refusing.setattr(
+            hub_access,
+            "_silence_now",
+            lambda endpoint: asked.append(endpoint) or hub_access.REFUSED,
+        )
         for name in ("org/sums", "org/more", "org/sums"):
             with pytest.raises(DataError, match="can't be reached"):
                 open_dataset(name)
@@ -257,15 +298,22 @@ def test_it_is_asked_once_and_again_after_a_while(hub: Hub, monkeypatch: pytest.
     assert (hub_access.out_of_reach(), [each.method for each in hub.requests]) == ("", ["HEAD"])
 
 
-def test_a_name_that_takes_for_ever_to_resolve_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_takes_for_ever_to_resolve_is_given_up(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     never = Event()
     monkeypatch.setattr(hub_access, "_silence_now", lambda endpoint: never.wait())
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.01)
-    assert hub_access.out_of_reach() == "did not answer within 0.01 s (HF_HUB_ETAG_TIMEOUT sets another time)"
+    assert (
+        hub_access.out_of_reach()
+        == "did not answer within 0.01 s (HF_HUB_ETAG_TIMEOUT sets another time)"
+    )
     never.set()
 
 
-def test_a_slow_hub_is_told_from_one_out_of_reach(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_hub_is_told_from_one_out_of_reach(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its connections wait in the queue of a socket that nobody accepts from."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -283,28 +331,53 @@ def test_the_hub_that_stops_answering_later_is_slow_as_well(hub: Hub) -> None:
     import httpx2
 
     name = HubName("org/sums")
-    slow, refused = (explained(kind("no"), name, DATASET).message for kind in (httpx2.ReadTimeout, httpx2.ConnectError))
+    slow, refused = (
+        explained(kind("no"), name, DATASET).message
+        for kind in (httpx2.ReadTimeout, httpx2.ConnectError)
+    )
     assert f"{hub.endpoint} did not answer within {PATIENCE} s" in slow
     assert f"{hub.endpoint} can't be reached" in refused
 
 
-def test_what_is_in_the_cache_is_used_without_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_in_the_cache_is_used_without_the_hub(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset, model = open_dataset("org/sums"), load_model("merrow/byte")
     hub.requests.clear()
     monkeypatch.setattr(hub_access, "_answers", {})
     assert open_dataset(dataset.source).source == dataset.source
     assert hub.requests == [], "what is there by its commit does not even ask"
     cut_off(monkeypatch)
-    assert (open_dataset("org/sums").source, load_model("merrow/byte").source) == (dataset.source, model.source)
+    assert (open_dataset("org/sums").source, load_model("merrow/byte").source) == (
+        dataset.source,
+        model.source,
+    )
 
 
 @pytest.mark.costly("a command as a process")
 def test_the_command_line_says_it_in_its_own_words(tmp_path: Path) -> None:
-    words = ["run", "--model", "fake:hash", "--protocol", "leaderboard/2023-06", "--out", str(tmp_path / "run")]
-    environment = {"HF_ENDPOINT": NOWHERE, "HF_HOME": str(tmp_path), "NO_PROXY": "*", "PATH": "/usr/bin"}
+    words = [
+        "run",
+        "--model",
+        "fake:hash",
+        "--protocol",
+        "leaderboard/2023-06",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    environment = {
+        "HF_ENDPOINT": NOWHERE,
+        "HF_HOME": str(tmp_path),
+        "NO_PROXY": "*",
+        "PATH": "/usr/bin",
+    }
     environment["PYTHONPATH"] = str(Path(hub_access.__file__).parents[2])
     ended = subprocess.run(
-        [sys.executable, "-m", "choicewise", *words], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "choicewise", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 3
     assert ended.stderr.startswith("error: the questions of 4 benchmarks are nowhere\n")

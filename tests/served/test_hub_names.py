@@ -29,19 +29,40 @@ from tests.servers.make_gguf import write as write_gguf
 
 
 def questions(name: str) -> dict[str, list[str]]:
-    return {split: [item.question[8] for item in items] for split, items in open_dataset(name).splits.items()}
+    return {
+        split: [item.question[8] for item in items]
+        for split, items in open_dataset(name).splits.items()
+    }
 
 
 LAYOUTS: dict[str, Mapping[str, bytes | str]] = {
-    "data/": {"data/test-00000-of-00001.parquet": parquet(1, 2), "data/train-00000-of-00001.parquet": parquet(3)},
+    "data/": {
+        "data/test-00000-of-00001.parquet": parquet(1, 2),
+        "data/train-00000-of-00001.parquet": parquet(3),
+    },
     "root": {"test.jsonl": jsonl(1, 2), "train.jsonl": jsonl(3)},
-    "one configuration": {"main/test-00000-of-00001.parquet": parquet(1, 2), "main/train-0.parquet": parquet(3)},
-    "converted": {"default/test/0000.parquet": parquet(1, 2), "default/train/0000.parquet": parquet(3)},
-    "a folder a split": {"test/a.jsonl": jsonl(1), "test/b.jsonl": jsonl(2), "train/a.jsonl": jsonl(3)},
+    "one configuration": {
+        "main/test-00000-of-00001.parquet": parquet(1, 2),
+        "main/train-0.parquet": parquet(3),
+    },
+    "converted": {
+        "default/test/0000.parquet": parquet(1, 2),
+        "default/train/0000.parquet": parquet(3),
+    },
+    "a folder a split": {
+        "test/a.jsonl": jsonl(1),
+        "test/b.jsonl": jsonl(2),
+        "train/a.jsonl": jsonl(3),
+    },
     "declared": {
         "README.md": "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: test\n    path: x/*.jsonl\n"
         '  - split: train\n    path: ["y.jsonl"]\n---\n# A set\n',
-        **{"x/1.jsonl": jsonl(1), "x/2.jsonl": jsonl(2), "y.jsonl": jsonl(3), "test.jsonl": jsonl(9)},
+        **{
+            "x/1.jsonl": jsonl(1),
+            "x/2.jsonl": jsonl(2),
+            "y.jsonl": jsonl(3),
+            "test.jsonl": jsonl(9),
+        },
     },
 }
 
@@ -56,9 +77,14 @@ def test_every_layout_gives_the_same_dataset(hub: Hub, files: Mapping[str, bytes
 
 def test_one_configuration_is_named_and_only_its_files_are_fetched(hub: Hub) -> None:
     files = [f"{name}-00000-of-00001.parquet" for name in ("add/test", "sub/test", "sub/train")]
-    repository = hub.add("datasets", "org/sums", {file: parquet(number) for number, file in enumerate(files)})
+    repository = hub.add(
+        "datasets", "org/sums", {file: parquet(number) for number, file in enumerate(files)}
+    )
     dataset = open_dataset("org/sums:sub")
-    assert (dataset.name, dataset.source) == ("org/sums:sub", f"org/sums:sub@{repository.refs['main']}")
+    assert (dataset.name, dataset.source) == (
+        "org/sums:sub",
+        f"org/sums:sub@{repository.refs['main']}",
+    )
     assert sorted(hub.downloads()) == files[1:]
     with pytest.raises(DataError, match="2 configurations; name one, as org/sums:add: add, sub"):
         open_dataset("org/sums")
@@ -72,7 +98,10 @@ def test_a_script_is_refused_and_its_rows_as_parquet_are_named(hub: Hub) -> None
     repository.commit(converted, "refs/convert/parquet")
     with pytest.raises(DataError, match=r"script \(sums.py\).*org/sums@refs/convert/parquet"):
         open_dataset("org/sums")
-    assert (hub.downloads(), questions("org/sums@refs/convert/parquet")) == ([], {"test": ["1", "2"]})
+    assert (hub.downloads(), questions("org/sums@refs/convert/parquet")) == (
+        [],
+        {"test": ["1", "2"]},
+    )
 
 
 UNDECLARED = "README.md of org/sums@.* declares no configuration with a file .* that is"
@@ -84,11 +113,21 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\
     [
         ({"default/partial-test/0000.parquet": parquet(1)}, "org/sums", "only a part of its rows"),
         ({"test.jsonl": jsonl(1), "README.md": CARD}, "org/sums", UNDECLARED),
-        ({}, "https://huggingface.co/datasets/org/sums", "the dataset is called org/sums: name it so"),
+        (
+            {},
+            "https://huggingface.co/datasets/org/sums",
+            "the dataset is called org/sums: name it so",
+        ),
     ],
-    ids=["a part of a large conversion", "a description that declares no file", "an address is no name"],
+    ids=[
+        "a part of a large conversion",
+        "a description that declares no file",
+        "an address is no name",
+    ],
 )
-def test_no_dataset_is_refused_with_reason(hub: Hub, files: Mapping[str, bytes | str], name: str, words: str) -> None:
+def test_no_dataset_is_refused_with_reason(
+    hub: Hub, files: Mapping[str, bytes | str], name: str, words: str
+) -> None:
     hub.add("datasets", "org/sums", files)
     with pytest.raises(DataError, match=words):
         open_dataset(name)
@@ -113,14 +152,18 @@ def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> No
     message = str(raised.value)
     assert f"the split test has no answers (org/sums@{commit}/test.jsonl, line 1 (" in message
     assert "skip bad items to leave it out" in message
-    assert f"`hf download org/sums --repo-type dataset --revision {commit} --local-dir DIR`" in message
+    assert (
+        f"`hf download org/sums --repo-type dataset --revision {commit} --local-dir DIR`" in message
+    )
     assert [*open_dataset("org/sums", on_bad_item="skip").splits] == ["train"]
 
 
 @pytest.mark.costly("two runs of data that a Hub serves")
 def test_a_branch_that_moved_is_noticed(hub: Hub, tmp_path: Path) -> None:
     repository = hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1)})
-    asked = job_of({"models": ["fake:hash"], "protocols": ["options/cloze:sum"], "data": ["org/sums"]})
+    asked = job_of(
+        {"models": ["fake:hash"], "protocols": ["options/cloze:sum"], "data": ["org/sums"]}
+    )
     (first,) = sweep(asked, tmp_path / "out").cells
     (same,) = sweep(asked, tmp_path / "out").cells
     assert first.done
@@ -131,11 +174,16 @@ def test_a_branch_that_moved_is_noticed(hub: Hub, tmp_path: Path) -> None:
     assert "org/sums" in moved.failure
 
 
-def test_a_model_is_another_after_its_branch_moved(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_another_after_its_branch_moved(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import constants
 
     repository = hub.add("models", "merrow/byte", {"config.json": "{}"})
-    model, pinned = ModelChoice(name="merrow/byte"), ModelChoice(name=f"merrow/byte@{repository.refs['main']}")
+    model, pinned = (
+        ModelChoice(name="merrow/byte"),
+        ModelChoice(name=f"merrow/byte@{repository.refs['main']}"),
+    )
     before, pinned_before = model.state, pinned.state
     assert model.state == before
     repository.commit({"config.json": "[]"})
@@ -171,7 +219,9 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.mark.costly("the first charts that a process draws take it two seconds")
-def test_page_and_board_say_and_ask_the_commits(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_and_board_say_and_ask_the_commits(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read_runs_here(monkeypatch)
     write_page([run], tmp_path / "page.html")
     text = unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
@@ -180,14 +230,19 @@ def test_page_and_board_say_and_ask_the_commits(run: Path, tmp_path: Path, monke
     assert f"from the Hub: <code>{DATA}</code>" in text
     snapshot = read_snapshot([run.parent])
     pages = write_board(snapshot, tmp_path / "board").parent.rglob("*.html")
-    assert any(f"choicewise run --model {MODEL} --data {DATA}" in unescape(page.read_text("utf-8")) for page in pages)
+    assert any(
+        f"choicewise run --model {MODEL} --data {DATA}" in unescape(page.read_text("utf-8"))
+        for page in pages
+    )
     file, *_ = downloads(read_study([run]))
     for table in (b64decode(file.address.partition(",")[2]).decode(), board_csv(snapshot, View())):
         rows = csv.DictReader(table.splitlines())
         assert {(row["model_source"], row["dataset_source"]) for row in rows} == {(MODEL, DATA)}
 
 
-def test_where_files_came_from_is_asked_for_again_and_does_not_change_what_was_computed(run: Path) -> None:
+def test_where_files_came_from_is_asked_for_again_and_does_not_change_what_was_computed(
+    run: Path,
+) -> None:
     model = ModelRecord("org/model", "0", "float32", "cpu", 9)
     assert (model.asked, replace(model, source=MODEL).asked) == ("org/model", MODEL)
     assert replace(model, name="org/model+lora", source=MODEL).asked == "org/model+lora"
@@ -199,14 +254,22 @@ def test_where_files_came_from_is_asked_for_again_and_does_not_change_what_was_c
     assert run_id(manifest) == run_id(local)
 
 
-MORE = {"pytorch_model.bin": b"pickle", "modeling_merrow.py": "raise SystemExit", "flax_model.msgpack": b"x"}
+MORE = {
+    "pytorch_model.bin": b"pickle",
+    "modeling_merrow.py": "raise SystemExit",
+    "flax_model.msgpack": b"x",
+}
 
 
 def test_a_model_is_what_its_folder_is_and_says_which_commit(hub: Hub) -> None:
     repository = hub.add("models", "merrow/byte", {**FILES, **MORE})
     model = load_model("merrow/byte")
     local = load_model(FOLDER)
-    assert (model.name, model.digest, model.tokenizer.digest) == ("merrow/byte", local.digest, local.tokenizer.digest)
+    assert (model.name, model.digest, model.tokenizer.digest) == (
+        "merrow/byte",
+        local.digest,
+        local.tokenizer.digest,
+    )
     assert getattr(model, "source", "") == f"merrow/byte@{repository.refs['main']}"
     assert not {*MORE} & {*hub.downloads()}
     assert {"model.safetensors", "tokenizer.json", "config.json"} <= {*hub.downloads()}
@@ -215,19 +278,35 @@ def test_a_model_is_what_its_folder_is_and_says_which_commit(hub: Hub) -> None:
     assert hub.downloads() == []
 
 
-def test_a_revision_is_the_one_that_is_named_and_weights_in_parts_are_those_that_the_index_lists(hub: Hub) -> None:
+def test_a_revision_is_the_one_that_is_named_and_weights_in_parts_are_those_that_the_index_lists(
+    hub: Hub,
+) -> None:
     repository = hub.add("models", "merrow/byte", FILES)
     first = repository.refs["main"]
     changed = FILES | {"config.json": json.dumps(json.loads(FILES["config.json"]) | {"x": 1})}
     second = repository.commit(changed)
     repository.refs["v1"] = first
     repository.refs["refs/pr/1"] = second
-    models = {name: load_model(f"merrow/byte@{name}") for name in (first, "v1", "main", "refs/pr/1")}
-    assert models[first].digest == models["v1"].digest != models["main"].digest == models["refs/pr/1"].digest
+    models = {
+        name: load_model(f"merrow/byte@{name}") for name in (first, "v1", "main", "refs/pr/1")
+    }
+    assert (
+        models[first].digest
+        == models["v1"].digest
+        != models["main"].digest
+        == models["refs/pr/1"].digest
+    )
     assert getattr(models["refs/pr/1"], "source", "") == f"merrow/byte@{second}"
     index = json.dumps({"metadata": {}, "weight_map": {"a": "model-00001-of-00001.safetensors"}})
-    shards = {"model-00001-of-00001.safetensors": FILES["model.safetensors"], "original.safetensors": b"x"}
-    hub.add("models", "merrow/parts", {**WITHOUT_WEIGHTS, **shards, "model.safetensors.index.json": index})
+    shards = {
+        "model-00001-of-00001.safetensors": FILES["model.safetensors"],
+        "original.safetensors": b"x",
+    }
+    hub.add(
+        "models",
+        "merrow/parts",
+        {**WITHOUT_WEIGHTS, **shards, "model.safetensors.index.json": index},
+    )
     load_model("merrow/parts")
     assert "model-00001-of-00001.safetensors" in hub.downloads()
     assert "original.safetensors" not in hub.downloads()
@@ -241,18 +320,30 @@ def test_pickles_are_refused_before_anything_large_is_fetched(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize(
-    "index", ['{"weight_map": {"w": "pytorch_model.bin"}}', '{"weight_map": {"w": 5}}', "[1]", "[" * 100_000]
+    "index",
+    [
+        '{"weight_map": {"w": "pytorch_model.bin"}}',
+        '{"weight_map": {"w": 5}}',
+        "[1]",
+        "[" * 100_000,
+    ],
 )
 def test_an_index_of_anything_but_safetensors_fetches_nothing(hub: Hub, index: str) -> None:
-    hub.add("models", "merrow/byte", {**WITHOUT_WEIGHTS, **MORE, "model.safetensors.index.json": index})
+    hub.add(
+        "models", "merrow/byte", {**WITHOUT_WEIGHTS, **MORE, "model.safetensors.index.json": index}
+    )
     with pytest.raises(ModelError, match="is no index of safetensors files"):
         load_model("merrow/byte")
     assert not {*MORE} & {*hub.downloads()}
 
 
 def test_the_repository_of_an_adapter_says_how_to_take_it(hub: Hub) -> None:
-    hub.add("models", "merrow/lora", {"adapter_config.json": "{}", "adapter_model.safetensors": b"x"})
-    with pytest.raises(ModelError, match="is an adapter; run `hf download merrow/lora`, and pass the folder it"):
+    hub.add(
+        "models", "merrow/lora", {"adapter_config.json": "{}", "adapter_model.safetensors": b"x"}
+    )
+    with pytest.raises(
+        ModelError, match="is an adapter; run `hf download merrow/lora`, and pass the folder it"
+    ):
         load_model("merrow/lora")
 
 
@@ -264,7 +355,11 @@ def test_a_gguf_file_of_a_repository_is_named_after_a_colon(hub: Hub, tmp_path: 
     assert model.source == f"org/isle:isle.gguf@{repository.refs['main']}"  # type: ignore[attr-defined]
     assert model.name == "isle"
     assert hub.downloads() == ["isle.gguf"]
-    with pytest.raises(ModelError, match=r"holds no none\.gguf; its GGUF files: isle\.gguf, other\.gguf"):
+    with pytest.raises(
+        ModelError, match=r"holds no none\.gguf; its GGUF files: isle\.gguf, other\.gguf"
+    ):
         load_model("org/isle:none.gguf")
-    with pytest.raises(ModelError, match=r"holds GGUF files; name one of them: org/isle:isle\.gguf"):
+    with pytest.raises(
+        ModelError, match=r"holds GGUF files; name one of them: org/isle:isle\.gguf"
+    ):
         load_model("org/isle")

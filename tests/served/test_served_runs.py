@@ -56,22 +56,49 @@ def at(server: Server, verb: str, *words: object) -> CommandResult:
 
 
 def run_at(model: Any, out: Path, protocols: tuple[str, ...] = (LETTER,), **more: Any) -> Run:
-    return evaluate(model=model, data=DATA, protocols=[*protocols], limit=1, subjects=["festivals"], out=out, **more)
+    return evaluate(
+        model=model,
+        data=DATA,
+        protocols=[*protocols],
+        limit=1,
+        subjects=["festivals"],
+        out=out,
+        **more,
+    )
 
 
 @pytest.mark.costly("runs at a server that is probed")
 def test_a_run_at_a_server_gives_the_numbers_of_the_model(server: Server, tmp_path: Path) -> None:
-    told = at(server, "run", *ASKED, "--protocol", "options/embedding", "--out", tmp_path / "run", "--json")
+    told = at(
+        server,
+        "run",
+        *ASKED,
+        "--protocol",
+        "options/embedding",
+        "--out",
+        tmp_path / "run",
+        "--json",
+    )
     (served,) = json.loads(told.stdout)
     assert "hash behind vllm 0.32.0 is asked by chosen next tokens, " in told.stderr
-    assert "note: protocol options/embedding is refused: hash does not support Cosine" in told.stderr
+    assert (
+        "note: protocol options/embedding is refused: hash does not support Cosine" in told.stderr
+    )
     assert " requests; the server computed " in told.stderr
-    told = choicewise("run", "--model", "fake:hash", *ASKED, "--out", tmp_path / "here", "--json", code=0)
+    told = choicewise(
+        "run", "--model", "fake:hash", *ASKED, "--out", tmp_path / "here", "--json", code=0
+    )
     (here,) = json.loads(told.stdout)
-    assert [served[name] == here[name] for name in ("value", "n", "missing", "signature")] == [True] * 4
+    assert [served[name] == here[name] for name in ("value", "n", "missing", "signature")] == [
+        True
+    ] * 4
     manifest = open_run(tmp_path / "run").manifest
     assert manifest.server is not None
-    assert (manifest.server.model, manifest.server.root, manifest.server.changed) == ("hash", "/models/hash", "")
+    assert (manifest.server.model, manifest.server.root, manifest.server.changed) == (
+        "hash",
+        "/models/hash",
+        "",
+    )
     assert manifest.server.probes
     assert manifest.engine.spent is not None
     assert manifest.engine.spent.requests > 0
@@ -114,7 +141,16 @@ def test_what_a_poorer_server_can_not_be_asked_is_refused() -> None:
 
 def test_a_chat_endpoint_is_asked_and_its_messages_are_shown(tmp_path: Path) -> None:
     with serving(CHAT_ONLY) as running:
-        asked = ["--model", running.address, "--data", DATA, "--limit", "1", "--protocol", "mmlu/helm"]
+        asked = [
+            "--model",
+            running.address,
+            "--data",
+            DATA,
+            "--limit",
+            "1",
+            "--protocol",
+            "mmlu/helm",
+        ]
         choicewise("run", *asked, "--chat", "message", "--out", tmp_path, code=0)
         sent = [body["messages"] for body in running.posted("/v1/chat/completions")]
         told = choicewise("prompts", *asked[:-1], "mmlu/helm+message", code=0).stdout
@@ -131,7 +167,9 @@ THOUGHTS = ("Say A? Answer: A. ", "No. ", "", "Answer: C? " * 20)
 
 def write_on_from_a_thought(prompt: str) -> str:
     """Write as a model whose template has opened the thought: it begins in there, closes it and answers B."""
-    number = int(re.findall(r"Question number (\d)", prompt)[-1]) if "Question number" in prompt else 0
+    number = (
+        int(re.findall(r"Question number (\d)", prompt)[-1]) if "Question number" in prompt else 0
+    )
     return f"{THOUGHTS[number]}</think>Answer: B."
 
 
@@ -144,7 +182,10 @@ def test_no_answer_is_read_in_a_thought_that_a_template_opened_unseen(
         running.model.script = write_on_from_a_thought
         protocol = reads(limit, "simple-evals@f517a91", cut="missing")
         asked = evaluate(
-            model=running.address, data=quiz([1, 1, 1, 1]), protocols={"p": protocol}, out=tmp_path / "run"
+            model=running.address,
+            data=quiz([1, 1, 1, 1]),
+            protocols={"p": protocol},
+            out=tmp_path / "run",
         )
     (row,) = asked.rows()
     assert row.answers is not None
@@ -154,11 +195,15 @@ def test_no_answer_is_read_in_a_thought_that_a_template_opened_unseen(
 
 
 @pytest.mark.costly("a server that is probed twice")
-def test_another_model_of_the_same_name_is_refused_on_resume(server: Server, tmp_path: Path) -> None:
+def test_another_model_of_the_same_name_is_refused_on_resume(
+    server: Server, tmp_path: Path
+) -> None:
     run_at(load_model(server.address, tokenizer="bytes"), tmp_path)
     server.model = ServedModel("hash", VLLM, seed=1)
     other = load_model(server.address, tokenizer="bytes")
-    with pytest.raises(StoreError, match=f"the server answers otherwise than when {tmp_path} was begun") as error:
+    with pytest.raises(
+        StoreError, match=f"the server answers otherwise than when {tmp_path} was begun"
+    ) as error:
         run_at(other, tmp_path, (LETTER, CLOZE))
     assert "nats then" in str(error.value)
 
@@ -171,7 +216,9 @@ def test_a_model_that_changes_during_the_run_is_noted(server: Server, tmp_path: 
     def change(done: int, total: int) -> None:
         server.model = ServedModel("hash", VLLM, seed=1)
 
-    with pytest.warns(UserWarning, match="the server answers otherwise than at the beginning of the run"):
+    with pytest.warns(
+        UserWarning, match="the server answers otherwise than at the beginning of the run"
+    ):
         run = run_at(model, tmp_path, progress=change)
     assert run.manifest.complete
     assert run.manifest.server is not None
@@ -193,22 +240,42 @@ def test_differences_are_those_beyond_the_noise() -> None:
 
 @pytest.mark.parametrize("option", LOCAL)
 def test_options_of_models_that_run_here_are_refused_for_servers(option: str) -> None:
-    words = ["run", "--model", "server:http://127.0.0.1:9/v1", *ASKED, "--out", "nowhere", option, LOCAL[option]]
+    words = [
+        "run",
+        "--model",
+        "server:http://127.0.0.1:9/v1",
+        *ASKED,
+        "--out",
+        "nowhere",
+        option,
+        LOCAL[option],
+    ]
     with pytest.raises(UsageError, match=f"is computed by its server and has no use for {option}"):
         invoke(words)
 
 
 @pytest.mark.parametrize("model", ["fake:hash", "bundled:merrow-bpe-2048"])
 def test_a_tokenizer_is_named_for_servers_alone(model: str) -> None:
-    for verb in (["run", *ASKED, "--out", "nowhere"], ["check"], ["score", "--context", "a", "--choice", "b"]):
+    for verb in (
+        ["run", *ASKED, "--out", "nowhere"],
+        ["check"],
+        ["score", "--context", "a", "--choice", "b"],
+    ):
         with pytest.raises(UsageError, match="has no use for --tokenizer"):
             invoke([verb[0], "--model", model, "--tokenizer", "bytes", *verb[1:]])
     with pytest.raises(UsageError, match="has no use for tokenizer"):
-        _ = job_of({"models": [{"name": "somewhere", "tokenizer": "bytes"}], "protocols": [LETTER]}).choices
+        _ = job_of(
+            {"models": [{"name": "somewhere", "tokenizer": "bytes"}], "protocols": [LETTER]}
+        ).choices
 
 
 def test_a_plan_of_several_models_gives_each_its_own_options() -> None:
-    table: dict[str, Any] = {"protocols": [LETTER], "dtype": "float32", "tokenizer": "bytes", "window": 9}
+    table: dict[str, Any] = {
+        "protocols": [LETTER],
+        "dtype": "float32",
+        "tokenizer": "bytes",
+        "window": 9,
+    }
     address = "server:http://127.0.0.1:9/v1#org/model"
     models = job_of({**table, "models": ["folder", "fake:hash", address]}).choices
     own = {"dtype": "float32", "window": 9}, {}, {"window": 9, "tokenizer": "bytes"}
@@ -241,7 +308,9 @@ def test_nothing_for_servers_is_loaded_before_one_is_asked() -> None:
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = "choicewise.extensions.endpoints.packages.find_spec"
     monkeypatch.setattr(missing, lambda name: None if name == "httpx2" else object())
-    with pytest.raises(ModelError, match=r"pip install --constraint constraints\.txt '\.\[server\]'"):
+    with pytest.raises(
+        ModelError, match=r"pip install --constraint constraints\.txt '\.\[server\]'"
+    ):
         load_model("server:http://127.0.0.1:9/v1#m")
 
 
@@ -249,7 +318,9 @@ DATED = "hash-2026-01-01"
 
 
 @pytest.mark.costly("servers that are probed")
-def test_a_dated_name_is_the_model_asked_for_with_a_digest_of_its_own(server: Server, tmp_path: Path) -> None:
+def test_a_dated_name_is_the_model_asked_for_with_a_digest_of_its_own(
+    server: Server, tmp_path: Path
+) -> None:
     plain = model_at(server)
     assert (plain.record.named, len(plain.digest)) == ("", 64)
     server.always(other_model(DATED))
@@ -266,7 +337,10 @@ def test_a_dated_name_is_the_model_asked_for_with_a_digest_of_its_own(server: Se
         run_at(model, tmp_path / "other")
     with pytest.raises(StoreError) as refused:
         run_at(model_at(server), tmp_path / "run")
-    assert "the name of the model in answers: hash-2026-01-01 then, hash-2026-02-02 now" in refused.value.problems
+    assert (
+        "the name of the model in answers: hash-2026-01-01 then, hash-2026-02-02 now"
+        in refused.value.problems
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,7 +351,9 @@ def test_a_dated_name_is_the_model_asked_for_with_a_digest_of_its_own(server: Se
         *(({name: root}, name, name) for name, root in (("m-2026", ""), ("alias", "/weights"))),
     ],
 )
-def test_another_name_of_the_model(others: dict[str, str], named: str | None, expected: str) -> None:
+def test_another_name_of_the_model(
+    others: dict[str, str], named: str | None, expected: str
+) -> None:
     assert other_name(ServerFacts("m", "/weights", others=others), named) == expected
 
 
@@ -287,9 +363,15 @@ def test_another_model_that_the_server_lists_is_refused(root: str) -> None:
         other_name(ServerFacts("m", "/weights", others={"other": root}), "other")
 
 
-def test_an_address_without_v1_is_told_of_it_and_others_are_those_that_are_listed(server: Server) -> None:
-    with pytest.raises(ModelError, match=f"http://127.0.0.1:{server.port}/v1 has: name that address"):
-        invoke(["check", "--model", f"server:http://127.0.0.1:{server.port}/", "--tokenizer", "bytes"])
+def test_an_address_without_v1_is_told_of_it_and_others_are_those_that_are_listed(
+    server: Server,
+) -> None:
+    with pytest.raises(
+        ModelError, match=f"http://127.0.0.1:{server.port}/v1 has: name that address"
+    ):
+        invoke(
+            ["check", "--model", f"server:http://127.0.0.1:{server.port}/", "--tokenizer", "bytes"]
+        )
     with Client(ServerAddress.parse(server.address)) as client:
         assert read_server_facts(client, "hash").others == {}
 
@@ -306,27 +388,52 @@ def test_a_run_goes_on_at_another_port_and_keeps_the_new_address(tmp_path: Path)
 def listed_letters(server: Server, question: str) -> dict[str, float]:
     """The letters among the 20 tokens that the server lists when it is asked ``question``, with their nats."""
     path = "/v1/chat/completions"
-    asked = [body for body in server.posted(path) if f"{question}\nA." in body["messages"][-1]["content"]]
+    asked = [
+        body for body in server.posted(path) if f"{question}\nA." in body["messages"][-1]["content"]
+    ]
     (content,) = server.model.answer("POST", path, asked[-1])["choices"][0]["logprobs"]["content"]
     assert len(content["top_logprobs"]) == 20
-    return {each["token"]: each["logprob"] for each in content["top_logprobs"] if each["token"] in {*"ABCD"}}
+    return {
+        each["token"]: each["logprob"]
+        for each in content["top_logprobs"]
+        if each["token"] in {*"ABCD"}
+    }
 
 
 @pytest.mark.costly("all subjects of a benchmark")
-def test_an_item_without_a_listed_letter_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_without_a_listed_letter_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At a chat server that lists the likeliest 20 first tokens alone."""
-    monkeypatch.setattr("tests.helpers.served_model.spelled", lambda token: chr(token) if token < 128 else f"<{token}>")
+    monkeypatch.setattr(
+        "tests.helpers.served_model.spelled",
+        lambda token: chr(token) if token < 128 else f"<{token}>",
+    )
     with serving(replace(CHAT_ONLY, chat_logprobs=True, top=20, window=100_000)) as server:
         model = ServerModel(ServerAddress.parse(server.address), window=50_000)
-        run = evaluate(model=model, data=BENCHMARK, protocols=["mmlu/original+message"], limit=8, out=tmp_path / "run")
+        run = evaluate(
+            model=model,
+            data=BENCHMARK,
+            protocols=["mmlu/original+message"],
+            limit=8,
+            out=tmp_path / "run",
+        )
         questions = {row["item"]: row["question"] for row in run.tables.items.to_pylist()}
         truth = {item: listed_letters(server, question) for item, question in questions.items()}
-    predicted = {row["item"]: row["prediction"] for row in run.scores("mmlu/original+message").to_pylist()}
-    best = {item: "ABCD".index(max(letters, key=letters.get)) if letters else -1 for item, letters in truth.items()}
+    predicted = {
+        row["item"]: row["prediction"] for row in run.scores("mmlu/original+message").to_pylist()
+    }
+    best = {
+        item: "ABCD".index(max(letters, key=letters.get)) if letters else -1
+        for item, letters in truth.items()
+    }
     assert predicted == best
     assert 5 < sum(each >= 0 for each in best.values()) < len(best) - 5
     (row,) = run.rows()
-    assert (row.n, row.missing) == (sum(each >= 0 for each in best.values()), sum(each < 0 for each in best.values()))
+    assert (row.n, row.missing) == (
+        sum(each >= 0 for each in best.values()),
+        sum(each < 0 for each in best.values()),
+    )
 
 
 class Named(HashModel):
@@ -371,7 +478,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(ray_cluster, "nodes_of_cluster", lambda: [{"CPU": 2.0}])
     monkeypatch.setattr(ray_cluster, "cluster_device", lambda: "cpu")
     monkeypatch.setattr(
-        ray_cluster, "ray_replicas", lambda model, workers, models, memory: all_of(made.replicas(model, memory))
+        ray_cluster,
+        "ray_replicas",
+        lambda model, workers, models, memory: all_of(made.replicas(model, memory)),
     )
     yield made
     assert active_count() == before  # no thread is left
@@ -383,7 +492,12 @@ def data(tmp_path: Path) -> Path:
 
 
 def asked(data: Path, *models: str, executor: str = "ray", **more: Any) -> Job:
-    table = {"models": [*models], "protocols": ["mmlu/original"], "data": [str(data)], "executor": executor}
+    table = {
+        "models": [*models],
+        "protocols": ["mmlu/original"],
+        "data": [str(data)],
+        "executor": executor,
+    }
     return job_of({**table, **more})
 
 
@@ -402,7 +516,9 @@ def test_several_at_once_and_each_as_if_alone(world: World, data: Path, tmp_path
     sweep(asked(data, *NAMES, executor="local"), tmp_path / "one")
     for cell in record.cells:
         both = [open_run(tmp_path / where / cell.folder) for where in ("ray", "one")]
-        first, second = (read_blocks(run.folder, run.manifest.blocks, "observations") for run in both)
+        first, second = (
+            read_blocks(run.folder, run.manifest.blocks, "observations") for run in both
+        )
         assert first.equals(second)
 
 
@@ -411,23 +527,31 @@ def missing() -> Any:
 
 
 @pytest.mark.costly("replicas are processes")
-def test_one_that_is_not_there_keeps_nobody_waiting(world: World, data: Path, tmp_path: Path) -> None:
+def test_one_that_is_not_there_keeps_nobody_waiting(
+    world: World, data: Path, tmp_path: Path
+) -> None:
     world.loading = {"a": missing, "c": missing}
     record = sweep(asked(data, *NAMES), tmp_path / "out")
-    assert {cell.model: cell.failure for cell in record.missing} == dict.fromkeys("ac", "it has no weights")
+    assert {cell.model: cell.failure for cell in record.missing} == dict.fromkeys(
+        "ac", "it has no weights"
+    )
     assert [cell.model for cell in record.missing] == ["a", "c"]
     with pytest.raises(ModelError, match="it has no weights"):
         sweep(asked(data, *NAMES), tmp_path / "raised", go_on=False)
 
 
 @pytest.mark.costly("replicas are processes")
-def test_dead_replicas_are_recorded(world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_replicas_are_recorded(
+    world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replicas = world.replicas
 
     def mortal(model: Any, workers: int | None, models: int, memory: int | None) -> Any:
         made = replicas(model, memory)
         if model.name == "b":
-            made.fate = lambda replica, number: None if number is None else ReplicaDied("out of memory")
+            made.fate = lambda replica, number: (
+                None if number is None else ReplicaDied("out of memory")
+            )
         return all_of(made)
 
     monkeypatch.setattr(ray_cluster, "ray_replicas", mortal)
@@ -472,7 +596,9 @@ def test_ctrl_c_ends_all_and_what_is_done_stays(world: World, data: Path, tmp_pa
     assert sorted(world.started) == [cell.model for cell in cells if not cell.done]
 
 
-def test_a_full_disk_ends_all(world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_all(
+    world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = sweep_module.write_sweep
 
     def full(folder: Path, record: Any) -> None:
@@ -490,7 +616,10 @@ def test_said_memory_is_what_a_model_needs(world: World, data: Path, tmp_path: P
     plan = tmp_path / "plan.toml"
     text = 'models = ["a", {name = "b", memory = "900 GB"}]\nmemory = "1 GB"\nprotocols = ["mmlu/original"]\n'
     plan.write_text(f'{text}data = ["{data}"]\n', encoding="utf-8")
-    assert [(model.label, model.memory) for model in read_plan(plan).choices] == [("a", "1 GB"), ("b", "900 GB")]
+    assert [(model.label, model.memory) for model in read_plan(plan).choices] == [
+        ("a", "1 GB"),
+        ("b", "900 GB"),
+    ]
     line = ["sweep", plan, "--out", tmp_path / "out", "--executor", "ray"]
     told = choicewise(*line, code=INCOMPLETE)
     assert f"b on {data} failed: no node of the cluster has room for b" in told.stderr
@@ -500,7 +629,9 @@ def test_said_memory_is_what_a_model_needs(world: World, data: Path, tmp_path: P
     assert world.started == ["b"]  # the other one is not asked again
 
 
-@pytest.mark.parametrize("size", ["", "much", "12", "-1 GB", "0 GB", "12 PB", "1e9", 12, True, "nan GB", "99 B"])
+@pytest.mark.parametrize(
+    "size", ["", "much", "12", "-1 GB", "0 GB", "12 PB", "1e9", 12, True, "nan GB", "99 B"]
+)
 def test_a_size_that_means_nothing_is_said_with_the_other_problems(size: object) -> None:
     table = {"models": [{"name": "a", "memory": size}, {}], "memory": size, "protocols": ["mmlu"]}
     with pytest.raises(UsageError) as caught:
@@ -514,4 +645,7 @@ def test_a_server_has_no_use_for_memory() -> None:
     address = "server:http://127.0.0.1:1/v1#m"
     with pytest.raises(UsageError, match="no use for memory"):
         _ = job_of({"models": [{"name": address, "memory": "1 GB"}], "protocols": ["mmlu"]}).choices
-    assert job_of({"models": [address], "memory": "1 GB", "protocols": ["mmlu"]}).choices[0].name == address
+    assert (
+        job_of({"models": [address], "memory": "1 GB", "protocols": ["mmlu"]}).choices[0].name
+        == address
+    )

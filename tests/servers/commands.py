@@ -18,7 +18,9 @@ DATA = ("--data", "bundled:merrowick")
 
 def choicewise(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     """The command, which ends with ``code``."""
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, env=quiet(), check=False)
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, env=quiet(), check=False
+    )
     assert done.returncode == code, done.stderr[-3000:]
     return done
 
@@ -26,7 +28,9 @@ def choicewise(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess
 def begin(*words: str | Path) -> subprocess.Popen[bytes]:
     """The command under way."""
     sink = subprocess.DEVNULL
-    return subprocess.Popen([*COMMAND, *words], stdout=sink, stderr=sink, env=quiet(), start_new_session=True)
+    return subprocess.Popen(
+        [*COMMAND, *words], stdout=sink, stderr=sink, env=quiet(), start_new_session=True
+    )
 
 
 def quiet() -> dict[str, str]:
@@ -36,7 +40,9 @@ def quiet() -> dict[str, str]:
 
 def checked(model: str, *options: str) -> dict[str, Any]:
     """What ``check --json`` prints."""
-    printed: dict[str, Any] = json.loads(choicewise("check", "--model", model, *options, "--json").stdout)
+    printed: dict[str, Any] = json.loads(
+        choicewise("check", "--model", model, *options, "--json").stdout
+    )
     return printed
 
 
@@ -69,7 +75,11 @@ def largest_difference(one: Path, other: Path, *, subset: bool = False) -> float
     largest = 0.0
     for key, row in first.items():
         like = second[key]
-        assert (row["tokens"], row["text"], row["missing"]) == (like["tokens"], like["text"], like["missing"])
+        assert (row["tokens"], row["text"], row["missing"]) == (
+            like["tokens"],
+            like["text"],
+            like["missing"],
+        )
         for a, b in zip(row["logprobs"], like["logprobs"], strict=True):
             largest = max(largest, abs(a - b))
     return largest

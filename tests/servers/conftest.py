@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.deciding_models import save_deciding
-from tests.servers.running_server import ROOT, RunningServer, interpreter, llama_cpp, transformers, vllm, write_gguf
+from tests.servers.running_server import (
+    ROOT,
+    RunningServer,
+    interpreter,
+    llama_cpp,
+    transformers,
+    vllm,
+    write_gguf,
+)
 
 MODELS = ROOT / "src/choicewise/bundled/models"
 MODEL, MODEL_WITH_BOS = MODELS / "merrow-bpe-2048", MODELS / "merrow-byte"
@@ -37,14 +45,18 @@ def deciding(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def transformers_decisions(deciding: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def transformers_decisions(
+    deciding: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """transformers' serve on :func:`deciding`."""
     need("transformers")
     yield from _started(transformers(deciding, tmp_path_factory.mktemp("transformers")))
 
 
 @pytest.fixture(scope="session")
-def vllm_decisions(deciding: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def vllm_decisions(
+    deciding: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """vLLM on :func:`deciding`, whose log-probabilities are of the whole vocabulary."""
     need("vllm")
     more = ("--logprobs-mode", "raw_logprobs")

@@ -30,7 +30,9 @@ def logprobs(model: Llama, ids: list[int]) -> list[float]:
     model.eval(ids)
     logits = np.asarray(model.scores[: len(ids)], dtype=np.float64)
     totals = np.logaddexp.reduce(logits, axis=1)
-    return [float(logits[place - 1, ids[place]] - totals[place - 1]) for place in range(1, len(ids))]
+    return [
+        float(logits[place - 1, ids[place]] - totals[place - 1]) for place in range(1, len(ids))
+    ]
 
 
 if __name__ == "__main__":

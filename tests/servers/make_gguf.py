@@ -28,7 +28,9 @@ OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="a Llama with a byte-level BPE, in the format of transformers")
+    parser.add_argument(
+        "folder", type=Path, help="a Llama with a byte-level BPE, in the format of transformers"
+    )
     parser.add_argument("out", type=Path)
     choice = parser.parse_args()
     write(choice.folder, choice.out)
@@ -81,9 +83,13 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, config: Any) -> None
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([control if number in special else normal for number in range(len(tokens))])
+    writer.add_token_types(
+        [control if number in special else normal for number in range(len(tokens))]
+    )
     # A list without merges is refused; two special tokens never stand beside each other in a text.
-    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"] or [tokens[:2]]])
+    writer.add_token_merges(
+        [" ".join(pair) for pair in tokenizer["model"]["merges"] or [tokens[:2]]]
+    )
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_add_bos_token("SpecialToken" in tokenizer["post_processor"]["single"][0])
@@ -113,7 +119,9 @@ def renamed(name: str, values: np.ndarray, head: int) -> tuple[str, np.ndarray]:
     number, _, part = stem.removeprefix("model.layers.").partition(".")
     if part in ("self_attn.q_proj", "self_attn.k_proj"):
         rows, width = values.shape
-        values = values.reshape(rows // head, 2, head // 2, width).swapaxes(1, 2).reshape(rows, width)
+        values = (
+            values.reshape(rows // head, 2, head // 2, width).swapaxes(1, 2).reshape(rows, width)
+        )
     return f"blk.{number}.{LAYER[part]}.weight", np.ascontiguousarray(values)
 
 

@@ -65,7 +65,11 @@ class RunningServer:
     def begin(self) -> None:
         """Start it without waiting until it answers."""
         command = [word.format(port=self.port) for word in self.command]
-        cache = {"HF_HOME": str(self.folder), "VLLM_CACHE_ROOT": str(self.folder), "XDG_CACHE_HOME": str(self.folder)}
+        cache = {
+            "HF_HOME": str(self.folder),
+            "VLLM_CACHE_ROOT": str(self.folder),
+            "XDG_CACHE_HOME": str(self.folder),
+        }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -106,7 +110,9 @@ class RunningServer:
             self._process = None
 
 
-def vllm(folder: Path, work: Path, *more: str, name: str | None = None, window: int | None = None) -> RunningServer:
+def vllm(
+    folder: Path, work: Path, *more: str, name: str | None = None, window: int | None = None
+) -> RunningServer:
     """vLLM on the model of ``folder`` in float32, called ``name``; ``more``: further arguments."""
     name = name or folder.name
     served = ["--model", str(folder), "--served-model-name", name, "--dtype", "float32"]
@@ -114,15 +120,40 @@ def vllm(folder: Path, work: Path, *more: str, name: str | None = None, window: 
     if window is not None:
         shape += ["--max-model-len", str(window)]
     python = str(interpreter("vllm"))
-    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", "{port}"]
+    command = [
+        python,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+    ]
     return RunningServer(name, [*command, *served, *shape], work, work / f"vllm-{name}.log")
 
 
 def llama_cpp(file: Path, work: Path, *more: str) -> RunningServer:
     """llama-cpp-python on a GGUF file, called as the file is; keys and values in float32 (its default is float16)."""
-    served = ["--model", str(file), "--model_alias", file.stem, "--n_ctx", "2048", "--logits_all", "true"]
+    served = [
+        "--model",
+        str(file),
+        "--model_alias",
+        file.stem,
+        "--n_ctx",
+        "2048",
+        "--logits_all",
+        "true",
+    ]
     shape = ["--type_k", "0", "--type_v", "0", "--n_threads", "1", "--n_threads_batch", "1", *more]
-    command = [str(interpreter("llama")), "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", "{port}"]
+    command = [
+        str(interpreter("llama")),
+        "-m",
+        "llama_cpp.server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+    ]
     return RunningServer(file.stem, [*command, *served, *shape], work, work / f"{file.stem}.log")
 
 
@@ -132,14 +163,24 @@ def transformers(folder: Path, work: Path) -> RunningServer:
     It lists what the Hub's cache holds, which must be there.
     """
     (work / "hub").mkdir()
-    command = [str(interpreter("transformers").with_name("transformers")), "serve", str(folder), "--device", "cpu"]
+    command = [
+        str(interpreter("transformers").with_name("transformers")),
+        "serve",
+        str(folder),
+        "--device",
+        "cpu",
+    ]
     shape = ["--dtype", "float32", "--host", "127.0.0.1", "--port", "{port}"]
-    return RunningServer(str(folder), [*command, *shape], work, work / f"transformers-{folder.name}.log")
+    return RunningServer(
+        str(folder), [*command, *shape], work, work / f"transformers-{folder.name}.log"
+    )
 
 
 def write_gguf(folder: Path, file: Path) -> Path:
     """``file``, written from the model of ``folder`` by the script beside this file."""
-    subprocess.run([interpreter("llama"), Path(__file__).with_name("make_gguf.py"), folder, file], check=True)
+    subprocess.run(
+        [interpreter("llama"), Path(__file__).with_name("make_gguf.py"), folder, file], check=True
+    )
     return file
 
 

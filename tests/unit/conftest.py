@@ -5,7 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-REFUSED = {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.system", "socket.connect", "socket.bind"}
+REFUSED = {
+    "subprocess.Popen",
+    "os.posix_spawn",
+    "os.fork",
+    "os.system",
+    "socket.connect",
+    "socket.bind",
+}
 HEAVY = {"torch", "transformers"}
 running = False
 

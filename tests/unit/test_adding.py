@@ -33,7 +33,9 @@ from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.paths import GOLDENS, ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
-QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})
+QUIZ = Dataset(
+    "quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)}
+)
 
 
 @cache
@@ -46,12 +48,19 @@ def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
     """But its rows in the three tables; where a name is also a word of the field, only comparisons count."""
     assert reading in ASKERS
     assert reading in COMBINERS
-    own = {PACKAGE / file for file in ("protocols/readings.py", "requests/ask.py", "scoring/combine.py")}
+    own = {
+        PACKAGE / file
+        for file in ("protocols/readings.py", "requests/ask.py", "scoring/combine.py")
+    }
     others = {file: text for file, text in sources().items() if file not in own}
-    assert [file for file, text in others.items() if re.search(f'reading [=!]= "{reading}"', text)] == []
+    assert [
+        file for file, text in others.items() if re.search(f'reading [=!]= "{reading}"', text)
+    ] == []
 
 
-def test_a_data_format_is_a_reader_and_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_data_format_is_a_reader_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Files of tab-separated values, with columns that are recognised as in every other format."""
 
     def tsv_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -60,15 +69,25 @@ def test_a_data_format_is_a_reader_and_one_line(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setitem(ROW_READERS, ".tsv", tsv_rows)  # type: ignore[arg-type]
     file = tmp_path / "quiz.tsv"
-    file.write_text("question\tA\tB\tanswer\nWhere do birds live?\tin a tree\tin the sea\tA\n", encoding="utf-8")
+    file.write_text(
+        "question\tA\tB\tanswer\nWhere do birds live?\tin a tree\tin the sea\tA\n", encoding="utf-8"
+    )
     (item,) = open_dataset(file).splits["test"]
-    assert (item.question, item.choices, item.gold) == ("Where do birds live?", ("in a tree", "in the sea"), (0,))
+    assert (item.question, item.choices, item.gold) == (
+        "Where do birds live?",
+        ("in a tree", "in the sea"),
+        (0,),
+    )
 
 
 def test_a_protocol_is_one_file_that_states_what_differs(tmp_path: Path) -> None:
     file = tmp_path / "short.toml"
-    file.write_text('name = "mine/short"\nbase = "mmlu/original"\n\n[protocol]\nshots = 1\n', encoding="utf-8")
-    assert resolve(str(file)) == {"mine/short": replace(resolve("mmlu/original")["mmlu/original"], shots=1)}
+    file.write_text(
+        'name = "mine/short"\nbase = "mmlu/original"\n\n[protocol]\nshots = 1\n', encoding="utf-8"
+    )
+    assert resolve(str(file)) == {
+        "mine/short": replace(resolve("mmlu/original")["mmlu/original"], shots=1)
+    }
 
 
 def blocks(heading: str) -> list[str]:
@@ -80,29 +99,46 @@ def blocks(heading: str) -> list[str]:
 
 def test_a_benchmark_is_two_files_that_the_page_shows() -> None:
     data, recipe = blocks("A benchmark")
-    for shown, file in ((data, "data/benchmarks/swag.toml"), (recipe, "protocols/catalog/swag/harness.toml")):
+    for shown, file in (
+        (data, "data/benchmarks/swag.toml"),
+        (recipe, "protocols/catalog/swag/harness.toml"),
+    ):
         assert tomllib.loads(shown) == tomllib.loads((PACKAGE / file).read_text(encoding="utf-8"))
     assert max(len(data.splitlines()), len(recipe.splitlines())) < 25
 
 
-def test_a_benchmark_of_two_files_is_opened_and_scored_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_benchmark_of_two_files_is_opened_and_scored_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """From rows in the Hub's field names, in the folder where fetched data are."""
     folder = tmp_path / "data" / "swag"
     folder.mkdir(parents=True)
-    for split, rows in json.loads((GOLDENS / "exams" / "rows.json").read_text("utf-8"))["swag"][""].items():
+    for split, rows in json.loads((GOLDENS / "exams" / "rows.json").read_text("utf-8"))["swag"][
+        ""
+    ].items():
         (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     monkeypatch.setenv(PLACE, str(tmp_path / "data"))
-    run = evaluate(model=HashModel(), data=open_benchmark("swag"), protocols=["swag/harness"], out=tmp_path / "run")
+    run = evaluate(
+        model=HashModel(),
+        data=open_benchmark("swag"),
+        protocols=["swag/harness"],
+        out=tmp_path / "run",
+    )
     assert {row.protocol for row in run.rows()} == {"swag/harness:acc", "swag/harness:acc_norm"}
 
 
 def test_a_users_own_entry_inherits_what_the_benchmarks_share(tmp_path: Path) -> None:
     """The second file of a benchmark, before it has its place in the catalogue."""
     file = tmp_path / "own.toml"
-    file.write_text('base = "harness-texts"\n[protocol]\nbenchmark = "own"\nquestion = "{question}"\n', "utf-8")
+    file.write_text(
+        'base = "harness-texts"\n[protocol]\nbenchmark = "own"\nquestion = "{question}"\n', "utf-8"
+    )
     ((name, protocol),) = resolve(str(file)).items()
     shown = resolve("swag/harness:acc")["swag/harness:acc"]
-    assert (name, replace(protocol, benchmark="swag", split="validation", sampler="harness-spare")) == ("own", shown)
+    assert (
+        name,
+        replace(protocol, benchmark="swag", split="validation", sampler="harness-spare"),
+    ) == ("own", shown)
 
 
 class Recorded:
@@ -124,7 +160,9 @@ class Recorded:
         """Every span has an answer."""
 
     def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        yield from ((index, self._answers[question.key]) for index, question in enumerate(questions))
+        yield from (
+            (index, self._answers[question.key]) for index, question in enumerate(questions)
+        )
 
 
 def test_a_kind_of_model_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -137,10 +175,16 @@ def test_a_kind_of_model_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(source, "answer", recording)
     first = evaluate(model=source, data=QUIZ, protocols=protocols, out=tmp_path / "first")
-    repeated = evaluate(model=Recorded(answers), data=QUIZ, protocols=protocols, out=tmp_path / "repeated")
+    repeated = evaluate(
+        model=Recorded(answers), data=QUIZ, protocols=protocols, out=tmp_path / "repeated"
+    )
     assert repeated.scores().to_pylist() == first.scores().to_pylist()
-    with pytest.raises(ModelError, match="recorded does not support Cosine, which reading embedding needs"):
-        evaluate(model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other")
+    with pytest.raises(
+        ModelError, match="recorded does not support Cosine, which reading embedding needs"
+    ):
+        evaluate(
+            model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other"
+        )
 
 
 PAGE = (ROOT / "docs" / "design" / "adding.md").read_text(encoding="utf-8")
@@ -167,25 +211,33 @@ def stranger(tmp_path: Path) -> dict[str, str]:
 def ran(environment: dict[str, str], folder: Path, *arguments: str) -> str:
     """Return what a command prints in a folder."""
     line = [sys.executable, "-m", "choicewise", *arguments]
-    ended = subprocess.run(line, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=False)
+    ended = subprocess.run(
+        line, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=False
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
 @pytest.mark.costly("two commands in other processes")
-def test_the_statistic_of_two_runs_and_the_chart_of_the_page_are_used(stranger: dict[str, str], tmp_path: Path) -> None:
+def test_the_statistic_of_two_runs_and_the_chart_of_the_page_are_used(
+    stranger: dict[str, str], tmp_path: Path
+) -> None:
     for name, model in {"one": HashModel(), "other": HashModel(1)}.items():
         evaluate(model=model, data=QUIZ, protocols=["options/cloze:sum"], out=tmp_path / name)
     assert "the same choice is predicted for " in ran(stranger, tmp_path, "compare", "one", "other")
     ran(stranger, tmp_path, "plot", "one", "sizes", "--out", "sizes.json")
-    assert json.loads((tmp_path / "sizes.json").read_text(encoding="utf-8"))["description"].startswith(
-        "Items of each run"
-    )
+    assert json.loads((tmp_path / "sizes.json").read_text(encoding="utf-8"))[
+        "description"
+    ].startswith("Items of each run")
 
 
 @pytest.mark.costly("a command in another process")
-def test_the_score_and_the_reading_of_the_page_are_asked_by_name(stranger: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "quiz.csv").write_text("question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8")
+def test_the_score_and_the_reading_of_the_page_are_asked_by_name(
+    stranger: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "quiz.csv").write_text(
+        "question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8"
+    )
     changes = ["", "@score=strongest", "@reading=contrary"]
     line = ["run", "--model", "fake:hash", "--data", "quiz.csv", "--out", "run", "--json"]
     for change in changes:
@@ -199,10 +251,28 @@ def test_the_score_and_the_reading_of_the_page_are_asked_by_name(stranger: dict[
 
 @pytest.mark.costly("a command in another process")
 def test_the_kind_of_model_of_the_page_answers(stranger: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "quiz.csv").write_text("question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8")
-    line = ["run", "--model", "uniform:bytes", "--data", "quiz.csv", "--protocol", "options/cloze", "--out", "run"]
-    values = {row["protocol"]: row["value"] for row in json.loads(ran(stranger, tmp_path, *line, "--json"))}
-    assert (values["options/cloze:sum"], values["options/cloze:token_mean"]) == (1.0, 0.5)  # the shorter one, and both
+    (tmp_path / "quiz.csv").write_text(
+        "question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8"
+    )
+    line = [
+        "run",
+        "--model",
+        "uniform:bytes",
+        "--data",
+        "quiz.csv",
+        "--protocol",
+        "options/cloze",
+        "--out",
+        "run",
+    ]
+    values = {
+        row["protocol"]: row["value"]
+        for row in json.loads(ran(stranger, tmp_path, *line, "--json"))
+    }
+    assert (values["options/cloze:sum"], values["options/cloze:token_mean"]) == (
+        1.0,
+        0.5,
+    )  # the shorter one, and both
     assert read_manifest(tmp_path / "run").model.kind == "uniform"
 
 
@@ -210,7 +280,9 @@ def test_the_kind_of_model_of_the_page_answers(stranger: dict[str, str], tmp_pat
 def test_the_reader_the_writer_and_the_command_of_the_page_are_found_by_name(
     stranger: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "week.diary").write_text("monday;1;-2.5;-1.5\ntuesday;0;-3.5;-1.5\n", encoding="utf-8")
+    (tmp_path / "week.diary").write_text(
+        "monday;1;-2.5;-1.5\ntuesday;0;-3.5;-1.5\n", encoding="utf-8"
+    )
     rows = json.loads(ran(stranger, tmp_path, "import", "week.diary", "--out", "run", "--json"))
     assert {row["protocol"]: row["value"] for row in rows}["week:sum"] == 0.5
     written = ran(stranger, tmp_path, "export", "run", "--format", "values", "--out", "values")
@@ -219,8 +291,12 @@ def test_the_reader_the_writer_and_the_command_of_the_page_are_found_by_name(
 
 
 @pytest.mark.costly("two commands in other processes")
-def test_the_analysis_of_the_page_answers_with_its_option(stranger: dict[str, str], tmp_path: Path) -> None:
-    run = evaluate(model=HashModel(), data=QUIZ, protocols=["options/cloze:sum"], out=tmp_path / "run")
+def test_the_analysis_of_the_page_answers_with_its_option(
+    stranger: dict[str, str], tmp_path: Path
+) -> None:
+    run = evaluate(
+        model=HashModel(), data=QUIZ, protocols=["options/cloze:sum"], out=tmp_path / "run"
+    )
     (measured,) = run.measurements.values()
     (table,) = json.loads(ran(stranger, tmp_path, "report", "run", "first", "--json"))
     (row,) = table["rows"]
@@ -243,7 +319,19 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
     for change in shown:
         applied = run(["git", "apply", "-"], input=change)
         assert applied.returncode == 0, f"{applied.stderr}\nwrite the change anew:\n{change}"
-    (tmp_path / "quiz.psv").write_text("question|A|B|answer\nWhere?|in a tree|in the sea|A\n", encoding="utf-8")
+    (tmp_path / "quiz.psv").write_text(
+        "question|A|B|answer\nWhere?|in a tree|in the sea|A\n", encoding="utf-8"
+    )
     protocols = ["--protocol", "options/cloze"]
-    line = ["run", "--model", "fake:hash", "--data", "quiz.psv", *protocols, "--out", "run", "--json"]
+    line = [
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        "quiz.psv",
+        *protocols,
+        "--out",
+        "run",
+        "--json",
+    ]
     assert ran({**os.environ, "PYTHONPATH": str(tmp_path / "src")}, tmp_path, *line)

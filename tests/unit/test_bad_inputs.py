@@ -15,7 +15,9 @@ def in_file(file: str) -> set[str]:
     """The tests that stand in a file."""
     path = ROOT / file
     return (
-        {*re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)} if path.is_file() else set()
+        {*re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)}
+        if path.is_file()
+        else set()
     )
 
 
@@ -26,7 +28,9 @@ def page() -> str:
 def test_every_bad_input_is_there_once_in_order_and_names_tests() -> None:
     assert [int(number) for number, *_ in ROW.findall(page())] == [*range(1, COUNT + 1)]
     for number, *_, shown in ROW.findall(page()):
-        assert len(NAMED.findall(shown)) == shown.count("`") // 2 > 0, f"row {number} names something else than a test"
+        assert len(NAMED.findall(shown)) == shown.count("`") // 2 > 0, (
+            f"row {number} names something else than a test"
+        )
 
 
 def test_every_test_that_is_named_exists() -> None:

@@ -27,7 +27,13 @@ def cell(questions: str, **values: float) -> dict[str, Any]:
     """Return a measured set with an interval of two points on each side of its ``values``."""
     numbers = {}
     for name, value in values.items():
-        numbers[name] = {"value": value, "se": 0.01, "low": value - 0.02, "high": value + 0.02, "n": 1838}
+        numbers[name] = {
+            "value": value,
+            "se": 0.01,
+            "low": value - 0.02,
+            "high": value + 0.02,
+            "n": 1838,
+        }
     return {"model": "smollm2", "set": questions, "questions": 1838, "numbers": numbers}
 
 
@@ -86,8 +92,14 @@ def test_a_mean_needs_all_its_parts(cards: Any) -> None:
     (mean,) = (one for one in cards.read_declared().published if len(one.numbers) == 2)
     assert cards.number_of(mean, [easy]) is None
     number = cards.number_of(mean, [easy, challenge])
-    assert (number.value, number.low, number.high) == pytest.approx((0.38, 0.36614, 0.39386), abs=1e-5)
-    (line,) = (each for each in cards.published_table(cards.read_declared(), "smollm2", [easy]) if "mean of" in each)
+    assert (number.value, number.low, number.high) == pytest.approx(
+        (0.38, 0.36614, 0.39386), abs=1e-5
+    )
+    (line,) = (
+        each
+        for each in cards.published_table(cards.read_declared(), "smollm2", [easy])
+        if "mean of" in each
+    )
     assert line.count("benchmarks/cards.py") == 1
     assert "--set arc-challenge" in line
 
@@ -97,10 +109,17 @@ def test_what_is_not_measured_has_its_command_and_no_number(cards: Any) -> None:
     lines = cards.cell_table(declared, "smollm2", [PIQA])
     assert "| PIQA, validation | 1,838 | 64.3 | 65.0 | 64.0 | 50.0 |  | 50.0 to 65.0 (4) |" in lines
     (winogrande,) = (line for line in lines if line.startswith("| WinoGrande"))
-    assert "not yet measured: `python benchmarks/cards.py --model smollm2 --set winogrande`" in winogrande
-    assert cards.harness_table(declared, []) == ["Not yet measured: `python benchmarks/cards.py --harness`"]
+    assert (
+        "not yet measured: `python benchmarks/cards.py --model smollm2 --set winogrande`"
+        in winogrande
+    )
+    assert cards.harness_table(declared, []) == [
+        "Not yet measured: `python benchmarks/cards.py --harness`"
+    ]
     checked = {"model": "gemma", "set": "piqa", "questions": 200, "largest difference": 1e-4}
-    lines = cards.harness_table(declared, [checked | {"other decisions": {"acc": 0, "acc_norm": 1}}])
+    lines = cards.harness_table(
+        declared, [checked | {"other decisions": {"acc": 0, "acc_norm": 1}}]
+    )
     assert lines[2] == "| Gemma 3 270M | PIQA, validation | 200 | 1.0e-04 | 0 | 1 |"
     assert lines[-1].startswith("15 more are not yet measured")
 

@@ -38,7 +38,9 @@ def test_pages_install_extras_as_messages_do() -> None:
     """The tier `package` resolves what both name."""
     lines = set()
     for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
-        lines.update(re.findall(r"pip install [^'\n]*'\.\[[a-z,]+\]'", page.read_text(encoding="utf-8")))
+        lines.update(
+            re.findall(r"pip install [^'\n]*'\.\[[a-z,]+\]'", page.read_text(encoding="utf-8"))
+        )
     assert len(lines) > 10
     for line in lines:
         extras = line.partition("[")[2].partition("]")[0]
@@ -49,8 +51,14 @@ def test_the_oldest_versions_are_the_lower_bounds() -> None:
     about = tomllib.loads(CONSTRAINTS.with_name("pyproject.toml").read_text(encoding="utf-8"))
     extras = about["project"]["optional-dependencies"]
     lines = about["build-system"]["requires"] + about["project"]["dependencies"]
-    wanted = [Requirement(line) for line in lines + [line for name in TRIED for line in extras[name]]]
-    bounds = {canonicalize_name(each.name): str(each.specifier) for each in wanted if each.name != "choicewise"}
+    wanted = [
+        Requirement(line) for line in lines + [line for name in TRIED for line in extras[name]]
+    ]
+    bounds = {
+        canonicalize_name(each.name): str(each.specifier)
+        for each in wanted
+        if each.name != "choicewise"
+    }
     del bounds[TORCH]
     oldest = {name: Version(version) for name, version in pins(OLDEST).items()}
     assert {name: Version(bound.removeprefix(">=")) for name, bound in bounds.items()} == oldest

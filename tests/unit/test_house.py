@@ -18,8 +18,31 @@ from tests.paths import ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
 ROOMS = [
-    *("errors", "ports", "util", "table", "records", "logs", "thoughts", "questions", "data", "protocols", "tokens"),
-    *("scoring", "store", "requests", "engine", "models", "results", "running", "report", "page", "cli"),
+    *(
+        "errors",
+        "ports",
+        "util",
+        "table",
+        "records",
+        "logs",
+        "thoughts",
+        "questions",
+        "data",
+        "protocols",
+        "tokens",
+    ),
+    *(
+        "scoring",
+        "store",
+        "requests",
+        "engine",
+        "models",
+        "results",
+        "running",
+        "report",
+        "page",
+        "cli",
+    ),
 ]
 """The kernel, in the order of the way of the data: a room imports only itself and the rooms before it."""
 
@@ -72,11 +95,20 @@ OTHERS: dict[str, dict[str, str]] = {
         "util/isolate.py": "the inside of a child process",
     },
     "JSON writer": {
-        **dict.fromkeys(("extensions/interop/lm_eval/engine.py", "extensions/interop/lm_eval/model.py"), "a digest"),
         **dict.fromkeys(
-            ("extensions/interop/harness_tasks/as_protocols.py", "extensions/interop/logs/import_log.py"), "a digest"
+            ("extensions/interop/lm_eval/engine.py", "extensions/interop/lm_eval/model.py"),
+            "a digest",
         ),
-        **dict.fromkeys(("models/local/files.py", "models/local/tokenizer.py", "results/rows.py"), "a digest"),
+        **dict.fromkeys(
+            (
+                "extensions/interop/harness_tasks/as_protocols.py",
+                "extensions/interop/logs/import_log.py",
+            ),
+            "a digest",
+        ),
+        **dict.fromkeys(
+            ("models/local/files.py", "models/local/tokenizer.py", "results/rows.py"), "a digest"
+        ),
         **dict.fromkeys(("running/job.py", "running/sweep.py"), "a digest"),
         "extensions/board/runs.py": "what a child process says",
         "cli/terminal.py": "a result of the command line",
@@ -106,7 +138,8 @@ OTHERS: dict[str, dict[str, str]] = {
 FILES = sorted(str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py"))
 SOURCES = {file: (PACKAGE / file).read_text(encoding="utf-8") for file in FILES}
 MODULES = {
-    ".".join(("choicewise", *Path(file).with_suffix("").parts)).removesuffix(".__init__"): file for file in FILES
+    ".".join(("choicewise", *Path(file).with_suffix("").parts)).removesuffix(".__init__"): file
+    for file in FILES
 }
 DECLARATIONS = {MODULES[module] for module in BUILT_IN}
 """What says that something is added, and nothing else."""
@@ -160,7 +193,9 @@ def imports(file: str) -> list[tuple[int, str]]:
     walked = nodes(file) if file != "ports.py" else list(ast.iter_child_nodes(tree(file)))
     for node in walked:
         if isinstance(node, ast.Import):
-            assert all(not alias.name.startswith("choicewise.") for alias in node.names), f"{file}:{node.lineno}"
+            assert all(not alias.name.startswith("choicewise.") for alias in node.names), (
+                f"{file}:{node.lineno}"
+            )
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno} imports relatively"
             if node.module is not None and node.module.split(".")[0] == "choicewise":
@@ -175,7 +210,9 @@ def file_of(module: str, name: str) -> str:
 
 def levels(files: Collection[str]) -> dict[str, int]:
     """How many files deep the imports of each go within ``files``; raises CycleError for a circle."""
-    inside = {file: {other for _, other in imports(file) if other in files} - {file} for file in files}
+    inside = {
+        file: {other for _, other in imports(file) if other in files} - {file} for file in files
+    }
     depth: dict[str, int] = {}
     for file in TopologicalSorter(inside).static_order():
         depth[file] = 1 + max((depth[other] for other in inside[file]), default=0)
@@ -202,7 +239,11 @@ def texts(file: str) -> Iterator[tuple[int, str]]:
     bodies = [node.body for node in nodes(file) if isinstance(node, documented)]
     docstrings = {id(line.value) for body in bodies for line in body if isinstance(line, ast.Expr)}
     for node in nodes(file):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docstrings
+        ):
             yield node.lineno, node.value
 
 
@@ -220,7 +261,12 @@ def names(file: str) -> Iterator[tuple[int, str]]:
 
 def options(command: Any) -> set[str]:
     """Every ``--option`` of a command and of those below it."""
-    own = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    own = {
+        option
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--")
+    }
     return own.union(*(options(below) for below in getattr(command, "commands", {}).values()))
 
 
@@ -230,18 +276,31 @@ def test_every_file_is_in_a_room() -> None:
 
 @pytest.mark.costly("it is the first that parses the whole source tree")
 def test_a_room_imports_only_the_rooms_before_it() -> None:
-    may_import = {room: {*ROOMS[: place + 1], *FOR_ALL, "__init__"} for place, room in enumerate(ROOMS)}
+    may_import = {
+        room: {*ROOMS[: place + 1], *FOR_ALL, "__init__"} for place, room in enumerate(ROOMS)
+    }
     may_import |= {front: {*ROOMS, *FOR_ALL} for front in FRONT}
     may_import["extensions"] = {*ROOMS, *FOR_ALL, "extensions", "__init__"}
     lines = [(file, line, other) for file in FILES for line, other in imports(file)]
     assert len(lines) > len(FILES)
-    kernel = [line for line in lines if room_of(line[2]) != "extensions" or room_of(line[0]) == "extensions"]
-    wrong = [line for line in kernel if room_of(line[2]) not in may_import.get(room_of(line[0]), ())]
+    kernel = [
+        line
+        for line in lines
+        if room_of(line[2]) != "extensions" or room_of(line[0]) == "extensions"
+    ]
+    wrong = [
+        line for line in kernel if room_of(line[2]) not in may_import.get(room_of(line[0]), ())
+    ]
     assert wrong == []
 
 
 def test_the_kernel_imports_no_extension() -> None:
-    arrows = {(file, other) for file in FILES for _, other in imports(file) if room_of(other) == "extensions"}
+    arrows = {
+        (file, other)
+        for file in FILES
+        for _, other in imports(file)
+        if room_of(other) == "extensions"
+    }
     assert [f"{file} -> {other}" for file, other in arrows if room_of(file) != "extensions"] == []
 
 
@@ -271,8 +330,12 @@ def test_imports_inside_a_room_are_not_deep(room: str) -> None:
 
 def test_every_file_and_public_name_has_a_docstring() -> None:
     bare = [file for file in FILES if not ast.get_docstring(tree(file))]
-    named = ((file, node) for file in FILES for node in public(tree(file)) if not is_hook(file, node))
-    bare += [f"{file}:{node.lineno} {node.name}" for file, node in named if not ast.get_docstring(node)]
+    named = (
+        (file, node) for file in FILES for node in public(tree(file)) if not is_hook(file, node)
+    )
+    bare += [
+        f"{file}:{node.lineno} {node.name}" for file, node in named if not ast.get_docstring(node)
+    ]
     assert bare == []
 
 
@@ -300,11 +363,15 @@ def dataclasses_of(file: str) -> Iterator[tuple[ast.ClassDef, str]]:
     for node in nodes(file):
         if isinstance(node, ast.ClassDef):
             decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
-            yield from ((node, decorator) for decorator in decorators if decorator.startswith("dataclass"))
+            yield from (
+                (node, decorator) for decorator in decorators if decorator.startswith("dataclass")
+            )
 
 
 def test_numbers_are_filled_by_name() -> None:
-    found = [(file, *each) for file in FILES if file.startswith(NUMBERS) for each in dataclasses_of(file)]
+    found = [
+        (file, *each) for file in FILES if file.startswith(NUMBERS) for each in dataclasses_of(file)
+    ]
     positional = []
     for file, node, decorator in found:
         fields = [line for line in node.body if isinstance(line, ast.AnnAssign)]
@@ -315,14 +382,20 @@ def test_numbers_are_filled_by_name() -> None:
     starred = []
     for file in FILES:
         for call in nodes(file):
-            filled = file.startswith(NUMBERS) and isinstance(call, ast.Call) and ast.unparse(call.func) in names
+            filled = (
+                file.startswith(NUMBERS)
+                and isinstance(call, ast.Call)
+                and ast.unparse(call.func) in names
+            )
             if filled and any(isinstance(argument, ast.Starred) for argument in call.args):
                 starred.append((file, call.lineno))
     assert starred == []
 
 
 def test_no_name_says_only_that_something_was_found() -> None:
-    assert [f"{file}:{line}" for file in FILES for line, name in names(file) if name == "found"] == []
+    assert [
+        f"{file}:{line}" for file in FILES for line, name in names(file) if name == "found"
+    ] == []
 
 
 @cache
@@ -351,7 +424,9 @@ def mechanisms(file: str) -> list[tuple[int, str]]:
                     done.append((node.lineno, "table writer"))
                 owner = value.id if isinstance(value, ast.Name) else ""
                 named = {f"{owner}.{attr}"} if owner else set()
-                if attr in ("__bases__", "__mro__") or (owner in foreign and private(attr) and attr != "_exit"):
+                if attr in ("__bases__", "__mro__") or (
+                    owner in foreign and private(attr) and attr != "_exit"
+                ):
                     done.append((node.lineno, "private name"))
         done += [(node.lineno, BY_NAME[name]) for name in named if name in BY_NAME]  # type: ignore[attr-defined]
     return done
@@ -363,7 +438,9 @@ def private(name: str) -> bool:
 
 BY_NAME = {
     **dict.fromkeys(("os.replace", "os.rename", "shutil.move"), "file replacement"),
-    **dict.fromkeys(("subprocess", "multiprocessing", "os.fork", "os.posix_spawn"), "child process"),
+    **dict.fromkeys(
+        ("subprocess", "multiprocessing", "os.fork", "os.posix_spawn"), "child process"
+    ),
     **dict.fromkeys(("threading.Thread", "threading.Timer", "_thread"), "thread"),
     **dict.fromkeys(("json.dumps", "json.dump", "json.JSONEncoder"), "JSON writer"),
     "csv.writer": "table writer",
@@ -376,15 +453,23 @@ BY_NAME = {
 def test_there_is_one_of_each_mechanism(mechanism: str) -> None:
     """A second one is written where the first one is, so that all have what either can do."""
     allowed = MECHANISMS[mechanism] | {*OTHERS.get(mechanism, ())}
-    users = [(file, line) for file in FILES for line, which in mechanisms(file) if which == mechanism]
+    users = [
+        (file, line) for file in FILES for line, which in mechanisms(file) if which == mechanism
+    ]
     assert [f"{file}:{line}" for file, line in users if file not in allowed] == []
 
 
 def test_what_a_package_is_takes_more_than_a_line() -> None:
-    assert [file for file in FILES if file.endswith("__init__.py") and len(SOURCES[file].splitlines()) == 1] == []
+    assert [
+        file
+        for file in FILES
+        if file.endswith("__init__.py") and len(SOURCES[file].splitlines()) == 1
+    ] == []
 
 
-IMPORT = re.compile(r"^ *(?:from (choicewise[\w.]*) import (\([^)]*\)|.*)|import (choicewise[\w.]*))", re.MULTILINE)
+IMPORT = re.compile(
+    r"^ *(?:from (choicewise[\w.]*) import (\([^)]*\)|.*)|import (choicewise[\w.]*))", re.MULTILINE
+)
 
 
 @cache
@@ -413,13 +498,28 @@ def test_every_module_has_a_test_that_imports_it() -> None:
 
 
 def test_no_test_imports_a_private_name() -> None:
-    wrong = {name: tests for name, tests in imported_by_tests().items() if any(map(private, name.split(".")))}
+    wrong = {
+        name: tests
+        for name, tests in imported_by_tests().items()
+        if any(map(private, name.split(".")))
+    }
     assert wrong == {}
 
 
 def test_nothing_is_unpickled_evaluated_or_kept_in_a_database() -> None:
     """What is read as a pickle or evaluated is code of whoever wrote it; a database is damaged by a kill or a copy."""
-    modules = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "joblib", "sqlite3", "dbm", "diskcache"}
+    modules = {
+        "pickle",
+        "cPickle",
+        "shelve",
+        "marshal",
+        "dill",
+        "cloudpickle",
+        "joblib",
+        "sqlite3",
+        "dbm",
+        "diskcache",
+    }
     wrong = []
     for file in FILES:
         for node in nodes(file):

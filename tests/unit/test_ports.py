@@ -43,9 +43,15 @@ from choicewise.table import as_json
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 
-QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})
+QUIZ = Dataset(
+    "quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)}
+)
 
-PORTS = [port for _, port in inspect.getmembers(ports, inspect.isclass) if issubclass(port, Port) and port is not Port]
+PORTS = [
+    port
+    for _, port in inspect.getmembers(ports, inspect.isclass)
+    if issubclass(port, Port) and port is not Port
+]
 
 
 def example(port: type[Port]) -> Port:
@@ -53,7 +59,9 @@ def example(port: type[Port]) -> Port:
     code = dedent(str(port.__doc__).split("Example::")[1])
     names: dict[str, object] = dict(vars(ports))
     exec(code, names)  # noqa: S102
-    classes = [thing for name, thing in names.items() if name not in vars(ports) and inspect.isclass(thing)]
+    classes = [
+        thing for name, thing in names.items() if name not in vars(ports) and inspect.isclass(thing)
+    ]
     (written,) = [thing for thing in classes if issubclass(thing, port)]
     addition = written()
     assert isinstance(addition, Port)
@@ -99,7 +107,9 @@ def test_the_example_of_a_library_of_tasks_is_asked_by_name(
 def test_the_example_of_a_site_is_a_folder_of_pages(tmp_path: Path) -> None:
     site = example(ports.Site)
     assert isinstance(site, ports.Site)
-    assert list(site.write([Path("a"), Path("b")], tmp_path / "out", ())) == [f"wrote {tmp_path / 'out'}"]
+    assert list(site.write([Path("a"), Path("b")], tmp_path / "out", ())) == [
+        f"wrote {tmp_path / 'out'}"
+    ]
     assert (tmp_path / "out" / "index.html").read_text() == "a<br>b"
 
 
@@ -119,13 +129,17 @@ def test_the_example_of_a_writer_fills_a_folder(tmp_path: Path, stranger: list[P
     stranger.append(example(ports.Writer))
     items = tuple(Item(name, "Where?", ("in a tree", "in the sea"), (0,)) for name in "ab")
     data = Dataset("quiz", {"test": items})
-    run = evaluate(model="fake:oracle", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run")
+    run = evaluate(
+        model="fake:oracle", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run"
+    )
     filled = export(run, "values", tmp_path / "out")
     assert [file.read_text() for file in filled.files] == ["options/cloze:sum 1.0"]
     assert filled.notes == ("intervals: the format has no place for them",)
 
 
-def test_the_example_of_a_model_kind_opens_a_model_that_answers(stranger: list[Port], tmp_path: Path) -> None:
+def test_the_example_of_a_model_kind_opens_a_model_that_answers(
+    stranger: list[Port], tmp_path: Path
+) -> None:
     stranger.append(example(ports.ModelKind))
     with pytest.raises(ModelError, match="steady:a computes nothing and has no use for window"):
         load_model("steady:a", window=8)
@@ -141,13 +155,25 @@ def test_a_name_that_two_packages_add_is_refused(monkeypatch: pytest.MonkeyPatch
         find(ports.Command, "hello")
 
 
-def test_an_executor_of_another_package_computes_a_run(stranger: list[Port], tmp_path: Path) -> None:
+def test_an_executor_of_another_package_computes_a_run(
+    stranger: list[Port], tmp_path: Path
+) -> None:
     stranger.append(example(ports.Executor))
-    asked: dict[str, Any] = {"model": "fake:hash", "data": BENCHMARK, "protocols": ["mmlu/original"], "limit": 1}
+    asked: dict[str, Any] = {
+        "model": "fake:hash",
+        "data": BENCHMARK,
+        "protocols": ["mmlu/original"],
+        "limit": 1,
+    }
     alone = evaluate(**asked, out=tmp_path / "alone", executor="alone")
     assert alone.rows() == evaluate(**asked, out=tmp_path / "here").rows()
     job = job_of(
-        {"models": ["fake:hash"], "protocols": ["mmlu/original"], "data": [str(BENCHMARK)], "executor": "alone"}
+        {
+            "models": ["fake:hash"],
+            "protocols": ["mmlu/original"],
+            "data": [str(BENCHMARK)],
+            "executor": "alone",
+        }
     )
     assert executor_of(job.executor, None) is stranger[0]
 
@@ -164,7 +190,11 @@ def test_an_executor_names_a_device_only_for_models_that_have_one() -> None:
 
 
 def test_an_executor_that_nobody_adds_is_refused(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"model": "fake:hash", "data": BENCHMARK, "protocols": ["mmlu/original"]}
+    asked: dict[str, Any] = {
+        "model": "fake:hash",
+        "data": BENCHMARK,
+        "protocols": ["mmlu/original"],
+    }
     with pytest.raises(UsageError, match="executor is 'nowhere'; it must be one of local, ray"):
         evaluate(**asked, out=tmp_path, executor="nowhere")
     with pytest.raises(UsageError, match="executor is 'nowhere'; it must be one of local, ray"):
@@ -180,14 +210,21 @@ def test_a_task_array_of_another_package_says_the_shard(stranger: list[Port]) ->
 
 @pytest.mark.parametrize("port", PORTS)
 def test_built_in_names_are_given_once(port: type[Port]) -> None:
-    names = [thing.name for extension in built_in_extensions() for thing in extension.adds if isinstance(thing, port)]
+    names = [
+        thing.name
+        for extension in built_in_extensions()
+        for thing in extension.adds
+        if isinstance(thing, port)
+    ]
     assert len(names) == len({*names})
 
 
 def test_an_analysis_answers_in_tables() -> None:
     analysis = example(ports.Analysis)
     assert isinstance(analysis, ports.Analysis)
-    run = SimpleNamespace(manifest=SimpleNamespace(model=SimpleNamespace(name="hash")), rows=[None, None])
+    run = SimpleNamespace(
+        manifest=SimpleNamespace(model=SimpleNamespace(name="hash")), rows=[None, None]
+    )
     (counts,) = analysis.tables([run])
     assert as_json(counts)["rows"] == [{"model": "hash", "numbers": 2}]
 
@@ -209,7 +246,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [runs / name for name in models]
 
 
-def test_a_statistic_of_a_pair_stands_below_its_comparison(folders: list[Path], stranger: list[Port]) -> None:
+def test_a_statistic_of_a_pair_stands_below_its_comparison(
+    folders: list[Path], stranger: list[Port]
+) -> None:
     stranger.append(example(PairStatistic))
     told = choicewise("compare", *folders, code=0).stdout
     assert told.splitlines()[-1].startswith("the same choice is predicted for ")
@@ -220,22 +259,38 @@ def test_a_statistic_of_a_pair_stands_below_its_comparison(folders: list[Path], 
     assert again[0]["agreement"] == 1
 
 
-def test_an_analysis_of_a_pair_stands_in_place_of_its_comparison(folders: list[Path], stranger: list[Port]) -> None:
+def test_an_analysis_of_a_pair_stands_in_place_of_its_comparison(
+    folders: list[Path], stranger: list[Port]
+) -> None:
     stranger.append(example(PairAnalysis))
     long, short = map(str, folders)
-    assert choicewise("compare", long, short, code=0).stdout.strip() == f"{short} has the shorter window"
-    assert json.loads(choicewise("compare", long, short, "--json", code=0).stdout) == [{"short": short, "long": long}]
-    assert "same measurement" in choicewise("compare", long, long, code=0).stdout  # it is for other pairs
+    assert (
+        choicewise("compare", long, short, code=0).stdout.strip()
+        == f"{short} has the shorter window"
+    )
+    assert json.loads(choicewise("compare", long, short, "--json", code=0).stdout) == [
+        {"short": short, "long": long}
+    ]
+    assert (
+        "same measurement" in choicewise("compare", long, long, code=0).stdout
+    )  # it is for other pairs
     refused = choicewise("compare", long, short, "--metric", "brier", code=2).stderr
     assert "a model beside one with a longer window has no use for --metric" in refused
 
 
-def test_what_an_extension_adds_to_axes_is_asked_by_name(stranger: list[Port], tmp_path: Path) -> None:
+def test_what_an_extension_adds_to_axes_is_asked_by_name(
+    stranger: list[Port], tmp_path: Path
+) -> None:
     additions = [example(port) for port in (ports.Preparation, ports.Reading, ports.Score)]
     stranger.extend(additions)
     axes = ["prepare=shouted", "prepare=shouted+dont-know", "reading=contrary", "score=strongest"]
     protocols = [f"options/cloze:sum@{axis}" for axis in axes]
-    run = evaluate(model="fake:hash", data=QUIZ, protocols=["options/cloze:sum", *protocols], out=tmp_path / "run")
+    run = evaluate(
+        model="fake:hash",
+        data=QUIZ,
+        protocols=["options/cloze:sum", *protocols],
+        out=tmp_path / "run",
+    )
     values = {row.protocol: row.value for row in run.rows()}
     assert [*values] == ["options/cloze:sum", *protocols]
     assert values["options/cloze:sum@reading=contrary"] == 1 - values["options/cloze:sum"]
@@ -257,20 +312,26 @@ def test_an_extraction_of_an_extension_decides(stranger: list[Port]) -> None:
         replace(protocol, decision="first-capital")
 
 
-def test_a_chart_is_drawn_by_its_name(folders: list[Path], stranger: list[Port], tmp_path: Path) -> None:
+def test_a_chart_is_drawn_by_its_name(
+    folders: list[Path], stranger: list[Port], tmp_path: Path
+) -> None:
     stranger.append(example(ChartKind))
     choicewise("plot", *folders, "sizes", "--out", tmp_path / "sizes.json", code=0)
     drawn = json.loads((tmp_path / "sizes.json").read_text(encoding="utf-8"))
     records = [record for record in drawn["data"]["values"] if record["kind"] == "run"]
     assert [record["items"] for record in records] == [6, 6]
-    refused = choicewise("plot", *folders, "sizes", "--rank", "--out", tmp_path / "sizes.json", code=2).stderr
+    refused = choicewise(
+        "plot", *folders, "sizes", "--rank", "--out", tmp_path / "sizes.json", code=2
+    ).stderr
     assert "sizes has no use for --rank" in refused
     unknown = choicewise("plot", *folders, "size", "--out", tmp_path / "size.json", code=2).stderr
     assert "sizes (how many items each run has)" in " ".join(unknown.split())
 
 
 @pytest.mark.costly("a page is drawn")
-def test_a_section_stands_on_the_page_before_the_items(folders: list[Path], stranger: list[Port]) -> None:
+def test_a_section_stands_on_the_page_before_the_items(
+    folders: list[Path], stranger: list[Port]
+) -> None:
     pytest.importorskip("vl_convert", reason="pages need choicewise[page]")
     stranger.append(example(PageSections))
     content = Content(read_study(folders[:1]))

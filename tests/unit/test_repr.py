@@ -37,7 +37,9 @@ def test_a_dataset_is_a_line_and_a_small_table() -> None:
 def test_scores_of_one_protocol(study: Study) -> None:
     run = study.runs[0]
     every = run.scores().to_pylist()
-    assert run.scores("mmlu/original").to_pylist() == [row for row in every if row["protocol"] == "mmlu/original"]
+    assert run.scores("mmlu/original").to_pylist() == [
+        row for row in every if row["protocol"] == "mmlu/original"
+    ]
     family = run.scores("mmlu/cloze").to_pylist()
     assert family == [row for row in every if row["protocol"].startswith("mmlu/cloze")]
     assert len({row["protocol"] for row in family}) > 1

@@ -34,7 +34,11 @@ from tests.helpers.printed import printed
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.floats(allow_infinity=False) | st.integers(-(10**9), 10**9)
 ROWS = st.lists(st.tuples(TEXTS, st.none() | NUMBERS, st.none() | NUMBERS), max_size=4)
-COLUMNS = (Column(name="model"), Column(name="share", kind="share"), Column(name="error", joined=" ± ", kind="number"))
+COLUMNS = (
+    Column(name="model"),
+    Column(name="share", kind="share"),
+    Column(name="error", joined=" ± ", kind="number"),
+)
 
 
 def table(rows: Any, columns: Any = COLUMNS) -> Table:
@@ -54,7 +58,9 @@ def test_values_survive_json(rows: list[tuple[Any, ...]]) -> None:
     assert read["table"] == "scores"
     assert len(read["rows"]) == len(rows)
     for cells, row in zip(read["rows"], rows, strict=True):
-        assert all(is_same(cells[column.name], value) for column, value in zip(COLUMNS, row, strict=True))
+        assert all(
+            is_same(cells[column.name], value) for column, value in zip(COLUMNS, row, strict=True)
+        )
 
 
 @settings(max_examples=40)
@@ -95,7 +101,12 @@ class Cells(HTMLParser):
 @example("<script>")
 def test_html_shows_a_text_as_it_is(text: str) -> None:
     page = Cells(as_html(table([(f"x{text}y", 0.5, 0.25)])))
-    assert [one.strip() for one in page.texts] == ["model", "share", f"x{safe(text)}y", "50.0 ± 0.250"]
+    assert [one.strip() for one in page.texts] == [
+        "model",
+        "share",
+        f"x{safe(text)}y",
+        "50.0 ± 0.250",
+    ]
     assert {*page.tags} == {"table", "caption", "tr", "th", "td"}
 
 
@@ -103,9 +114,18 @@ def test_html_shows_a_text_as_it_is(text: str) -> None:
 @example(NASTY)
 @example("a|b")
 def test_markdown_shows_a_text_as_it_is(text: str) -> None:
-    tokens = MarkdownIt("commonmark").enable("table").parse(as_markdown(table([(f"x{text}y", 0.5, None)])))
+    tokens = (
+        MarkdownIt("commonmark")
+        .enable("table")
+        .parse(as_markdown(table([(f"x{text}y", 0.5, None)])))
+    )
     cells = [block.children or [] for block in tokens if block.type == "inline"][1:]
-    assert ["".join(token.content for token in cell) for cell in cells] == ["model", "share", f"x{safe(text)}y", "50.0"]
+    assert ["".join(token.content for token in cell) for cell in cells] == [
+        "model",
+        "share",
+        f"x{safe(text)}y",
+        "50.0",
+    ]
 
 
 @given(TEXTS)
@@ -127,9 +147,17 @@ def test_numbers_are_aligned_in_a_terminal_below_wide_characters(name: str) -> N
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_numbers_stand_whole_in_a_narrow_terminal_and_words_where_they_can(width: int) -> None:
-    columns = (Column(name="protocol"), Column(name="share", kind="share"), Column(name="question", kind="excerpt"))
+    columns = (
+        Column(name="protocol"),
+        Column(name="share", kind="share"),
+        Column(name="question", kind="excerpt"),
+    )
     rows = [
-        ("options/quoted-mean-forward", 0.123, "What do people of Merrowick do with their neighbours on Bellnight?")
+        (
+            "options/quoted-mean-forward",
+            0.123,
+            "What do people of Merrowick do with their neighbours on Bellnight?",
+        )
     ]
     lines = printed(terminal(table(rows, columns)), width=width)
     assert max(map(len, lines)) <= width
@@ -170,7 +198,9 @@ def test_a_table_that_is_none_is_refused() -> None:
         Column(name="x", kind="percent")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("text", "excerpt", "names")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in ("text", "excerpt", "names")]
+)
 @given(number=st.floats(-1e9, 1e9) | st.integers(-(10**9), 10**9))
 def test_every_kind_of_number_is_written_on_one_line(kind: str, number: float) -> None:
     text = KINDS[kind](number)

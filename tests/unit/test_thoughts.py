@@ -5,11 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.questions import EOS, LENGTH, STOP, Generation
-from choicewise.thoughts import ANALYSIS, ENDS, TAGS, Cuttable, answer, cuttable, left_open, may_begin, split
+from choicewise.thoughts import (
+    ANALYSIS,
+    ENDS,
+    TAGS,
+    Cuttable,
+    answer,
+    cuttable,
+    left_open,
+    may_begin,
+    split,
+)
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import ids
 
-THOUGHT, FINAL = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
+THOUGHT, FINAL = (
+    "<|channel|>analysis<|message|>",
+    "<|end|><|start|>assistant<|channel|>final<|message|>",
+)
 
 
 @pytest.mark.parametrize(("begin", "end"), [*TAGS.items(), (THOUGHT, FINAL)])
@@ -54,8 +67,16 @@ def test_further_shapes(text: str, opened: str, expected: str | None) -> None:
 PLAIN = st.text(st.characters(exclude_characters="<◁[", exclude_categories=["Cs"]), max_size=20)
 
 
-@given(thought=PLAIN, said=PLAIN, tag=st.sampled_from([*TAGS]), opened=st.booleans(), cut=st.integers(0, 80))
-def test_an_answer_is_never_thought(thought: str, said: str, tag: str, opened: bool, cut: int) -> None:
+@given(
+    thought=PLAIN,
+    said=PLAIN,
+    tag=st.sampled_from([*TAGS]),
+    opened=st.booleans(),
+    cut=st.integers(0, 80),
+)
+def test_an_answer_is_never_thought(
+    thought: str, said: str, tag: str, opened: bool, cut: int
+) -> None:
     whole = ("" if opened else tag) + thought + TAGS[tag] + said
     asked = tag if opened else ""
     assert answer(whole, asked) == said
@@ -74,7 +95,12 @@ def test_what_a_prompt_leaves_open() -> None:
     assert [left_open(f"user\nassistant\n{tag}\n") for tag in TAGS] == [*TAGS]
     assert left_open(f"<|start|>assistant{THOUGHT}") == ANALYSIS
     assert left_open("assistant\n<think>\n<think>\n") == "<think>"
-    for closed in ("assistant\n<think>\n\n</think>\n\n", "what is <think>?", "<think>\nThe answer is", ""):
+    for closed in (
+        "assistant\n<think>\n\n</think>\n\n",
+        "what is <think>?",
+        "<think>\nThe answer is",
+        "",
+    ):
         assert left_open(closed) == ""
     assert may_begin("{% if enable_thinking %}<think>{% endif %}")
     assert may_begin("<|start|>assistant<|channel|>")
@@ -122,13 +148,23 @@ def test_why_a_generation_ended() -> None:
         (Generation(ids(1), 3, stop, keep_stop=True), [97, 98, 10], ()),
         (Generation(ids(1), 3, stop), [97, 98, 99], ()),
     ]
-    assert [each.finish(tokens, table, ends) for each, tokens, ends in ended] == [LENGTH, EOS, EOS, STOP, STOP, LENGTH]
+    assert [each.finish(tokens, table, ends) for each, tokens, ends in ended] == [
+        LENGTH,
+        EOS,
+        EOS,
+        STOP,
+        STOP,
+        LENGTH,
+    ]
 
 
 def test_a_limit_of_its_own_for_the_thought_is_another_question() -> None:
     one = Generation(ids(1), 8)
     two = Generation(ids(1), 8, thought=5, closing=ids(2, 3))
-    keys = {each.key for each in (one, two, Generation(ids(1), 8, thought=6), Generation(ids(1), 8, thought=5))}
+    keys = {
+        each.key
+        for each in (one, two, Generation(ids(1), 8, thought=6), Generation(ids(1), 8, thought=5))
+    }
     assert len(keys) == 4
     assert Generation(ids(1), 8, opened="<think>", marks={3: b"[THINK]"}).key == one.key
     assert (one.most, two.most, two.inputs) == (8, 15, 15)
@@ -137,11 +173,23 @@ def test_a_limit_of_its_own_for_the_thought_is_another_question() -> None:
 @pytest.mark.parametrize(
     ("pieces", "opened", "expected"),
     [
-        ("<think>|\n|a|b|\n|</think>|\n\n|B", "", (1, 4, {2})),  # the last line break belongs to the closing
+        (
+            "<think>|\n|a|b|\n|</think>|\n\n|B",
+            "",
+            (1, 4, {2}),
+        ),  # the last line break belongs to the closing
         ("a|b|\n|</think>|\n\n|B", "<think>", (0, 2, set())),
-        ("a|b\n|c|\n</think>|B", "<think>", (0, 3, {2})),  # a token reaches over the tag: what is before it alone
+        (
+            "a|b\n|c|\n</think>|B",
+            "<think>",
+            (0, 3, {2}),
+        ),  # a token reaches over the tag: what is before it alone
         ("a|\n|\n|</think>|B", "<think>", (0, 2, set())),
-        ("a|b\n|</think>|B", "<think>", (0, 2, {2})),  # no token of its own: the closing is written without it
+        (
+            "a|b\n|</think>|B",
+            "<think>",
+            (0, 2, {2}),
+        ),  # no token of its own: the closing is written without it
         ("a|</think>|B", "", (0, 1, set())),  # a prompt that nobody saw opened it
         ("<|th|ink|>a|b|</th|ink>|B", "", (4, 5, set())),
         ("<think>|<think>|a|</think>|B", "", (1, 3, set())),  # opened twice
@@ -156,22 +204,36 @@ def test_a_limit_of_its_own_for_the_thought_is_another_question() -> None:
         (f"hm|{FINAL}|B", ANALYSIS, None),  # no template shows how to close one
     ],
 )
-def test_where_a_thought_can_be_cut(pieces: str, opened: str, expected: tuple[int, int, set[int]] | None) -> None:
+def test_where_a_thought_can_be_cut(
+    pieces: str, opened: str, expected: tuple[int, int, set[int]] | None
+) -> None:
     found = cuttable([piece.encode() for piece in pieces.split("|")], opened, b"\n</think>\n\n")
     assert found == (None if expected is None else Cuttable(*expected[:2], frozenset(expected[2])))
 
 
 def test_a_line_break_at_the_limit_of_a_thought_is_not_written_twice() -> None:
     pieces = [piece.encode() for piece in ["a", "\n", "\n", "</think>", "\n\n", "B"]]
-    assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=True) == Cuttable(0, 2, frozenset({2}))
-    assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=False) == Cuttable(0, 2, frozenset())
+    assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=True) == Cuttable(
+        0, 2, frozenset({2})
+    )
+    assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=False) == Cuttable(
+        0, 2, frozenset()
+    )
 
 
-@given(thought=PLAIN, said=PLAIN, opened=st.booleans(), sizes=st.lists(st.integers(1, 5), min_size=90, max_size=90))
+@given(
+    thought=PLAIN,
+    said=PLAIN,
+    opened=st.booleans(),
+    sizes=st.lists(st.integers(1, 5), min_size=90, max_size=90),
+)
 def test_a_thought_that_is_cut_holds_no_tag_and_nothing_else(
     thought: str, said: str, opened: bool, sizes: list[int]
 ) -> None:
-    text, pieces = ("" if opened else "<think>").encode() + f"{thought}</think>{said}".encode(), list[bytes]()
+    text, pieces = (
+        ("" if opened else "<think>").encode() + f"{thought}</think>{said}".encode(),
+        list[bytes](),
+    )
     while text:
         pieces.append(text[: sizes[len(pieces) % 90]])
         text = text[len(pieces[-1]) :]

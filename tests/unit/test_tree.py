@@ -15,7 +15,9 @@ def ids(*tokens: int) -> Ids:
 def trie(spans: list[Span]) -> dict[tuple[int, ...], None]:
     """The plain reference: every prefix of every sequence of inputs."""
     sequences = [(*map(int, span.context), *map(int, span.continuation[:-1])) for span in spans]
-    return {sequence[:length]: None for sequence in sequences for length in range(1, len(sequence) + 1)}
+    return {
+        sequence[:length]: None for sequence in sequences for length in range(1, len(sequence) + 1)
+    }
 
 
 def prefixes(tree: Tree) -> list[tuple[int, ...]]:
@@ -37,7 +39,9 @@ some = st.lists(token, min_size=1, max_size=6).map(lambda tokens: ids(*tokens))
 def asked(draw: st.DrawFn) -> list[Span]:
     """Spans over a tiny vocabulary, so that contexts extend, repeat and meet each other's continuations."""
     contexts = draw(st.lists(some, min_size=1, max_size=5))
-    return [Span(draw(st.sampled_from(contexts)), draw(some)) for _ in range(draw(st.integers(1, 12)))]
+    return [
+        Span(draw(st.sampled_from(contexts)), draw(some)) for _ in range(draw(st.integers(1, 12)))
+    ]
 
 
 @given(asked())
@@ -62,7 +66,9 @@ def test_tree_is_the_trie(spans: list[Span]) -> None:
 
 
 @given(asked(), st.integers(1, 7), st.integers(1, 4))
-def test_packs_hold_every_ancestor_and_no_node_twice(spans: list[Span], budget: int, size: int) -> None:
+def test_packs_hold_every_ancestor_and_no_node_twice(
+    spans: list[Span], budget: int, size: int
+) -> None:
     tree = build(spans)
     path, start, computed = ids(), 0, 0
     while start < len(tree):

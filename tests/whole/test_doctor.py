@@ -45,7 +45,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ["--protocol", "mmlu/original", "--protocol", "mmlu/cloze:pmi-answer"]
     with pytest.MonkeyPatch.context() as patch:
         set_block_size(patch, 5)
-        choicewise("run", "--model", "fake:hash", "--data", data, *names, "--out", home / "run", code=0)
+        choicewise(
+            "run", "--model", "fake:hash", "--data", data, *names, "--out", home / "run", code=0
+        )
     return home
 
 
@@ -65,12 +67,18 @@ def examined(folder: Path) -> Examined:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def outside(run: Path) -> dict[str, bytes]:
     """What lies beside the run, where no link is followed to."""
-    return {name: content for name, content in files(run.parent).items() if not name.startswith("run")}
+    return {
+        name: content for name, content in files(run.parent).items() if not name.startswith("run")
+    }
 
 
 def lose_observations(run: Path) -> None:
@@ -109,7 +117,12 @@ def edit(run: Path) -> None:
 def rename_block(run: Path) -> None:
     """A forger's manifest whose block lies outside."""
     manifest = read_manifest(run)
-    write_manifest(run, replace(manifest, blocks=(replace(manifest.blocks[0], name="../../x"), *manifest.blocks[1:])))
+    write_manifest(
+        run,
+        replace(
+            manifest, blocks=(replace(manifest.blocks[0], name="../../x"), *manifest.blocks[1:])
+        ),
+    )
     shutil.copy(run / "manifest.json", run / "manifest.copy.json")
 
 
@@ -131,17 +144,27 @@ DAMAGES: list[tuple[Callable[[Path], Any], str, Remedy]] = [
     (lambda run: (run / "items.parquet").unlink(), "is missing", Remedy.run_again),
     (lambda run: flip(run / "items.parquet"), "its sha256 differs", Remedy.run_again),
     (lambda run: truncate(run / "summary.parquet"), "counts for nothing", Remedy.run_again),
-    (lambda run: (run / "summary.parquet").write_bytes(b"\x80\x04."), "counts for nothing", Remedy.run_again),
+    (
+        lambda run: (run / "summary.parquet").write_bytes(b"\x80\x04."),
+        "counts for nothing",
+        Remedy.run_again,
+    ),
     (lambda run: (run / "manifest.json").unlink(), "is missing", Remedy.by_hand),
     (lambda run: truncate(run / "manifest.json"), "is damaged", Remedy.by_hand),
     (lambda run: empty(run / "manifest.json"), "is damaged", Remedy.by_hand),
-    (lambda run: (run / "manifest.json").write_text("[]"), "is not a manifest of Choicewise", Remedy.by_hand),
+    (
+        lambda run: (run / "manifest.json").write_text("[]"),
+        "is not a manifest of Choicewise",
+        Remedy.by_hand,
+    ),
     (edit, "was changed after it was written", Remedy.by_hand),
 ]
 
 
 @pytest.mark.parametrize(("damage", "problem", "remedy"), DAMAGES)
-def test_damage_is_mended(damage: Callable[[Path], Any], problem: str, remedy: Remedy, home: Path, run: Path) -> None:
+def test_damage_is_mended(
+    damage: Callable[[Path], Any], problem: str, remedy: Remedy, home: Path, run: Path
+) -> None:
     expected = open_run(home / "run").report().to_pylist()
     damage(run)
     before, beside = files(run), outside(run)
@@ -150,7 +173,10 @@ def test_damage_is_mended(damage: Callable[[Path], Any], problem: str, remedy: R
     assert (doctor(run), files(run)) == (DAMAGED, before)
     (told,) = json.loads(choicewise("doctor", run, "--drop", "--json").stdout)
     assert outside(run) == beside
-    assert (told["dropped"] != [], told["line"] != "") == (remedy is Remedy.drop, remedy is Remedy.drop)
+    assert (told["dropped"] != [], told["line"] != "") == (
+        remedy is Remedy.drop,
+        remedy is Remedy.drop,
+    )
     if remedy is Remedy.drop:
         assert (told["damaged"], read_manifest(run).complete) == (0, False)
         words = shlex.split(told["line"])
@@ -182,7 +208,9 @@ NOTED: list[tuple[Callable[[Path], Any], str]] = [
 
 
 @pytest.mark.parametrize(("strange", "problem"), NOTED)
-def test_what_does_no_harm_is_noted_and_stays(strange: Callable[[Path], Any], problem: str, run: Path) -> None:
+def test_what_does_no_harm_is_noted_and_stays(
+    strange: Callable[[Path], Any], problem: str, run: Path
+) -> None:
     strange(run)
     before, beside = files(run), outside(run)
     assert any(problem in fault.problem for fault in examined(run).faults)
@@ -207,17 +235,26 @@ def test_a_whole_run_is_healthy_and_nothing_is_changed(run: Path) -> None:
 
 
 FORGED: list[tuple[Callable[[Path], None], str]] = [
-    (lambda run: replace_text(run / "manifest.json", '"version": 3', '"version": 99'), "version 99"),
+    (
+        lambda run: replace_text(run / "manifest.json", '"version": 3', '"version": 99'),
+        "version 99",
+    ),
     (rename_block, "'../../x'"),
 ]
 
 
 @pytest.mark.parametrize(("forge", "problem"), FORGED)
-def test_what_cannot_be_mended_is_named_and_stays(forge: Callable[[Path], None], problem: str, run: Path) -> None:
+def test_what_cannot_be_mended_is_named_and_stays(
+    forge: Callable[[Path], None], problem: str, run: Path
+) -> None:
     forge(run)
     before = files(run)
     (fault,) = examined(run).harmed
-    assert (fault.remedy, problem in fault.problem, doctor(run, "--drop")) == (Remedy.by_hand, True, DAMAGED)
+    assert (fault.remedy, problem in fault.problem, doctor(run, "--drop")) == (
+        Remedy.by_hand,
+        True,
+        DAMAGED,
+    )
     assert files(run) == before
 
 
@@ -253,7 +290,9 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         list(examine_runs(tmp_path))
 
 
-def test_every_run_of_a_sweep_is_examined_and_the_copy_of_its_record_is_named(home: Path, tmp_path: Path) -> None:
+def test_every_run_of_a_sweep_is_examined_and_the_copy_of_its_record_is_named(
+    home: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "sweep"
     words = ["sweep", "--model", "fake:hash", "--model", "fake:oracle", "--data", home / "data"]
     words += ["--protocol", "mmlu/original", "--out", folder]
@@ -272,7 +311,20 @@ def test_it_works_without_torch(run: Path) -> None:
 
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]
-NAMES = ["../../x", "/etc/passwd", "m" * 300, "con", "NUL.txt", "a=b", "100%", "line\nend", "..", "", "-rf", "\x1b[2J"]
+NAMES = [
+    "../../x",
+    "/etc/passwd",
+    "m" * 300,
+    "con",
+    "NUL.txt",
+    "a=b",
+    "100%",
+    "line\nend",
+    "..",
+    "",
+    "-rf",
+    "\x1b[2J",
+]
 NAMES += ["é"]
 
 
@@ -304,7 +356,9 @@ def line(data: Path, out: Path, model: str = "fake:hash") -> list[str]:
 
 
 def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
 
 
 # Disks
@@ -313,7 +367,10 @@ def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.ENOSPC, "the disk is full while writing .* free some space and run the same command again"),
+        (
+            errno.ENOSPC,
+            "the disk is full while writing .* free some space and run the same command again",
+        ),
         (errno.EDQUOT, "your quota of the disk is used up while writing .* free some space"),
         (errno.EROFS, "can't be written: Read-only file system; choose another folder"),
         (errno.EIO, "can't be written: .* what was written before is safe"),
@@ -346,7 +403,9 @@ def test_a_limit_on_the_size_of_files_is_named(data: Path, tmp_path: Path) -> No
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     done = python(code, *line(data, tmp_path / "run"))
     assert (done.returncode, "Traceback" in done.stderr) == (6, False)
-    assert re.search(r"error: .*can't be written: .*File too large.*what was written before is safe", done.stderr)
+    assert re.search(
+        r"error: .*can't be written: .*File too large.*what was written before is safe", done.stderr
+    )
     choicewise(*line(data, tmp_path / "run"), code=0)
 
 
@@ -386,10 +445,16 @@ def runs(data: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize("damage", [truncate, empty, foreign, Path.unlink])
-def test_report_page_and_compare_go_on_without_a_damaged_block(damage: Callable[[Path], None], runs: Path) -> None:
+def test_report_page_and_compare_go_on_without_a_damaged_block(
+    damage: Callable[[Path], None], runs: Path
+) -> None:
     path, both = runs / "run" / "blocks" / "00001" / "spans.parquet", [runs / "run", runs / "other"]
     damage(path)
-    for words in (["report", *both], ["compare", *both], ["page", *both, "--out", runs / "page.html"]):
+    for words in (
+        ["report", *both],
+        ["compare", *both],
+        ["page", *both, "--out", runs / "page.html"],
+    ):
         assert f"{path} " in choicewise(*words, code=0).stderr, words
 
 
@@ -412,11 +477,16 @@ def of_a_newer_version(path: Path) -> None:
         (truncate, "items.parquet"),
     ],
 )
-def test_other_versions_and_lost_parts_are_named(damage: Callable[[Path], None], name: str, runs: Path) -> None:
+def test_other_versions_and_lost_parts_are_named(
+    damage: Callable[[Path], None], name: str, runs: Path
+) -> None:
     damage(runs / "run" / name)
     told = choicewise("report", runs, code=0)
     assert str(runs / "run" / name) in told.stderr
-    assert ("fake:oracle" in told.stdout, "fake:hash" in told.stdout) == (True, damage is of_an_older_version)
+    assert ("fake:oracle" in told.stdout, "fake:hash" in told.stdout) == (
+        True,
+        damage is of_an_older_version,
+    )
     choicewise("page", runs, "--out", runs / "page.html", code=0)
 
 
@@ -464,8 +534,14 @@ def test_names_that_look_alike_have_folders_of_their_own() -> None:
 def test_a_sweep_of_oddly_named_models_records_each_and_goes_on(data: Path, tmp_path: Path) -> None:
     names, out = [name for name in NAMES if name], tmp_path / "a" / "b" / "sweep"
     words = [word for name in (*names, "fake:hash") for word in ("--model", name)]
-    told = choicewise("sweep", *words, "--data", data, "--protocol", "mmlu/original", "--out", out, code=7)
+    told = choicewise(
+        "sweep", *words, "--data", data, "--protocol", "mmlu/original", "--out", out, code=7
+    )
     assert f"{len(names)} of {len(names) + 1} runs are missing" in told.stderr
     assert "\x1b" not in told.stderr
-    assert sorted(path.name for path in out.iterdir()) == ["fake-hash", "sweep.copy.json", "sweep.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "fake-hash",
+        "sweep.copy.json",
+        "sweep.json",
+    ]
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]

@@ -15,7 +15,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One question of each subject under all protocols of some families."""
     out = tmp_path_factory.mktemp("metrics") / "run"
     asked = [word for family in FAMILIES for word in ("--protocol", family)]
-    choicewise("run", "--model", "fake:hash", "--data", "bundled:merrowick", "--limit", 1, *asked, "--out", out, code=0)
+    choicewise(
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        "bundled:merrowick",
+        "--limit",
+        1,
+        *asked,
+        "--out",
+        out,
+        code=0,
+    )
     return out
 
 

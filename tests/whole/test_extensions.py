@@ -8,7 +8,9 @@ from choicewise.ports import BUILT_IN
 
 def test_declaring_loads_nothing_else() -> None:
     code = f"import sys; before = {{*sys.modules}}; import {', '.join(BUILT_IN)}; print(*({{*sys.modules}} - before))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     modules = {module for module in loaded if module.startswith("choicewise.")}
     assert modules == {"choicewise.ports", "choicewise.errors", "choicewise.extensions", *BUILT_IN}
 
@@ -19,7 +21,9 @@ def test_import_and_help_load_no_extension() -> None:
         "run_command(['--help']); run_command(['data', '--help'])\n"
         "print(*sys.modules, file=sys.stderr)"
     )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stderr.split()
     assert "choicewise.cli.commands" in loaded
     modules = [module for module in loaded if module.startswith("choicewise.extensions.")]
     assert {*modules} <= {*BUILT_IN}

@@ -37,21 +37,42 @@ SECRET = "hf_notforanybody"
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """With a few rows of ours where a benchmark has its own."""
-    row = {"sentence": "The cup fell off the shelf, and _ broke.", "option1": "the cup", "option2": "the shelf"}
-    rows = [{**row, "answer": "1"}, {**row, "sentence": "The box fell onto the cup, and _ broke.", "answer": "2"}]
+    row = {
+        "sentence": "The cup fell off the shelf, and _ broke.",
+        "option1": "the cup",
+        "option2": "the shelf",
+    }
+    rows = [
+        {**row, "answer": "1"},
+        {**row, "sentence": "The box fell onto the cup, and _ broke.", "answer": "2"},
+    ]
     table = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows), table)
-    paths = [pattern.replace("*", "00000-of-00001") for pattern in benchmark("winogrande").files.values()]
+    paths = [
+        pattern.replace("*", "00000-of-00001") for pattern in benchmark("winogrande").files.values()
+    ]
     with serve() as server:
         repository = server.add("datasets", "allenai/winogrande", {})
-        repository.commits[benchmark("winogrande").revision] = dict.fromkeys(paths, table.getvalue().to_pybytes())
+        repository.commits[benchmark("winogrande").revision] = dict.fromkeys(
+            paths, table.getvalue().to_pybytes()
+        )
         yield server
 
 
-def run(hub: Hub, folder: Path, *words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+def run(
+    hub: Hub, folder: Path, *words: str, code: int = 0, **more: str
+) -> subprocess.CompletedProcess[str]:
     """The command, in ``folder``, with a token and an empty cache of its own."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CHOICEWISE_"))}
-    known |= environment(hub, folder / "home") | {"HF_TOKEN": SECRET, "XDG_CACHE_HOME": str(folder / "cache")} | more
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HF_", "CHOICEWISE_"))
+    }
+    known |= (
+        environment(hub, folder / "home")
+        | {"HF_TOKEN": SECRET, "XDG_CACHE_HOME": str(folder / "cache")}
+        | more
+    )
     line = [sys.executable, "-m", "choicewise", *words]
     done = subprocess.run(line, cwd=folder, env=known, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stderr
@@ -72,7 +93,9 @@ def test_fetch_then_run_without_network(hub: Hub, tmp_path: Path) -> None:
     assert "all there already" in run(hub, tmp_path, "fetch", "winogrande", "--to", "data").stdout
     (tmp_path / "home").rename(tmp_path / "gone")
     hub.requests.clear()
-    result = run(hub, tmp_path, *asked, "b", HF_HUB_OFFLINE="1", CHOICEWISE_DATA=str(tmp_path / "data"))
+    result = run(
+        hub, tmp_path, *asked, "b", HF_HUB_OFFLINE="1", CHOICEWISE_DATA=str(tmp_path / "data")
+    )
     assert {row["dataset_source"] for row in json.loads(result.stdout)} == {delivery["source"]}
     assert hub.requests == []
     for file in (*tmp_path.glob("b/**/*"), *tmp_path.glob("data/**/*")):
@@ -82,7 +105,10 @@ def test_fetch_then_run_without_network(hub: Hub, tmp_path: Path) -> None:
 def test_what_can_be_fetched_is_though_something_else_cannot(hub: Hub, tmp_path: Path) -> None:
     done = run(hub, tmp_path, "fetch", "piqa", "winogrande", "mmlu", "--to", "data", code=3)
     assert done.stdout.startswith("winogrande: 2 files")
-    assert "2 could not be fetched; `choicewise fetch piqa winogrande mmlu --to data` tries again" in done.stderr
+    assert (
+        "2 could not be fetched; `choicewise fetch piqa winogrande mmlu --to data` tries again"
+        in done.stderr
+    )
     assert "ybisk/piqa" in done.stderr
     run(hub, tmp_path, "fetch", "nothing-known", "--to", "data", code=4)
     run(hub, tmp_path, "fetch", "--to", "data", code=2)
@@ -91,7 +117,17 @@ def test_what_can_be_fetched_is_though_something_else_cannot(hub: Hub, tmp_path:
 def test_a_model_and_a_dataset_by_name_score_as_from_folders(hub: Hub, tmp_path: Path) -> None:
     repository = hub.add("models", "merrow/byte", MODEL)
     hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1, 2)})
-    line = "run", "--data", "org/sums", "--protocol", "options/cloze", "--out", "run", "--model", "merrow/byte"
+    line = (
+        "run",
+        "--data",
+        "org/sums",
+        "--protocol",
+        "options/cloze",
+        "--out",
+        "run",
+        "--model",
+        "merrow/byte",
+    )
     first, source = run(hub, tmp_path, *line, "--all"), f"merrow/byte@{repository.refs['main']}"
     assert f"from the Hub: {source}, org/sums@" in " ".join(first.stdout.split())
     assert f"downloaded merrow/byte: {size(sum(map(len, MODEL.values())))}" in first.stderr
@@ -100,7 +136,10 @@ def test_a_model_and_a_dataset_by_name_score_as_from_folders(hub: Hub, tmp_path:
     run(hub, tmp_path, *line, HF_HUB_OFFLINE="1")
     repository.gated = True
     asked = "score", "--model", "merrow/byte", "--context", "a", "--choice", "b"
-    assert "it is gated; ask for access at" in run(hub, tmp_path, *asked, code=5, HF_HOME="other").stderr
+    assert (
+        "it is gated; ask for access at"
+        in run(hub, tmp_path, *asked, code=5, HF_HOME="other").stderr
+    )
 
 
 def test_the_striking_pair_is_the_one_with_the_greatest_change(tmp_path: Path) -> None:
@@ -109,22 +148,34 @@ def test_the_striking_pair_is_the_one_with_the_greatest_change(tmp_path: Path) -
     pair = striking_pair(keep_summary(run).outcomes)
     changes = {}
     for (one, left), (other, right) in combinations(run.measurements.items(), 2):
-        axes = {axis for axis, *_ in axis_differences(left.protocol, right.protocol)} - {"rev", "benchmark"}
+        axes = {axis for axis, *_ in axis_differences(left.protocol, right.protocol)} - {
+            "rev",
+            "benchmark",
+        }
         if len(axes) == 1:
-            changes[frozenset((one, other))] = abs(np.nanmean(left.credit) - np.nanmean(right.credit))
+            changes[frozenset((one, other))] = abs(
+                np.nanmean(left.credit) - np.nanmean(right.credit)
+            )
     assert pair.start_value - pair.end_value == pytest.approx(max(changes.values()))
     assert changes[frozenset((pair.start, pair.end))] == pytest.approx(max(changes.values()))
     start, end = (run.measurements[name] for name in (pair.start, pair.end))
-    assert (pair.lost, pair.gained) == ((start.credit > end.credit).sum(), (start.credit < end.credit).sum())
+    assert (pair.lost, pair.gained) == (
+        (start.credit > end.credit).sum(),
+        (start.credit < end.credit).sum(),
+    )
     place = start.ids.to_pylist().index(pair.example)
     assert (start.credit[place], end.credit[place]) == (1, 0)
-    spelled = {axis: (one, other) for axis, one, other in axis_differences(start.protocol, end.protocol)}
+    spelled = {
+        axis: (one, other) for axis, one, other in axis_differences(start.protocol, end.protocol)
+    }
     assert spelled[pair.axis.axis] == (pair.axis.left, pair.axis.right)
     assert striking_pair(keep_summary(run.choose(["mmlu/original"])).outcomes) is None
 
 
 def test_what_was_discovered_in_lines() -> None:
-    letters, cloze = ([name for name in NAMES if made(name).family == family] for family in ("letters", "cloze"))
+    letters, cloze = (
+        [name for name in NAMES if made(name).family == family] for family in ("letters", "cloze")
+    )
     rows = [made(name, 0.2 + 0.01 * place, "a") for place, name in enumerate(letters)]
     rows += [made(name, 0.9, "a") for name in cloze]
     rows += [made(name, 0.4, "b") for name in (*letters, *cloze)]
@@ -160,17 +211,27 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "demo"
 
 
-def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered_and_the_page(small: Path) -> None:
+def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered_and_the_page(
+    small: Path,
+) -> None:
     told, page = choicewise("demo", "--out", small, "--all", code=0).stdout, small / "page.html"
     assert told.startswith("12 questions are too few to call any score better than guessing")
-    assert [word for word in ("range in % within a family", "published 2023-06-23") if word not in told] == []
+    assert [
+        word for word in ("range in % within a family", "published 2023-06-23") if word not in told
+    ] == []
     assert "is the first of" not in told
-    assert told.endswith(f"\nLook at {page} in a browser: why the numbers differ, and which answers flip.\n")
+    assert told.endswith(
+        f"\nLook at {page} in a browser: why the numbers differ, and which answers flip.\n"
+    )
     assert "fake:oracle" in page.read_text(encoding="utf-8")
-    assert [word for word in ("mmlu/cloze:sum ", "accuracy in % and rank") if word not in told] == []
+    assert [
+        word for word in ("mmlu/cloze:sum ", "accuracy in % and rank") if word not in told
+    ] == []
 
 
-def test_a_demo_without_the_extra_says_what_installs_it(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_without_the_extra_says_what_installs_it(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("choicewise.page.embed.find_spec", lambda name: None)
     last = choicewise("demo", "--out", small, code=0).stdout.splitlines()[-1]
     assert "jinja2 and vl-convert-python must be installed" in last
@@ -181,8 +242,13 @@ def test_a_demo_without_the_extra_says_what_installs_it(small: Path, monkeypatch
 LETTERS, CLOZE = PROTOCOLS = ["mmlu/original", "mmlu/cloze:sum"]
 
 
-def test_models_that_know_letters_and_one_that_knows_answers_alone_change_places(tmp_path: Path) -> None:
-    names, asked = [folder.name for folder in bundled.MODELS], {"data": "bundled:merrowick", "protocols": PROTOCOLS}
+def test_models_that_know_letters_and_one_that_knows_answers_alone_change_places(
+    tmp_path: Path,
+) -> None:
+    names, asked = (
+        [folder.name for folder in bundled.MODELS],
+        {"data": "bundled:merrowick", "protocols": PROTOCOLS},
+    )
     runs = (evaluate(model=f"bundled:{name}", **asked, out=tmp_path / name) for name in names)
     summaries = [keep_summary(run) for run in runs]
     rows = {(row.model, row.protocol): row for each in summaries for row in each.rows}

@@ -22,26 +22,46 @@ HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers"}
 def said(code: str, *words: str, folder: Path | None = None) -> str:
     """What a Python of its own says last on stderr."""
     line = [sys.executable, "-c", f"import sys; {code}", *words]
-    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder).stderr.splitlines()[-1]
+    return subprocess.run(
+        line, capture_output=True, text=True, check=False, cwd=folder
+    ).stderr.splitlines()[-1]
 
 
-USE = ["import choicewise", "from choicewise.cli import app", "from choicewise import evaluate, open_run, open_dataset"]
+USE = [
+    "import choicewise",
+    "from choicewise.cli import app",
+    "from choicewise import evaluate, open_run, open_dataset",
+]
 
 
-@pytest.mark.parametrize("use", [*USE, "from choicewise.protocols.catalogue import resolve; resolve('mmlu')"])
+@pytest.mark.parametrize(
+    "use", [*USE, "from choicewise.protocols.catalogue import resolve; resolve('mmlu')"]
+)
 def test_light_uses_load_nothing_heavy(use: str) -> None:
-    assert said(f"{use}; print('loaded', *({HEAVY!r} & set(sys.modules)), file=sys.stderr)") == "loaded"
+    assert (
+        said(f"{use}; print('loaded', *({HEAVY!r} & set(sys.modules)), file=sys.stderr)")
+        == "loaded"
+    )
 
 
-@pytest.mark.parametrize(("line", "loaded"), [(["report", "--help"], "report"), (["protocols"], "catalogue")])
+@pytest.mark.parametrize(
+    ("line", "loaded"), [(["report", "--help"], "report"), (["protocols"], "catalogue")]
+)
 def test_no_command_is_imported_but_the_one_that_is_called(line: list[str], loaded: str) -> None:
     files = {f"choicewise.cli.{each}" for each in ("report", "catalogue", "run", "page", "check")}
     code = f"from choicewise.cli.commands import invoke; invoke({line}); "
-    assert said(f"{code} print(*{files!r} & set(sys.modules), file=sys.stderr)") == f"choicewise.cli.{loaded}"
+    assert (
+        said(f"{code} print(*{files!r} & set(sys.modules), file=sys.stderr)")
+        == f"choicewise.cli.{loaded}"
+    )
 
 
 def test_the_list_of_commands_is_the_one_that_typer_prints() -> None:
-    listed = CliRunner().invoke(application(), ["--help"], prog_name="choicewise", terminal_width=80).output
+    listed = (
+        CliRunner()
+        .invoke(application(), ["--help"], prog_name="choicewise", terminal_width=80)
+        .output
+    )
     assert [line.strip() for line in listed.splitlines()] == [line.strip() for line in help_lines()]
 
 
@@ -100,8 +120,13 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What stands for the words in capitals."""
     folder = tmp_path_factory.mktemp("lines")
     data = write_mmlu(folder / "DATA")
-    choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/original", "mmlu/cloze"], out=folder / "RUN")
-    sweep(job_of({"models": ["fake:hash"], "protocols": ["mmlu/original"], "data": [str(data)]}), folder / "SWEEP")
+    choicewise.evaluate(
+        model="fake:hash", data=data, protocols=["mmlu/original", "mmlu/cloze"], out=folder / "RUN"
+    )
+    sweep(
+        job_of({"models": ["fake:hash"], "protocols": ["mmlu/original"], "data": [str(data)]}),
+        folder / "SWEEP",
+    )
     named = {"DATA": str(data), "RUN": str(folder / "RUN"), "MODEL": str(min(MODELS))}
     return named | {"SWEEP": str(folder / "SWEEP")}
 
@@ -115,8 +140,12 @@ from choicewise.cli import main; main()
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_line_loads_no_more_than_it_needs(line: str, places: dict[str, str], tmp_path: Path) -> None:
-    first, *loaded = said(TOLD, *(places.get(word, word) for word in line.split(" ")), folder=tmp_path).split(" ")
+def test_a_line_loads_no_more_than_it_needs(
+    line: str, places: dict[str, str], tmp_path: Path
+) -> None:
+    first, *loaded = said(
+        TOLD, *(places.get(word, word) for word in line.split(" ")), folder=tmp_path
+    ).split(" ")
     assert first == "loaded"
     assert set(loaded) <= LINES[line]
 
@@ -145,11 +174,22 @@ print(InLoop, import_answers, load_harness_tasks, write_bundle)
 
 def test_a_type_checker_knows_the_names_of_extensions(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    line = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), "script.py"]
+    line = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache"),
+        "script.py",
+    ]
     checked = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
 
 def test_a_star_imports_every_name(tmp_path: Path) -> None:
-    told = said("from choicewise import *; import sys; print(export, InLoop, score, file=sys.stderr)", folder=tmp_path)
+    told = said(
+        "from choicewise import *; import sys; print(export, InLoop, score, file=sys.stderr)",
+        folder=tmp_path,
+    )
     assert "score_texts" in told

@@ -94,7 +94,15 @@ ADVICE = "interrupted; a run that was under way keeps what it observed. Run the 
 
 @pytest.fixture
 def line(tmp_path: Path) -> list[str]:
-    return ["run", "--model", "fake:hash", "--data", str(write_mmlu(tmp_path / "data")), "--protocol", "mmlu/cloze"]
+    return [
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        str(write_mmlu(tmp_path / "data")),
+        "--protocol",
+        "mmlu/cloze",
+    ]
 
 
 def python(code: str, *words: str) -> tuple[int, str, list[str]]:
@@ -105,21 +113,29 @@ def python(code: str, *words: str) -> tuple[int, str, list[str]]:
 
 
 @PRESSES
-def test_an_interrupted_command_keeps_what_it_saw_and_goes_on(press: str, line: list[str], tmp_path: Path) -> None:
+def test_an_interrupted_command_keeps_what_it_saw_and_goes_on(
+    press: str, line: list[str], tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     assert python(PRESSED + press + COMMAND, *line, "--out", str(out)) == (130, "", [ADVICE])
     observed = read_blocks(out, read_manifest(out).blocks, "observations")
     assert len(observed) >= AFTER  # a swallowed interrupt is raised at the next safe point
-    resumed, whole = (choicewise(*line, "--out", folder, code=0) for folder in (out, tmp_path / "whole"))
+    resumed, whole = (
+        choicewise(*line, "--out", folder, code=0) for folder in (out, tmp_path / "whole")
+    )
     assert resumed.stdout == whole.stdout
 
 
 @PRESSES
-def test_nothing_of_an_interrupted_sweep_counts_as_failed(press: str, line: list[str], tmp_path: Path) -> None:
+def test_nothing_of_an_interrupted_sweep_counts_as_failed(
+    press: str, line: list[str], tmp_path: Path
+) -> None:
     asked = ["sweep", *line[1:], "--model", "fake:oracle", "--out", str(tmp_path / "sweep")]
     code, _, told = python(PRESSED + press + COMMAND, *asked)
     assert (code, told[-1], "failed" in "".join(told)) == (130, ADVICE, False)
-    assert [(cell.done, cell.failure) for cell in read_sweep(tmp_path / "sweep").cells] == [(False, "")] * 2
+    assert [(cell.done, cell.failure) for cell in read_sweep(tmp_path / "sweep").cells] == [
+        (False, "")
+    ] * 2
 
 
 def test_an_interrupt_while_the_commands_are_imported(line: list[str], tmp_path: Path) -> None:
@@ -133,7 +149,9 @@ def test_at_any_moment(line: list[str], tmp_path: Path) -> None:
     took = time.monotonic() - start
     for number in range(8):
         asked = [*line, "--out", str(tmp_path / f"{number}")]
-        with subprocess.Popen([sys.executable, "-c", READY, *asked], stdout=-1, stderr=-1, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", READY, *asked], stdout=-1, stderr=-1, text=True
+        ) as process:
             assert process.stderr.readline() == "ready\n"
             time.sleep(random.uniform(0, took))
             process.send_signal(signal.SIGINT)
@@ -162,10 +180,14 @@ def test_a_job_that_ignores_ctrl_c_goes_on_ignoring_it() -> None:
 
 
 def test_other_exceptions_in_finalisers_are_told_as_before() -> None:
-    assert "ZeroDivisionError" in "".join(python(f"{WATCHED}class Bad:\n    def __del__(self): 1 / 0\nBad()")[2])
+    assert "ZeroDivisionError" in "".join(
+        python(f"{WATCHED}class Bad:\n    def __del__(self): 1 / 0\nBad()")[2]
+    )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="audit hooks are told of the same steps on Linux alone")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="audit hooks are told of the same steps on Linux alone"
+)
 def test_nothing_is_lost_or_doubled() -> None:
     """Whatever boundary of a write is hit.  The script does all of them and 200 runs; here it does some of each."""
     words = [sys.executable, str(ROOT / "benchmarks" / "kills.py"), "--every", "29", "--runs", "8"]
@@ -205,7 +227,12 @@ for name, words in lines.items():
 
 
 def forked(
-    lines: Mapping[str, list[str]], folder: Path, where: str = "", kept: str = "12", user: str = "", **environment: str
+    lines: Mapping[str, list[str]],
+    folder: Path,
+    where: str = "",
+    kept: str = "12",
+    user: str = "",
+    **environment: str,
 ) -> dict[str, CommandResult]:
     """How each line ends where a shell starts Python with its streams ``where`` and those of ``kept`` as files."""
     folder.mkdir()
@@ -213,7 +240,9 @@ def forked(
     words = [*shlex.split(user), sys.executable, "-c", FORKS, str(folder), kept, json.dumps(lines)]
     known = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
     line = ["bash", "-o", "pipefail", "-c", f"{shlex.join(words)} {where}"]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False, env=known, timeout=300)
+    ended = subprocess.run(
+        line, capture_output=True, text=True, check=False, env=known, timeout=300
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
     def read(name: str, end: int | str) -> str:
@@ -230,8 +259,21 @@ def forked(
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """A line of every verb that prints something."""
     folder = tmp_path_factory.mktemp("streams")
-    data, run, fake = str(write_mmlu(folder / "data")), str(folder / "run"), ["--model", "fake:hash"]
-    asked = ["run", *fake, "--data", data, "--protocol", "mmlu/original", "--protocol", "options/quoted-sum-forward"]
+    data, run, fake = (
+        str(write_mmlu(folder / "data")),
+        str(folder / "run"),
+        ["--model", "fake:hash"],
+    )
+    asked = [
+        "run",
+        *fake,
+        "--data",
+        data,
+        "--protocol",
+        "mmlu/original",
+        "--protocol",
+        "options/quoted-sum-forward",
+    ]
     asked += ["--out", run]
     choicewise(*asked, code=0)
     return {
@@ -245,7 +287,17 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "compare": ["compare", run, run],
         "explain": ["explain", run, "--item", "tides/test/0"],
         "prompts": ["prompts", "--data", data, "--protocol", "mmlu/original"],
-        "score": ["score", *fake, "--context", "é ", "--choice", " \U0001f600", "--choice", " b", "--json"],
+        "score": [
+            "score",
+            *fake,
+            "--context",
+            "é ",
+            "--choice",
+            " \U0001f600",
+            "--choice",
+            " b",
+            "--json",
+        ],
         "check": ["check", *fake],
         "protocols": ["protocols"],
         "show": ["protocols", "show", "mmlu"],
@@ -254,7 +306,9 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def whole(lines: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, CommandResult]:
+def whole(
+    lines: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, CommandResult]:
     """How the lines end where nothing is in their way."""
     ended = forked(lines, tmp_path_factory.mktemp("whole") / "out", PYTHONIOENCODING="utf-8")
     assert {name: told.code for name, told in ended.items()} == dict.fromkeys(lines, 0)
@@ -265,19 +319,30 @@ CLOSED = {">&-": "Bad file descriptor", ">/dev/full": "No space left on device"}
 
 
 @pytest.mark.parametrize(("where", "reason"), CLOSED.items())
-def test_what_can_not_be_written_is_told(where: str, reason: str, lines: dict[str, list[str]], tmp_path: Path) -> None:
+def test_what_can_not_be_written_is_told(
+    where: str, reason: str, lines: dict[str, list[str]], tmp_path: Path
+) -> None:
     ended = forked(lines, tmp_path / "out", where, kept="2")
     said = {name: (told.code, told.stderr.splitlines()[-1]) for name, told in ended.items()}
     assert said == dict.fromkeys(lines, (1, f"error: the output can't be written: {reason}"))
     assert [name for name, told in ended.items() if "Traceback" in told.stderr] == []
 
 
-def test_closed_streams_are_fine(lines: dict[str, list[str]], whole: dict[str, CommandResult], tmp_path: Path) -> None:
+def test_closed_streams_are_fine(
+    lines: dict[str, list[str]], whole: dict[str, CommandResult], tmp_path: Path
+) -> None:
     left = forked(lines, tmp_path / "left", "| true", kept="2")
     assert {name: told.code for name, told in left.items()} == dict.fromkeys(lines, 0)
-    assert [name for name, told in left.items() if "Traceback" in told.stderr or "gnored" in told.stderr] == []
+    assert [
+        name for name, told in left.items() if "Traceback" in told.stderr or "gnored" in told.stderr
+    ] == []
     for number, where in enumerate(("2>&-", "2>/dev/full")):
-        silent = forked({name: lines[name] for name in ("run", "dry-run")}, tmp_path / f"{number}", where, kept="1")
+        silent = forked(
+            {name: lines[name] for name in ("run", "dry-run")},
+            tmp_path / f"{number}",
+            where,
+            kept="1",
+        )
         assert [told.code for told in silent.values()] == [0, 0]
         assert silent["run"].stdout == whole["run"].stdout  # the other one measures time
 
@@ -285,9 +350,14 @@ def test_closed_streams_are_fine(lines: dict[str, list[str]], whole: dict[str, C
 POSIX = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
-@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, POSIX], ids=["ascii", "POSIX"])
+@pytest.mark.parametrize(
+    "environment", [{"PYTHONIOENCODING": "ascii"}, POSIX], ids=["ascii", "POSIX"]
+)
 def test_a_terminal_with_few_characters_is_shown_them_and_a_table_keeps_its_columns(
-    environment: dict[str, str], lines: dict[str, list[str]], whole: dict[str, CommandResult], tmp_path: Path
+    environment: dict[str, str],
+    lines: dict[str, list[str]],
+    whole: dict[str, CommandResult],
+    tmp_path: Path,
 ) -> None:
     ended = forked(lines, tmp_path / "out", **environment)
     assert {name: told.code for name, told in ended.items()} == dict.fromkeys(lines, 0)
@@ -299,7 +369,9 @@ def test_a_terminal_with_few_characters_is_shown_them_and_a_table_keeps_its_colu
 
 
 def test_an_error_is_one_line_where_everything_is_closed(tmp_path: Path) -> None:
-    assert forked({"it": ["report", "nowhere"]}, tmp_path / "out", ">&- 2>&-", kept="")["it"].code == 6
+    assert (
+        forked({"it": ["report", "nowhere"]}, tmp_path / "out", ">&- 2>&-", kept="")["it"].code == 6
+    )
 
 
 PLACES = {
@@ -310,7 +382,10 @@ PLACES = {
     "run": (["report"], 6),
     "explained": (["explain", "--item", "x"], 6),
     "compared": (["compare"], 6),
-    "out": (["run", "--model", "fake:hash", "--data", "DATA", "--protocol", "mmlu/original", "--out"], 6),
+    "out": (
+        ["run", "--model", "fake:hash", "--data", "DATA", "--protocol", "mmlu/original", "--out"],
+        6,
+    ),
 }
 """Name → a line that ends where a path is missing, and its exit code for one that can't be used."""
 SUFFIXES = {"mapping": ".toml", "protocol": ".toml", "data": ".jsonl"}
@@ -325,13 +400,20 @@ def user(tmp_path: Path) -> str:
         if parent.is_relative_to(Path("/tmp")) and parent != Path("/tmp"):
             parent.chmod(0o755)
     user = "setpriv --reuid=65534 --regid=65534 --clear-groups" if os.geteuid() == 0 else ""
-    if subprocess.run([*shlex.split(user), sys.executable, "-c", "import choicewise"], check=False).returncode != 0:
+    if (
+        subprocess.run(
+            [*shlex.split(user), sys.executable, "-c", "import choicewise"], check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("another user can't run this Python")
     return user
 
 
 @pytest.mark.parametrize("mode", [0o755, 0], ids=["closed files", "closed folders"])
-def test_what_can_not_be_read_has_the_exit_code_of_what_it_is(mode: int, user: str, tmp_path: Path) -> None:
+def test_what_can_not_be_read_has_the_exit_code_of_what_it_is(
+    mode: int, user: str, tmp_path: Path
+) -> None:
     data = str(write_mmlu(tmp_path / "data"))
     asked: dict[str, list[str]] = {}
     (tmp_path / "secret").mkdir()
@@ -346,25 +428,38 @@ def test_what_can_not_be_read_has_the_exit_code_of_what_it_is(mode: int, user: s
             paths += [folder / f"inside{suffix}", *([folder] if suffix != ".toml" else [])]
         folder.chmod(mode)
         for path in paths:
-            asked[f"{name} {path.name}"] = [word.replace("DATA", data) for word in (*before, str(path))]
+            asked[f"{name} {path.name}"] = [
+                word.replace("DATA", data) for word in (*before, str(path))
+            ]
     try:
         ended = forked(asked, tmp_path / "out", user=user)
     finally:
         for folder in (tmp_path / "secret").iterdir():
             folder.chmod(0o755)
-    said = {name: (told.code, told.stdout, told.stderr[:7], "Traceback" in told.stderr) for name, told in ended.items()}
+    said = {
+        name: (told.code, told.stdout, told.stderr[:7], "Traceback" in told.stderr)
+        for name, told in ended.items()
+    }
     assert said == {name: (PLACES[name.split(" ")[0]][1], "", "error: ", False) for name in asked}
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder(name: str, tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder(
+    name: str, tmp_path: Path
+) -> None:
     before, code = PLACES[name]
-    data, folder, file = write_mmlu(tmp_path / "data"), tmp_path / "folder.toml", tmp_path / "file.jsonl"
+    data, folder, file = (
+        write_mmlu(tmp_path / "data"),
+        tmp_path / "folder.toml",
+        tmp_path / "file.jsonl",
+    )
     folder.mkdir()
     (folder / "other").touch()
     file.write_bytes(b"\x00\xff")
     for path in (folder, file, file / "inside", tmp_path / ("x" * 300)):
         if (name != "protocol" or path.suffix == ".toml") and (name != "data" or path != folder):
-            ended = choicewise(*(word.replace("DATA", str(data)) for word in before), path, code=code)
+            ended = choicewise(
+                *(word.replace("DATA", str(data)) for word in before), path, code=code
+            )
             assert ended.stderr.startswith("error: ")
             assert "Traceback" not in ended.stderr

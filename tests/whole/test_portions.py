@@ -43,10 +43,14 @@ def assert_as_at_once(run: Run) -> None:
         evidence = measured.evidence
         assert evidence.items.tolist() == whole.items.tolist()
         for column in ("prediction", "credit", "tied", "margin"):
-            np.testing.assert_array_equal(getattr(measured.decisions, column), getattr(decisions, column), name)
+            np.testing.assert_array_equal(
+                getattr(measured.decisions, column), getattr(decisions, column), name
+            )
         np.testing.assert_equal(measured.scores, scores, name)
         for column in ("right", "lengths"):
-            np.testing.assert_array_equal(getattr(evidence, column), getattr(whole, column), f"{name} {column}")
+            np.testing.assert_array_equal(
+                getattr(evidence, column), getattr(whole, column), f"{name} {column}"
+            )
         np.testing.assert_equal(evidence.warnings, whole.warnings)
         if measured.likelihoods:
             np.testing.assert_array_equal(evidence.mass, whole.mass)
@@ -66,7 +70,9 @@ def test_every_family(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answers", [30, 500, 1200])
-def test_going_on_in_other_blocks(answers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_going_on_in_other_blocks(
+    answers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         run_of(data, folder, "mmlu", model=Failing(most=answers))
@@ -76,7 +82,10 @@ def test_going_on_in_other_blocks(answers: int, data: Path, tmp_path: Path, monk
     set_block_size(monkeypatch, 7)
     run = run_of(data, folder, "options/cloze")
     assert_as_at_once(run)
-    whole = {row.protocol: row.value for row in run_of(data, tmp_path / "whole", "mmlu", "options/cloze").rows()}
+    whole = {
+        row.protocol: row.value
+        for row in run_of(data, tmp_path / "whole", "mmlu", "options/cloze").rows()
+    }
     assert {row.protocol: row.value for row in run.rows()} == pytest.approx(whole, nan_ok=True)
 
 
@@ -87,7 +96,9 @@ def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path
     elsewhere = find_elsewhere(run.folder, blocks, portions)
     assert 0 < len(elsewhere) < len(run.tables.observations)
     assert len(set(elsewhere["key"].to_pylist())) == len(elsewhere)
-    assert sorted(np.concatenate([portion.items for portion in portions]).tolist()) == list(range(24))
+    assert sorted(np.concatenate([portion.items for portion in portions]).tolist()) == list(
+        range(24)
+    )
 
 
 def test_protocols_that_join_later_read_what_they_lack(data: Path, tmp_path: Path) -> None:

@@ -79,7 +79,11 @@ class Day:
         self.folder, self.told, self._count = folder, "", 0
         (folder / "told").mkdir()
         self.environment = {
-            **{name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS", "LANG") if name in os.environ},
+            **{
+                name: os.environ[name]
+                for name in ("PATH", "OMP_NUM_THREADS", "LANG")
+                if name in os.environ
+            },
             **SECRETS,
             "PYTHONPATH": str(ROOT / "src"),
             "HOME": str(folder / "home"),
@@ -87,13 +91,17 @@ class Day:
             "NO_PROXY": "127.0.0.1",
         }
 
-    def begin(self, lines: Sequence[Sequence[str]], before: str = "") -> tuple[subprocess.Popen[bytes], str]:
+    def begin(
+        self, lines: Sequence[Sequence[str]], before: str = ""
+    ) -> tuple[subprocess.Popen[bytes], str]:
         """Commands under way, and how the paths of what they said and logged begin."""
         self._count += 1
         place = f"{self.folder}/told/{self._count:03d}"
         code = [sys.executable, "-c", DRIVER.replace("{before}", before), place, json.dumps(lines)]
         with Path(f"{place}.out").open("wb") as out, Path(f"{place}.err").open("wb") as err:
-            return subprocess.Popen(code, cwd=self.folder, env=self.environment, stdout=out, stderr=err), place
+            return subprocess.Popen(
+                code, cwd=self.folder, env=self.environment, stdout=out, stderr=err
+            ), place
 
     def choicewise(self, *lines: str, before: str = "") -> list[int | str]:
         """The exit codes of the command ``lines``."""
@@ -109,14 +117,25 @@ class Day:
         board, place = self.begin([["serve", str(folder)]])
         out, err = Path(f"{place}.out"), Path(f"{place}.err")
         try:
-            eventually(lambda: b"Ctrl-C ends it" in out.read_bytes() + err.read_bytes() or board.poll() is not None)
+            eventually(
+                lambda: (
+                    b"Ctrl-C ends it" in out.read_bytes() + err.read_bytes()
+                    or board.poll() is not None
+                )
+            )
             assert board.poll() is None, out.read_text() + err.read_text()
-            (address,) = re.findall(r"^http://127\.0\.0\.1:\d+(?=/$)", out.read_text(), re.MULTILINE)
+            (address,) = re.findall(
+                r"^http://127\.0\.0\.1:\d+(?=/$)", out.read_text(), re.MULTILINE
+            )
             token = {"Authorization": f"Bearer {SECRETS['CHOICEWISE_TOKEN']}"}
             for number, path in enumerate(paths):
-                with urllib.request.urlopen(urllib.request.Request(f"{address}{path}", headers=token)) as answer:
+                with urllib.request.urlopen(
+                    urllib.request.Request(f"{address}{path}", headers=token)
+                ) as answer:
                     assert answer.status == 200
-                    Path(f"{place}.{number}.answer").write_bytes(answer.read() + str(answer.headers).encode())
+                    Path(f"{place}.{number}.answer").write_bytes(
+                        answer.read() + str(answer.headers).encode()
+                    )
         finally:
             board.terminate()
             board.wait()
@@ -144,7 +163,9 @@ def test_a_planted_secret_is_noticed(how: str) -> None:
         pq.write_table(pa.table({"cell": [{"deep": [content]}]}), column)
         assert f"a: key {how}" in {*leaks("a", content, known)}
         assert f"a!inside.gz!: key {how}" in {*leaks("a", packed.getvalue(), known)}
-        assert how == "in UTF-16" or f"a!cells: key {how}" in {*leaks("a", column.getvalue(), known)}
+        assert how == "in UTF-16" or f"a!cells: key {how}" in {
+            *leaks("a", column.getvalue(), known)
+        }
 
 
 def test_a_day_with_a_run_keeps_no_secret(day: Day) -> None:
@@ -176,22 +197,44 @@ def test_a_day_with_a_run_keeps_no_secret(day: Day) -> None:
 
 def test_no_export_has_a_secret(day: Day) -> None:
     forms = [writer.name for writer in all_of(Writer)]
-    endings = {form: form.rpartition("-")[2] if form.endswith(("csv", "parquet")) else "folder" for form in forms}
+    endings = {
+        form: form.rpartition("-")[2] if form.endswith(("csv", "parquet")) else "folder"
+        for form in forms
+    }
     run = "run --model fake:hash --data data --protocol mmlu/original --protocol mmlu/cloze:sum --out run"
-    codes = day.choicewise(run, *(f"export run --format {form} --out {form}.{end}" for form, end in endings.items()))
+    codes = day.choicewise(
+        run, *(f"export run --format {form} --out {form}.{end}" for form, end in endings.items())
+    )
     absent = {form for form, code in zip(("run", *endings), codes, strict=True) if code}
-    assert absent <= {"inspect", "wandb", "mlflow", "eval-results"}, "libraries that need not be there, and no board"
-    assert all((day.folder / f"{form}.{end}").exists() for form, end in endings.items() if form not in absent)
+    assert absent <= {"inspect", "wandb", "mlflow", "eval-results"}, (
+        "libraries that need not be there, and no board"
+    )
+    assert all(
+        (day.folder / f"{form}.{end}").exists()
+        for form, end in endings.items()
+        if form not in absent
+    )
     assert day.leaks() == []
 
 
 def test_a_crash_and_a_refusal_keep_no_secret(day: Day) -> None:
     rest = "--protocol mmlu/original --out refused"
-    addresses = f"https://user:{LOGIN}@example.org/data.jsonl", f"https://example.org/?api_key={quote(API_KEY)}"
+    addresses = (
+        f"https://user:{LOGIN}@example.org/data.jsonl",
+        f"https://example.org/?api_key={quote(API_KEY)}",
+    )
     plan = day.folder.parent / "plan.toml"
-    plan.write_text(f'models = ["fake:hash"]\nprotocols = ["mmlu/original"]\ndata = ["{addresses[0]}"]\n')
-    lines = [f"{verb} --model fake:hash --data {each} {rest}" for verb in ("run", "sweep") for each in addresses]
-    lines += [f"sweep --model {each} --data data {rest}" for each in addresses] + [f"sweep {plan} --out refused"]
+    plan.write_text(
+        f'models = ["fake:hash"]\nprotocols = ["mmlu/original"]\ndata = ["{addresses[0]}"]\n'
+    )
+    lines = [
+        f"{verb} --model fake:hash --data {each} {rest}"
+        for verb in ("run", "sweep")
+        for each in addresses
+    ]
+    lines += [f"sweep --model {each} --data data {rest}" for each in addresses] + [
+        f"sweep {plan} --out refused"
+    ]
     codes = day.choicewise(*lines, f"run --model fake:hash --data data {rest}", before=CRASH)
     assert codes == [2] * len(lines) + ["RuntimeError"]
     assert "a fault of the program" in day.told
@@ -202,16 +245,24 @@ def test_a_crash_and_a_refusal_keep_no_secret(day: Day) -> None:
 def hub() -> Iterator[Hub]:
     pytest.importorskip("huggingface_hub")
     table = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([json.loads(line) for line in jsonl(3).splitlines()]), table)
+    pq.write_table(
+        pa.Table.from_pylist([json.loads(line) for line in jsonl(3).splitlines()]), table
+    )
     with hub_server.serve() as server:
         server.add("datasets", "org/sums", {"test.jsonl": jsonl(3)}, gated=True)
         server.add("datasets", "org/signed", {"test-0.parquet": table.getvalue()}, gated=True)
-        server.add("models", "org/closed", {"config.json": "{}", "model.safetensors": b"", "tokenizer.json": "{}"})
+        server.add(
+            "models",
+            "org/closed",
+            {"config.json": "{}", "model.safetensors": b"", "tokenizer.json": "{}"},
+        )
         yield server
 
 
 @pytest.mark.parametrize("planted_in", ["the environment", "its file"])
-def test_the_token_of_the_hub_and_signed_addresses_are_kept_nowhere(day: Day, hub: Hub, planted_in: str) -> None:
+def test_the_token_of_the_hub_and_signed_addresses_are_kept_nowhere(
+    day: Day, hub: Hub, planted_in: str
+) -> None:
     day.environment |= hub_server.environment(hub, day.folder / "hub")
     if planted_in == "its file":
         token = day.folder.parent / "token"
@@ -231,13 +282,18 @@ def test_the_token_of_the_hub_and_signed_addresses_are_kept_nowhere(day: Day, hu
     hub.lost.add("model.safetensors")
     rest = "--protocol options/cloze:sum --data org/sums"
     codes = day.choicewise(
-        *(f"run --model {model} {rest} --out m" for model in ("org/closed", "org/closed@v9", "no/where")),
+        *(
+            f"run --model {model} {rest} --out m"
+            for model in ("org/closed", "org/closed@v9", "no/where")
+        ),
         "run --model fake:hash --protocol options/cloze:sum --data no/where --out n",
         f"sweep --model no/where --model fake:hash {rest} --out all",
     )
     assert codes == [5, 5, 5, 3, 7], day.told
     hub.busy += [(500, "0")] * 99
-    assert day.choicewise(f"run {named} --data org/sums --out busy") == [0], "what is in the cache is used"
+    assert day.choicewise(f"run {named} --data org/sums --out busy") == [0], (
+        "what is in the cache is used"
+    )
     assert "you sent" not in day.told
     day.environment["HF_ENDPOINT"] = f"http://user:{LOGIN}@127.0.0.1:9"
     assert day.choicewise(f"run {named} --data org/other --out nowhere") == [3], day.told
@@ -276,8 +332,12 @@ ONE = {
     "502 of HTML": echo(502, lambda told: HTML + told.encode(), Content_Type="text/html"),
     "200 with an error": echo(200, as_error),
     "200 of HTML": echo(200, lambda told: HTML + told.encode(), Content_Type="text/html"),
-    "a key for a list": each_choice(lambda choice: {**choice, "logprobs": API_KEY, "prompt_logprobs": HALF}),
-    "200, cut off": echo(200, lambda told: b'{"choices": [{"text": ' + json.dumps(told).encode()[:-1]),
+    "a key for a list": each_choice(
+        lambda choice: {**choice, "logprobs": API_KEY, "prompt_logprobs": HALF}
+    ),
+    "200, cut off": echo(
+        200, lambda told: b'{"choices": [{"text": ' + json.dumps(told).encode()[:-1]
+    ),
 }
 """What is about one request, whose item is missing with what the server said as the reason."""
 
@@ -292,7 +352,9 @@ ALL = {
 }
 """What is about all requests, and ends the run."""
 
-NO_PAUSES = "import stamina; stamina.set_testing(True, attempts=20)"  # makes a command try again at once
+NO_PAUSES = (
+    "import stamina; stamina.set_testing(True, attempts=20)"  # makes a command try again at once
+)
 
 
 @pytest.fixture
@@ -313,12 +375,17 @@ def about(word: str) -> Callable[[Received], bool]:
 
 
 def write_questions(file: Path, questions: list[str]) -> None:
-    write_lines(file, [{"question": each, "choices": ["here", "there"], "answer": 0} for each in questions])
+    write_lines(
+        file, [{"question": each, "choices": ["here", "there"], "answer": 0} for each in questions]
+    )
 
 
 def test_what_a_server_repeats_is_kept_without_the_key(day: Day, keyed: Server) -> None:
     """It refuses some questions and answers others, so that what it says becomes the reason of missing items."""
-    questions = [*(f"Where is <{name}>?" for name in ONE), *(f"Who is {number}?" for number in range(9))]
+    questions = [
+        *(f"Where is <{name}>?" for name in ONE),
+        *(f"Who is {number}?" for number in range(9)),
+    ]
     write_questions(day.folder / "data.jsonl", questions)
     for name, fault in ONE.items():
         keyed.when(about(f"<{name}>"), fault)
@@ -333,7 +400,9 @@ def test_what_a_server_repeats_is_kept_without_the_key(day: Day, keyed: Server) 
         before=NO_PAUSES,
     )
     assert codes[1:] == [0] * 5, day.told
-    assert f"Bearer {API_KEY}" in {request.headers.get("authorization") for request in keyed.requests}
+    assert f"Bearer {API_KEY}" in {
+        request.headers.get("authorization") for request in keyed.requests
+    }
     assert "you sent" in day.told, "what the server says of a missing item is shown"
     assert day.leaks() == leaks_below(day.folder, {"half of the key": HALF}) == []
 
@@ -341,9 +410,13 @@ def test_what_a_server_repeats_is_kept_without_the_key(day: Day, keyed: Server) 
 def test_a_server_that_ends_a_run_is_told_without_the_key(day: Day, keyed: Server) -> None:
     lines = []
     for number, (name, fault) in enumerate(ALL.items()):
-        write_questions(day.folder / f"{number}.jsonl", [f"Where is <{name}>?", f"Who is <{name}>?"])
+        write_questions(
+            day.folder / f"{number}.jsonl", [f"Where is <{name}>?", f"Who is <{name}>?"]
+        )
         keyed.when(about(f"<{name}>"), fault)
-        asked = f"--tokenizer bytes --data {number}.jsonl --protocol options/cloze:sum --out {number}"
+        asked = (
+            f"--tokenizer bytes --data {number}.jsonl --protocol options/cloze:sum --out {number}"
+        )
         lines.append(f"run --model {keyed.address} {asked}")
     assert day.choicewise(*lines, before=NO_PAUSES) == [5] * len(lines), day.told
     assert day.leaks() == []
@@ -358,6 +431,10 @@ def test_no_frame_of_an_error_shows_the_key(keyed: Server, monkeypatch: pytest.M
         with pytest.raises(ChoicewiseError) as raised:
             score(load_model(keyed.address, tokenizer="bytes"), "Where is it?", [" here", " there"])
         error = raised.value
-        seen = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
-        seen += repr(error) + str(error) + repr(vars(error)) + repr(getattr(error, "__notes__", None))
+        seen = "".join(
+            traceback.TracebackException.from_exception(error, capture_locals=True).format()
+        )
+        seen += (
+            repr(error) + str(error) + repr(vars(error)) + repr(getattr(error, "__notes__", None))
+        )
         assert [*leaks(name, seen.encode(), SEARCHED)] == []

@@ -25,7 +25,17 @@ from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.paths import LADDER, PackedPath, TreePath, compute_path, rungs
 from choicewise.models.local.plain import SIGMAS
 from choicewise.models.local.selfcheck import BEYOND_REACH as BEYOND
-from choicewise.models.local.selfcheck import BRANCH, DEPTH, ENOUGH, EXACT, LEAST, SHARE, SpotCheck, probe, probe_depth
+from choicewise.models.local.selfcheck import (
+    BRANCH,
+    DEPTH,
+    ENOUGH,
+    EXACT,
+    LEAST,
+    SHARE,
+    SpotCheck,
+    probe,
+    probe_depth,
+)
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Mass, Sampling, Span, TokenScores, TokenSet
@@ -41,7 +51,9 @@ RUNG_OF = dict(line.split(" | ")[:2] for line in TABLE.splitlines() if " | " in 
 STRETCHED = {"rope_type": "dynamic", "factor": 8.0, "rope_theta": 1e4}
 
 
-def network(family: str, dtype: torch.dtype = torch.float32, window: int = 512, **changes: Any) -> CausalLM:
+def network(
+    family: str, dtype: torch.dtype = torch.float32, window: int = 512, **changes: Any
+) -> CausalLM:
     return CausalLM(tiny(family, **changes).to(dtype), window=window, vocabulary=VOCABULARY)
 
 
@@ -69,14 +81,20 @@ def in_order(self: PackedPath, tree: Any, pack: Any) -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "position_ids": torch.arange(pack.start, pack.stop)[None]}
 
 
-def deaf(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, options: Any) -> torch.Tensor:
+def deaf(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, options: Any
+) -> torch.Tensor:
     """Attention that knows neither caps nor sinks."""
-    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=options.scaling)
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=options.scaling
+    )
 
 
 def forgetful(self: DecodePass, reach: Any) -> np.ndarray:
     """Generated tokens that see only themselves and the prompt."""
-    before = attention.visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.tokens + 1)
+    before = attention.visible(
+        self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.tokens + 1
+    )
     own = np.zeros((len(self.nodes), self.tokens + 1), dtype=bool)
     own[:, -1] = True
     return np.concatenate([before, own], axis=1)
@@ -89,8 +107,20 @@ def wrong_path(pack: Any) -> np.ndarray:
 
 BROKEN: dict[str, tuple[str, str, Any, str, Any]] = {
     "subtree ends": ("llama", "tree", attention, "visible", blind),
-    "windows": ("mistral", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
-    "chunks": ("llama4_text", "tree", attention.Reach, "lowest", lambda self, depth: np.zeros_like(depth)),
+    "windows": (
+        "mistral",
+        "tree",
+        attention.Reach,
+        "lowest",
+        lambda self, depth: np.zeros_like(depth),
+    ),
+    "chunks": (
+        "llama4_text",
+        "tree",
+        attention.Reach,
+        "lowest",
+        lambda self, depth: np.zeros_like(depth),
+    ),
     "caps": ("gemma2", "tree", attention, "_step_by_step", deaf),
     "sinks": ("gpt_oss", "tree", attention, "_step_by_step", deaf),
     "positions": ("qwen2", "tree", PackedPath, "inputs", in_order),
@@ -125,9 +155,13 @@ def test_ignored_attention_is_refused_though_the_numbers_agree() -> None:
     assert result.trials[0].difference is not None
 
 
-def test_head_that_forgets_its_scale_is_refused_on_every_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_that_forgets_its_scale_is_refused_on_every_rung(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lm = network("granite")
-    monkeypatch.setattr(CausalLM, "logits", lambda self, hidden: self.model.lm_head(hidden)[:, : self.vocabulary])
+    monkeypatch.setattr(
+        CausalLM, "logits", lambda self, hidden: self.model.lm_head(hidden)[:, : self.vocabulary]
+    )
     result = check(lm)
     assert (result.rung, result.difference) == ("plain", 0)
     with pytest.raises(ModelError, match="other numbers"):
@@ -135,7 +169,8 @@ def test_head_that_forgets_its_scale_is_refused_on_every_rung(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("dtype", "advice"), [(torch.float32, "; download"), (torch.float16, " or too large for float16; try float32")]
+    ("dtype", "advice"),
+    [(torch.float32, "; download"), (torch.float16, " or too large for float16; try float32")],
 )
 def test_weights_that_are_not_numbers(dtype: torch.dtype, advice: str) -> None:
     lm = network("llama", dtype)
@@ -151,7 +186,9 @@ def test_probe_is_deeper_than_what_layers_see() -> None:
     assert probe_depth(network("llama4_text", attention_chunk_size=300)) > 300
     assert probe_depth(network("gpt_neo", window_size=300)) > 300
     longrope = {**STRETCHED, "factor": 2.0}
-    assert probe_depth(network("llama", rope_parameters=longrope, max_position_embeddings=400)) > 400
+    assert (
+        probe_depth(network("llama", rope_parameters=longrope, max_position_embeddings=400)) > 400
+    )
     assert probe_depth(network("mistral", window=60)) == 60
 
 
@@ -164,7 +201,9 @@ def test_probe_is_as_deep_as_it_says(depth: int) -> None:
 
 
 @given(depth=st.integers(40, 400), vocabulary=st.integers(100, 50_000))
-def test_some_pack_of_the_probe_begins_after_a_branch_that_is_not_its_past(depth: int, vocabulary: int) -> None:
+def test_some_pack_of_the_probe_begins_after_a_branch_that_is_not_its_past(
+    depth: int, vocabulary: int
+) -> None:
     tree = build(probe(depth, vocabulary))
     start, path, jumps = 0, np.empty(0, dtype=np.int32), 0
     while start < len(tree):
@@ -176,7 +215,10 @@ def test_some_pack_of_the_probe_begins_after_a_branch_that_is_not_its_past(depth
 
 def test_rotary_positions_that_depend_on_the_length_are_noticed() -> None:
     """Such angles depend on the whole sequence, so that not even a sequence may stand for its own beginning."""
-    assert check(network("llama", rope_parameters=STRETCHED, max_position_embeddings=100)).rung == "plain"
+    assert (
+        check(network("llama", rope_parameters=STRETCHED, max_position_embeddings=100)).rung
+        == "plain"
+    )
 
 
 @pytest.mark.parametrize("switch", [256, 4096])
@@ -200,7 +242,10 @@ def test_attention_that_warms_up_with_depth_is_noticed() -> None:
 
 def test_chosen_path_answers_and_can_be_named() -> None:
     lm, spans = network("llama"), probe(50, VOCABULARY)
-    assert (check(lm).rung, len(list(compute_path("tree", lm, 64).score(spans)))) == ("tree", len(spans))
+    assert (check(lm).rung, len(list(compute_path("tree", lm, 64).score(spans)))) == (
+        "tree",
+        len(spans),
+    )
     assert check(lm, {"prefix": LADDER["prefix"]}).rung == "prefix"
     with pytest.raises(ModelError, match="tree"):
         check(network("bloom"), {"tree": LADDER["tree"]})
@@ -242,11 +287,18 @@ def ranked_lower(self: CausalLM, *arguments: Any) -> Any:
     return tokens, logprobs, ranks + 1
 
 
-WRONG = [(second, "of a greedy generation is not the likeliest one"), (ranked_lower, "of a generation has rank")]
+WRONG = [
+    (second, "of a greedy generation is not the likeliest one"),
+    (ranked_lower, "of a generation has rank"),
+]
 
 
-@pytest.mark.parametrize(("wrong", "reason"), [*WRONG, (top, "of a sample is not the one to be drawn")])
-def test_a_wrong_choice_is_refused_whatever_its_score(wrong: Any, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "reason"), [*WRONG, (top, "of a sample is not the one to be drawn")]
+)
+def test_a_wrong_choice_is_refused_whatever_its_score(
+    wrong: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The scores of generated tokens are those of other tokens than the likeliest."""
     monkeypatch.setattr(CausalLM, "choose", wrong)
     (refused,) = (trial.refused for trial in check(network("llama")).trials if trial.rung == "tree")
@@ -255,11 +307,22 @@ def test_a_wrong_choice_is_refused_whatever_its_score(wrong: Any, reason: str, m
 
 def test_a_probe_goes_no_deeper_than_the_questions() -> None:
     far = network("mistral", sliding_window=400)
-    assert [probe_depth(far, deepest) for deepest in (1, 128, 129, 300, 510)] == [128, 128, 256, 448, 448]
+    assert [probe_depth(far, deepest) for deepest in (1, 128, 129, 300, 510)] == [
+        128,
+        128,
+        256,
+        448,
+        448,
+    ]
     wide = network("llama", window=100_000)
     assert [probe_depth(wide, deepest) for deepest in (5, 600, 90_000)] == [128, 128, 128]
     switching = network("llama", rope_parameters=STRETCHED, max_position_embeddings=200)
-    assert [probe_depth(switching, deepest) for deepest in (100, 150, 200, 201)] == [128, 200, 200, 248]
+    assert [probe_depth(switching, deepest) for deepest in (100, 150, 200, 201)] == [
+        128,
+        200,
+        200,
+        248,
+    ]
     assert check(switching, deepest=200).rung == "tree"
     assert check(switching, deepest=201).rung not in ("tree", "mask", "prefix")
 
@@ -270,9 +333,14 @@ def test_deeper_questions_are_checked_when_they_are_asked() -> None:
     assert model.check(0) is None
     random, exact = np.random.default_rng(0), ("sequence", "plain")
     for depth, rungs_taken in ((40, ("tree",)), (190, ("tree",)), (300, exact), (60, exact)):
-        span = Span(random.integers(0, VOCABULARY, depth, dtype=np.int32), np.asarray([3, 4], dtype=np.int32))
+        span = Span(
+            random.integers(0, VOCABULARY, depth, dtype=np.int32),
+            np.asarray([3, 4], dtype=np.int32),
+        )
         ((_, seen),) = model.answer([span])
-        np.testing.assert_allclose(seen.logprobs, plain.score(network, VOCABULARY, span).logprobs, atol=1e-4)
+        np.testing.assert_allclose(
+            seen.logprobs, plain.score(network, VOCABULARY, span).logprobs, atol=1e-4
+        )
         assert model.selfcheck.rung in rungs_taken
     assert model.selfcheck.depth == 248
 
@@ -286,14 +354,23 @@ def test_the_noise_holds_for_real_options(folder: Path, dtype: str) -> None:
     def summed(scores: Iterable[TokenScores]) -> Any:
         return np.asarray([each.logprobs.sum(dtype=np.float64) for each in scores])
 
-    protocol, asked, reader = resolve("mmlu/cloze")["mmlu/cloze:sum"], PreparedBlock(), load_model(folder, device="cpu")
+    protocol, asked, reader = (
+        resolve("mmlu/cloze")["mmlu/cloze:sum"],
+        PreparedBlock(),
+        load_model(folder, device="cpu"),
+    )
     for _, items in sorted(open_dataset(BENCHMARK).splits["test"].by_subject().items()):
         add_requests(asked, protocol, [render(protocol, item, ()) for item in items[:12]], reader)
     spans = [question for question in asked.wanted.values() if isinstance(question, Span)][:300]
     assert len(spans) == 300
     model, exact = (load(folder, dtype=each, device="cpu") for each in (dtype, "float32"))
-    ways = [summed(scores for _, scores in sorted(model.answer(spans), key=lambda answer: answer[0]))]
-    ways += [summed(plain.score(way.model, way.vocabulary, span) for span in spans) for way in (model, exact)]
+    ways = [
+        summed(scores for _, scores in sorted(model.answer(spans), key=lambda answer: answer[0]))
+    ]
+    ways += [
+        summed(plain.score(way.model, way.vocabulary, span) for span in spans)
+        for way in (model, exact)
+    ]
     bound = model.selfcheck.noise * np.sqrt([len(span.continuation) for span in spans])
     for one, other in combinations(ways, 2):
         assert (np.abs(one - other) <= bound).sum() >= binom.ppf(1 / 2000, len(spans), 0.99)
@@ -308,7 +385,9 @@ def draw(random: np.random.Generator, tokens: int) -> np.ndarray:
 
 
 def local(network: Any = NETWORK, window: int = 512, rung: str = "auto") -> LocalModel:
-    return LocalModel(network, ByteTokenizer(), name="tiny", digest="0" * 64, window=window, rung=rung)
+    return LocalModel(
+        network, ByteTokenizer(), name="tiny", digest="0" * 64, window=window, rung=rung
+    )
 
 
 def causal() -> CausalLM:
@@ -320,7 +399,9 @@ def prompts(seed: int, header: int, items: int, deep: int = 40) -> list[Span]:
     random = np.random.default_rng(seed)
     before, letters = draw(random, header), draw(random, 4)
     contexts = [np.concatenate([before, draw(random, deep)]) for _ in range(items)]
-    return [Span(context, letters[choice : choice + 1]) for context in contexts for choice in range(4)]
+    return [
+        Span(context, letters[choice : choice + 1]) for context in contexts for choice in range(4)
+    ]
 
 
 @settings(max_examples=5)
@@ -331,7 +412,10 @@ def test_one_pass_gives_what_a_pass_for_each_span_gives(seed: int, beyond: int) 
     own = [Span(context, draw(random, int(random.integers(1, 50)))) for _ in range(3)]
     others = [Mass(context, TokenSet(np.asarray([1, 2], np.int32))), Generation(context, 1)]
     for text in SpotCheck(lm).texts([*own, *others]):
-        expected = [plain.score(NETWORK, VOCABULARY, span).logprobs.cumsum(dtype=np.float64) for span in text.spans]
+        expected = [
+            plain.score(NETWORK, VOCABULARY, span).logprobs.cumsum(dtype=np.float64)
+            for span in text.spans
+        ]
         for one, other in zip(text.plain_sums(lm, beyond), expected, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-4)
 
@@ -353,7 +437,9 @@ def test_what_is_read_costs_no_token() -> None:
 
 
 @pytest.mark.parametrize("shape", [(600, 100, 300), (0, 40, 700)], ids=["shots", "no shots"])
-def test_a_run_of_100_000_tokens_spends_at_most_a_twentieth_on_checks(shape: tuple[int, int, int]) -> None:
+def test_a_run_of_100_000_tokens_spends_at_most_a_twentieth_on_checks(
+    shape: tuple[int, int, int],
+) -> None:
     (header, deep, items), asked, seed = shape, 0, 0
     model = local(tiny("llama", num_hidden_layers=1), window=1024)
     while asked < 100_000:
@@ -369,7 +455,9 @@ def test_a_run_of_100_000_tokens_spends_at_most_a_twentieth_on_checks(shape: tup
 def test_a_short_run_is_compared_in_part_at_least() -> None:
     model = local()
     assert (len(list(model.answer(prompts(3, 400, 1)))), model._spot_check._texts) == (4, 1)
-    assert model.selfcheck.noise > 0, "that of the probe: a single text is computed as the plain path does"
+    assert model.selfcheck.noise > 0, (
+        "that of the probe: a single text is computed as the plain path does"
+    )
 
 
 def test_noise_is_six_standard_deviations_of_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,18 +490,24 @@ def short_sighted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention that forgets, from depth 200 on, what no configuration says is forgotten."""
     visible = attention.visible
 
-    def near(tree: Any, rows: np.ndarray, keys: np.ndarray, *rest: Any, **options: Any) -> np.ndarray:
+    def near(
+        tree: Any, rows: np.ndarray, keys: np.ndarray, *rest: Any, **options: Any
+    ) -> np.ndarray:
         seen = visible(tree, rows, keys, *rest, **options)
         return seen & ~(tree.depth[rows][:, None] - tree.depth[keys][None] > 150)
 
     monkeypatch.setattr(attention, "visible", near)
 
 
-def test_a_path_that_is_wrong_on_the_runs_own_questions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_is_wrong_on_the_runs_own_questions_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The probe is not as deep as the questions, as nothing in the configuration looks that far."""
     questions, model = prompts(6, 300, 5), local()
     short_sighted(monkeypatch)
-    with pytest.raises(ModelError, match=r"'tree' differs by .* nats .*Run the same command again.*path 'mask'"):
+    with pytest.raises(
+        ModelError, match=r"'tree' differs by .* nats .*Run the same command again.*path 'mask'"
+    ):
         list(model.answer(questions))
     assert model.selfcheck.trials[0].rung == "tree"
     for index, answer in model.answer(questions):
@@ -479,9 +573,14 @@ def test_what_is_not_a_choice_is_not_remembered(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_a_path_refused_by_a_run_is_not_taken_by_the_next_process(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_refused_by_a_run_is_not_taken_by_the_next_process(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = np.random.default_rng(0)
-    questions = [Span(random.integers(0, 200, 400, dtype=np.int32), np.asarray([5], np.int32)) for _ in range(3)]
+    questions = [
+        Span(random.integers(0, 200, 400, dtype=np.int32), np.asarray([5], np.int32))
+        for _ in range(3)
+    ]
     short_sighted(monkeypatch)
     with pytest.raises(ModelError, match="Run the same command again"):
         list(loaded().answer(questions))

@@ -26,7 +26,12 @@ from choicewise.util.background import THRESHOLD, give_model_back, rare_collecti
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 
-MODEL_NAMES = ["fake:hash", "fake:oracle", "fake:anti-oracle", *(str(folder) for folder in MODELS[:2])]
+MODEL_NAMES = [
+    "fake:hash",
+    "fake:oracle",
+    "fake:anti-oracle",
+    *(str(folder) for folder in MODELS[:2]),
+]
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "mmlu/helm", "arc-easy/harness"]
 
 
@@ -47,7 +52,10 @@ def many_turns() -> Iterator[None]:
 def test_every_process_of_the_tests_computes_in_one_thread() -> None:
     torch = pytest.importorskip("torch")
     line = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
-    assert (torch.get_num_threads(), subprocess.run(line, capture_output=True, text=True).stdout) == (1, "1\n")
+    assert (
+        torch.get_num_threads(),
+        subprocess.run(line, capture_output=True, text=True).stdout,
+    ) == (1, "1\n")
 
 
 @pytest.mark.usefixtures("many_turns")
@@ -78,7 +86,10 @@ def test_several_draws_at_once(data: Dataset) -> None:
     alone = {seed: drawn_items(data, "test", seed) for seed in seeds}
 
     def draw(number: int) -> list[bool]:
-        return [drawn_items(data, "test", seed) == alone[seed] for seed in Random(number).choices(seeds, k=100)]
+        return [
+            drawn_items(data, "test", seed) == alone[seed]
+            for seed in Random(number).choices(seeds, k=100)
+        ]
 
     with ThreadPoolExecutor(8) as threads:
         assert all(all(right) for right in threads.map(draw, range(8)))
@@ -95,7 +106,10 @@ def test_many_tokenizers_each_keep_their_vocabulary_for_as_long_as_they_live() -
     tokenizers, one = [Counted() for _ in range(20)], Counted()
     vocabularies = [vocabulary(tokenizer) for tokenizer in tokenizers]
     assert len({id(each) for each in vocabularies}) == 20
-    assert all(vocabulary(tokenizer) is each for tokenizer, each in zip(tokenizers, vocabularies, strict=True))
+    assert all(
+        vocabulary(tokenizer) is each
+        for tokenizer, each in zip(tokenizers, vocabularies, strict=True)
+    )
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(lambda _: id(vocabulary(one)), range(64)))) == 1
 
@@ -116,7 +130,9 @@ def test_progress_of_several_threads_never_falls() -> None:
     assert (told, told[-1]) == (sorted(told), 1600)
 
 
-def test_garbage_is_collected_as_before_whatever_ends_a_run_and_when_the_last_of_several_ends() -> None:
+def test_garbage_is_collected_as_before_whatever_ends_a_run_and_when_the_last_of_several_ends() -> (
+    None
+):
     before, first, second = gc.get_threshold(), rare_collection(), rare_collection()
     with ExitStack() as ends:
         ends.callback(gc.set_threshold, *before)
@@ -136,7 +152,9 @@ def test_garbage_is_collected_as_before_whatever_ends_a_run_and_when_the_last_of
             assert gc.get_threshold()[0] == 0
 
 
-def test_garbage_is_looked_for_once_a_model_not_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_looked_for_once_a_model_not_in_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Cycle:
         """Only the collector finds that nobody refers to it."""
 
@@ -179,5 +197,7 @@ print(before(), network(), frozen[0] > 100_000, frozen[1] <= frozen[0])
 def test_only_what_torch_and_transformers_import_is_never_looked_at_again() -> None:
     """A second model may leave, and so may what was garbage before the first."""
     pytest.importorskip("torch")
-    done = subprocess.run([sys.executable, "-c", TWO_MODELS], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_MODELS], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["None", "None", "True", "True"]

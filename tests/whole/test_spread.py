@@ -28,14 +28,25 @@ from choicewise.models.local.networks import Spread, load_network
 from choicewise.models.local.paths import LADDER
 from choicewise.models.local.selfcheck import path_differences
 from choicewise.models.model import Recipe
-from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Question, Sampling, Span, TokenSet
+from choicewise.questions import (
+    Cosine,
+    Generation,
+    MaskedLoss,
+    Mass,
+    Question,
+    Sampling,
+    Span,
+    TokenSet,
+)
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.pretend_devices import DifferentDevices, pretending
 from tests.helpers.tiny_models import VOCABULARY, tiny
 from tests.helpers.whole_text_models import save_model
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The following device_map keys do not match any submodules:UserWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:The following device_map keys do not match any submodules:UserWarning"
+    ),
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
 ]
 
@@ -53,7 +64,10 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def placed(*arguments: Any) -> Any:
         where = place(*arguments)
-        return {part: torch.device("cpu", at) if isinstance(at, int) else at for part, at in where.items()}
+        return {
+            part: torch.device("cpu", at) if isinstance(at, int) else at
+            for part, at in where.items()
+        }
 
     monkeypatch.setattr(module, "_get_device_map", placed)
     monkeypatch.setenv("HF_DEACTIVATE_ASYNC_LOAD", "1")  # other threads do not pretend
@@ -73,7 +87,9 @@ def spread(folder: Path, dtype: str = "float32", room: Callable[[int], int] | No
     where = Spread(folder, DEVICES, needed)
     if room is not None:
         where._room.update(dict.fromkeys(where._room, room(needed.weights)))
-    return load_network(folder, json.loads((folder / "config.json").read_text()), dtype, DEVICES, False, where)
+    return load_network(
+        folder, json.loads((folder / "config.json").read_text()), dtype, DEVICES, False, where
+    )
 
 
 def on_one(folder: Path) -> Any:
@@ -83,12 +99,17 @@ def on_one(folder: Path) -> Any:
 
 
 def answering(model: Any, rung: str = "auto") -> LocalModel:
-    return LocalModel(model, ByteTokenizer(), "tiny", "0" * 64, window=512, rung=rung, batch_tokens=64)
+    return LocalModel(
+        model, ByteTokenizer(), "tiny", "0" * 64, window=512, rung=rung, batch_tokens=64
+    )
 
 
 def assert_the_same_to_the_bit(several: LocalModel, one: LocalModel) -> None:
     answers = [
-        {index: (each.tokens.tolist(), each.logprobs.tolist(), each.ranks.tolist()) for index, each in answered}
+        {
+            index: (each.tokens.tolist(), each.logprobs.tolist(), each.ranks.tolist())
+            for index, each in answered
+        }
         for answered in (model.answer(questions()) for model in (one, several))
     ]
     assert (answers[0], several.selfcheck) == (answers[1], one.selfcheck)
@@ -96,7 +117,10 @@ def assert_the_same_to_the_bit(several: LocalModel, one: LocalModel) -> None:
 
 def assert_alike(several: FolderModel, one: FolderModel, asked: list[Question]) -> None:
     assert len({parameter.device for parameter in several.local.model.parameters()}) > 1
-    answers = [np.concatenate([each.logprobs for _, each in sorted(model.answer(asked))]) for model in (one, several)]
+    answers = [
+        np.concatenate([each.logprobs for _, each in sorted(model.answer(asked))])
+        for model in (one, several)
+    ]
     np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)
 
 
@@ -111,7 +135,10 @@ def questions() -> list[Question]:
     spans = [Span(context, text(1 + length)) for context in contexts for length in range(3)]
     return [
         *spans,
-        *(Mass(context, TokenSet(np.asarray([5, 9, 30], dtype=np.int32))) for context in contexts[:2]),
+        *(
+            Mass(context, TokenSet(np.asarray([5, 9, 30], dtype=np.int32)))
+            for context in contexts[:2]
+        ),
         *(Generation(context, 1 + length) for length, context in enumerate(contexts)),
         *(Generation(context, 4, (), Sampling(b"any")) for context in contexts[:2]),
         *(MaskedLoss(span) for span in spans[:4]),
@@ -134,11 +161,24 @@ def test_a_pretended_device_takes_no_tensor_of_another(three: None) -> None:
     for each in mixed:
         with pytest.raises(DifferentDevices):
             each()
-    assert ((here + there.to("cpu:1")).device, (here + 1).cpu().tolist()) == (torch.device("cpu:1"), [2, 2, 2])
+    assert ((here + there.to("cpu:1")).device, (here + 1).cpu().tolist()) == (
+        torch.device("cpu:1"),
+        [2, 2, 2],
+    )
 
 
 LAYERS = {"gpt2": "n_layer", "bloom": "n_layer"}
-FAMILIES = ("llama", "gemma2", "gpt2", "gpt_oss", "bloom", "deepseek_v3", "llama4_text", "cohere2", "opt")
+FAMILIES = (
+    "llama",
+    "gemma2",
+    "gpt2",
+    "gpt_oss",
+    "bloom",
+    "deepseek_v3",
+    "llama4_text",
+    "cohere2",
+    "opt",
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -151,7 +191,13 @@ def test_every_answer_is_the_same_to_the_bit(family: str, three: None, tmp_path:
 
 
 def step_by_step(
-    query: Any, key: Any, value: Any, score_mod: None, block_mask: Any, scale: float | None, enable_gqa: bool
+    query: Any,
+    key: Any,
+    value: Any,
+    score_mod: None,
+    block_mask: Any,
+    scale: float | None,
+    enable_gqa: bool,
 ) -> Any:
     """What the kernel of ``flex`` computes, which can't be compiled here: by its rule of visibility, on its device."""
     rows, places = (torch.arange(each.shape[2], device=each.device) for each in (query, key))
@@ -161,13 +207,17 @@ def step_by_step(
 
 
 @pytest.mark.parametrize("rung", LADDER)
-def test_so_it_is_on_every_rung(rung: str, three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_it_is_on_every_rung(
+    rung: str, three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "_kernel", lambda device: step_by_step)
     folder = saved(tmp_path, "mistral", num_hidden_layers=6)
     assert_the_same_to_the_bit(answering(spread(folder), rung), answering(on_one(folder), rung))
 
 
-def test_a_mask_of_another_device_would_be_seen(three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_of_another_device_would_be_seen(
+    three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One mask for all layers, as it was before models were spread: the rung is refused for that."""
     several = answering(spread(saved(tmp_path, "llama", num_hidden_layers=6)), "tree")
     views: list[Any] = []
@@ -177,10 +227,16 @@ def test_a_mask_of_another_device_would_be_seen(three: None, tmp_path: Path, mon
         next(iter(several.answer(questions())))
 
 
-def test_a_float32_copy_stays_and_needs_room(three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_float32_copy_stays_and_needs_room(
+    three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = spread(saved(tmp_path, "llama", num_hidden_layers=6), "bfloat16")
     other = plain.float32_copy(model)
-    assert (device_name(other), other.dtype, model.dtype) == (DEVICES, torch.float32, torch.bfloat16)
+    assert (device_name(other), other.dtype, model.dtype) == (
+        DEVICES,
+        torch.float32,
+        torch.bfloat16,
+    )
     path_differences(CausalLM(model, 128, VOCABULARY))
     assert {model.dtype, *(parameter.dtype for parameter in model.parameters())} == {torch.bfloat16}
     monkeypatch.setattr(plain, "free_bytes", lambda device: 1000 if device.index == 2 else GB)
@@ -191,13 +247,24 @@ def spans() -> list[Question]:
     return [span for span in questions() if isinstance(span, Span)]
 
 
-@pytest.mark.parametrize("folder", [each for each in MODELS if each.name in ("merrow-byte", "merrow-bpe-512")], ids=str)
-def test_a_model_in_a_folder_is_spread_by_the_name_of_its_devices(folder: Path, three: None) -> None:
+@pytest.mark.parametrize(
+    "folder", [each for each in MODELS if each.name in ("merrow-byte", "merrow-bpe-512")], ids=str
+)
+def test_a_model_in_a_folder_is_spread_by_the_name_of_its_devices(
+    folder: Path, three: None
+) -> None:
     one, several = load_model(folder, device="cpu"), load_model(folder, device=DEVICES)
     assert isinstance(several, FolderModel)
-    assert (several.device, several.digest, several.packages) == (DEVICES, one.digest, ("accelerate",))
+    assert (several.device, several.digest, several.packages) == (
+        DEVICES,
+        one.digest,
+        ("accelerate",),
+    )
     assert several.recipe == Recipe(str(folder), {"device": DEVICES})
-    answers = [{index: each.ranks.tolist() for index, each in model.answer(spans())} for model in (one, several)]
+    answers = [
+        {index: each.ranks.tolist() for index, each in model.answer(spans())}
+        for model in (one, several)
+    ]
     assert answers[0] == answers[1]
     assert len({parameter.device for parameter in several.local.model.parameters()}) > 1
 
@@ -231,11 +298,15 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch, "zeros", zeros)
 
 
-def test_auto_is_all_gpus_where_there_are_several_and_else_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_all_gpus_where_there_are_several_and_else_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert device_of("auto") == device_of(None)
     with monkeypatch.context() as patched:
         gpus(patched, 8)
-        assert device_of("auto") == device_of(device_of("auto")) == "cuda:0..7"  # as the line that continues a run says
+        assert (
+            device_of("auto") == device_of(device_of("auto")) == "cuda:0..7"
+        )  # as the line that continues a run says
         assert device_of("cuda:2..3") == "cuda:2..3"
         with pytest.raises(ModelError, match="finds only cpu, cuda:0, .*cuda:7"):
             device_of("cuda:6..8")
@@ -249,7 +320,9 @@ def test_auto_is_all_gpus_where_there_are_several_and_else_the_default(monkeypat
 def test_without_accelerate_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 2)
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install .* '\.\[spread\]', or choose one device: cuda:0"):
+    with pytest.raises(
+        ModelError, match=r"pip install .* '\.\[spread\]', or choose one device: cuda:0"
+    ):
         device_of("auto")
     assert device_of(None) == "cuda:0"
 
@@ -258,22 +331,32 @@ def test_several_devices_are_at_least_two_that_are_there() -> None:
     for name in ("cuda:3..3", "cuda:3..1"):
         with pytest.raises(ModelError, match="the second number must be the larger one"):
             devices_of(name)
-    with pytest.raises(ModelError, match="cpu:1 is cpu"):  # there are no pretended ones outside of tests
+    with pytest.raises(
+        ModelError, match="cpu:1 is cpu"
+    ):  # there are no pretended ones outside of tests
         device_of("cpu:1..3")
 
 
-def test_what_does_not_fit_is_refused_with_the_bytes_unloaded(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_refused_with_the_bytes_unloaded(
+    three: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needed = footprint(BUNDLED, dtype="float32")
     room = needed.workspace + needed.weights // 4
     monkeypatch.setattr(networks, "free_bytes", lambda device: room)
     monkeypatch.setattr(networks.transformers.AutoModelForCausalLM, "from_pretrained", None)
     with pytest.raises(ModelError) as error:
         load_model(BUNDLED, device=DEVICES).check(8)
-    said = (f"{BUNDLED} does not fit on {DEVICES}", f"{needed.weights:,} bytes of weights", f"free are {3 * room:,}")
+    said = (
+        f"{BUNDLED} does not fit on {DEVICES}",
+        f"{needed.weights:,} bytes of weights",
+        f"free are {3 * room:,}",
+    )
     assert [words for words in said if words not in str(error.value)] == []
 
 
-def test_what_fits_as_a_whole_but_not_in_whole_layers_is_refused(three: None, tmp_path: Path) -> None:
+def test_what_fits_as_a_whole_but_not_in_whole_layers_is_refused(
+    three: None, tmp_path: Path
+) -> None:
     """accelerate would put a part of it into main memory or on disk."""
     with pytest.raises(ModelError, match="does not fit .* in layers of up to"):
         spread(saved(tmp_path, "llama", num_hidden_layers=3), room=lambda weights: weights // 3 + 1)
@@ -284,5 +367,7 @@ def test_an_adapter_is_put_into_a_spread_model(three: None, tmp_path: Path) -> N
     config = peft.LoraConfig(r=4, init_lora_weights=False, target_modules="all-linear")
     base = networks.transformers.AutoModelForCausalLM.from_pretrained(BUNDLED)
     peft.get_peft_model(base, config).save_pretrained(tmp_path)
-    one, several = (load_model(BUNDLED, device=device, adapter=tmp_path) for device in ("cpu", DEVICES))
+    one, several = (
+        load_model(BUNDLED, device=device, adapter=tmp_path) for device in ("cpu", DEVICES)
+    )
     assert_alike(several, one, spans())

@@ -49,7 +49,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def script(file: Path, *words: object, folder: Path | None = None) -> str:
     """Run a script of a case in ``folder`` and return what it printed."""
     command = [sys.executable, str(file), *map(str, words)]
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **QUIET}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **QUIET},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -104,7 +111,9 @@ def test_37_many_architectures(models: Path) -> None:
 
 def test_40_a_cache_that_fails(models: Path, tmp_path: Path) -> None:
     data = case(37) / "small.jsonl"
-    run = evaluate(model=models / "xlstm", data=data, protocols=["compat/lm-eval:acc"], out=tmp_path / "run")
+    run = evaluate(
+        model=models / "xlstm", data=data, protocols=["compat/lm-eval:acc"], out=tmp_path / "run"
+    )
     assert largest_difference(run, models / "xlstm", tmp_path / "samples") < 2e-5
 
 
@@ -119,7 +128,12 @@ def test_49_odd_tokenizers(name: str, tmp_path: Path) -> None:
 
 def test_55_special_tokens_in_texts(models: Path, tmp_path: Path) -> None:
     model = models / "gpt_bigcode"
-    run = evaluate(model=model, data=case(55) / "quiz.jsonl", protocols=["compat/lm-eval:acc"], out=tmp_path / "run")
+    run = evaluate(
+        model=model,
+        data=case(55) / "quiz.jsonl",
+        protocols=["compat/lm-eval:acc"],
+        out=tmp_path / "run",
+    )
     assert largest_difference(run, model, tmp_path / "samples") < 2e-5
     shown = choicewise("explain", tmp_path / "run", "--item", "test/0", "--tokens", code=0).stdout
     assert re.search(r'choice 0 "␠</s>": \d tokens', shown)
@@ -150,7 +164,9 @@ def numbers(run: Path) -> dict[str, float | None]:
     """Return the accuracies of a run in percent, by the protocol's name after the colon."""
     rows = json.loads(choicewise("report", run, "--json", code=0).stdout)
     return {
-        row["protocol"].rpartition(":")[2]: None if row["value"] is None else round(100 * row["value"], 1)
+        row["protocol"].rpartition(":")[2]: None
+        if row["value"] is None
+        else round(100 * row["value"], 1)
         for row in rows
         if row["metric"] in ("acc", "exact_match") and row["subject"] == "all"
     }
@@ -158,7 +174,15 @@ def numbers(run: Path) -> dict[str, float | None]:
 
 def test_46_old_write_outs(tmp_path: Path) -> None:
     folder = case(46)
-    choicewise("import", folder / "animals_write_out_info.json", "--model", "m", "--out", tmp_path / "animals", code=0)
+    choicewise(
+        "import",
+        folder / "animals_write_out_info.json",
+        "--model",
+        "m",
+        "--out",
+        tmp_path / "animals",
+        code=0,
+    )
     assert numbers(tmp_path / "animals")["sum"] == 50.0
     file = folder / "truthfulqa_mc_write_out_info.json"
     choicewise("import", file, "--model", "m", "--out", tmp_path / "truthfulqa", code=0)
@@ -191,7 +215,9 @@ def served(number: int, mode: str) -> Iterator[str]:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     command = [sys.executable, str(case(number) / "server.py"), str(MODEL), str(port), mode]
-    with subprocess.Popen(command, env={**os.environ, **QUIET}, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, env={**os.environ, **QUIET}, stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == "up\n"
@@ -204,7 +230,9 @@ def served(number: int, mode: str) -> Iterator[str]:
 def test_42_formats_of_llama_server(mode: str) -> None:
     """It gives no log-probability of a prompt: what is left is generated text and chats, and the check says so."""
     with served(42, mode) as name:
-        shown = choicewise("check", "--model", name, "--tokenizer", "bundled:merrow-bpe-512", code=0).stdout
+        shown = choicewise(
+            "check", "--model", name, "--tokenizer", "bundled:merrow-bpe-512", code=0
+        ).stdout
     assert "its tokens are the server's" in shown
     (asked,) = (line for line in shown.splitlines() if line.startswith("asked by"))
     assert asked.split("  ")[-1].strip().startswith("generated text")
@@ -213,7 +241,14 @@ def test_42_formats_of_llama_server(mode: str) -> None:
 
 def test_43_lookalikes_in_the_top_20(tmp_path: Path) -> None:
     """A is -3 and B is -2: neither the letter with its space nor a Cyrillic one is taken for A."""
-    asked = ("--data", case(43) / "small.jsonl", "--chat", "message", "--protocol", "mmlu/original@shots=0")
+    asked = (
+        "--data",
+        case(43) / "small.jsonl",
+        "--chat",
+        "message",
+        "--protocol",
+        "mmlu/original@shots=0",
+    )
     with served(43, "odd") as name:
         choicewise("run", "--model", name, *asked, "--out", tmp_path / "run", code=0)
     scores = open_run(tmp_path / "run").scores().to_pylist()
@@ -223,7 +258,14 @@ def test_43_lookalikes_in_the_top_20(tmp_path: Path) -> None:
 
 def test_44_answers_in_text(tmp_path: Path) -> None:
     """One text for every question, which simple-evals reads as B."""
-    asked = ("--data", case(44) / "small.jsonl", "--chat", "message", "--protocol", "options/free-simple-evals")
+    asked = (
+        "--data",
+        case(44) / "small.jsonl",
+        "--chat",
+        "message",
+        "--protocol",
+        "options/free-simple-evals",
+    )
     with served(44, "says:ANSWER: $B$") as name:
         choicewise("run", "--model", name, *asked, "--out", tmp_path / "run", code=0)
     assert set(numbers(tmp_path / "run").values()) == {25.0}

@@ -119,15 +119,28 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=SECONDS)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        *arguments,
+    ]
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=SECONDS
+    )
 
 
 def test_every_answer_is_that_of_one_process(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(NUMBERS, encoding="utf-8")
     asked = [folders[family] for family in FAMILIES]
     alone = subprocess.run(
-        [sys.executable, tmp_path / "script.py", "cpu", *asked], env=environment(), capture_output=True, text=True
+        [sys.executable, tmp_path / "script.py", "cpu", *asked],
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     shared = torchrun(tmp_path / "script.py", "auto", *asked)
     assert (alone.returncode, shared.returncode) == (0, 0), alone.stderr + shared.stderr
@@ -139,15 +152,27 @@ def test_every_answer_is_that_of_one_process(folders: dict[str, Path], tmp_path:
         assert one[4] / 2 <= two[4] < 0.7 * one[4]  # each has half of what is split
         assert (one[6], two[6]) == ("cpu", "cpu:x2")
         np.testing.assert_allclose(one[5], two[5], atol=2e-5)
-        for (tokens, logprobs, value), (other_tokens, other_logprobs, other_value) in zip(one[0], two[0], strict=True):
+        for (tokens, logprobs, value), (other_tokens, other_logprobs, other_value) in zip(
+            one[0], two[0], strict=True
+        ):
             assert tokens == other_tokens
             np.testing.assert_allclose(logprobs, other_logprobs, atol=2e-5)
             if value is not None:
                 assert value == pytest.approx(other_value, abs=2e-5)
 
 
-def test_a_run_is_written_and_printed_by_rank_0_alone(folders: dict[str, Path], tmp_path: Path) -> None:
-    line = ("run", "--model", folders["llama"], "--data", "bundled:merrowick", "--protocol", "mmlu/cloze:sum")
+def test_a_run_is_written_and_printed_by_rank_0_alone(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    line = (
+        "run",
+        "--model",
+        folders["llama"],
+        "--data",
+        "bundled:merrowick",
+        "--protocol",
+        "mmlu/cloze:sum",
+    )
     line = (*line, "--limit", "1", "--out")
     ended = torchrun("-m", "choicewise", *line, tmp_path / "shared", "--device", "auto")
     assert ended.returncode == 0, ended.stderr
@@ -157,11 +182,25 @@ def test_a_run_is_written_and_printed_by_rank_0_alone(folders: dict[str, Path], 
     assert two.manifest.model.device == "cpu:x2"
     (found,) = comparisons(one, two, [])
     assert found.furthest < 1e-4
-    again = torchrun("-m", "choicewise", *line, tmp_path / "shared", "--device", "auto")  # nothing is asked
+    again = torchrun(
+        "-m", "choicewise", *line, tmp_path / "shared", "--device", "auto"
+    )  # nothing is asked
     assert (again.returncode, again.stdout.count("llama on merrowick: 7 questions")) == (0, 1)
-    refused = torchrun("-m", "choicewise", *line[:2], folders["gpt2"], *line[3:], tmp_path / "no", "--device", "auto")
+    refused = torchrun(
+        "-m",
+        "choicewise",
+        *line[:2],
+        folders["gpt2"],
+        *line[3:],
+        tmp_path / "no",
+        "--device",
+        "auto",
+    )
     assert refused.returncode != 0
-    assert "no tensor-parallel plan (tp_plan) for 'gpt2' models; run the same command without" in refused.stderr
+    assert (
+        "no tensor-parallel plan (tp_plan) for 'gpt2' models; run the same command without"
+        in refused.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,16 +208,26 @@ def test_a_run_is_written_and_printed_by_rank_0_alone(folders: dict[str, Path], 
     [
         ("dies", "rank 0 of 2: another rank has ended"),
         ("other tokens", "the ranks were about to compute other tokens"),
-        ("memory", "rank 1 of 2: out of memory (nothing left); have fewer tokens computed at once (batch_tokens)"),
+        (
+            "memory",
+            "rank 1 of 2: out of memory (nothing left); have fewer tokens computed at once (batch_tokens)",
+        ),
     ],
 )
-def test_a_rank_that_can_not_go_on_ends_all(how: str, reason: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_rank_that_can_not_go_on_ends_all(
+    how: str, reason: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
     """Without what ``torchrun`` does beside: each of the processes ends by itself."""
     (tmp_path / "script.py").write_text(FAILING, encoding="utf-8")
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "test"}
+    place = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "TORCHELASTIC_RUN_ID": "test",
+    }
     command = [sys.executable, tmp_path / "script.py", folders["llama"], how]
     started = [
         subprocess.Popen(

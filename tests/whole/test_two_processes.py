@@ -46,7 +46,9 @@ def work(barrier: Any, act: Act, data: Path, folders: list[Path], said: Any) -> 
 def do_at_once(one: Act, other: Act, data: Path, folders: list[Path]) -> None:
     """Two processes begin each of their acts at the same time: it ends well, or because of the other one."""
     barrier, said = SPAWN.Barrier(2), SPAWN.Queue()
-    processes = [SPAWN.Process(target=work, args=(barrier, act, data, folders, said)) for act in (one, other)]
+    processes = [
+        SPAWN.Process(target=work, args=(barrier, act, data, folders, said)) for act in (one, other)
+    ]
     for process in processes:
         process.start()
     endings = [said.get(timeout=120) for _ in range(2 * len(folders))]
@@ -110,7 +112,9 @@ def assert_same(out: Path, whole: Path) -> None:
 def test_a_folder_that_two_begin_at_once(data: Path, whole: Path, folders: list[Path]) -> None:
     do_at_once(run, run, data, folders)
     for folder in folders:
-        run(data, folder)  # finished by whoever was first; nothing to do but where that one was refused, too
+        run(
+            data, folder
+        )  # finished by whoever was first; nothing to do but where that one was refused, too
         assert_same(folder, whole)
 
 
@@ -136,23 +140,35 @@ def test_a_sweep_that_two_begin_at_once(data: Path, folders: list[Path]) -> None
         assert states == [("sweep", []), ("complete", []), ("complete", [])]
 
 
-def test_a_folder_that_two_merge_into_at_once(data: Path, whole: Path, folders: list[Path], tmp_path: Path) -> None:
+def test_a_folder_that_two_merge_into_at_once(
+    data: Path, whole: Path, folders: list[Path], tmp_path: Path
+) -> None:
     shards = tmp_path / "shards"
     for number in (1, 2):
         protocols = ["mmlu/original", "mmlu/cloze"]
-        evaluate(model="fake:hash", data=data, protocols=protocols, out=shards / f"{number}", shard=f"{number}/2")
+        evaluate(
+            model="fake:hash",
+            data=data,
+            protocols=protocols,
+            out=shards / f"{number}",
+            shard=f"{number}/2",
+        )
     do_at_once(join, join, shards, folders)
     for folder in folders:
         assert_same(folder, whole)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.ENOSYS])
-def test_a_lack_of_locks_is_named(number: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_locks_is_named(
+    number: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(StoreError, match=r"the file system of .* can't lock it .* a disk of this machine"):
+    with pytest.raises(
+        StoreError, match=r"the file system of .* can't lock it .* a disk of this machine"
+    ):
         run(data, tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 

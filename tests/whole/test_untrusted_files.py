@@ -34,7 +34,14 @@ from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.results.tables import list_portions, places_of
 from choicewise.store.folder import BUNDLE, read_manifest, read_sweep
-from choicewise.store.tables import damaged_blocks, file_record, read_batches, read_columns, read_table, write_items
+from choicewise.store.tables import (
+    damaged_blocks,
+    file_record,
+    read_batches,
+    read_columns,
+    read_table,
+    write_items,
+)
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.util import tables as budget
 from choicewise.util.files import DOCUMENT, Refused, open_file, read_bytes
@@ -100,7 +107,10 @@ def sparse(path: Path) -> None:
 
 def of_sockets(path: Path) -> None:
     path.unlink()
-    with socket.socket(socket.AF_UNIX) as listening, chdir(path.parent):  # the names of sockets are short
+    with (
+        socket.socket(socket.AF_UNIX) as listening,
+        chdir(path.parent),
+    ):  # the names of sockets are short
         listening.bind(path.name)
 
 
@@ -109,7 +119,9 @@ def bomb(path: Path) -> None:
     schema, count = pq.read_schema(path), 400_000
     name = next(each for each in ("continuation", "question", "rows") if each in schema.names)
     rows = pq.read_table(path).slice(0, 1).combine_chunks().take(pa.array([0] * count))
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * 15_000]))
+    text = pa.DictionaryArray.from_arrays(
+        pa.array([0] * count, pa.int32()), pa.array(["x" * 15_000])
+    )
     rows = rows.set_column(schema.names.index(name), name, text)
     # Without the schema of Arrow, which would tell that they are a dictionary.
     with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
@@ -126,8 +138,12 @@ CASES: list[tuple[str, Callable[[Path], None]]] = [
 
 
 @pytest.mark.filterwarnings("always")
-@pytest.mark.parametrize(("name", "harm"), CASES, ids=[f"{name}-{harm.__name__}" for name, harm in CASES])
-def test_every_reader_ends_and_reports_the_rest(name: str, harm: Callable[[Path], None], runs: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "harm"), CASES, ids=[f"{name}-{harm.__name__}" for name, harm in CASES]
+)
+def test_every_reader_ends_and_reports_the_rest(
+    name: str, harm: Callable[[Path], None], runs: Path
+) -> None:
     run = runs / "other"
     path = block(run, 0) / "spans.parquet" if name == "block" else run / name
     harm(path)
@@ -152,18 +168,24 @@ def test_every_reader_ends_and_reports_the_rest(name: str, harm: Callable[[Path]
 
 
 @pytest.mark.parametrize("harm", [*HARMS, bomb])
-def test_a_changed_summary_is_computed_again(harm: Callable[[Path], None], whole: Path, runs: Path) -> None:
+def test_a_changed_summary_is_computed_again(
+    harm: Callable[[Path], None], whole: Path, runs: Path
+) -> None:
     expected = repr(summarize(whole / "other").rows)
     harm(runs / "other" / SUMMARY)
     if harm is bomb:
         relist(runs / "other", runs / "other" / SUMMARY)
-    with pytest.warns(UserWarning, match=r"summary\.parquet .*; the numbers are computed from the observations"):
+    with pytest.warns(
+        UserWarning, match=r"summary\.parquet .*; the numbers are computed from the observations"
+    ):
         assert repr(summarize(runs / "other").rows) == expected
     assert repr(summarize(runs / "other").rows) == expected
 
 
 @pytest.mark.parametrize("harm", [pipe, device, sparse])
-def test_a_record_of_runs_and_a_copy_in_whose_place_something_else_is(harm: Callable[[Path], None], runs: Path) -> None:
+def test_a_record_of_runs_and_a_copy_in_whose_place_something_else_is(
+    harm: Callable[[Path], None], runs: Path
+) -> None:
     """The copy counts for nothing, and the next run puts one there."""
     (runs / SWEEP).write_text("{}")
     harm(runs / SWEEP)
@@ -199,7 +221,9 @@ def test_a_manifest_that_is_nested_too_deeply_is_damaged(runs: Path) -> None:
     path = runs / "other" / MANIFEST
     content = path.read_text()
     for depth in (900, 990, 5_000, 100_000):
-        path.write_text(content.replace('"job": {', '"job": ' + "[" * depth + "]" * depth + ', "x": {', 1))
+        path.write_text(
+            content.replace('"job": {', '"job": ' + "[" * depth + "]" * depth + ', "x": {', 1)
+        )
         with pytest.raises(StoreError, match="is damaged"):
             read_manifest(runs / "other")
 
@@ -215,11 +239,17 @@ def sized(table: pa.Table, **options: object) -> tuple[int, int]:
     return unpacked(file), opened.read().nbytes
 
 
-NULLS = pa.table({"a": pa.array([None] * 70_000, pa.string()), "b": pa.array([None] * 70_000, pa.int64())})
-LISTS = pa.table({"a": [["x"] * 9, [], None, ["long " * 50]] * 500, "b": [[1, 2], [3], None, []] * 500})
+NULLS = pa.table(
+    {"a": pa.array([None] * 70_000, pa.string()), "b": pa.array([None] * 70_000, pa.int64())}
+)
+LISTS = pa.table(
+    {"a": [["x"] * 9, [], None, ["long " * 50]] * 500, "b": [[1, 2], [3], None, []] * 500}
+)
 NESTED = pa.table({"a": [{"b": "one", "c": ["x" * 90, "y"]}, {"b": None, "c": None}] * 700})
 NUMBERS = pa.table({"a": range(40_000), "b": [True, False] * 20_000, "c": [0.5] * 40_000})
-TEXTS = pa.table({"a": ["the same long text " * 20] * 9_000, "b": [f"{number}" * 7 for number in range(9_000)]})
+TEXTS = pa.table(
+    {"a": ["the same long text " * 20] * 9_000, "b": [f"{number}" * 7 for number in range(9_000)]}
+)
 WRITTEN: list[dict[str, object]] = [
     {},
     {"use_dictionary": False},
@@ -234,7 +264,10 @@ REPEATING = [
 """Texts that repeat the one before."""
 
 
-CASES_OF_SIZE = [*product([NULLS, LISTS, NESTED, NUMBERS, TEXTS], WRITTEN), *product([TEXTS], REPEATING)]
+CASES_OF_SIZE = [
+    *product([NULLS, LISTS, NESTED, NUMBERS, TEXTS], WRITTEN),
+    *product([TEXTS], REPEATING),
+]
 
 
 @pytest.mark.parametrize(("table", "options"), CASES_OF_SIZE)
@@ -244,7 +277,9 @@ def test_no_table_takes_more_than_is_said(table: pa.Table, options: dict[str, ob
 
 
 @pytest.mark.parametrize("table", [LISTS, NESTED, TEXTS])
-def test_repeated_texts_are_counted_if_the_bound_is_rough(table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_texts_are_counted_if_the_bound_is_rough(
+    table: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every reference to the longest text would be too much, and what is really there is not."""
     rough, taken = sized(table)
     monkeypatch.setattr(budget, "_RATIO", 0)
@@ -252,7 +287,10 @@ def test_repeated_texts_are_counted_if_the_bound_is_rough(table: pa.Table, monke
     exact, _ = sized(table)
     assert taken <= exact < rough
     monkeypatch.setattr(budget, "AT_ONCE", exact - 1)
-    with pytest.raises(Refused, match=f"it would take {exact:,} bytes of memory, and at most {exact - 1:,} are used"):
+    with pytest.raises(
+        Refused,
+        match=f"it would take {exact:,} bytes of memory, and at most {exact - 1:,} are used",
+    ):
         sized(table)
 
 
@@ -278,11 +316,23 @@ def test_what_the_end_of_a_file_says_of_sizes_is_not_believed() -> None:
     assert unpacked(lying) == unpacked(file)
 
 
-def test_a_long_table_is_read_in_batches(tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_table_is_read_in_batches(
+    tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What counts is the row group: a million items have fifty."""
     monkeypatch.setattr("choicewise.store.tables.ITEMS_AT_ONCE", 50)
-    row = {"split": "test", "subject": "s", "question": "q" * 9_000, "choices": ["a"], "gold": [0], "fields": "{}"}
-    rows = [tuple({**row, "position": place, "item": f"{place}"}[name] for name in ITEMS.names) for place in range(500)]
+    row = {
+        "split": "test",
+        "subject": "s",
+        "question": "q" * 9_000,
+        "choices": ["a"],
+        "gold": [0],
+        "fields": "{}",
+    }
+    rows = [
+        tuple({**row, "position": place, "item": f"{place}"}[name] for name in ITEMS.names)
+        for place in range(500)
+    ]
     write_items(tmp_path, iter(rows))  # type: ignore[arg-type]
     path = tmp_path / ITEM_FILE
     monkeypatch.setattr(budget, "_RATIO", 0)
@@ -316,9 +366,13 @@ def test_a_footer_without_end() -> None:
         open_parquet(io.BytesIO(endless))
 
 
-def test_a_log_of_another_tool_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_of_another_tool_that_unpacks_to_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "log.parquet"
-    pq.write_table(pa.table({"item": ["a"], "choice": ["0"], "loglikelihood": [-1.0], "gold": ["0"]}), path)
+    pq.write_table(
+        pa.table({"item": ["a"], "choice": ["0"], "loglikelihood": [-1.0], "gold": ["0"]}), path
+    )
     assert len(read_log(path).columns) == 1
     monkeypatch.setattr(budget, "_RATIO", 0)
     monkeypatch.setattr(budget, "AT_ONCE", 10)
@@ -339,7 +393,11 @@ def test_blocks_that_take_much_are_no_portion_together(runs: Path) -> None:
         path = runs / "other" / "blocks" / record.name / "spans.parquet"
         table = pq.read_table(path)
         long = pa.array(["x" * 20_000_000] * len(table))
-        pq.write_table(table.set_column(SPANS.names.index("context"), "context", long), path, compression="zstd")
+        pq.write_table(
+            table.set_column(SPANS.names.index("context"), "context", long),
+            path,
+            compression="zstd",
+        )
         relist(runs / "other", path)
     assert file_record(path).bytes < 2_000_000
     assert portions("other") == len(run.manifest.blocks)
@@ -348,7 +406,10 @@ def test_blocks_that_take_much_are_no_portion_together(runs: Path) -> None:
 HELLO, ECHO = [Message("user", "hi")], "{{ messages[0].content }}"
 ATTACKS = {
     "loops": ("{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3, "takes more than its time"),
-    "powers": ("{{ 9 ** messages[0].content | length ** 99 ** 9 }}{{ 9 ** (9 ** (10 - 1)) }}", "takes more than"),
+    "powers": (
+        "{{ 9 ** messages[0].content | length ** 99 ** 9 }}{{ 9 ** (9 ** (10 - 1)) }}",
+        "takes more than",
+    ),
     "multiplied": ("{{ 'a' * 10 ** 10 }}", "MB of memory"),
     "multiplied later": ("{{ messages[0].content * 10 ** 10 }}", "MB of memory"),
     "doubled": (
@@ -358,11 +419,20 @@ ATTACKS = {
     "centred": ("{{ messages[0].content | center(10 ** 10) }}", "MB of memory"),
     "formatted": ("{{ '%9000000000d' | format(1) }}", "MB of memory"),
     "lists": ("{% set x = [[]] * 10 ** 10 %}", "MB of memory"),
-    "long": ("{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}", "gives more than 10000000 characters"),
+    "long": (
+        "{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}",
+        "gives more than 10000000 characters",
+    ),
     "class": ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "SecurityError"),
     "globals": ("{{ cycler.__init__.__globals__.os.system('touch SENTINEL') }}", "SecurityError"),
-    "attribute": ("{{ messages | map(attribute='__class__.__base__.__subclasses__') | list }}", "SecurityError"),
-    "format string": ("{{ '{0.__class__.__init__.__globals__}'.format(messages) }}", "SecurityError"),
+    "attribute": (
+        "{{ messages | map(attribute='__class__.__base__.__subclasses__') | list }}",
+        "SecurityError",
+    ),
+    "format string": (
+        "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
+        "SecurityError",
+    ),
     "changes": ("{{ messages.append(messages) }}", "SecurityError"),
     "deep": ("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}", "fails|ended|calls itself"),
     "recursion": ("{% macro x() %}{{ x() }}{% endmacro %}{{ x() }}", "fails|ended|calls itself"),
@@ -380,20 +450,28 @@ def test_an_attack_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded on Linux alone")
-def test_the_process_has_bounded_memory_can_write_no_file_and_sees_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the memory of a process is bounded on Linux alone"
+)
+def test_the_process_has_bounded_memory_can_write_no_file_and_sees_no_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     renderer = ChatTemplate(ECHO, {})
     assert renderer.render(HELLO) == "hi"
     about = Path(f"/proc/{renderer._process.pid}")
-    limits = {line[:26].strip(): line[26:].split() for line in (about / "limits").read_text().splitlines()}
+    limits = {
+        line[:26].strip(): line[26:].split() for line in (about / "limits").read_text().splitlines()
+    }
     assert int(limits["Max data size"][0]) < ChatTemplate.limits.memory + (1 << 30)
     assert limits["Max file size"][0] == "0"
     assert b"hf_secret" not in (about / "environ").read_bytes()
 
 
 def test_a_template_that_failed_fails_again_in_a_new_process() -> None:
-    template = ChatTemplate("{{ 'a' * 10 ** 10 if messages[0].content == 'big' else messages[0].content }}", {})
+    template = ChatTemplate(
+        "{{ 'a' * 10 ** 10 if messages[0].content == 'big' else messages[0].content }}", {}
+    )
     assert template.render([Message("user", "small")]) == "small"
     with pytest.raises(ModelError, match="memory"):
         template.render([Message("user", "big")])
@@ -435,7 +513,9 @@ WRONG[ECHO + "{{ '\\ud800' }}"] = "halves of characters"
 
 
 @pytest.mark.parametrize("template", WRONG)
-def test_a_template_that_leaves_out_the_question_or_gives_halves_of_characters_is_an_error(template: str) -> None:
+def test_a_template_that_leaves_out_the_question_or_gives_halves_of_characters_is_an_error(
+    template: str,
+) -> None:
     with pytest.raises(ModelError, match=WRONG[template]):
         ChatTemplate(template, {}).render([Message("user", "What?")])
 
@@ -469,7 +549,9 @@ ENDINGS = {
     "log": (".jsonl", ".csv", ".parquet", ".json", ".eval"),
     "texts": (".txt",),
 }
-NAMED = [(use, ending, harm) for use, endings in ENDINGS.items() for ending in endings for harm in HARMS]
+NAMED = [
+    (use, ending, harm) for use, endings in ENDINGS.items() for ending in endings for harm in HARMS
+]
 
 
 @pytest.mark.parametrize(("use", "ending", "harm"), NAMED)
@@ -486,7 +568,13 @@ def test_a_file_that_a_user_names_is_no_pipe_device_or_endless(
     assert path.name in told.stderr
 
 
-MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors")
+MODEL_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "model.safetensors",
+)
 
 
 @pytest.mark.parametrize("name", MODEL_FILES)
@@ -500,35 +588,49 @@ def test_no_file_of_a_model_folder_is_a_pipe_device_or_endless(
         load_model(folder, device="cpu").local  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_a_long_line_and_a_small_parquet_file_that_unpacks_to_much_are_refused(tmp_path: Path) -> None:
+def test_a_long_line_and_a_small_parquet_file_that_unpacks_to_much_are_refused(
+    tmp_path: Path,
+) -> None:
     line = tmp_path / "line.jsonl"
     line.write_bytes(b'{"question": "' + b"a" * LONGEST_LINE + b'"}\n')
     assert "has more than 16,000,000 bytes" in choicewise("data", line, code=3).stderr
     count = 2_000
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * 1_600_000]))
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array([0] * count, pa.int32()), pa.array(["x" * 1_600_000])
+    )
     rows = {"question": texts, "A": ["a"] * count, "B": ["b"] * count, "answer": ["A"] * count}
     for name, options in {"references": {}, "beginnings": FRONTED}.items():
         path = tmp_path / f"{name}.parquet"
         table = pa.table(rows)
         if name == "beginnings":
             texts = texts.slice(0, count // 4).cast(pa.string())
-            table = pa.table({**{name: cells[: count // 4] for name, cells in rows.items()}, "question": texts})
+            table = pa.table(
+                {**{name: cells[: count // 4] for name, cells in rows.items()}, "question": texts}
+            )
         pq.write_table(table, path, compression="zstd", store_schema=False, **options)
         assert path.stat().st_size < 100_000
-        assert "bytes of memory, and at most 250,000,000 are used" in choicewise("data", path, code=3).stderr
+        assert (
+            "bytes of memory, and at most 250,000,000 are used"
+            in choicewise("data", path, code=3).stderr
+        )
 
 
 def test_parquet_whose_texts_begin_as_the_one_before_is_read(tmp_path: Path) -> None:
     """What they may take at most is far more than what they take."""
     count = 9_000
     rows = {
-        name: [f"the same beginning of {name} {place}" for place in range(count)] for name in ("question", "A", "B")
+        name: [f"the same beginning of {name} {place}" for place in range(count)]
+        for name in ("question", "A", "B")
     }
-    pq.write_table(pa.table({**rows, "answer": ["A"] * count}), tmp_path / "quiz.parquet", **FRONTED)
+    pq.write_table(
+        pa.table({**rows, "answer": ["A"] * count}), tmp_path / "quiz.parquet", **FRONTED
+    )
     assert "9,000" in choicewise("data", tmp_path / "quiz.parquet", code=0).stdout
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded on Linux alone")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the memory of a process is bounded on Linux alone"
+)
 @pytest.mark.parametrize("name", ["vocab_size", "intermediate_size", "num_hidden_layers"])
 def test_a_configuration_that_lies_takes_no_memory(name: str, tmp_path: Path) -> None:
     folder = shutil.copytree(SMALLEST, tmp_path / "model")
@@ -540,10 +642,18 @@ def test_a_configuration_that_lies_takes_no_memory(name: str, tmp_path: Path) ->
     assert "fetch the folder again" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded on Linux alone")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the memory of a process is bounded on Linux alone"
+)
 def test_a_span_beyond_its_row_takes_no_memory(tmp_path: Path) -> None:
     choicewise(
-        *("requests", "--tokenizer", "bundled:merrow-bpe-512", "--data", write_mmlu(tmp_path / "data", questions=2)),
+        *(
+            "requests",
+            "--tokenizer",
+            "bundled:merrow-bpe-512",
+            "--data",
+            write_mmlu(tmp_path / "data", questions=2),
+        ),
         *("--protocol", "mmlu/cloze:sum", "--out", tmp_path / "bundle"),
         code=0,
     )
@@ -562,15 +672,30 @@ def test_a_span_beyond_its_row_takes_no_memory(tmp_path: Path) -> None:
 
 def test_deep_json_beside_answers_is_an_error(tmp_path: Path) -> None:
     choicewise(
-        *("requests", "--tokenizer", "bundled:merrow-bpe-512", "--data", write_mmlu(tmp_path / "data", questions=2)),
+        *(
+            "requests",
+            "--tokenizer",
+            "bundled:merrow-bpe-512",
+            "--data",
+            write_mmlu(tmp_path / "data", questions=2),
+        ),
         *("--protocol", "mmlu/cloze:sum", "--out", tmp_path / "bundle"),
         code=0,
     )
     (tmp_path / "answers.csv").write_text("key,sum_logprob\n")
     for depth in (101, 400, 900, 100_000):
         notes = "[" * depth + "]" * depth
-        (tmp_path / "answers.json").write_text(f'{{"requests": "x", "model": "m", "notes": {notes}}}')
-        asked = ["import", tmp_path / "bundle", "--answers", tmp_path / "answers.csv", "--out", tmp_path / "run"]
+        (tmp_path / "answers.json").write_text(
+            f'{{"requests": "x", "model": "m", "notes": {notes}}}'
+        )
+        asked = [
+            "import",
+            tmp_path / "bundle",
+            "--answers",
+            tmp_path / "answers.csv",
+            "--out",
+            tmp_path / "run",
+        ]
         assert "nested too deeply" in choicewise(*asked, code=3).stderr
 
 

@@ -14,7 +14,16 @@ from contextlib import suppress
 from typing import NoReturn
 
 from choicewise import __version__
-from choicewise.cli.terminal import abandon, check_interrupt, end_watch, fail, open_streams, show, tell, watch
+from choicewise.cli.terminal import (
+    abandon,
+    check_interrupt,
+    end_watch,
+    fail,
+    open_streams,
+    show,
+    tell,
+    watch,
+)
 from choicewise.errors import ChoicewiseError
 
 
@@ -63,7 +72,9 @@ def _run(arguments: Sequence[str]) -> int:
         from choicewise.models.load import follow
 
         follow()
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it gives advice on settings that this command lacks
+    os.environ.setdefault(
+        "TRANSFORMERS_VERBOSITY", "error"
+    )  # it gives advice on settings that this command lacks
     try:
         watch()
         try:
@@ -85,8 +96,12 @@ def _run(arguments: Sequence[str]) -> int:
             check_interrupt()  # also where the interrupt became another exception, as in the middle of defining a class
     except KeyboardInterrupt:
         end_watch()
-        tell("interrupted; a run that was under way keeps what it observed. Run the same command again to resume")
-        os._exit(130)  # an ordinary end would wait for threads, and may end by signal instead of with this code
+        tell(
+            "interrupted; a run that was under way keeps what it observed. Run the same command again to resume"
+        )
+        os._exit(
+            130
+        )  # an ordinary end would wait for threads, and may end by signal instead of with this code
     except ChoicewiseError as error:
         fail(error)
     except ModuleNotFoundError:

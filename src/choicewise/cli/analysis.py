@@ -158,7 +158,9 @@ def _without_option(line: Sequence[str], option: AnalysisOption) -> tuple[list[s
     return rest, value
 
 
-def _refuse_other_options(line: Sequence[str], analysis: Analysis, options: Collection[str]) -> None:
+def _refuse_other_options(
+    line: Sequence[str], analysis: Analysis, options: Collection[str]
+) -> None:
     """Raise UsageError for the first option that neither the command nor the analysis has."""
     for word in line:
         name = word.partition("=")[0]
@@ -181,4 +183,6 @@ def _refuse_misspelled(word: str, folders: Sequence[str]) -> None:
         return
     near = near_names(word, [analysis.name for analysis in all_of(Analysis)])
     if near:
-        raise UsageError(f"{word} is neither a folder nor an analysis; did you mean {' or '.join(near)}?")
+        raise UsageError(
+            f"{word} is neither a folder nor an analysis; did you mean {' or '.join(near)}?"
+        )

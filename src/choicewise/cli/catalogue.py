@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
 
 
-protocols = typer.Typer(help="List the published protocols; show one in full; compare two.", rich_markup_mode=None)
+protocols = typer.Typer(
+    help="List the published protocols; show one in full; compare two.", rich_markup_mode=None
+)
 
 Name = Annotated[str, typer.Argument(help="A catalogue name, a signature or a TOML file.")]
 
@@ -41,14 +43,22 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
     suites = [suite(name) for name in suite_names()]
     if json:
         sets = [
-            (name, _members(name), [protocol for each in members for protocol in each.protocols], None)
+            (
+                name,
+                _members(name),
+                [protocol for each in members for protocol in each.protocols],
+                None,
+            )
             for name, members in groups().items()
         ]
         alone, averaged = (
-            [(each.name, each.title, [*each.protocols], each.source) for each in own] for own in (entries(), suites)
+            [(each.name, each.title, [*each.protocols], each.source) for each in own]
+            for own in (entries(), suites)
         )
         keys = ("name", "title", "protocols", "source")
-        terminal.print_json([dict(zip(keys, row, strict=True)) for row in (*alone, *sets, *averaged)])
+        terminal.print_json(
+            [dict(zip(keys, row, strict=True)) for row in (*alone, *sets, *averaged)]
+        )
         return
     width = max(map(len, (*groups(), *suite_names(), *(each.name for each in entries()))))
     for each in entries():
@@ -61,11 +71,14 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
     for one in suites:
         terminal.show(f"{one.name:<{width}} {one.title}")
     terminal.show(
-        "", "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some"
+        "",
+        "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some",
     )
     from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 
-    terminal.show("", "names of scores elsewhere: mmlu/cf:acc_norm, or --score acc_norm for all that have it")
+    terminal.show(
+        "", "names of scores elsewhere: mmlu/cf:acc_norm, or --score acc_norm for all that have it"
+    )
     for called, meant in SCORE_NAMES.items():
         terminal.show(f"{called:<{width}} {meant.score:<14} {meant.tool}: {meant.about}")
     for called, ours in FORMULATIONS.items():
@@ -114,7 +127,11 @@ def show(name: Name, json: options.Json = False) -> None:
 def _paragraphs(text: str) -> list[str]:
     """Lines that can be read in any terminal; names and addresses stay whole."""
     parts = text.strip().split("\n")
-    return [line for part in parts for line in wrap(part, 79, break_long_words=False, break_on_hyphens=False) or [""]]
+    return [
+        line
+        for part in parts
+        for line in wrap(part, 79, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
 
 
 def _show_suite(shown: Suite, json: bool) -> None:
@@ -125,18 +142,33 @@ def _show_suite(shown: Suite, json: bool) -> None:
     terminal.show(f"cite    {shown.citation}", f"source  {shown.source}", "")
     lines = [("benchmark", "shots", "metric", "protocol")]
     for part in shown.parts:
-        lines += [(part.benchmark, "", "", f"can't be scored here: {part.unscored}")] if part.unscored else []
+        lines += (
+            [(part.benchmark, "", "", f"can't be scored here: {part.unscored}")]
+            if part.unscored
+            else []
+        )
         lines += [
-            (part.benchmark, str(protocol.shots), f"{protocol.metric} ({protocol.aggregation})", name)
+            (
+                part.benchmark,
+                str(protocol.shots),
+                f"{protocol.metric} ({protocol.aggregation})",
+                name,
+            )
             for name, protocol in part.protocols.items()
         ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        terminal.show("  ".join(f"{word:<{width}}" for word, width in zip(line, widths, strict=True)).rstrip())
+        terminal.show(
+            "  ".join(f"{word:<{width}}" for word, width in zip(line, widths, strict=True)).rstrip()
+        )
     several = any(len(part.protocols) > 1 for part in shown.parts)
     average = {"mean": "the plain mean of the benchmarks", "none": "none"}[shown.average]
     average += ", each from guessing (0) to all right (1)" if shown.normalised else ""
-    average += "; of several protocols of a benchmark the best counts" if several and shown.average != "none" else ""
+    average += (
+        "; of several protocols of a benchmark the best counts"
+        if several and shown.average != "none"
+        else ""
+    )
     terminal.show("", f"average  {average}")
 
 
@@ -190,7 +222,9 @@ def prompts(
     job = job_of({"protocols": protocol, "shots": options.shots_of(shots), **given})
     sources = options.sources_of(job)
     if len(sources) > 1:
-        options.refuse_without_use("several benchmarks, with subjects of their own, have", subject=part.subject)
+        options.refuse_without_use(
+            "several benchmarks, with subjects of their own, have", subject=part.subject
+        )
     recipes = {name: recipe for source in sources for name, recipe in source.recipes.items()}
     template = _chat_template(recipes, model, tokenizer)
     for source in sources:
@@ -225,8 +259,13 @@ def _print(
             for request in source.requests(section.subject, section.items, positions):
                 if not isinstance(request, Refusal):
                     try:
-                        print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
-                    except DataError as reason:  # of a run it is a missing item, whatever becomes of bad ones
+                        print_json(
+                            {**rendered_line(request, recipe.reading), "protocol": name},
+                            indent=None,
+                        )
+                    except (
+                        DataError
+                    ) as reason:  # of a run it is a missing item, whatever becomes of bad ones
                         left_out.setdefault(name, []).append(reason.message)
                 elif job.on_bad_item == "error":
                     raise request.reason
@@ -244,18 +283,24 @@ def _message_alone(recipes: Mapping[str, Protocol]) -> ChatTemplate:
     chats = {name: recipe for name, recipe in recipes.items() if recipe.chat != "none"}
     for name, recipe in chats.items():
         if recipe.chat != "message" or recipe.header or recipe.system is not None or begins(recipe):
-            raise UsageError(f"{name} is a chat, whose text is made by the model's chat template; add --model MODEL")
+            raise UsageError(
+                f"{name} is a chat, whose text is made by the model's chat template; add --model MODEL"
+            )
     tell(
         f"note: {next(iter(chats))} is a chat of one message, which is printed; --model MODEL puts it into its template"
     )
     return MessageAlone()
 
 
-def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None) -> ChatTemplate | None:
+def _chat_template(
+    recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None
+) -> ChatTemplate | None:
     """The template of ``model``, where a protocol needs one."""
     chats = [name for name, recipe in recipes.items() if recipe.chat != "none"]
     if not chats:
-        options.refuse_without_use("no protocol here is a chat and has", model=model, tokenizer=tokenizer)
+        options.refuse_without_use(
+            "no protocol here is a chat and has", model=model, tokenizer=tokenizer
+        )
         return None
     if model is None:
         return _message_alone(recipes)
@@ -263,7 +308,9 @@ def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer
     from choicewise.requests.blocks import no_chat
 
     options.refuse_foreign(model, tokenizer=tokenizer)
-    template = load_model(model, progress=show_download(), say=tell, tokenizer=tokenizer).tokenizer.chat
+    template = load_model(
+        model, progress=show_download(), say=tell, tokenizer=tokenizer
+    ).tokenizer.chat
     if reason := no_chat(recipes[chats[0]], model, template):
         raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")
     return template

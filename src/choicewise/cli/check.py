@@ -24,11 +24,17 @@ def check(
     model: Annotated[str, typer.Option("--model", help="A model folder, or one behind a server.")],
     against: Annotated[
         str | None,
-        typer.Option("--against", help="Another model with the same tokens, such as a quantised twin: how far it is."),
+        typer.Option(
+            "--against",
+            help="Another model with the same tokens, such as a quantised twin: how far it is.",
+        ),
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option("--texts", help="With --against: a file of texts, one a line, in place of the bundled questions."),
+        typer.Option(
+            "--texts",
+            help="With --against: a file of texts, one a line, in place of the bundled questions.",
+        ),
     ] = None,
     loading: Loading,
     json: options.Json = False,
@@ -42,7 +48,9 @@ def check(
     With --against, in place of all that: the mean KL divergence of the other model's next-token distribution from
     that of --model, token by token over texts, with its 95 % interval.
     """
-    options.refuse_without_use("without --against there is", texts=texts if against is None else None)
+    options.refuse_without_use(
+        "without --against there is", texts=texts if against is None else None
+    )
     loaded = loading.load(model)
     if against is not None:
         measured = measure_twins(loaded, loading.load(against), texts)
@@ -70,7 +78,12 @@ def measure_noise(model: Model) -> dict[str, Any]:
     from choicewise.protocols.readings import supported_readings
 
     readings = supported_readings(model.supports)
-    head: dict[str, Any] = {"model": model.name, "dtype": model.dtype, "device": model.device, "readings": readings}
+    head: dict[str, Any] = {
+        "model": model.name,
+        "dtype": model.dtype,
+        "device": model.device,
+        "readings": readings,
+    }
     of_kind = kind_of(model).measure_noise(model)
     if of_kind is not None:
         measured, compared = of_kind
@@ -82,7 +95,9 @@ def measure_noise(model: Model) -> dict[str, Any]:
     from choicewise.models.local.selfcheck import path_differences
 
     local = model.local if isinstance(model, FolderModel) else model
-    alone = isinstance(local, LocalModel) and not isinstance(local, SharedModel)  # others would wait for this rank
+    alone = isinstance(local, LocalModel) and not isinstance(
+        local, SharedModel
+    )  # others would wait for this rank
     differences = path_differences(local.lm) if isinstance(local, LocalModel) and alone else []
     compared = "largest difference from one sequence at a time, of n tokens over √n"
     return {**head, **asdict(check), "paths": [*map(asdict, differences)], "compared": compared}
@@ -104,7 +119,12 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
 
     networks = [each.local if isinstance(each, FolderModel) else each for each in (model, other)]
     left, right = (each if isinstance(each, LocalModel) else None for each in networks)
-    if left is None or right is None or isinstance(left, SharedModel) or isinstance(right, SharedModel):
+    if (
+        left is None
+        or right is None
+        or isinstance(left, SharedModel)
+        or isinstance(right, SharedModel)
+    ):
         raise ModelError(
             "--against compares two causal models that this process computes itself; of others run both and "
             "`choicewise compare` the runs"
@@ -121,7 +141,11 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
         raise DataError(f"{file} holds no text of two tokens; write one text a line")
     each = [text_divergence(left.lm, right.lm, ids) for ids in kept]
     tokens = np.array([one.tokens for one in each])
-    offsets, every, nothing = np.arange(len(each) + 1), np.ones(len(each), dtype=np.bool_), np.zeros(len(each))
+    offsets, every, nothing = (
+        np.arange(len(each) + 1),
+        np.ones(len(each), dtype=np.bool_),
+        np.zeros(len(each)),
+    )
     means = {
         "divergence": np.array([one.nats for one in each]),
         "same_likeliest": np.array([one.alike for one in each], dtype=np.float64),
@@ -132,7 +156,10 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
         "texts": len(each),
         "cut": sum(len(ids) > longest for ids in encoded),
         "tokens": int(tokens.sum()),
-        **{name: lost_per_token(sums, nothing, tokens, offsets, every) for name, sums in means.items()},
+        **{
+            name: lost_per_token(sums, nothing, tokens, offsets, every)
+            for name, sums in means.items()
+        },
     }
 
 
@@ -145,9 +172,13 @@ def _texts(file: Path | None) -> list[str]:
         try:
             return [line for line in read_text(file).splitlines() if line.strip()]
         except OSError as error:
-            raise DataError(f"{file} can't be read: {error.strerror}; name a file with one text a line") from error
+            raise DataError(
+                f"{file} can't be read: {error.strerror}; name a file with one text a line"
+            ) from error
         except UnicodeDecodeError as error:
-            raise DataError(f"{file} is no text in UTF-8: {error.reason}; write one text a line") from error
+            raise DataError(
+                f"{file} is no text in UTF-8: {error.reason}; write one text a line"
+            ) from error
     from choicewise.bundled import BENCHMARK
     from choicewise.data.open import open_dataset
 
@@ -167,7 +198,8 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
         f"A  {safe(measured['model'])}",
         f"B  {safe(measured['against'])}",
         f"KL(A‖B)  {nats(measured['divergence'])} nats a token, over {measured['tokens']:,} tokens of "
-        f"{counted(measured['texts'], 'text')}" + (f", {cut:,} of them cut to the window" if cut else ""),
+        f"{counted(measured['texts'], 'text')}"
+        + (f", {cut:,} of them cut to the window" if cut else ""),
         f"the likeliest next token is the same after {share} of them",
     ]
 
@@ -183,7 +215,9 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
         " reports count items closer than twice that as near ties"
     )
     ways = titled(
-        "what other ways of running it would change, at most", _table("way of running the model", paths), unit
+        "what other ways of running it would change, at most",
+        _table("way of running the model", paths),
+        unit,
     )
     return [
         titled(
@@ -199,7 +233,11 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
 
 def _trials(measured: dict[str, Any]) -> list[tuple[str, float | None, str]]:
     return [
-        (trial["rung"], trial["difference"], f"refused: {trial['refused']}" if trial["refused"] else "taken")
+        (
+            trial["rung"],
+            trial["difference"],
+            f"refused: {trial['refused']}" if trial["refused"] else "taken",
+        )
         for trial in measured["trials"]
     ]
 
@@ -252,13 +290,19 @@ def show_server(measured: dict[str, Any]) -> None:
         + (f", which its answers call {server['named']}" if server["named"] else ""),
         "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
         "window": f"{measured['window']:,} input tokens"
-        + (f", of {takes:,} that the server takes with what it generates" if (takes := measured["takes"]) else ""),
+        + (
+            f", of {takes:,} that the server takes with what it generates"
+            if (takes := measured["takes"])
+            else ""
+        ),
         "plausible": measured["plausible"]["text"],
         "asked by": server["route"] or "nothing: no way of asking gives right numbers",
     }
     if endpoint := server["endpoint"]:
         facts = {name: facts[name] for name in ("server", "model", "asked by")}
-        facts["answers"] = f"a probability of the probe differs by {measured['difference']:.2g} when it is asked again"
+        facts["answers"] = (
+            f"a probability of the probe differs by {measured['difference']:.2g} when it is asked again"
+        )
         facts["long states"] = "; ".join(endpoint["doubts"]) or "their end is read"
     width = max(map(len, facts))
     show(*(f"{name:<{width}}  {value}" for name, value in facts.items()), "")
@@ -276,7 +320,9 @@ def show_server(measured: dict[str, Any]) -> None:
             )
         ]
     )
-    show(f"readings that {measured['model']} can be asked with: {', '.join(measured['readings']) or 'none'}")
+    show(
+        f"readings that {measured['model']} can be asked with: {', '.join(measured['readings']) or 'none'}"
+    )
     counts = table("protocols of the catalogue", "")
     counts.add_column("", overflow="fold")
     counts.add_row("served", str(len(protocols["served"])), _some(protocols["served"]))
@@ -287,7 +333,9 @@ def show_server(measured: dict[str, Any]) -> None:
         counts.add_row("of these, served with --chat message", number, _some(protocols["chats"]))
     if protocols["untried"]:
         counts.add_row(
-            "not tried", str(len(protocols["untried"])), "they need questions of another form; a run says it"
+            "not tried",
+            str(len(protocols["untried"])),
+            "they need questions of another form; a run says it",
         )
     print_parts([counts])
     tell(*(f"note: {note}" for note in measured["notes"]))
@@ -301,16 +349,21 @@ def _agreement(front: list[int] | None) -> str:
 
 def _some(names: list[str] | tuple[str, ...]) -> str:
     entries = list(dict.fromkeys(name.partition(":")[0] for name in names))
-    return ", ".join(entries[:6]) + (f" and {len(entries) - 6} more entries" if len(entries) > 6 else "")
+    return ", ".join(entries[:6]) + (
+        f" and {len(entries) - 6} more entries" if len(entries) > 6 else ""
+    )
 
 
 @grouped
 def score(
     *,
     model: options.ModelName,
-    context: Annotated[str, typer.Option("--context", help="The text before the choices, as it stands.")],
+    context: Annotated[
+        str, typer.Option("--context", help="The text before the choices, as it stands.")
+    ],
     choice: Annotated[
-        list[str], typer.Option("--choice", help="A continuation, its leading space included. Repeatable.")
+        list[str],
+        typer.Option("--choice", help="A continuation, its leading space included. Repeatable."),
     ],
     reading: Annotated[
         str | None,
@@ -343,7 +396,9 @@ def score(
     language_model = loading.load(model)
     from choicewise.running.score_texts import score_texts
 
-    table = score_texts(language_model, context, choice, reading=reading, boundary=boundary, premise=premise)
+    table = score_texts(
+        language_model, context, choice, reading=reading, boundary=boundary, premise=premise
+    )
     if json:
         print_json(table.to_pylist())
         return

@@ -23,7 +23,9 @@ them all others that must be given."""
 MANY, FEW = 12, 4
 """Options that are all shown in full: no more than these in all, or fewer than these among the first."""
 
-_SENTENCE = re.compile(r"(?<!\.)\.(?= |$).*", re.DOTALL)  # its end and all after it; three dots are none
+_SENTENCE = re.compile(
+    r"(?<!\.)\.(?= |$).*", re.DOTALL
+)  # its end and all after it; three dots are none
 
 
 class Command(TyperCommand):
@@ -32,9 +34,15 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line; UsageError for an option that is given twice and takes one value."""
         _, _, given = self.make_parser(ctx).parse_args(args=[*args])
-        once = [each for each in given if isinstance(each, TyperOption) and not each.multiple and not each.is_flag]
+        once = [
+            each
+            for each in given
+            if isinstance(each, TyperOption) and not each.multiple and not each.is_flag
+        ]
         if twice := {each.opts[0] for each in once if once.count(each) > 1}:
-            raise UsageError(f"{' and '.join(sorted(twice))} is given twice, and only the last one would count")
+            raise UsageError(
+                f"{' and '.join(sorted(twice))} is given twice, and only the last one would count"
+            )
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -43,7 +51,9 @@ class Command(TyperCommand):
         arguments = [each for each in given if each.param_type_name == "argument"]
         options = [each for each in given if each.param_type_name == "option"]
         first = [each for name in FIRST for each in options if name in each.opts]
-        first = [each for each in options if getattr(each, "required", False) and each not in first] + first
+        first = [
+            each for each in options if getattr(each, "required", False) and each not in first
+        ] + first
         if len(options) <= MANY or len(first) < FEW:
             first = options
         for title, chosen in (("Arguments", arguments), ("Options", first)):
@@ -52,7 +62,9 @@ class Command(TyperCommand):
                     formatter.write_dl([each.get_help_record(ctx) for each in chosen])
         if more := [each for each in options if each not in first]:
             with formatter.section("More (in full in docs/reference/commands.md)"):
-                names = {each.opts[0]: _SENTENCE.sub("", str(getattr(each, "help", ""))) for each in more}
+                names = {
+                    each.opts[0]: _SENTENCE.sub("", str(getattr(each, "help", ""))) for each in more
+                }
                 left = 2 + max(map(len, names))
                 for name, help in names.items():
                     room = formatter.width - formatter.current_indent - left
@@ -71,14 +83,22 @@ class Group(TyperGroup):
             formatter.write_dl([(name, _SENTENCE.sub(".", text)) for name, text in texts.items()])
 
 
-PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+PASSED_ON = {
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": [],
+}
 """Nothing on the line is for us, ``--help`` neither."""
 
 
 def application(commands: Mapping[str, KernelCommand | ports.Command] | None = None) -> typer.Typer:
     """The ``commands`` by name, or all that there are."""
     app = typer.Typer(
-        help=ABOUT, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, callback=_options
+        help=ABOUT,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        callback=_options,
     )
     for name, declared in (all_commands() if commands is None else commands).items():
         command, summary = declared.app(), declared.summary
@@ -88,7 +108,9 @@ def application(commands: Mapping[str, KernelCommand | ports.Command] | None = N
             app.command(name, short_help=summary, context_settings=PASSED_ON)(command)
         else:
             kind = getattr(command, "command_class", Command)
-            app.command(name, short_help=summary, cls=kind, context_settings={"max_content_width": 100})(command)
+            app.command(
+                name, short_help=summary, cls=kind, context_settings={"max_content_width": 100}
+            )(command)
     return app
 
 
@@ -108,7 +130,11 @@ def invoke(arguments: Sequence[str]) -> int:
         context_of = getattr(error, "ctx", None)
         where = "choicewise" if context_of is None else context_of.command_path
         near = sorted(getattr(error, "possibilities", None) or ())
-        said = f"{error.message}. Did you mean {' or '.join(near)}?" if near else error.format_message()
+        said = (
+            f"{error.message}. Did you mean {' or '.join(near)}?"
+            if near
+            else error.format_message()
+        )
         tell(f"error: {said}", f"`{where} --help` says what is known")
         return error.exit_code
     return 0

@@ -29,14 +29,20 @@ def compare(
     ] = None,
     protocol: Annotated[
         list[str] | None,
-        typer.Option("--protocol", help="Only this one; or twice, that of A against that of B. Repeatable."),
+        typer.Option(
+            "--protocol", help="Only this one; or twice, that of A against that of B. Repeatable."
+        ),
     ] = None,
     metric: options.Metrics = None,
     value: Annotated[
-        float | None, typer.Option("--value", help="A number published under protocol B, as a share of 1.")
+        float | None,
+        typer.Option("--value", help="A number published under protocol B, as a share of 1."),
     ] = None,
     items: Annotated[
-        bool, typer.Option("--items", help="List all items, the furthest first; of a decision endpoint alone.")
+        bool,
+        typer.Option(
+            "--items", help="List all items, the furthest first; of a decision endpoint alone."
+        ),
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -55,9 +61,13 @@ def compare(
         pairs = [*_pairs(left, right)]
         if _compared_by_kind(pairs, protocol or [], items, json, metric):
             return
-        options.refuse_without_use("a comparison without a decision endpoint on one side has", items=items)
+        options.refuse_without_use(
+            "a comparison without a decision endpoint on one side has", items=items
+        )
         if metric is not None:
-            pairs = [(_measured(one, metric), other and _measured(other, metric)) for one, other in pairs]
+            pairs = [
+                (_measured(one, metric), other and _measured(other, metric)) for one, other in pairs
+            ]
         _compare_runs(pairs, protocol or [], json)
         return
     options.refuse_without_use("a published number has", metric=metric, items=items)
@@ -104,7 +114,10 @@ def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
         runs = [open_run(run) for run in side]
         by_data.append({run.manifest.dataset.digest: run for run in runs})
         if len(by_data[-1]) < len(runs):
-            raise UsageError(f"{folder} holds several runs on the same data; name a model's folder", [*map(str, side)])
+            raise UsageError(
+                f"{folder} holds several runs on the same data; name a model's folder",
+                [*map(str, side)],
+            )
     shared = [digest for digest in by_data[0] if digest in by_data[1]]
     if not shared:
         raise UsageError(f"{left} and {right} hold no runs on the same data")
@@ -112,7 +125,11 @@ def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
 
 
 def _compared_by_kind(
-    pairs: Sequence[tuple[Run, Run | None]], protocols: Sequence[str], items: bool, json: bool, metric: object
+    pairs: Sequence[tuple[Run, Run | None]],
+    protocols: Sequence[str],
+    items: bool,
+    json: bool,
+    metric: object,
 ) -> bool:
     """Whether an extension compares runs of these kinds in a way of its own; prints what it says then."""
     from choicewise.ports import PairAnalysis, all_of
@@ -124,7 +141,9 @@ def _compared_by_kind(
             continue
         options.refuse_without_use(f"{analysis.summary} has", metric=metric)
         results = [
-            result for first, second in of_its_kinds for result in analysis.compare(first, second, protocols, items)
+            result
+            for first, second in of_its_kinds
+            for result in analysis.compare(first, second, protocols, items)
         ]
         print_json(results) if json else print_parts(analysis.tables(results))
         return True
@@ -143,7 +162,9 @@ def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], jso
         show(*([""] if number else []), *comparison_lines(comparison))
 
 
-def _compare_published(run: Run, recipes: dict[str, Protocol], value: float | None, json: bool) -> None:
+def _compare_published(
+    run: Run, recipes: dict[str, Protocol], value: float | None, json: bool
+) -> None:
     from choicewise.report.comparison import published_lines
     from choicewise.results.compare import published_comparisons
     from choicewise.results.summary import summarize
@@ -159,7 +180,8 @@ def explain(
     folder: options.RunFolder,
     item: Annotated[str, typer.Option("--item", help="The item's id.")],
     protocol: Annotated[
-        list[str] | None, typer.Option("--protocol", help="Only these protocols, or others that ask the same.")
+        list[str] | None,
+        typer.Option("--protocol", help="Only these protocols, or others that ask the same."),
     ] = None,
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Show whole prompts, and every token that was scored.")
@@ -189,4 +211,6 @@ def explain(
         from choicewise.report.explain import explanation_parts
 
         print_parts(explanation_parts(explanation, kind=kind))
-        show("S: sum of log-probabilities in nats; [ ]: chosen; whole prompts and every token: --tokens")
+        show(
+            "S: sum of log-probabilities in nats; [ ]: chosen; whole prompts and every token: --tokens"
+        )

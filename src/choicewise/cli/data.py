@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.terminal import check_interrupt, print_json, print_parts, show, show_download, tell
+from choicewise.cli.terminal import (
+    check_interrupt,
+    print_json,
+    print_parts,
+    show,
+    show_download,
+    tell,
+)
 from choicewise.errors import ChoicewiseError, UnknownShape, UsageError
 from choicewise.util.text import command_line
 
@@ -24,7 +31,8 @@ def data(
     place: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="A file or folder of questions, the name of a benchmark, or of a dataset on the Hub."
+            metavar="DATA",
+            help="A file or folder of questions, the name of a benchmark, or of a dataset on the Hub.",
         ),
     ],
     mapping: options.MappingFile = None,
@@ -60,10 +68,15 @@ def data(
     # Questions that stand twice are among the warnings, by their ids.
     notes = [note for note in dataset.notes if "same question and choices" not in note]
     looked = [*notes, *data_warnings(surveyed)]
-    show("to look at" if looked else "nothing suspicious in answers, doubles and texts", *looked, "")
+    show(
+        "to look at" if looked else "nothing suspicious in answers, doubles and texts", *looked, ""
+    )
     show(*fits(surveyed, refusals))
     if dataset.guess and dataset.columns is not None:
-        show("", "the columns are guessed; to read them otherwise correct this in a file, and pass it: --mapping FILE")
+        show(
+            "",
+            "the columns are guessed; to read them otherwise correct this in a file, and pass it: --mapping FILE",
+        )
         show(*mapping_lines(dataset.columns))
 
 
@@ -80,12 +93,19 @@ def _opened(place: str, mapping: Path | None) -> Dataset:
 
 
 def fetch(
-    to: Annotated[Path, typer.Option("--to", readable=False, help="The folder: new, or an earlier one to go on with.")],
+    to: Annotated[
+        Path,
+        typer.Option(
+            "--to", readable=False, help="The folder: new, or an earlier one to go on with."
+        ),
+    ],
     protocol: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROTOCOL]...", help="Protocols, families, suites or benchmarks.")
+        list[str] | None,
+        typer.Argument(metavar="[PROTOCOL]...", help="Protocols, families, suites or benchmarks."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option("--model", help="A model on the Hub: ORG/NAME@REVISION. Repeatable.")
+        list[str] | None,
+        typer.Option("--model", help="A model on the Hub: ORG/NAME@REVISION. Repeatable."),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -98,7 +118,9 @@ def fetch(
     from choicewise.running.fetch import fetch_benchmark, fetch_model, needed_benchmarks
 
     if not protocol and not model:
-        raise UsageError("nothing to fetch; name protocols, families, suites or benchmarks, or a model with --model")
+        raise UsageError(
+            "nothing to fetch; name protocols, families, suites or benchmarks, or a model with --model"
+        )
     work: list[Callable[[], Delivery]] = []
     names, progress = needed_benchmarks(protocol or []), show_download()
     for text in model or ():
@@ -119,15 +141,24 @@ def fetch(
     if json:
         print_json([{**asdict(each), "folder": str(each.folder)} for each in deliveries])
     if names:
-        tell(f"set CHOICEWISE_DATA={to.absolute()} to read them, there or where the folder is copied to")
+        tell(
+            f"set CHOICEWISE_DATA={to.absolute()} to read them, there or where the folder is copied to"
+        )
     if failures:
         first, *more = failures
         if not more:
             raise first
         command = command_line(
-            "fetch", *(protocol or ()), *(w for m in model or () for w in ("--model", m)), "--to", to
+            "fetch",
+            *(protocol or ()),
+            *(w for m in model or () for w in ("--model", m)),
+            "--to",
+            to,
         )
-        raise type(first)(f"{len(failures)} could not be fetched; `{command}` tries again", [str(f) for f in failures])
+        raise type(first)(
+            f"{len(failures)} could not be fetched; `{command}` tries again",
+            [str(f) for f in failures],
+        )
 
 
 def _show(delivery: Delivery, json: bool) -> None:

@@ -31,9 +31,9 @@ ITEMS = 60
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", readable=False, help="A folder for the runs, one per model.")] = Path(
-        "choicewise-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", readable=False, help="A folder for the runs, one per model.")
+    ] = Path("choicewise-demo"),
     every: options.All = False,
 ) -> None:
     """Score a published model and four tiny bundled ones as three implementations of MMLU do.
@@ -71,7 +71,9 @@ def demo(
     else:
         _show_published(rows, summaries, apart)
     show(_write_page(out, [run.folder for run in published or bundled]))
-    tell(f"next  {command_line('report', out, '--all')}  |  {command_line('demo', '--out', out, '--all')}")
+    tell(
+        f"next  {command_line('report', out, '--all')}  |  {command_line('demo', '--out', out, '--all')}"
+    )
 
 
 def _job(model: str, data: str, protocols: list[str]) -> Job:
@@ -87,7 +89,14 @@ def _ask(model: Model, data: Path, protocols: Mapping[str, Protocol], job: Job, 
     from choicewise.running.evaluate import evaluate
 
     with progress(model.name) as report:
-        return evaluate(model=model, data=open_dataset(data), protocols=protocols, out=where, progress=report, job=job)
+        return evaluate(
+            model=model,
+            data=open_dataset(data),
+            protocols=protocols,
+            out=where,
+            progress=report,
+            job=job,
+        )
 
 
 def _published_file() -> Path | None:
@@ -109,10 +118,16 @@ def _published_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protoco
     from choicewise.protocols.protocol import short_signature
     from choicewise.results.compare import published
 
-    return {name: protocol for name, protocol in protocols.items() if short_signature(protocol) in published()}
+    return {
+        name: protocol
+        for name, protocol in protocols.items()
+        if short_signature(protocol) in published()
+    }
 
 
-def _show_published(rows: Sequence[Row], summaries: Sequence[Summary], apart: Sequence[Row]) -> None:
+def _show_published(
+    rows: Sequence[Row], summaries: Sequence[Summary], apart: Sequence[Row]
+) -> None:
     """Print the models under the protocols of the published table, and what that table has for LLaMA-65B."""
     from choicewise.protocols.protocol import short_signature
     from choicewise.report.brief import published_table
@@ -122,7 +137,9 @@ def _show_published(rows: Sequence[Row], summaries: Sequence[Summary], apart: Se
     chosen = []
     for summary in summaries:
         outcomes = summary.outcomes.outcomes
-        kept = tuple(outcome for outcome in outcomes if short_signature(outcome.protocol) in published())
+        kept = tuple(
+            outcome for outcome in outcomes if short_signature(outcome.protocol) in published()
+        )
         chosen.append(replace(summary, outcomes=replace(summary.outcomes, outcomes=kept)))
     drawn = published_table(rows, reversal(chosen), apart)
     if drawn is None:
@@ -132,7 +149,9 @@ def _show_published(rows: Sequence[Row], summaries: Sequence[Summary], apart: Se
     show(*drawn.order)
 
 
-def _show_all(rows: Sequence[Row], summaries: Sequence[Summary], out: Path, apart: Sequence[Row]) -> None:
+def _show_all(
+    rows: Sequence[Row], summaries: Sequence[Summary], out: Path, apart: Sequence[Row]
+) -> None:
     """Print every number, those of the model ``apart`` first, the whole published table, and what the numbers show."""
     from choicewise.report.comparison import published_table
     from choicewise.report.findings import reversal_table
@@ -143,7 +162,10 @@ def _show_all(rows: Sequence[Row], summaries: Sequence[Summary], out: Path, apar
     shown = finding(rows)
     print_numbers(rows, shown)
     print_parts(["", published_table()])
-    tell(f"wrote {' '.join(str(each.folder) for each in summaries)}", f"`{command_line('report', out)}` shows less")
+    tell(
+        f"wrote {' '.join(str(each.folder) for each in summaries)}",
+        f"`{command_line('report', out)}` shows less",
+    )
     turned = reversal(summaries)
     if turned is not None:
         print_parts([reversal_table(turned, rows)])

@@ -23,9 +23,14 @@ LACKING, DAMAGED = 7, 8
 
 def doctor(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", readable=False, help="A run folder, or a folder that holds runs.")
+        Path,
+        typer.Argument(
+            metavar="DIR", readable=False, help="A run folder, or a folder that holds runs."
+        ),
     ],
-    drop: Annotated[bool, typer.Option("--drop", help="Drop damaged blocks; without it nothing is changed.")] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Drop damaged blocks; without it nothing is changed.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Say what is damaged in a run folder, or in every run of a folder; with --drop no damaged block counts any more.
@@ -37,7 +42,9 @@ def doctor(
     """
     from choicewise.running import doctor
 
-    runs = list(doctor.drop_damaged_blocks(folder, options.line_of) if drop else doctor.examine_runs(folder))
+    runs = list(
+        doctor.drop_damaged_blocks(folder, options.line_of) if drop else doctor.examine_runs(folder)
+    )
     if json:
         print_json([{**asdict(run), "damaged": len(run.harmed)} for run in runs])
     else:
@@ -55,7 +62,11 @@ def _lines(run: Examined) -> Iterator[str]:
     if run.state == "running":
         yield f"{run.folder}: another process is writing to it; it was not examined"
         return
-    held = "" if run.state in ("sweep", "lost") else f", {run.blocks:,} blocks about {run.items:,} items"
+    held = (
+        ""
+        if run.state in ("sweep", "lost")
+        else f", {run.blocks:,} blocks about {run.items:,} items"
+    )
     count = len(run.harmed)
     yield f"{run.folder}: {run.state}{held}; {f'{count} damaged' if count else 'nothing is damaged'}"
     for fault in run.faults:

@@ -34,26 +34,73 @@ class KernelCommand(NamedTuple):
 COMMANDS: Final = {
     "run": KernelCommand("run", "run", "Evaluate a model on a dataset under every named protocol."),
     "sweep": KernelCommand("run", "sweep", "Evaluate several models under protocols and suites."),
-    "report": KernelCommand("report", "report", "Print what runs say: one in nine lines, several in a table."),
-    "compare": KernelCommand("compare", "compare", "Say whether two numbers can be compared, and why they differ."),
-    "ladder": KernelCommand("run", "ladder", "Show from one protocol to another what each axis changes."),
-    "explain": KernelCommand("compare", "explain", "Show one item: its prompts, and what every protocol decides."),
-    "page": KernelCommand("page", "page", "Write a page that shows why the numbers differ, or a board."),
-    "plot": KernelCommand("page", "plot", "Draw a chart of run folders into a file, as the page shows it."),
+    "report": KernelCommand(
+        "report", "report", "Print what runs say: one in nine lines, several in a table."
+    ),
+    "compare": KernelCommand(
+        "compare", "compare", "Say whether two numbers can be compared, and why they differ."
+    ),
+    "ladder": KernelCommand(
+        "run", "ladder", "Show from one protocol to another what each axis changes."
+    ),
+    "explain": KernelCommand(
+        "compare", "explain", "Show one item: its prompts, and what every protocol decides."
+    ),
+    "page": KernelCommand(
+        "page", "page", "Write a page that shows why the numbers differ, or a board."
+    ),
+    "plot": KernelCommand(
+        "page", "plot", "Draw a chart of run folders into a file, as the page shows it."
+    ),
     "prompts": KernelCommand("catalogue", "prompts", "Print each request as a JSON line."),
-    "data": KernelCommand("data", "data", "Show what a dataset is, and which protocols can ask it."),
-    "fetch": KernelCommand("data", "fetch", "Fetch the data of benchmarks, and models, into a folder."),
+    "data": KernelCommand(
+        "data", "data", "Show what a dataset is, and which protocols can ask it."
+    ),
+    "fetch": KernelCommand(
+        "data", "fetch", "Fetch the data of benchmarks, and models, into a folder."
+    ),
     "score": KernelCommand("check", "score", "Score each choice as a continuation of the context."),
-    "check": KernelCommand("check", "check", "Measure how much ways of computing a score differ on a model."),
-    "doctor": KernelCommand("doctor", "doctor", "Say what is damaged in run folders, and drop damaged blocks."),
+    "check": KernelCommand(
+        "check", "check", "Measure how much ways of computing a score differ on a model."
+    ),
+    "doctor": KernelCommand(
+        "doctor", "doctor", "Say what is damaged in run folders, and drop damaged blocks."
+    ),
     "demo": KernelCommand("demo", "demo", "Score the bundled models on the bundled questions."),
-    "protocols": KernelCommand("catalogue", "protocols", "List the published protocols; show one; compare two."),
+    "protocols": KernelCommand(
+        "catalogue", "protocols", "List the published protocols; show one; compare two."
+    ),
 }
 """The commands of the kernel. Those of extensions are additions to the port :class:`choicewise.ports.Command`."""
 
 ORDER: Final = (
-    *("run", "sweep", "merge", "report", "compare", "ladder", "explain", "page", "plot", "serve", "work", "export"),
-    *("prompts", "data", "fetch", "score", "check", "doctor", "demo", "requests", "import", "lm-eval", "protocols"),
+    *(
+        "run",
+        "sweep",
+        "merge",
+        "report",
+        "compare",
+        "ladder",
+        "explain",
+        "page",
+        "plot",
+        "serve",
+        "work",
+        "export",
+    ),
+    *(
+        "prompts",
+        "data",
+        "fetch",
+        "score",
+        "check",
+        "doctor",
+        "demo",
+        "requests",
+        "import",
+        "lm-eval",
+        "protocols",
+    ),
 )
 """The order of the help; what is not in it stands at the end."""
 
@@ -72,7 +119,9 @@ def all_commands() -> dict[str, KernelCommand | ports.Command]:
     return {name: commands[name] for name in dict.fromkeys([*ordered, *commands])}
 
 
-ABOUT: Final = "Score multiple-choice questions with a language model in every published way at once."
+ABOUT: Final = (
+    "Score multiple-choice questions with a language model in every published way at once."
+)
 
 VERSION_HELP: Final = "Print the version."
 
@@ -100,6 +149,9 @@ def _rows(texts: dict[str, str], width: int) -> list[str]:
         line
         for name, text in texts.items()
         for line in wrap(
-            text, max(width, left + 20), initial_indent=f"  {name}".ljust(left), subsequent_indent=" " * left
+            text,
+            max(width, left + 20),
+            initial_indent=f"  {name}".ljust(left),
+            subsequent_indent=" " * left,
         )
     ]

@@ -36,18 +36,31 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             groups[name] = kind
             own = get_type_hints(kind, include_extras=True)
             parameters += [
-                inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=own[each.name])
+                inspect.Parameter(
+                    each.name,
+                    parameter.KEYWORD_ONLY,
+                    default=each.default,
+                    annotation=own[each.name],
+                )
                 for each in fields(kind)
             ]
         else:
-            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
+            parameters.append(
+                parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])
+            )
 
     def flat(**given: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind) if each.name in given})
+            given[name] = kind(
+                **{each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+            )
         command(**given)
 
-    flat.__name__, flat.__doc__, flat.__module__ = command.__name__, command.__doc__, command.__module__
+    flat.__name__, flat.__doc__, flat.__module__ = (
+        command.__name__,
+        command.__doc__,
+        command.__module__,
+    )
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {each.name: each.annotation for each in parameters}
     return flat
@@ -75,8 +88,13 @@ class _Group:
     def given(self) -> dict[str, Any]:
         """What was given, by the names of a job, which are those of :func:`choicewise.load_model`."""
         own = ((each.name, getattr(self, each.name), each.default) for each in fields(self))  # type: ignore[arg-type]
-        given = {name: value for name, value, default in own if value != default and name != "mapping"}
-        return {"subjects" if name == "subject" else name: _plain(value) for name, value in given.items()}
+        given = {
+            name: value for name, value, default in own if value != default and name != "mapping"
+        }
+        return {
+            "subjects" if name == "subject" else name: _plain(value)
+            for name, value in given.items()
+        }
 
 
 def _plain(value: Any) -> Any:
@@ -157,7 +175,9 @@ class Output(_Group):
     def check(self) -> None:
         """UsageError for two forms at once."""
         if self.json:
-            refuse_without_use("--json prints every number with its ids and has", all=self.every, ids=self.ids)
+            refuse_without_use(
+                "--json prints every number with its ids and has", all=self.every, ids=self.ids
+            )
 
 
 def sources_of(job: Job, fitting: bool = False) -> list[Source]:
@@ -175,7 +195,9 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
     from choicewise.page.reproduce import run_line
 
     if not manifest.job:
-        tell("note: the run does not say where model and data lie; their names stand in its line for the paths")
+        tell(
+            "note: the run does not say where model and data lie; their names stand in its line for the paths"
+        )
     return run_line(manifest, protocols, folder)
 
 
@@ -210,23 +232,35 @@ def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Sel
     from choicewise.requests.blocks import list_sections, unused_by
 
     sections = list_sections(dataset, recipes, selection)
-    repeated = [item.id for section in sections for item in section.items if duplicate_choices(item)]
+    repeated = [
+        item.id for section in sections for item in section.items if duplicate_choices(item)
+    ]
     if len(repeated) == 1:
         tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
     elif repeated:
-        tell(f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ...")
+        tell(
+            f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ..."
+        )
     for content, names in unused_by(recipes, dataset.content).items():
-        columns = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
+        columns = " and ".join(
+            "the blank _ in the questions" if name == BLANK else f"field {name}" for name in content
+        )
         more = f" and {len(names) - 1} more" * (len(names) > 1)
         tell(f"note: {names[0]}{more} leave out what belongs to the questions: {columns}")
 
 
 def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
     """Tell on stderr where the chat template of ``model`` takes no system text and a protocol has one."""
-    chats = [name for name, each in recipes.items() if each.chat != "none" and (each.system or each.header)]
+    chats = [
+        name
+        for name, each in recipes.items()
+        if each.chat != "none" and (each.system or each.header)
+    ]
     if chats and (template := model.tokenizer.chat) is not None and not template.takes_system:
         more = f" and {len(chats) - 1} more" * (len(chats) > 1)
-        tell(f"note: the chat template of {model.name} takes no system text; none is sent under {chats[0]}{more}")
+        tell(
+            f"note: the chat template of {model.name} takes no system text; none is sent under {chats[0]}{more}"
+        )
 
 
 # readable=False: whoever reads a path says that it can't be read, with the exit code of what it is.
@@ -258,22 +292,37 @@ Protocols = Annotated[
 ]
 IncludePath = Annotated[
     list[Path] | None,
-    typer.Option("--include-path", readable=False, help="A folder with further task files of the harness. Repeatable."),
+    typer.Option(
+        "--include-path",
+        readable=False,
+        help="A folder with further task files of the harness. Repeatable.",
+    ),
 ]
 AllowTaskCode = Annotated[
     bool,
-    typer.Option("--allow-task-code", help="Run Python code that task files of your own name: read it first."),
+    typer.Option(
+        "--allow-task-code", help="Run Python code that task files of your own name: read it first."
+    ),
 ]
 Adapter = Annotated[
     Path | None,
-    typer.Option("--adapter", readable=False, help="The folder of an adapter that PEFT trained beside the model."),
+    typer.Option(
+        "--adapter",
+        readable=False,
+        help="The folder of an adapter that PEFT trained beside the model.",
+    ),
 ]
 Chat = Annotated[
     ChatForm | None,
-    typer.Option("--chat", help="Ask in a chat by the model's template, with shots as turns or all in one message."),
+    typer.Option(
+        "--chat",
+        help="Ask in a chat by the model's template, with shots as turns or all in one message.",
+    ),
 ]
 System = Annotated[str | None, typer.Option("--system", help="The system text of chats.")]
-Subjects = Annotated[list[str] | None, typer.Option("--subject", help="Only this subject. Repeatable.")]
+Subjects = Annotated[
+    list[str] | None, typer.Option("--subject", help="Only this subject. Repeatable.")
+]
 Shots = Annotated[
     str | None,
     typer.Option(
@@ -285,12 +334,16 @@ Shots = Annotated[
 ]
 Score = Annotated[
     str | None,
-    typer.Option("--score", help="Only this score of every protocol that has it: acc_norm, char_mean_bare, ..."),
+    typer.Option(
+        "--score",
+        help="Only this score of every protocol that has it: acc_norm, char_mean_bare, ...",
+    ),
 ]
 Panel = Annotated[
     bool,
     typer.Option(
-        "--panel", help="Ask each protocol in other orders, names, labels, ... too; `report DIR invariance` compares."
+        "--panel",
+        help="Ask each protocol in other orders, names, labels, ... too; `report DIR invariance` compares.",
     ),
 ]
 Metrics = Annotated[
@@ -299,12 +352,15 @@ Metrics = Annotated[
         "--metric",
         metavar="NAME,...",
         callback=lambda names: (
-            [name.strip() for text in names or () for name in text.split(",") if name.strip()] or None
+            [name.strip() for text in names or () for name in text.split(",") if name.strip()]
+            or None
         ),
         help="Of the same observations: bpb, prob, brier, ece, ... (docs/statistics.md has all).",
     ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions of each subject.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help="Only the first N questions of each subject.")
+]
 Sample = Annotated[
     int | None,
     typer.Option(
@@ -317,11 +373,15 @@ Sample = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", metavar="S", min=0, help="Of the sample: the same seed draws the same questions. 1 unless given."
+        "--seed",
+        metavar="S",
+        min=0,
+        help="Of the sample: the same seed draws the same questions. 1 unless given.",
     ),
 ]
 BadItems = Annotated[
-    OnBadItem, typer.Option("--on-bad-item", help="Stop at a question that can't be used, or skip it.")
+    OnBadItem,
+    typer.Option("--on-bad-item", help="Stop at a question that can't be used, or skip it."),
 ]
 MappingFile = Annotated[
     Path | None,
@@ -332,26 +392,42 @@ MappingFile = Annotated[
     ),
 ]
 WithoutMissing = Annotated[
-    bool, typer.Option("--without-missing", help="Go on without benchmarks whose data are not there.")
+    bool,
+    typer.Option("--without-missing", help="Go on without benchmarks whose data are not there."),
 ]
 RunFolders = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders, or folders that hold runs.")
+    list[Path],
+    typer.Argument(
+        metavar="DIR...", readable=False, help="Run folders, or folders that hold runs."
+    ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A run folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-All = Annotated[bool, typer.Option("--all", help="Show every number, a line each, and what the warnings mean.")]
-Ids = Annotated[
-    bool, typer.Option("--ids", help="Show every number with the ids of protocol, texts, tokens, model, data.")
+All = Annotated[
+    bool, typer.Option("--all", help="Show every number, a line each, and what the warnings mean.")
 ]
-ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]
+Ids = Annotated[
+    bool,
+    typer.Option(
+        "--ids", help="Show every number with the ids of protocol, texts, tokens, model, data."
+    ),
+]
+ModelDtype = Annotated[
+    Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")
+]
 Device = Annotated[
     str | None,
-    typer.Option("--device", help="cpu, cuda, cuda:1, ..., auto (spread over all GPUs); the fastest one there is."),
+    typer.Option(
+        "--device",
+        help="cpu, cuda, cuda:1, ..., auto (spread over all GPUs); the fastest one there is.",
+    ),
 ]
 Window = Annotated[
     int | None,
     typer.Option(
-        "--window", min=1, help="Most input tokens; config.json of the model, or its server, says it unless given."
+        "--window",
+        min=1,
+        help="Most input tokens; config.json of the model, or its server, says it unless given.",
     ),
 ]
 Tokenizer = Annotated[
@@ -364,7 +440,11 @@ Tokenizer = Annotated[
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option("--batch-tokens", min=1, help="Tokens computed at once; halved automatically when memory runs out."),
+    typer.Option(
+        "--batch-tokens",
+        min=1,
+        help="Tokens computed at once; halved automatically when memory runs out.",
+    ),
 ]
 
 Executor = Annotated[
@@ -402,7 +482,11 @@ def refuse_without_use(chosen: str, **given: object) -> None:
 
     ``chosen`` is the reason, the beginning of the message: ``fake:hash has``.
     """
-    useless = [spelled_option(name) for name, value in given.items() if value is not None and value is not False]
+    useless = [
+        spelled_option(name)
+        for name, value in given.items()
+        if value is not None and value is not False
+    ]
     if useless:
         names = " and ".join(useless)
         raise UsageError(f"{chosen} no use for {names}; leave {names} out")
@@ -415,7 +499,9 @@ def refuse_foreign(model: str, **given: object) -> None:
     """
     from choicewise.models.kinds import refusal
 
-    message = refusal(model, [name for name, value in given.items() if value is not None], spelled_option)
+    message = refusal(
+        model, [name for name, value in given.items() if value is not None], spelled_option
+    )
     if message:
         raise UsageError(message)
 

@@ -19,14 +19,24 @@ from choicewise.util.text import command_line
 
 def page(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", readable=False, help="Run folders, or folders that hold runs.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", readable=False, help="Run folders, or folders that hold runs."
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", readable=False, help="The page, which ends in .html, or a folder for a board.")
+        Path,
+        typer.Option(
+            "--out", readable=False, help="The page, which ends in .html, or a folder for a board."
+        ),
     ],
     items: Annotated[
         int | None,
-        typer.Option("--items", min=0, help="So many items in full, those that flip most first; as many as is quick."),
+        typer.Option(
+            "--items",
+            min=0,
+            help="So many items in full, those that flip most first; as many as is quick.",
+        ),
     ] = None,
     metric: options.Metrics = None,
 ) -> None:
@@ -54,10 +64,14 @@ def page(
 
     written = write_page(folders, out, items, metric or ())
     tell(*(f"note: {note}" for note in written.notes))
-    tell(f"wrote {written.page}, {written.bytes / 1e6:.1f} MB, with {counted(written.inside, 'item')} in full")
+    tell(
+        f"wrote {written.page}, {written.bytes / 1e6:.1f} MB, with {counted(written.inside, 'item')} in full"
+    )
     if written.folder is not None:
         served = f"`{command_line('serve', *folders)}` shows all"
-        tell(f"wrote {written.folder}, {counted(written.beside, 'further item')}, for a page that is served; {served}")
+        tell(
+            f"wrote {written.folder}, {counted(written.beside, 'further item')}, for a page that is served; {served}"
+        )
 
 
 FORMATS = (".svg", ".png", ".pdf", ".json")
@@ -75,19 +89,34 @@ def plot(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", readable=False, help="The file, which ends in .svg, .png, .pdf or .json (Vega-Lite)."),
+        typer.Option(
+            "--out",
+            readable=False,
+            help="The file, which ends in .svg, .png, .pdf or .json (Vega-Lite).",
+        ),
     ],
     model: Annotated[
-        list[str] | None, typer.Option("--model", help="A model among the runs; two for pair. Repeatable.")
+        list[str] | None,
+        typer.Option("--model", help="A model among the runs; two for pair. Repeatable."),
     ] = None,
-    start: Annotated[str | None, typer.Option("--from", help="The first protocol of the ladder.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="The last protocol of the ladder.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="The first protocol of the ladder.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="The last protocol of the ladder.")
+    ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option("--protocol", help="Point it out (strip), put it first (bump), this alone (ranks, steps, along)."),
+        typer.Option(
+            "--protocol",
+            help="Point it out (strip), put it first (bump), this alone (ranks, steps, along).",
+        ),
     ] = None,
     rank: Annotated[
-        bool | None, typer.Option("--rank/--value", help="Ranks or values, of strip and bump.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--rank/--value", help="Ranks or values, of strip and bump.", show_default=False
+        ),
     ] = None,
     metric: options.Metrics = None,
 ) -> None:
@@ -111,7 +140,11 @@ def plot(
     _check_place(out)
     given = {"models": model, "start": start, "end": end, "protocol": protocol, "rank": rank}
     spelled = {"models": "model", "start": "from", "end": "to"}
-    unused = {spelled.get(choice, choice): value for choice, value in given.items() if choice not in kind.uses}
+    unused = {
+        spelled.get(choice, choice): value
+        for choice, value in given.items()
+        if choice not in kind.uses
+    }
     options.refuse_without_use(f"{name} has", **unused, metric=None if kind.metrics else metric)
     study = read_study(map(Path, folders), metric or (), alone=metric is not None, needed=True)
     tell(*(f"note: {note}" for note in study.notes))
@@ -130,4 +163,6 @@ def _check_place(out: Path) -> None:
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file in it, such as {out / 'chart.svg'}")
     if out.suffix.lower() not in FORMATS:
-        raise UsageError(f"{out} ends in none of {', '.join(FORMATS)}, so what to write is not known; name such a file")
+        raise UsageError(
+            f"{out} ends in none of {', '.join(FORMATS)}, so what to write is not known; name such a file"
+        )

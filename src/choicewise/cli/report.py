@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 By = StrEnum("By", ["micro", "macro", "subjects", "subcategories", "categories"])
 """Groups a report can be split into, instead of each protocol's own aggregation."""
 
-Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-binomial"), ("clustered", "clustered")])
+Interval = StrEnum(
+    "Interval",
+    [("wilson", "wilson"), ("beta_binomial", "beta-binomial"), ("clustered", "clustered")],
+)
 """Ways to compute a 95 % interval."""
 
 
@@ -37,7 +40,8 @@ class Scored:
     """What is scored of the observations: the run's own protocols where nothing is given."""
 
     protocol: Annotated[
-        list[str] | None, typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable.")
+        list[str] | None,
+        typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable."),
     ] = None
     score: options.Score = None
     metric: options.Metrics = None
@@ -92,15 +96,21 @@ class Scored:
         if not together:
             read_together(run, [run.under(each.protocols).protocols for each in applied])
         for made in (each.protocols for each in applied):
-            part = run.under({name: protocol for name, protocol in made.items() if protocol not in before})
+            part = run.under(
+                {name: protocol for name, protocol in made.items() if protocol not in before}
+            )
             before.update(made.values())
-            if fitted_on is not None and any(METRICS[each.metric].softmax for each in part.protocols.values()):
+            if fitted_on is not None and any(
+                METRICS[each.metric].softmax for each in part.protocols.values()
+            ):
                 part, lines = with_temperature(part, fitted_on)
                 tell(*lines)
                 softmax = True
             yield part
         if fitted_on is not None and not softmax:
-            raise UsageError("a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece")
+            raise UsageError(
+                "a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece"
+            )
 
 
 @options.grouped
@@ -108,10 +118,13 @@ def report(
     *,
     context: typer.Context,
     folders: options.RunFolders,
-    by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
+    by: Annotated[
+        By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")
+    ] = None,
     scored: Scored,
     interval: Annotated[
-        Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
+        Interval | None,
+        typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn."),
     ] = None,
     output: options.Output,
 ) -> None:
@@ -127,7 +140,8 @@ def report(
         options.refuse_without_use(f"{name} has", by=by, interval=interval, ids=output.ids)
     output.check()
     options.refuse_without_use(
-        "without --metric there is", temperature_from=scored.temperature_from if scored.metric is None else None
+        "without --metric there is",
+        temperature_from=scored.temperature_from if scored.metric is None else None,
     )
     if chosen is not None:
         chosen.show(_analysed(chosen, scored, folders), output)
@@ -138,7 +152,9 @@ def report(
         print_runs([*_summaries(scored, folders, by, interval)], folders, output, by=by)
 
 
-def _analysed(chosen: ChosenAnalysis, scored: Scored, folders: Sequence[Path]) -> Sequence[Run] | Sequence[Summary]:
+def _analysed(
+    chosen: ChosenAnalysis, scored: Scored, folders: Sequence[Path]
+) -> Sequence[Run] | Sequence[Summary]:
     """Return the runs in the folders as the analysis needs them."""
     if chosen.analysis.needs == "runs":
         return [part for run in scored.runs(folders) for part in scored.parts(run, together=True)]
@@ -152,7 +168,9 @@ def print_folders(folders: Sequence[Path], output: options.Output, above: int = 
     from choicewise.results.sweep import averages, sweeps
 
     runs = {run.folder: run for run in _read_summaries(folders)}
-    whole = [average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, runs)]
+    whole = [
+        average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, runs)
+    ]
     print_runs([*runs.values()], folders, output, averages=whole, above=above)
 
 
@@ -199,10 +217,17 @@ def print_runs(
 
     own = unchanged(rows)
     names, changed = {row.protocol for row in own}, len(own) < len(rows)
-    outcomes = [replace(each, outcomes=tuple(one for one in each.outcomes if one.name in names)) for each in outcomes]
-    following = next_lines(own, folders, [run.folder for run in runs], LINES - FEWEST - above, changed)
+    outcomes = [
+        replace(each, outcomes=tuple(one for one in each.outcomes if one.name in names))
+        for each in outcomes
+    ]
+    following = next_lines(
+        own, folders, [run.folder for run in runs], LINES - FEWEST - above, changed
+    )
     print_parts(average_tables(averages))
-    show(*first_lines(own, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above)))
+    show(
+        *first_lines(own, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above))
+    )
     show(*estimate_lines(estimates.rows, rows))
     tell(*following)
 
@@ -227,7 +252,11 @@ FOLDERS, BESIDE = 4, "  |  "
 
 
 def next_lines(
-    rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path], most: int, changed: bool = False
+    rows: Sequence[Row],
+    folders: Sequence[Path],
+    runs: Sequence[Path],
+    most: int,
+    changed: bool = False,
 ) -> list[str]:
     """The commands to run next with the ``runs`` in ``folders``, at most three, in two lines where paths are not long.
 
@@ -248,7 +277,11 @@ def next_lines(
     ends = extremes(rows) if len(runs) == 1 else None
     if changed:
         commands.insert(1, command_line("report", *folders, "invariance"))
-    elif ends and ends[0].value < ends[1].value and len({parse_signature(row.signature).kind for row in ends}) == 1:
+    elif (
+        ends
+        and ends[0].value < ends[1].value
+        and len({parse_signature(row.signature).kind for row in ends}) == 1
+    ):
         commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
     lines = [f"next  {commands[0]}"]
     for command in commands[1:]:

@@ -68,7 +68,9 @@ def run(
     loading: Loading,
     spread: Spread,
     without_missing: options.WithoutMissing = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")
+    ] = False,
     output: Output,
 ) -> None:
     """Evaluate a model on a dataset under every named protocol, and print what the numbers say.
@@ -87,7 +89,10 @@ def run(
         raise UsageError(f"{kind.display(model)} {kind.workers}; leave {names} out")
     if dry_run:
         options.refuse_without_use(
-            "--dry-run counts what is asked first and has", **spread.given, all=output.every, ids=output.ids
+            "--dry-run counts what is asked first and has",
+            **spread.given,
+            all=output.every,
+            ids=output.ids,
         )
     output.check()
     if out is None and not dry_run:
@@ -97,8 +102,19 @@ def run(
     # What is wrong is said as early as can be: each step loads more than the one before.
     spoken = {"chat": None if chat is None else str(chat), "system": system}
     choice = {"name": model, **{name: value for name, value in spoken.items() if value is not None}}
-    given = {**part.given, **part.data([] if data is None else [data]), **tasks.given, **loading.given, **spread.given}
-    asked = {"protocols": protocol, "shots": options.shots_of(shots), "score": score, "panel": panel or None}
+    given = {
+        **part.given,
+        **part.data([] if data is None else [data]),
+        **tasks.given,
+        **loading.given,
+        **spread.given,
+    }
+    asked = {
+        "protocols": protocol,
+        "shots": options.shots_of(shots),
+        "score": score,
+        "panel": panel or None,
+    }
     job = job_of({"models": [choice], **asked, "without_missing": without_missing, **given})
     sources = options.sources_of(job)
     for source in sources:
@@ -106,7 +122,9 @@ def run(
     if len(sources) == 1:
         options.refuse_without_use("one dataset has", without_missing=without_missing)
     else:
-        options.refuse_without_use("several benchmarks, with subjects of their own, have", subject=part.subject)
+        options.refuse_without_use(
+            "several benchmarks, with subjects of their own, have", subject=part.subject
+        )
     if out is None or dry_run:
         _print_plans(job, sources, output.json)
     elif len(sources) == 1:
@@ -116,11 +134,21 @@ def run(
         _print_folder(job, out, output)
 
 
-def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output, command: Sequence[str]) -> None:
+def _run_one(
+    job: Job, sources: Sequence[Source], out: Path, output: Output, command: Sequence[str]
+) -> None:
     """The one run that there is, in the folder ``out`` itself, and what it says."""
     asked: dict[str, Protocol] = {}
     title = job.choices[0].name
-    do_sweep(job, sources, out, title, alone=True, command=command, ready=lambda *given: asked.update(given[-1]))
+    do_sweep(
+        job,
+        sources,
+        out,
+        title,
+        alone=True,
+        command=command,
+        ready=lambda *given: asked.update(given[-1]),
+    )
     from choicewise.results.run import open_run
     from choicewise.results.summary import keep_summary
 
@@ -133,16 +161,24 @@ def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output, com
         model = job.choices[0]
         given = {"--model": model.name, "--adapter": model.adapter, "--dtype": model.dtype}
         given |= {"--tokenizer": model.tokenizer}
-        words = [word for name, value in given.items() if value is not None for word in (name, value)]
+        words = [
+            word for name, value in given.items() if value is not None for word in (name, value)
+        ]
         tell(f"path {check.rung!r}: {check.cost}; `{command_line('check', *words)}` says why")
     if spent is not None:
         tell(token_savings(spent))
     if unanswered := result.unanswered:
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])
-        tell(f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one")
+        tell(
+            f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one"
+        )
     whole = keep_summary(result)
-    print_runs([replace(whole, rows=tuple(row for row in whole.rows if row.protocol in asked))], [out], output)
+    print_runs(
+        [replace(whole, rows=tuple(row for row in whole.rows if row.protocol in asked))],
+        [out],
+        output,
+    )
 
 
 def _tell_shard(out: Path, shard: str | None) -> None:
@@ -167,16 +203,26 @@ INCOMPLETE = 7
 def sweep(
     *,
     plan: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN.toml]", readable=False, help="Models, data and protocols.")
+        Path | None,
+        typer.Argument(metavar="[PLAN.toml]", readable=False, help="Models, data and protocols."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", readable=False, help="The folder of all runs: new, or an earlier one to go on with."),
+        typer.Option(
+            "--out",
+            readable=False,
+            help="The folder of all runs: new, or an earlier one to go on with.",
+        ),
     ] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", help="As in `choicewise run`. Repeatable.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", help="As in `choicewise run`. Repeatable.")
+    ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", help="As in `choicewise run`: each protocol on all that it can ask. Repeatable."),
+        typer.Option(
+            "--data",
+            help="As in `choicewise run`: each protocol on all that it can ask. Repeatable.",
+        ),
     ] = None,
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="As in `choicewise run`. Repeatable.")
@@ -214,18 +260,28 @@ def sweep(
     given = {"shots": options.shots_of(shots), "score": score, "panel": panel or None}
     given |= {**part.given, **part.data(data or []), **loading.given}
     if plan is not None:
-        options.refuse_without_use("a plan says all that and has", model=model, data=data, protocol=protocol, **given)
-        job = read_plan(plan).model_copy(update=job_of({"protocols": ["-"], **tasks.given, **spread.given}).of_command)
-    elif lacking := [f"--{name}" for name, value in {"model": model, "protocol": protocol}.items() if not value]:
+        options.refuse_without_use(
+            "a plan says all that and has", model=model, data=data, protocol=protocol, **given
+        )
+        job = read_plan(plan).model_copy(
+            update=job_of({"protocols": ["-"], **tasks.given, **spread.given}).of_command
+        )
+    elif lacking := [
+        f"--{name}" for name, value in {"model": model, "protocol": protocol}.items() if not value
+    ]:
         raise UsageError(f"{' and '.join(lacking)} missing: name a plan, or models and protocols")
     else:
-        job = job_of({"models": model, "protocols": protocol, **given, **tasks.given, **spread.given})
+        job = job_of(
+            {"models": model, "protocols": protocol, **given, **tasks.given, **spread.given}
+        )
     record = do_sweep(job, options.sources_of(job, fitting=True), out, "all runs")
     _print_folder(job, out, output)
     if missing := record.missing:
         reasons: dict[str, list[str]] = {}
         for cell in missing:
-            reasons.setdefault(cell.failure or "not begun", []).append(f"{cell.model} on {cell.dataset}")
+            reasons.setdefault(cell.failure or "not begun", []).append(
+                f"{cell.model} on {cell.dataset}"
+            )
         tell(f"{len(missing)} of {len(record.cells)} runs are missing:")
         tell(*(f"  {listed(names)}: {reason}" for reason, names in reasons.items()))
     if missing:
@@ -255,8 +311,12 @@ def do_sweep(
         ready(model, source, recipes)
 
     with progress(title, lambda: models[-1].computed if alone and models else None) as report:
-        audience = Audience(report, tell, lambda source: _tell_notes(source, job), begin, show_download())
-        return run_sweep(job, out, audience, sources, go_on=go_on and not alone, alone=alone, command=command)
+        audience = Audience(
+            report, tell, lambda source: _tell_notes(source, job), begin, show_download()
+        )
+        return run_sweep(
+            job, out, audience, sources, go_on=go_on and not alone, alone=alone, command=command
+        )
 
 
 def _tell_notes(source: OpenedSource, job: Job) -> None:
@@ -309,19 +369,29 @@ def ladder(
     end: Annotated[str, typer.Argument(metavar="Q", help="The same.")],
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", readable=False, help="A run folder; none to evaluate with --model."),
+        typer.Argument(
+            metavar="[DIR]", readable=False, help="A run folder; none to evaluate with --model."
+        ),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Evaluate this one; as in `choicewise run`.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Evaluate this one; as in `choicewise run`.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", readable=False, help="On this; as in `choicewise run`.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", readable=False, help="The run folder, with --model: new, or to go on with.")
+        Path | None,
+        typer.Option(
+            "--out", readable=False, help="The run folder, with --model: new, or to go on with."
+        ),
     ] = None,
     served: Annotated[
         Path | None,
         typer.Option(
-            "--served", metavar="RUN", readable=False, help="A decision endpoint's run: the last step, from Q to it."
+            "--served",
+            metavar="RUN",
+            readable=False,
+            help="A decision endpoint's run: the last step, from Q to it.",
         ),
     ] = None,
     metric: options.Metrics = None,
@@ -346,12 +416,25 @@ def ladder(
         )
     else:
         loading.refuse_foreign(model)
-        options.refuse_without_use("a run that is still to be evaluated has", metric=metric, served=served)
-        _evaluate(start, end, {"models": [model], **part.given, **part.data([data]), **loading.given}, out, json)
+        options.refuse_without_use(
+            "a run that is still to be evaluated has", metric=metric, served=served
+        )
+        _evaluate(
+            start,
+            end,
+            {"models": [model], **part.given, **part.data([data]), **loading.given},
+            out,
+            json,
+        )
 
 
 def _show_run(
-    start: str, end: str, folder: Path, served: Path | None, metrics: Sequence[str] | None, json: bool
+    start: str,
+    end: str,
+    folder: Path,
+    served: Path | None,
+    metrics: Sequence[str] | None,
+    json: bool,
 ) -> None:
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
@@ -384,9 +467,13 @@ def _last_rung(run: Run, last: End, served: Run) -> LastRung:
 
     for analysis in all_of(PairAnalysis):
         if analysis.sides(served, run) == (served, run):
-            results = analysis.compare(served, run.under({last.name: last.protocol}), [], items=False)
+            results = analysis.compare(
+                served, run.under({last.name: last.protocol}), [], items=False
+            )
             return analysis, results
-    raise UsageError(f"{served.folder} is no run of a decision endpoint, or {run.folder} is one, too")
+    raise UsageError(
+        f"{served.folder} is no run of a decision endpoint, or {run.folder} is one, too"
+    )
 
 
 def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: bool) -> None:
@@ -398,10 +485,19 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
 
     first, last = one(start), one(end)
     _refuse_same(first, last)
-    job = job_of({**table, "protocols": [f"{start}{MARK}{end}"], "shots": "error"})  # its ends are those named
+    job = job_of(
+        {**table, "protocols": [f"{start}{MARK}{end}"], "shots": "error"}
+    )  # its ends are those named
     ends = {first.name: first.protocol, last.name: last.protocol}
     sources, title = options.sources_of(job), job.choices[0].folder
-    do_sweep(job, sources, out, title, alone=True, ready=lambda model, source, _: check_all(model, source.data, ends))
+    do_sweep(
+        job,
+        sources,
+        out,
+        title,
+        alone=True,
+        ready=lambda model, source, _: check_all(model, source.data, ends),
+    )
     run = open_run(out)
     _print(run, first, last, None, json, lambda: None)
     if (spent := run.manifest.engine.spent) is not None:
@@ -426,15 +522,24 @@ def _print(
     from choicewise.report.comparison import ladder_table
     from choicewise.results.ladder import both_ways
 
-    asked = [(run, start, end)] if metrics is None else [_measured(run, start, end, metric) for metric in metrics]
+    asked = (
+        [(run, start, end)]
+        if metrics is None
+        else [_measured(run, start, end, metric) for metric in metrics]
+    )
     ladders = [both_ways(*each, names()) for each in asked]
     rest = line() if ladders[0].coarse else None
     if json:
         last = {} if rung is None else {"served": rung[1]}
         told = [
-            {"in_order": each.in_order, "in_reverse": each.in_reverse, "turns": each.turns, **last} for each in ladders
+            {"in_order": each.in_order, "in_reverse": each.in_reverse, "turns": each.turns, **last}
+            for each in ladders
         ]
-        print_json({**told[0], "rest": rest} if metrics is None else [{**each, "rest": rest} for each in told])
+        print_json(
+            {**told[0], "rest": rest}
+            if metrics is None
+            else [{**each, "rest": rest} for each in told]
+        )
         return
     print_parts(map(ladder_table, ladders))
     if rung is not None:
@@ -456,7 +561,9 @@ def _measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, En
         for name, protocol in under_metrics({each.name: each.protocol}, [metric]).items()
     )
     if one.protocol == other.protocol:
-        raise UsageError(f"{start.name} and {end.name} are the same protocol under {metric}, which is of one score")
+        raise UsageError(
+            f"{start.name} and {end.name} are the same protocol under {metric}, which is of one score"
+        )
     return run.under(apply_metrics(run.protocols, [metric]).protocols), one, other
 
 
@@ -488,7 +595,9 @@ def _refuse_same(start: End, end: End) -> None:
     if start.protocol == end.protocol:
         raise UsageError(f"{start.name} and {end.name} are the same protocol; name two that differ")
     if start.name == end.name:
-        raise UsageError(f"two protocols are called {start.name}; give one of the files another name")
+        raise UsageError(
+            f"two protocols are called {start.name}; give one of the files another name"
+        )
 
 
 def token_savings(spent: Spent) -> str:
@@ -498,7 +607,11 @@ def token_savings(spent: Spent) -> str:
         if not spent.tokens_asked:
             return f"{spent.requests:,} requests; the endpoint counts {spent.tokens_computed:,} input tokens"
         asked = f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests"
-        known = f": {fewer}" if spent.tokens_computed < spent.tokens_asked else ", as it says nothing of its cache"
+        known = (
+            f": {fewer}"
+            if spent.tokens_computed < spent.tokens_asked
+            else ", as it says nothing of its cache"
+        )
         return f"{asked}; the server computed {spent.tokens_computed:,} at most{known}"
     said = f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
     if not spent.tokens_unique:
@@ -509,7 +622,11 @@ def token_savings(spent: Spent) -> str:
 
 def _as_json(plan: Plan, model: Model) -> dict[str, object]:
     asked = asdict(plan)
-    derived = {"ratio": plan.ratio, "tokens_per_second": asked.pop("speed"), "seconds": plan.seconds}
+    derived = {
+        "ratio": plan.ratio,
+        "tokens_per_second": asked.pop("speed"),
+        "seconds": plan.seconds,
+    }
     return {"model": model.name, "rung": _path(model)} | asked | derived
 
 
@@ -530,7 +647,9 @@ def _lines(plan: Plan, model: Model) -> list[str]:
         lines["lose shots"] = f"{plan.shots_dropped:,} requests"
     if plan.tokens_dropped:
         lines["lose tokens"] = f"{plan.tokens_dropped:,} requests"
-    refused = {f"refused {len(names):,}": reason for reason, names in by_reason(plan.refused).items()}
+    refused = {
+        f"refused {len(names):,}": reason for reason, names in by_reason(plan.refused).items()
+    }
     lines |= {f"missing {count:,}": reason for reason, count in plan.missing.items()} | refused
     width = max(map(len, lines))
     return [f"{name:<{width}}  {value}" for name, value in lines.items()]

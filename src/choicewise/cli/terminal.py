@@ -147,7 +147,9 @@ def fail(error: ChoicewiseError) -> NoReturn:
     tell(f"error: {error.message}", *(f"  {problem}" for problem in error.problems))
     if isinstance(error, MissingData):
         line = command_line("fetch", *error.benchmarks, "--to", "DIR")
-        tell(f"  with network: `{line}`, then set CHOICEWISE_DATA=DIR, here or where DIR is copied to")
+        tell(
+            f"  with network: `{line}`, then set CHOICEWISE_DATA=DIR, here or where DIR is copied to"
+        )
     if isinstance(error, UnknownShape):
         tell("  then add `--mapping mapping.toml` to the command")
     sys.exit(error.exit_code)
@@ -182,7 +184,9 @@ def watch_end() -> None:
 def check_interrupt() -> None:
     """A safe point: raises KeyboardInterrupt in the main thread when Ctrl-C was pressed and the command still runs."""
     if _pressed and threading.current_thread() is threading.main_thread():
-        signal.setitimer(signal.ITIMER_REAL, 0)  # once is enough: what is now written must not be interrupted
+        signal.setitimer(
+            signal.ITIMER_REAL, 0
+        )  # once is enough: what is now written must not be interrupted
         raise KeyboardInterrupt
 
 
@@ -250,7 +254,9 @@ def open_streams() -> None:
 
     Writing to a stdout that was closed raises OSError; what goes to a stderr that was closed is dropped.
     """
-    if sys.stdout is None:  # its descriptor must be taken, else the next file that is opened would be stdout
+    if (
+        sys.stdout is None
+    ):  # its descriptor must be taken, else the next file that is opened would be stdout
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
@@ -270,7 +276,9 @@ def abandon(descriptor: int) -> None:
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
-    return "".join(_ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text), error.end
+    return "".join(
+        _ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text
+    ), error.end
 
 
 _TEXTS = ("--system", "--context", "--choice", "--premise")

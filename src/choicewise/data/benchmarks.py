@@ -43,7 +43,9 @@ NAME: Final = "fetch.json"
 ANY = "any"  # the benchmark of protocols that fit every dataset, and so name none
 
 
-def open_benchmark(name: str, *, on_bad_item: str = "error", progress: Download | None = None) -> Dataset:
+def open_benchmark(
+    name: str, *, on_bad_item: str = "error", progress: Download | None = None
+) -> Dataset:
     """The dataset of the benchmark ``name``: from its folder in ``$CHOICEWISE_DATA``, else from the Hub.
 
     Files that were fetched into the folder are checked against their checksums; a folder that people filled is read as
@@ -67,11 +69,19 @@ def open_benchmark(name: str, *, on_bad_item: str = "error", progress: Download 
         if not (folder / file).is_file():
             problems.append(f"{folder / file} is gone")
         elif file_record(folder / file) != record:
-            problems.append(f"{folder / file} is not the file that was fetched: its checksum is another")
+            problems.append(
+                f"{folder / file} is not the file that was fetched: its checksum is another"
+            )
     if problems:
         why = f"it is not as it was fetched from {fetched.source}; fetch it again, or remove {NAME} if the rows"
         raise DataError(f"{folder}: {why} are to be yours", problems)
-    return _read(known, benchmark_files(known, fetched.files, str(folder)), folder, fetched.source, on_bad_item)
+    return _read(
+        known,
+        benchmark_files(known, fetched.files, str(folder)),
+        folder,
+        fetched.source,
+        on_bad_item,
+    )
 
 
 PLACE: Final = "CHOICEWISE_DATA"
@@ -94,16 +104,23 @@ def benchmark_files(known: Benchmark, paths: Iterable[str], place: str) -> _Spli
     splits = {split: matching(pattern, paths) for split, pattern in known.files.items()}
     if known.subjects:
         splits = {
-            split: {p: of for p, of in of_split.items() if of in known.subjects} for split, of_split in splits.items()
+            split: {p: of for p, of in of_split.items() if of in known.subjects}
+            for split, of_split in splits.items()
         }
-    lacking = [f"{split} ({known.files[split]})" for split, of_split in splits.items() if not of_split]
+    lacking = [
+        f"{split} ({known.files[split]})" for split, of_split in splits.items() if not of_split
+    ]
     for split, of_split in splits.items():
-        absent = [subject for subject in known.subjects if of_split and subject not in of_split.values()]
+        absent = [
+            subject for subject in known.subjects if of_split and subject not in of_split.values()
+        ]
         lacking += [f"{split} of {subject} ({known.files[split]})" for subject in absent]
     if lacking:
         more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
         holds = f"{', '.join(paths[:5]) or 'nothing'}{more}"
-        raise DataError(f"{place} holds no files of {known.name} for {', '.join(lacking)}; it holds {holds}")
+        raise DataError(
+            f"{place} holds no files of {known.name} for {', '.join(lacking)}; it holds {holds}"
+        )
     return splits
 
 
@@ -138,14 +155,19 @@ class Benchmark:
 def benchmarks() -> Mapping[str, Benchmark]:
     """Every benchmark by name, in alphabetical order."""
     folder = files("choicewise.data") / "benchmarks"
-    names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    names = sorted(
+        file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")
+    )
     texts = {name: (folder / f"{name}.toml").read_text(encoding="utf-8") for name in names}
     tables = {name: tomllib.loads(text) for name, text in texts.items()}
     return MappingProxyType(
         {
             name: Benchmark(
                 name,
-                **{key: table[key] for key in ("title", "citation", "source", "about", "repository", "revision")},
+                **{
+                    key: table[key]
+                    for key in ("title", "citation", "source", "about", "repository", "revision")
+                },
                 files=MappingProxyType(table["files"]),
                 columns=columns_of(table["columns"], name) if "columns" in table else None,
                 subjects=tuple(table.get("subjects", ())),
@@ -181,7 +203,9 @@ def benchmark_of(path: str, asked: Collection[str]) -> str | None:
     row = next((row for row in ROW_READERS[place.suffix](place) if isinstance(row, dict)), {})
     if called := _called(shape_of(row) or ""):
         return called
-    fitting = [each for each in asked if (columns := benchmark(each).columns) and _has(row, columns)]
+    fitting = [
+        each for each in asked if (columns := benchmark(each).columns) and _has(row, columns)
+    ]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -240,26 +264,40 @@ def read_fetched(folder: Path) -> Fetched | None:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is damaged; remove it and fetch the data again") from error
     if outside := [
-        file for file in fetched.files if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts
+        file
+        for file in fetched.files
+        if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts
     ]:
-        raise DataError(f"{path} names {outside[0]}, which is outside of its folder; fetch the data again")
+        raise DataError(
+            f"{path} names {outside[0]}, which is outside of its folder; fetch the data again"
+        )
     return fetched
 
 
-def _read(known: Benchmark, splits: _Splits, folder: Path, source: str, on_bad_item: str) -> Dataset:
+def _read(
+    known: Benchmark, splits: _Splits, folder: Path, source: str, on_bad_item: str
+) -> Dataset:
     files, subjects = _inside(folder, splits)
-    dataset = read_tabular(known.name, files, on_bad_item=on_bad_item, columns=known.columns, subjects=subjects or None)
-    return replace(dataset, source=source, notes=())  # published rows that stand twice are as they were published
+    dataset = read_tabular(
+        known.name, files, on_bad_item=on_bad_item, columns=known.columns, subjects=subjects or None
+    )
+    return replace(
+        dataset, source=source, notes=()
+    )  # published rows that stand twice are as they were published
 
 
 def _inside(folder: Path, splits: _Splits) -> Joined:
     files = {split: [folder / path for path in paths] for split, paths in splits.items()}
-    return Joined(files, {folder / path: of for paths in splits.values() for path, of in paths.items() if of})
+    return Joined(
+        files, {folder / path: of for paths in splits.values() for path, of in paths.items() if of}
+    )
 
 
 def _missing(known: Benchmark, error: DataError) -> MissingData:
     place = os.environ.get(PLACE)
-    where = f"{PLACE} is {place}, which has no folder {known.name}" if place else f"{PLACE} is not set"
+    where = (
+        f"{PLACE} is {place}, which has no folder {known.name}" if place else f"{PLACE} is not set"
+    )
     rows = ", ".join(f"{'SUBJECT/' * known.by_subject}{split}.jsonl" for split in known.files)
     return MissingData(
         f"the questions of {known.name} are not here ({where}), and can't be had from the Hub: {error.message}",
@@ -288,11 +326,15 @@ def _read_filled(known: Benchmark, folder: Path, on_bad_item: str) -> Dataset:
             f" a folder of its own: {folder / subject / first.name}"
         )
     try:
-        return read_tabular(known.name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects or None)
+        return read_tabular(
+            known.name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects or None
+        )
     except UnknownShape as error:
         if known.columns is None:
             raise
-        named = ", ".join([known.columns.last_of] if known.columns.last_of else sorted(known.columns.used - {""}))
+        named = ", ".join(
+            [known.columns.last_of] if known.columns.last_of else sorted(known.columns.used - {""})
+        )
         raise DataError(
             f"{error.message.partition(';')[0]}; {known.name} has {named}: give them these names"
         ) from error
@@ -304,7 +346,9 @@ def _places(known: Benchmark, folder: Path) -> Joined:
         named: dict[str, dict[str, str]] = {}
         for split, pattern in known.files.items():  # as in the repository, but for the ending
             matches = matching(str(Path(pattern).with_suffix(ending)) if ending else pattern, paths)
-            if of := {path: name for path, name in matches.items() if name in (known.subjects or (name,))}:
+            if of := {
+                path: name for path, name in matches.items() if name in (known.subjects or (name,))
+            }:
                 named[split] = of
         if named:
             return _inside(folder, named)
@@ -314,11 +358,17 @@ def _places(known: Benchmark, folder: Path) -> Joined:
     if known.by_subject or (parts and are_published(parts)):
         for name in parts:
             if known.subjects and name not in known.subjects:
-                raise DataError(f"{folder / name} is no subject of {known.name}; {did_you_mean(name, known.subjects)}")
+                raise DataError(
+                    f"{folder / name} is no subject of {known.name}; {did_you_mean(name, known.subjects)}"
+                )
         return Joined.of(parts)
     own = {path.partition("/")[0] for path in known.files.values()}
-    if len(parts) == 1 or len(own & {*parts}) == 1:  # one configuration is there, or the benchmark's is among them
-        return Joined(next(files for name, files in parts.items() if len(parts) == 1 or name in own), {})
+    if (
+        len(parts) == 1 or len(own & {*parts}) == 1
+    ):  # one configuration is there, or the benchmark's is among them
+        return Joined(
+            next(files for name, files in parts.items() if len(parts) == 1 or name in own), {}
+        )
     return joined(folder, parts, known.columns) if parts else Joined({}, {})
 
 
@@ -330,4 +380,8 @@ def _columns(declared: Columns | None, head: Row) -> Columns | None:
     known = any(shape.fits(head) for shape in SHAPES.values())
     if not mine.fits(head) and (known or not mine.fits(head, answered=False)):
         return None
-    return replace(declared, subject="subject") if declared.subject is None and "subject" in head else declared
+    return (
+        replace(declared, subject="subject")
+        if declared.subject is None and "subject" in head
+        else declared
+    )

@@ -19,7 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.data.files import read_toml
-from choicewise.data.items import _NO_FIELDS, Item, _checked_item, categories_of, content_fields, draw_hash
+from choicewise.data.items import (
+    _NO_FIELDS,
+    Item,
+    _checked_item,
+    categories_of,
+    content_fields,
+    draw_hash,
+)
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records import ITEMS, SkippedRow
 from choicewise.util.files import SETTINGS, read_text
@@ -31,7 +38,9 @@ _Places = range | npt.NDArray[np.int64]
 CHUNK: Final = 2048  # items that are Python values at a time while all of them are gone through
 
 
-COLUMNS: Final = pa.schema([ITEMS.field(name) for name in ("item", "subject", "question", "choices", "gold", "fields")])
+COLUMNS: Final = pa.schema(
+    [ITEMS.field(name) for name in ("item", "subject", "question", "choices", "gold", "fields")]
+)
 """What an item fills of the table ``items`` of a run folder."""
 
 
@@ -72,7 +81,9 @@ class Columns:
     question: str | None = "question"
     choices: str | tuple[str, ...] | None = None
     fixed: tuple[str, ...] = ()
-    fixed_of: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    fixed_of: Mapping[str, tuple[str, ...]] = field(
+        default_factory=lambda: MappingProxyType({}), hash=False
+    )
     right: str | tuple[str, ...] | None = None
     wrong: str | tuple[str, ...] | None = None
     target: str | None = None
@@ -95,7 +106,9 @@ class Columns:
     def __post_init__(self) -> None:
         sources = (self.question, self.choices, self.right, self.wrong, self.target, self.answer)
         others = (self.single, self.id, self.subject)
-        named = ((source,) if isinstance(source, str) else source or () for source in (*sources, *others))
+        named = (
+            (source,) if isinstance(source, str) else source or () for source in (*sources, *others)
+        )
         object.__setattr__(self, "used", frozenset(chain.from_iterable(named)))
         if problems := [*_problems(self)]:
             raise DataError.about(problems)
@@ -134,7 +147,9 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "splits", {split: Items.of(items) for split, items in self.splits.items()})
+        object.__setattr__(
+            self, "splits", {split: Items.of(items) for split, items in self.splits.items()}
+        )
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(items)} {split}" for split, items in self.splits.items())
@@ -142,13 +157,23 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         sizes = {f"{split} items": len(items) for split, items in self.splits.items()}
-        return html_table(self.name, sizes | {"rows skipped": len(self.skipped), "digest": self.digest[:12]})
+        return html_table(
+            self.name, sizes | {"rows skipped": len(self.skipped), "digest": self.digest[:12]}
+        )
 
     @cached_property
     def digest(self) -> str:
         """sha256 (64 hex) over every item of every split: the same content gives the same digest in any file format."""
         return lines_digest(
-            [split, item.id, item.subject, item.question, item.choices, item.gold, dict(item.fields)]
+            [
+                split,
+                item.id,
+                item.subject,
+                item.question,
+                item.choices,
+                item.gold,
+                dict(item.fields),
+            ]
             for split in sorted(self.splits)
             for item in self.splits[split]
         )
@@ -165,7 +190,9 @@ class Dataset:
     @cached_property
     def categories(self) -> dict[str, dict[str, list[str]]]:
         """The published categories of its subjects, each with its subcategories; empty where the subjects have none."""
-        return categories_of({subject for subjects in self._by_subject.values() for subject in subjects})
+        return categories_of(
+            {subject for subjects in self._by_subject.values() for subject in subjects}
+        )
 
     @cached_property
     def content(self) -> tuple[str, ...]:
@@ -182,7 +209,9 @@ class Dataset:
             if self.splits.get(split):
                 return split
         splits = ", ".join(sorted(self.splits)) or "none"
-        raise DataError(f"{self.name} has neither test nor validation, only {splits}; name a split in a protocol file")
+        raise DataError(
+            f"{self.name} has neither test nor validation, only {splits}; name a split in a protocol file"
+        )
 
     def choose(self, split: str, subjects: Sequence[str] | None = None) -> tuple[str, ...]:
         """The named subjects of the split, all when None, in the split's order.
@@ -197,7 +226,9 @@ class Dataset:
         for subject in subjects or ():
             if subject not in known:
                 hint = did_you_mean(subject, known)
-                raise UsageError(f"{self.name} has no subject {subject!r} in split {split!r}; {hint}")
+                raise UsageError(
+                    f"{self.name} has no subject {subject!r} in split {split!r}; {hint}"
+                )
         return tuple(subject for subject in known if subjects is None or subject in subjects)
 
     def sample(
@@ -214,7 +245,10 @@ class Dataset:
         if (drawn := self.drawn.get(key)) is None:
             sizes = {subject: len(self.rows(split, subject)) for subject in chosen}
             own = shares(sizes, count, seed)
-            drawn = {subject: _smallest(self.rows(split, subject), subject, own[subject], seed) for subject in chosen}
+            drawn = {
+                subject: _smallest(self.rows(split, subject), subject, own[subject], seed)
+                for subject in chosen
+            }
             self.drawn[key] = drawn
         return dict(drawn)
 
@@ -245,7 +279,9 @@ def _smallest(items: Items, subject: str, count: int, seed: int) -> tuple[int, .
     if count >= len(items):
         return tuple(range(len(items)))
     names = items.table()["item"].to_pylist()
-    order = sorted(range(len(names)), key=lambda place: (draw_hash(seed, subject, names[place]), place))
+    order = sorted(
+        range(len(names)), key=lambda place: (draw_hash(seed, subject, names[place]), place)
+    )
     return tuple(sorted(order[:count]))
 
 
@@ -283,11 +319,19 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
 
     Raises DataError, saying ``where``, for an unknown key or a value of the wrong kind.
     """
-    unfilled = [key for key, value in declared.items() if value == GAP or (isinstance(value, list) and GAP in value)]
+    unfilled = [
+        key
+        for key, value in declared.items()
+        if value == GAP or (isinstance(value, list) and GAP in value)
+    ]
     if unfilled:
         raise DataError(f"{where} has {GAP} for {listed(unfilled)}; put what is meant in its place")
     kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
-    problems = [f"{key!r} is no key of a mapping; {did_you_mean(key, kinds)}" for key in declared if key not in kinds]
+    problems = [
+        f"{key!r} is no key of a mapping; {did_you_mean(key, kinds)}"
+        for key in declared
+        if key not in kinds
+    ]
     values = {key: _read(value, kinds[key]) for key, value in declared.items() if key in kinds}
     unread = [key for key, value in values.items() if value is None]
     problems += [f"{key} is {declared[key]!r}; it must be {_WORDS[kinds[key]]}" for key in unread]
@@ -308,10 +352,16 @@ def mapping_table(columns: Columns) -> dict[str, Any]:
     usual = Columns(target="")
     for spec in fields(columns):
         value = getattr(columns, spec.name)
-        if not spec.init or spec.name == "question" or (value == getattr(usual, spec.name) and spec.name != "target"):
+        if (
+            not spec.init
+            or spec.name == "question"
+            or (value == getattr(usual, spec.name) and spec.name != "target")
+        ):
             continue
         if isinstance(value, Mapping):
-            value = {key: list(part) if isinstance(part, tuple) else part for key, part in value.items()}
+            value = {
+                key: list(part) if isinstance(part, tuple) else part for key, part in value.items()
+            }
         if value is not None:
             values[spec.name] = list(value) if isinstance(value, tuple) else value
     return values
@@ -320,7 +370,9 @@ def mapping_table(columns: Columns) -> dict[str, Any]:
 def html_table(title: str, facts: Mapping[str, object]) -> str:
     """A small table in HTML, everything escaped: a row per fact, the ``title`` above."""
     cells = ((escape(name), escape(str(value))) for name, value in facts.items())
-    rows = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in cells)
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in cells
+    )
     return f"<table><caption>{escape(title)}</caption>{rows}</table>"
 
 
@@ -369,13 +421,21 @@ class Items(Sequence[Item]):
         for start in range(0, len(self), CHUNK):
             for batch in self._rows(self._places[start : start + CHUNK]):
                 ids, subjects, questions, choices, gold, fields = batch.columns
-                parts = (_list(ids), _list(questions), _tuples(choices), _tuples(gold), _list(subjects))
+                parts = (
+                    _list(ids),
+                    _list(questions),
+                    _tuples(choices),
+                    _tuples(gold),
+                    _list(subjects),
+                )
                 yield from map(_checked_item, *parts, map(_fields, _list(fields)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
             return NotImplemented
-        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+        return len(self) == len(other) and all(
+            mine == theirs for mine, theirs in zip(self, other, strict=True)
+        )
 
     __hash__ = None  # type: ignore[assignment]  # as long as a list, and compared as one
 
@@ -391,7 +451,9 @@ class Items(Sequence[Item]):
     def table(self) -> pa.Table:
         """The items in the columns ``COLUMNS``, without a Python value for each."""
         starts = range(0, len(self), CHUNK)
-        parts = (batch for start in starts for batch in self._rows(self._places[start : start + CHUNK]))
+        parts = (
+            batch for start in starts for batch in self._rows(self._places[start : start + CHUNK])
+        )
         return pa.Table.from_batches(parts, COLUMNS)
 
     def by_subject(self) -> dict[str, Items]:
@@ -402,7 +464,10 @@ class Items(Sequence[Item]):
         codes = coded.indices.to_numpy()
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(coded.dictionary)))
-        groups = (Items(self._batches, _shortest(self.take(group)._places)) for group in np.split(order, ends[:-1]))
+        groups = (
+            Items(self._batches, _shortest(self.take(group)._places))
+            for group in np.split(order, ends[:-1])
+        )
         return dict(zip(coded.dictionary.to_pylist(), groups, strict=True))
 
     def right_texts(self) -> pa.StringArray:
@@ -446,10 +511,16 @@ class ItemColumns:
         return self._batches
 
     def _turn(self) -> None:
-        pool = pa.system_memory_pool()  # the default one takes twice the memory for many arrays of this size
-        spelled = (exact_json(dict(item.fields), sort=True) if item.fields else "{}" for item in self._waiting)
+        pool = (
+            pa.system_memory_pool()
+        )  # the default one takes twice the memory for many arrays of this size
+        spelled = (
+            exact_json(dict(item.fields), sort=True) if item.fields else "{}"
+            for item in self._waiting
+        )
         rows = [
-            (i.id, i.subject, i.question, i.choices, i.gold, f) for i, f in zip(self._waiting, spelled, strict=True)
+            (i.id, i.subject, i.question, i.choices, i.gold, f)
+            for i, f in zip(self._waiting, spelled, strict=True)
         ]
         columns = zip(zip(*rows, strict=True), COLUMNS.types, strict=True)
         arrays = [pa.array(values, kind, memory_pool=pool) for values, kind in columns]
@@ -466,14 +537,21 @@ def _wrong_values(answer_is: str, labels: Sequence[str]) -> Iterator[str]:
 
 def _problems(columns: Columns) -> Iterator[str]:
     yield from _wrong_values(columns.answer_is, columns.labels)
-    both, target = columns.right is not None and columns.wrong is not None, columns.target is not None
+    both, target = (
+        columns.right is not None and columns.wrong is not None,
+        columns.target is not None,
+    )
     if (columns.right is None) != (columns.wrong is None):
         yield "a mapping names both right and wrong, or neither"
-    elif (columns.choices is not None) + bool(columns.fixed or columns.fixed_of) + both + target != 1:
+    elif (columns.choices is not None) + bool(
+        columns.fixed or columns.fixed_of
+    ) + both + target != 1:
         yield "a mapping names its choices once: by choices, by fixed, by right and wrong, or by target"
     if (both or target) == (columns.answer is not None):
         yield "a mapping needs the column answer, except with right and wrong, or target, which say the answer"
-    if columns.choices_split and not any(isinstance(source, str) for source in (columns.choices, columns.wrong)):
+    if columns.choices_split and not any(
+        isinstance(source, str) for source in (columns.choices, columns.wrong)
+    ):
         yield "choices_split parts the text of one column; name that column in choices or wrong, without a list"
 
 
@@ -488,9 +566,18 @@ def _read(value: object, kind: str) -> Any:
     if isinstance(value, dict) and kind == "Mapping[str, tuple[str, ...]]":
         lists = {key: _read(part, "tuple[str, ...]") for key, part in value.items()}
         return None if None in lists.values() else lists
-    if isinstance(value, list) and "tuple" in kind and value and all(isinstance(part, str) for part in value):
+    if (
+        isinstance(value, list)
+        and "tuple" in kind
+        and value
+        and all(isinstance(part, str) for part in value)
+    ):
         return tuple(value)
-    if isinstance(value, dict) and kind.startswith("Mapping") and all(isinstance(v, str) for v in value.values()):
+    if (
+        isinstance(value, dict)
+        and kind.startswith("Mapping")
+        and all(isinstance(v, str) for v in value.values())
+    ):
         return value
     return None
 

@@ -58,10 +58,16 @@ def _question(asked: TypedQuestion) -> dict[str, Any]:
     own = [None if each is None else json.loads(each) for each in asked.descriptions]
     question: dict[str, Any] = {"type": asked.kind, "instructions": asked.instructions}
     if asked.kind == "noul":
-        described = {NOUL[name]: each for name, each in zip(asked.names, own, strict=True) if each is not None}
+        described = {
+            NOUL[name]: each
+            for name, each in zip(asked.names, own, strict=True)
+            if each is not None
+        }
         question |= {"criteria": described} if described else {}
     else:
-        question["criteria"] = dict(zip(asked.names, own, strict=True)) if asked.kind == "choice" else [*asked.names]
+        question["criteria"] = (
+            dict(zip(asked.names, own, strict=True)) if asked.kind == "choice" else [*asked.names]
+        )
     return question
 
 
@@ -70,7 +76,9 @@ def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
     others = [_table(each, "question") for each in json.loads(item.fields.get(CASE, "[]"))]
     for other in others:
         if (kind := other.get("type")) not in KINDS:
-            raise UnusableRow(f"the type of a question beside it is {kind!r}; it must be {', '.join(KINDS)}")
+            raise UnusableRow(
+                f"the type of a question beside it is {kind!r}; it must be {', '.join(KINDS)}"
+            )
     return tuple(_typed(other, state, _instructions(other) or "") for other in others)
 
 
@@ -104,15 +112,27 @@ def decision_drafts(row: Row, place: str) -> Iterator[Callable[[], Item]]:
     own = text(row["id"], "id") if "id" in row else place
     if "expected" not in row:
         questions, golds = (_table(row.get(name), name) for name in _CASES)
-        fields = {"workflow": spell(row["workflow"], "workflow")} if row.get("workflow") is not None else {}
+        fields = (
+            {"workflow": spell(row["workflow"], "workflow")}
+            if row.get("workflow") is not None
+            else {}
+        )
         for name, question in questions.items():
             others = [_parsed(other) for each, other in questions.items() if each != name]
             fields_of = {**fields, "decision_id": name, CASE: exact_json(_plain(others))}
-            yield partial(_named, name, f"{own}/{name}", own, row, question, golds.get(name), fields_of)
+            yield partial(
+                _named, name, f"{own}/{name}", own, row, question, golds.get(name), fields_of
+            )
         return
-    fields = {name: spell(cell, name) for name, cell in row.items() if name not in _USED and cell is not None}
+    fields = {
+        name: spell(cell, name)
+        for name, cell in row.items()
+        if name not in _USED and cell is not None
+    }
     group = text(row["group"], "group") if row.get("group") is not None else own
-    yield partial(_item, own, group, row, _parsed(row["question"]), {"label": row["expected"]}, fields)
+    yield partial(
+        _item, own, group, row, _parsed(row["question"]), {"label": row["expected"]}, fields
+    )
 
 
 _USED: Final = ("id", "state", "group", *_LINES)
@@ -125,7 +145,9 @@ def _named(name: str, *parts: Any) -> Item:
         raise type(reason)(f"question {name}: {reason}") from None
 
 
-def _item(id: str, case: str, row: Row, question: Any, gold: Any, fields: Mapping[str, str]) -> Item:
+def _item(
+    id: str, case: str, row: Row, question: Any, gold: Any, fields: Mapping[str, str]
+) -> Item:
     question = _table(question, "question")
     kind, criteria = question.get("type"), _plain(question.get("criteria"))
     if kind not in KINDS:
@@ -144,7 +166,9 @@ def _item(id: str, case: str, row: Row, question: Any, gold: Any, fields: Mappin
 
 def _instructions(question: Mapping[str, Any]) -> str | None:
     instructions = question.get("instructions")
-    if instructions is not None and (not isinstance(instructions, str) or isinstance(instructions, Number)):
+    if instructions is not None and (
+        not isinstance(instructions, str) or isinstance(instructions, Number)
+    ):
         raise UnusableRow("the instructions of a question must be a text")
     return instructions
 
@@ -193,7 +217,9 @@ def _gold(kind: str, names: Sequence[str], gold: Any) -> tuple[int, list[float] 
             wrong = "is below 0" if share < 0 else "is of an option that has one already"
             raise UnusableRow(f"the probability of {key!r}, {share!r}, {wrong}")
         shared[keys[key]] = float(share)
-    if (lacking := [name for name, share in zip(names, shared, strict=True) if share is None]) != []:
+    if (
+        lacking := [name for name, share in zip(names, shared, strict=True) if share is None]
+    ) != []:
         raise UnusableRow(f"the probabilities have none for {lacking[0]!r}")
     known = [share for share in shared if share is not None]
     if not abs((total := math.fsum(known)) - 1) <= SHARES_ROUNDED:

@@ -26,10 +26,18 @@ _INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
 Value = TypeVar("Value")
 LONGEST: Final = 200_000  # characters of a Python literal: a hundred times RACE's
 Row = dict[str, Any]  # a row by the names of its columns
-_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")  # how files begin that gzip, zip and zstd wrote
-_BUFFER: Final = 1 << 18  # bytes of a column that are read at a time; else whole columns of a million rows are
+_PACKED: Final = (
+    b"\x1f\x8b",
+    b"PK\x03",
+    b"\x28\xb5\x2f",
+)  # how files begin that gzip, zip and zstd wrote
+_BUFFER: Final = (
+    1 << 18
+)  # bytes of a column that are read at a time; else whole columns of a million rows are
 _PARQUET_CHUNK: Final = 2048  # rows that are Python values at a time
-LONGEST_LINE: Final = 16_000_000  # bytes of a line; a row of the longest published contexts has 5,000,000
+LONGEST_LINE: Final = (
+    16_000_000  # bytes of a line; a row of the longest published contexts has 5,000,000
+)
 _DATA_AT_ONCE: Final = 250_000_000  # bytes that a Parquet file of some megabytes may take in memory
 _QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
@@ -54,14 +62,18 @@ def text(cell: object, column: str) -> str:
     """
     if isinstance(cell, Number):
         if not _INTEGER.fullmatch(cell):
-            raise UnusableRow(f"column {column} holds the number {cell}, which other tools spell otherwise; quote it")
+            raise UnusableRow(
+                f"column {column} holds the number {cell}, which other tools spell otherwise; quote it"
+            )
         return str(cell)
     if isinstance(cell, str | int) and not isinstance(cell, bool):
         return str(cell)
     if cell is None:
         raise UnusableRow(f"column {column} is null where a text is needed")
     if isinstance(cell, float):
-        raise UnusableRow(f"column {column} holds the binary number {cell!r}, whose spelling is lost; store it as text")
+        raise UnusableRow(
+            f"column {column} holds the binary number {cell!r}, whose spelling is lost; store it as text"
+        )
     kinds = {bool: "true or false", list: "a list", dict: "a nested object", bytes: "bytes"}
     kind = kinds.get(type(cell), f"a {type(cell).__name__}")
     raise UnusableRow(f"column {column} holds {kind} where a text is needed")
@@ -133,11 +145,15 @@ def read_list(cell: object, column: str) -> list[Any]:
     value = cell
     if isinstance(cell, str):
         if len(cell) > LONGEST:
-            raise UnusableRow(f"column {column} holds {len(cell)} characters; a list in it has {LONGEST} at most")
+            raise UnusableRow(
+                f"column {column} holds {len(cell)} characters; a list in it has {LONGEST} at most"
+            )
         try:
             value = literal_eval(cell)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-            raise UnusableRow(f"column {column} holds a text that is no list: {cell[:40]!r}") from error
+            raise UnusableRow(
+                f"column {column} holds a text that is no list: {cell[:40]!r}"
+            ) from error
     if not isinstance(value, list):
         raise UnusableRow(f"column {column} holds no list")
     return value
@@ -260,13 +276,17 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
         with open_file(path, TABLE) as file:
             start = file.read(len(codecs.BOM_UTF8))
             if start.startswith(_PACKED):
-                raise DataError(f"{path} is compressed; unpack it, for instance with: gunzip or unzip")
+                raise DataError(
+                    f"{path} is compressed; unpack it, for instance with: gunzip or unzip"
+                )
             file.seek(len(codecs.BOM_UTF8) if start == codecs.BOM_UTF8 else 0)
             offset = file.tell()
             lines = iter(partial(file.readline, longest + 1), b"")
             for number, line in enumerate(lines, start=1):
                 if len(line) > longest:
-                    raise DataError(f"{path}, line {number} (from 1), has more than {longest:,} bytes; is it a table?")
+                    raise DataError(
+                        f"{path}, line {number} (from 1), has more than {longest:,} bytes; is it a table?"
+                    )
                 try:
                     yield line.decode()
                 except UnicodeDecodeError as error:
@@ -305,8 +325,12 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
                     try:
                         columns.append(column.to_pylist())
                     except UnicodeDecodeError as error:
-                        raise DataError(f"{path}: column {name} holds bytes that are not UTF-8: {error}") from error
-                yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+                        raise DataError(
+                            f"{path}: column {name} holds bytes that are not UTF-8: {error}"
+                        ) from error
+                yield from (
+                    dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
+                )
         pa.default_memory_pool().release_unused()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} can't be read as Parquet: {error}") from error
@@ -339,7 +363,11 @@ class RowPlace(NamedTuple):
         if self.file.suffix == ".jsonl":
             return f"{self.file}, line {self.number} (counted from 1)"
         sheet = self.file.suffix in _SHEETS
-        how = ("the header is row 1" if self.header else "counted from 1") if sheet else "counted from 0"
+        how = (
+            ("the header is row 1" if self.header else "counted from 1")
+            if sheet
+            else "counted from 0"
+        )
         return f"{self.file}, row {self.number} ({how})"
 
 
@@ -365,13 +393,21 @@ _DEEP_KEY: Final = re.compile(
 
 def _json(cell: object, column: str) -> str:
     if isinstance(cell, bytes):
-        raise UnusableRow(f"column {column} holds bytes, which are no text; write the file without that column")
+        raise UnusableRow(
+            f"column {column} holds bytes, which are no text; write the file without that column"
+        )
     if isinstance(cell, Number):
         return str(cell)
     if isinstance(cell, list | tuple):
         return "[" + ", ".join(_json(part, column) for part in cell) + "]"
     if isinstance(cell, dict):
-        return "{" + ", ".join(f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()) + "}"
+        return (
+            "{"
+            + ", ".join(
+                f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()
+            )
+            + "}"
+        )
     return json.dumps(cell, ensure_ascii=False, default=str)
 
 
@@ -433,7 +469,12 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _JSON_TEXT, _ROW = (
-    json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=hook)
+    json.JSONDecoder(
+        parse_int=Number,
+        parse_float=Number,
+        parse_constant=_refuse_constant,
+        object_pairs_hook=hook,
+    )
     for hook in (None, _refuse_repeated_keys)
 )
 
@@ -444,7 +485,9 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
     except UnusableRow as reason:
         return reason
     except json.JSONDecodeError as error:
-        return UnusableRow(f"the line is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}")
+        return UnusableRow(
+            f"the line is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}"
+        )
     except RecursionError:
         return UnusableRow("the line is nested too deeply")
     # Most rows are flat, and a count is faster than a look at each value.

@@ -40,9 +40,31 @@ _LONGEST_LABEL: Final = 3  # characters of a label such as (A)
 _LOWER: Final = tuple(LETTERS.lower())
 _ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
 _DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
-_SEPARATORS: Final = ("|", "\n", "\t", ";", "；", "、")  # what parts choices in one cell, and stands in none
-_COMMAS: Final = (" , ", ", ", ",", "，", "،", "/")  # what parts choices, and may stand in one; the longest first
-_CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
+_SEPARATORS: Final = (
+    "|",
+    "\n",
+    "\t",
+    ";",
+    "；",
+    "、",
+)  # what parts choices in one cell, and stands in none
+_COMMAS: Final = (
+    " , ",
+    ", ",
+    ",",
+    "，",
+    "،",
+    "/",
+)  # what parts choices, and may stand in one; the longest first
+_CHOICES: Final = (
+    "choices",
+    "options",
+    "endings",
+    "answers",
+    "candidates",
+    "alternatives",
+    "targets",
+)
 _RIGHT: Final = ("correct", "right", "good", "true", "gold")
 _BAD: Final = WRONG | {"bad"}
 _LISTS: Final = SEVERAL | {"answers", "distractors", "foils", "decoys"}
@@ -79,7 +101,9 @@ def unanswered(file: Path, rows: Sequence[Mapping[str, Any]]) -> DataError | Non
     )
 
 
-def ragged_shape(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -> UnknownShape | None:
+def ragged_shape(
+    file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns
+) -> UnknownShape | None:
     """The error about a file of a known shape whose ``rows`` leave their last choices empty; None for others."""
     if not isinstance(columns.choices, tuple) or columns.answer in columns.choices:
         return None
@@ -96,13 +120,17 @@ _ADD: Final = "put it among the choices if it holds one"
 _FEWER: Final = "# drop_empty: rows have fewer choices where their last cells are empty; check that no text was lost"
 
 
-def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns, error: CountingOpen) -> UnknownShape:
+def open_counting(
+    file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns, error: CountingOpen
+) -> UnknownShape:
     """Return the error about answers that do not count as ``columns``, those of a known shape, say."""
     message = error.message if error.message.startswith(str(file)) else f"{file}: {error.message}"
     return UnknownShape(f"{message}; {_COPY}", [*_counting_lines(rows, columns, error.answer_is)])
 
 
-def _counting_lines(rows: Sequence[Mapping[str, Any]], columns: Columns, answer_is: str) -> Iterator[str]:
+def _counting_lines(
+    rows: Sequence[Mapping[str, Any]], columns: Columns, answer_is: str
+) -> Iterator[str]:
     """Yield the lines of the mapping ``columns`` with answers that count otherwise."""
     if columns.fixed:
         yield f"# put the labels of {' and '.join(columns.fixed)} in place of ..."
@@ -117,7 +145,9 @@ def _counting_lines(rows: Sequence[Mapping[str, Any]], columns: Columns, answer_
         yield from mapping_lines(counting)
 
 
-_FROM_0_OR_1: Final = '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
+_FROM_0_OR_1: Final = (
+    '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
+)
 
 
 def option_left_out(column: str, message: str, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
@@ -138,7 +168,9 @@ def misread_shape(
     return UnknownShape(f"{why}; {_COPY}", lines)
 
 
-def proposal(rows: Sequence[Mapping[str, Any]], file: Path | None = None, option: str = "") -> list[str]:
+def proposal(
+    rows: Sequence[Mapping[str, Any]], file: Path | None = None, option: str = ""
+) -> list[str]:
     """The lines of a mapping in TOML that fits nine of ten ``rows``, or of one with gaps where none does.
 
     ``rows``: the first ones of a file, at least one; where the ``file`` is given, a row that does not fit is named.
@@ -161,7 +193,9 @@ def proposal(rows: Sequence[Mapping[str, Any]], file: Path | None = None, option
             lines.append(f"# it does not fit {misfit}")
         if columns.drop_empty:
             lines.append(_FEWER)
-        answers = {str(drafted.answer.cell) for drafted in drafts if isinstance(drafted.answer, Answer)}
+        answers = {
+            str(drafted.answer.cell) for drafted in drafts if isinstance(drafted.answer, Answer)
+        }
         if columns.answer_is == "number" and len(answers) == 1:
             lines.append("# all answers are the same: check that they count from 1")
         further = cells.further_choices(columns)
@@ -191,13 +225,19 @@ def _opened_where_rivals_fit(
     comments = []
     if columns.labels in _TRUTHS and not columns.fixed:
         opened["labels"] = ["...", "..."]
-        comments.append(f"# put {' and '.join(columns.labels)} in place of ..., in the order of the choices they mean")
+        comments.append(
+            f"# put {' and '.join(columns.labels)} in place of ..., in the order of the choices they mean"
+        )
     if columns.choices_split in _COMMAS and not _are_lettered(rows, columns):
         opened["choices_split"] = "..."
-        comments.append(f"# cells seem to hold several choices: put {_toml(columns.choices_split)} in place of ...,")
+        comments.append(
+            f"# cells seem to hold several choices: put {_toml(columns.choices_split)} in place of ...,"
+        )
         comments.append(_ONE_CHOICE)
     if columns.choices_split == GAP:
-        comments.append("# cells seem to hold several choices: put what stands between them in place of ...,")
+        comments.append(
+            "# cells seem to hold several choices: put what stands between them in place of ...,"
+        )
         comments.append(_ONE_CHOICE)
     meanings = _meanings(rows, columns)
     kinds = {columns.answer_is: None}
@@ -219,20 +259,28 @@ def _opened_where_rivals_fit(
             names[rival.answer] = None
     if len(sources) > 1:
         opened["choices"] = "..."
-        comments.append(f"# {' or '.join(map(_named, sources))} can be the choices: put one in place of ...")
+        comments.append(
+            f"# {' or '.join(map(_named, sources))} can be the choices: put one in place of ..."
+        )
     if set(kinds) == {"index", "number"}:
         opened["answer_is"] = "..."
         comments.append(_FROM_0_OR_1)
     elif len(kinds) > 1:
         opened["answer_is"] = "..."
-        comments.append(f"# answers can be read as {' or '.join(kinds)}: put what is meant in place of ...")
+        comments.append(
+            f"# answers can be read as {' or '.join(kinds)}: put what is meant in place of ..."
+        )
     if len(names) > 1:
         opened["answer"] = "..."
-        comments.append(f"# {' or '.join(map(_in_comment, names))} can be the answer: put one in place of ...")
+        comments.append(
+            f"# {' or '.join(map(_in_comment, names))} can be the answer: put one in place of ..."
+        )
     return opened, comments
 
 
-_ONE_CHOICE: Final = "# or leave the line out, and name the column in a list, if each cell is one choice"
+_ONE_CHOICE: Final = (
+    "# or leave the line out, and name the column in a list, if each cell is one choice"
+)
 
 
 def _are_lettered(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
@@ -303,7 +351,11 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
     rows = chain.from_iterable(ROW_READERS[file.suffix](file) for file in files)
     sample = [row for row in islice(rows, SAMPLE) if isinstance(row, dict)]
     cells = _Cells(sample)
-    left = {number: each for number, each in enumerate(islice(_candidates(cells), _TRIED)) if cells.alone(each)}
+    left = {
+        number: each
+        for number, each in enumerate(islice(_candidates(cells), _TRIED))
+        if cells.alone(each)
+    }
     if any(not each.fixed for each in left.values()):
         left = {number: each for number, each in left.items() if not each.fixed or each.choices}
     read = dict.fromkeys(left, 0)
@@ -328,7 +380,9 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
         if not left:
             return None
     best = left[min(left)]
-    if len({read[number] for number in left}) > 1 or (best.answer_is == "number" and len(golds[min(left)]) == 1):
+    if len({read[number] for number in left}) > 1 or (
+        best.answer_is == "number" and len(golds[min(left)]) == 1
+    ):
         return None
     return replace(best, labels=best.labels[:most], id=None if repeats else best.id)
 
@@ -350,11 +404,21 @@ def subject_note(file: Path, columns: Columns) -> str:
 def reading_line(file: Path, columns: Columns) -> str:
     """What the columns of ``file`` were guessed to mean, on a line."""
     kinds = {"index": "index from 0", "number": "number from 1"}
-    parts = [f"{name} = {_named(value)}" for name, value in _sources(columns).items() if value and name != "answer"]
+    parts = [
+        f"{name} = {_named(value)}"
+        for name, value in _sources(columns).items()
+        if value and name != "answer"
+    ]
     answer = []
     if columns.answer is not None:
-        answer.append(f"answer = {columns.answer.strip()} ({kinds.get(columns.answer_is, columns.answer_is)})")
-    after = [f"{name} = {value}" for name, value in {"subject": columns.subject, "id": columns.id}.items() if value]
+        answer.append(
+            f"answer = {columns.answer.strip()} ({kinds.get(columns.answer_is, columns.answer_is)})"
+        )
+    after = [
+        f"{name} = {value}"
+        for name, value in {"subject": columns.subject, "id": columns.id}.items()
+        if value
+    ]
     return f"{file.name}: {', '.join([*parts, *answer, *after])}"
 
 
@@ -375,17 +439,27 @@ def _first_misfit(file: Path, rows: Sequence[Mapping[str, Any]], columns: Column
         try:
             _meant(row, columns)
         except UnusableRow as reason:
-            numbers = (number for number, each in enumerate(ROW_READERS[file.suffix](file)) if each == row)
+            numbers = (
+                number for number, each in enumerate(ROW_READERS[file.suffix](file)) if each == row
+            )
             return f"{RowPlace(file, next(numbers))}: {reason}"
     return ""
 
 
-def _meant(row: Mapping[str, Any], columns: Columns) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+def _meant(
+    row: Mapping[str, Any], columns: Columns
+) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
     """Id, choices and right ones of a row; UnusableRow where it can't be asked as ``columns`` say."""
     drafted = draft(row, columns)
-    gold = drafted.answer.gold(columns.answer_is) if isinstance(drafted.answer, Answer) else drafted.answer
+    gold = (
+        drafted.answer.gold(columns.answer_is)
+        if isinstance(drafted.answer, Answer)
+        else drafted.answer
+    )
     if len(drafted.choices) < 2 or not all(map(str.strip, drafted.choices)):
-        raise UnusableRow(f"it has not two choices or more, all with a text: {', '.join(map(repr, drafted.choices))}")
+        raise UnusableRow(
+            f"it has not two choices or more, all with a text: {', '.join(map(repr, drafted.choices))}"
+        )
     return drafted.id, drafted.choices, gold
 
 
@@ -436,16 +510,27 @@ def answer_pattern(items: Items) -> AnswerPattern:
         single = gold.number == 1
         several += int((~single).sum())
         first = gold.values[gold.starts]
-        for count, items_with in zip(*map(np.ndarray.tolist, np.unique(number, return_counts=True)), strict=True):
+        for count, items_with in zip(
+            *map(np.ndarray.tolist, np.unique(number, return_counts=True)), strict=True
+        ):
             counts[count] = counts.get(count, 0) + items_with
             places = np.bincount(first[single & (number == count)], minlength=count)
             positions[count] = positions.get(count, np.zeros(count, np.int64)) + places
-        if len(golds) < 2:  # the item with the fewest right choices and the one with the most say whether all are alike
-            golds |= {gold.row(0), *(gold.row(int(row)) for row in np.flatnonzero(gold.differs())[:1])}
+        if (
+            len(golds) < 2
+        ):  # the item with the fewest right choices and the one with the most say whether all are alike
+            golds |= {
+                gold.row(0),
+                *(gold.row(int(row)) for row in np.flatnonzero(gold.differs())[:1]),
+            }
     total = sum(counts.values())
     return AnswerPattern(
         dict(sorted(counts.items())),
-        {count: tuple(places.tolist()) for count, places in sorted(positions.items()) if places.any()},
+        {
+            count: tuple(places.tolist())
+            for count, places in sorted(positions.items())
+            if places.any()
+        },
         several,
         _even(positions.values()),
         len(golds) == 1 and total > 1 and max(counts) > 1,
@@ -479,14 +564,26 @@ def _candidates(cells: _Cells) -> Iterator[Columns]:
                 continue
             common = choices.mapping(question, answer, id, subject)
             names = choices.columns if isinstance(choices.columns, tuple) else ()
-            spelled = [("label", ()), ("text", ()), ("label", _LOWER), ("label", _ENCLOSED), ("label", _DOTTED)]
+            spelled = [
+                ("label", ()),
+                ("text", ()),
+                ("label", _LOWER),
+                ("label", _ENCLOSED),
+                ("label", _DOTTED),
+            ]
             spelled += [("label", names), ("index", ()), ("flags", ()), ("number", ())]
             spelled += [("label", truth) for truth in _TRUTHS]
             for kind, labels in spelled:
                 yield _renamed(cells, **common, answer_is=kind, labels=labels)
     for answer, question in product(cells.answers(), questions):
         for no, yes in _TRUTHS if answer != question else ():
-            common = {"question": question, "fixed": ("yes", "no"), "answer": answer, "id": id, "subject": subject}
+            common = {
+                "question": question,
+                "fixed": ("yes", "no"),
+                "answer": answer,
+                "id": id,
+                "subject": subject,
+            }
             yield _renamed(cells, **common, answer_is="label", labels=(yes, no))
 
 
@@ -510,7 +607,10 @@ def _renamed(cells: _Cells, **named: Any) -> Columns:
     columns = Columns(**named)
     tops = {path.split(".")[0] for path in columns.used}
     return Columns(
-        **named, rename={name: f"{name}_" for name in RESERVED if name in cells.columns and name not in tops}
+        **named,
+        rename={
+            name: f"{name}_" for name in RESERVED if name in cells.columns and name not in tops
+        },
     )
 
 
@@ -548,11 +648,16 @@ def _lines(opened: Mapping[str, object], columns: Columns) -> Iterator[str]:
     rename = values.pop("rename", {})
     yield from (f"{name} = {_toml(value)}" for name, value in values.items())
     if rename:
-        yield from chain([""], ["[rename]"], (f"{old} = {_toml(new)}" for old, new in rename.items()))
+        yield from chain(
+            [""], ["[rename]"], (f"{old} = {_toml(new)}" for old, new in rename.items())
+        )
 
 
 def _sources(columns: Columns) -> dict[str, Source | None]:
-    return {name: getattr(columns, name) for name in ("question", "choices", "fixed", "right", "wrong", "answer")}
+    return {
+        name: getattr(columns, name)
+        for name in ("question", "choices", "fixed", "right", "wrong", "answer")
+    }
 
 
 def _toml(value: object) -> str:
@@ -567,13 +672,36 @@ def _in_comment(column: object) -> str:
 
 
 _QUESTION: Final = (
-    *("question", "query", "problem", "stem", "ask", "prompt", "goal", "sentence", "premise", "instruction"),
+    *(
+        "question",
+        "query",
+        "problem",
+        "stem",
+        "ask",
+        "prompt",
+        "goal",
+        "sentence",
+        "premise",
+        "instruction",
+    ),
     *("input", "ctx", "text", "context", "q"),
 )
 
 
 _ANSWER: Final = (
-    *("answer", "label", "gold", "correct", "target", "key", "solution", "right", "cop", "idx", "index"),
+    *(
+        "answer",
+        "label",
+        "gold",
+        "correct",
+        "target",
+        "key",
+        "solution",
+        "right",
+        "cop",
+        "idx",
+        "index",
+    ),
     *("choice", "option", "truth", "true"),
 )
 
@@ -595,7 +723,9 @@ class _Choices:
         """The columns' names."""
         return names_of(self.columns)
 
-    def mapping(self, question: str | None, answer: str, id: str | None, subject: str | None) -> dict[str, Any]:
+    def mapping(
+        self, question: str | None, answer: str, id: str | None, subject: str | None
+    ) -> dict[str, Any]:
         """Return the keys of a mapping with these choices; a column has one use."""
         used = {question, answer, *self.names}
         return {
@@ -614,11 +744,15 @@ class _Cells:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         names = dict.fromkeys(chain.from_iterable(map(paths, rows)))
-        self.columns: dict[str, list[object]] = {name: [_at(row, name) for row in rows] for name in names}
+        self.columns: dict[str, list[object]] = {
+            name: [_at(row, name) for row in rows] for name in names
+        }
 
     def questions(self) -> list[str]:
         """Columns of texts whose names could be a question's, the likeliest first; those last that are all the same."""
-        names = self._ranked(_QUESTION, [name for name in self.columns if self._all(name, _is_text)])
+        names = self._ranked(
+            _QUESTION, [name for name in self.columns if self._all(name, _is_text)]
+        )
         return sorted(names, key=lambda name: len({*self.columns[name]}) == 1)
 
     def longest_texts(self) -> list[str]:
@@ -646,7 +780,9 @@ class _Cells:
             yield self._list(name)
         for names in sorted(self._groups(), key=len, reverse=True):
             yield _Choices(names, drop_empty=self._has_empty(names))
-        for name in self._ranked(_CHOICES, [name for name in self.columns if self._all(name, _is_text)]):
+        for name in self._ranked(
+            _CHOICES, [name for name in self.columns if self._all(name, _is_text)]
+        ):
             if separator := self._separator(name):
                 yield _Choices(name, split=separator)
         for name in lists:
@@ -686,7 +822,9 @@ class _Cells:
         used = columns.used - {columns.id, columns.subject, ""}
         free = [name for name in self.questions() if name == columns.question or name not in used]
         ranks = [_rank(name, _QUESTION) for name in free]
-        if columns.question is not None and (free[0] != columns.question or ranks.count(ranks[0]) > 1):
+        if columns.question is not None and (
+            free[0] != columns.question or ranks.count(ranks[0]) > 1
+        ):
             return False
         ordered = bool(columns.fixed) or columns.labels not in _TRUTHS
         return ordered and not self.further_choices(columns)
@@ -719,7 +857,9 @@ class _Cells:
                 right.append(name)
         if right and wrong and not self._are_labels(right[0], {*right, *wrong}):
             first, *others = right
-            numbered = [name for name in others if Member.of(name).stem in (first, Member.of(first).stem)]
+            numbered = [
+                name for name in others if Member.of(name).stem in (first, Member.of(first).stem)
+            ]
             yield self._pair([first, *numbered], wrong)
 
     def _are_labels(self, name: str, pair: Collection[str]) -> bool:
@@ -736,7 +876,9 @@ class _Cells:
         else:
             right_choices = _Choices(tuple(rights))
         if len(wrong) > 1 or len(rights) > 1:
-            return right_choices, _Choices(tuple(wrong), drop_empty=self._has_empty([*rights, *wrong]))
+            return right_choices, _Choices(
+                tuple(wrong), drop_empty=self._has_empty([*rights, *wrong])
+            )
         (name,) = wrong
         if self._all(name, _is_list):
             return right_choices, _Choices(name)
@@ -748,7 +890,10 @@ class _Cells:
             if is_list and 2 * count >= len(self.columns[name]):
                 if right_count:
                     right_choices = _Choices(right)
-                ends = [str(cell).rstrip().endswith(separator) for cell in self.columns[name] + self.columns[right]]
+                ends = [
+                    str(cell).rstrip().endswith(separator)
+                    for cell in self.columns[name] + self.columns[right]
+                ]
                 return right_choices, _Choices(name, drop_empty=any(ends), split=separator)
         if _is_plural(name):
             if _is_plural(right):
@@ -772,7 +917,14 @@ class _Cells:
 
     def id(self) -> str | None:
         names = self._ranked(ID, [name for name in self.columns if self._all(name, _is_filled)])
-        return next((name for name in names if len({*map(str, self.columns[name])}) == len(self.columns[name])), None)
+        return next(
+            (
+                name
+                for name in names
+                if len({*map(str, self.columns[name])}) == len(self.columns[name])
+            ),
+            None,
+        )
 
     def subject(self) -> str | None:
         """The column called subject or category, else the first by its name whose values mostly repeat."""
@@ -816,7 +968,9 @@ class _Cells:
 
     def _may_hold_choices(self, name: str) -> bool:
         """Whether all cells of a column are texts, numbers or empty."""
-        return all(_is_filled(cell) or cell is None or not str(cell).strip() for cell in self.columns[name])
+        return all(
+            _is_filled(cell) or cell is None or not str(cell).strip() for cell in self.columns[name]
+        )
 
     @staticmethod
     def _ranked(words: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -861,13 +1015,19 @@ def _is_split(cell: object, separator: str) -> bool:
 
 
 def _is_chat(cell: object) -> bool:
-    return isinstance(cell, list) and bool(cell) and all(isinstance(part, Mapping) and "role" in part for part in cell)
+    return (
+        isinstance(cell, list)
+        and bool(cell)
+        and all(isinstance(part, Mapping) and "role" in part for part in cell)
+    )
 
 
 def _says_right(cell: object) -> bool:
     if not isinstance(cell, list):
         return False
-    return all(isinstance(part, Mapping) and not {*_RIGHT}.isdisjoint(part) for part in cell) and bool(cell)
+    return all(
+        isinstance(part, Mapping) and not {*_RIGHT}.isdisjoint(part) for part in cell
+    ) and bool(cell)
 
 
 def _lists_choices(cell: object) -> bool:
@@ -945,10 +1105,16 @@ def _scored(choices: _Ragged, mask: npt.NDArray[np.bool_], right: npt.NDArray[np
     Where the right choices are any of the item's, equally likely, their number among the named is hypergeometric.
     """
     named, both, all_right = (
-        np.add.reduceat(part.astype(np.int64), choices.starts) for part in (mask, mask & right, right)
+        np.add.reduceat(part.astype(np.int64), choices.starts)
+        for part in (mask, mask & right, right)
     )
     chance = all_right / choices.number
-    variance = chance * (1 - chance) * (choices.number - named) / (named * np.maximum(choices.number - 1, 1))
+    variance = (
+        chance
+        * (1 - chance)
+        * (choices.number - named)
+        / (named * np.maximum(choices.number - 1, 1))
+    )
     return np.array([(both / named).sum(), chance.sum(), variance.sum()])
 
 

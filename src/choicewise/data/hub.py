@@ -28,7 +28,11 @@ from choicewise.util.background import in_time
 REMEMBERED: Final = 60.0  # seconds that an answer holds: a notebook outlives a network that is down
 _answers: dict[str, tuple[float, str]] = {}
 Result = TypeVar("Result")
-_LOGS: Final = ("huggingface_hub", "httpx2", "httpcore2")  # loggers that name addresses, which may be signed
+_LOGS: Final = (
+    "huggingface_hub",
+    "httpx2",
+    "httpcore2",
+)  # loggers that name addresses, which may be signed
 _TRIES: Final = 4  # how often the Hub is asked what it was too busy to answer
 _BUSY: Final = (429, 500, 502, 503, 504)  # what a server answers that may answer later
 PATIENCE: Final = 60  # seconds that a server may ask to wait
@@ -101,9 +105,15 @@ class Snapshot:
             with _hub(self.name, self.kind) as hub:
                 if silence := _silenced_bars(hub):
                     raise OutOfReach(silence)
-                _patiently(lambda: _snapshot(hub, self.name, self.kind, self.commit, literal, tqdm_class=bars))
+                _patiently(
+                    lambda: _snapshot(
+                        hub, self.name, self.kind, self.commit, literal, tqdm_class=bars
+                    )
+                )
         if missing := [path for path in lacking if not (self.folder / path).is_file()]:
-            raise self.kind.error(f"{missing[0]} of {self.source} was not downloaded; run the same again")
+            raise self.kind.error(
+                f"{missing[0]} of {self.source} was not downloaded; run the same again"
+            )
         return [self.folder / path for path in paths]
 
 
@@ -141,7 +151,8 @@ def explained(error: Exception, name: HubName, kind: Kind) -> ChoicewiseError:
 
 
 _NAME = re.compile(
-    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[^@]+))?(?:@(?P<revision>[^\s@]+))?", re.ASCII
+    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[^@]+))?(?:@(?P<revision>[^\s@]+))?",
+    re.ASCII,
 )
 
 
@@ -156,7 +167,12 @@ _PAGE = re.compile(
     r"(?:/(?P<tab>\w+)/(?P<part>[^/?#]+))?(?:[/?#].*)?",
     re.ASCII,
 )
-_OF_REVISION: Final = ("tree", "blob", "resolve", "commit")  # parts of a page's address before a revision
+_OF_REVISION: Final = (
+    "tree",
+    "blob",
+    "resolve",
+    "commit",
+)  # parts of a page's address before a revision
 
 
 def refuse_page(text: str, kind: Kind) -> None:
@@ -164,11 +180,17 @@ def refuse_page(text: str, kind: Kind) -> None:
     if (page := _PAGE.fullmatch(text)) is None:
         return
     what = (page["kind"] or "models/").rstrip("s/")
-    config = page["part"] if page["tab"] == "viewer" and what == "dataset" and page["part"] != "default" else None
+    config = (
+        page["part"]
+        if page["tab"] == "viewer" and what == "dataset" and page["part"] != "default"
+        else None
+    )
     revision = page["part"] if page["tab"] in _OF_REVISION and page["part"] != "main" else None
     name = HubName(page["name"], config, revision)
     if what != kind.name:
-        raise kind.error(f"{name} is a {what} on the Hub, and no {kind.name}: name it as the {what}")
+        raise kind.error(
+            f"{name} is a {what} on the Hub, and no {kind.name}: name it as the {what}"
+        )
     raise kind.error(f"that is the address of a page; the {what} is called {name}: name it so")
 
 
@@ -186,9 +208,13 @@ def out_of_reach() -> str:
 
 
 def _commit(hub: Any, name: HubName, kind: Kind) -> str:
-    ask = partial(hub.resolve_revision, name.repository, repo_type=kind.name, revision=name.revision)
+    ask = partial(
+        hub.resolve_revision, name.repository, repo_type=kind.name, revision=name.revision
+    )
     silence = "" if re.fullmatch("[0-9a-f]{40}", name.revision or "") else _silenced_bars(hub)
-    revision = _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
+    revision = (
+        _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
+    )
     return str(revision.resolved)
 
 
@@ -225,7 +251,9 @@ def _files(hub: Any, name: HubName, kind: Kind, commit: str, folder: Path) -> di
     return {file.path: file.size for file in tree}
 
 
-def _snapshot(hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[str], **more: Any) -> str:
+def _snapshot(
+    hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[str], **more: Any
+) -> str:
     return hub.snapshot_download(
         name.repository,
         repo_type=kind.name,
@@ -239,7 +267,9 @@ def _snapshot(hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[s
 def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
     """The package, as quiet as can be, and its errors in our words."""
     if find_spec("huggingface_hub") is None:
-        raise kind.error(f"{name} is on the Hub, which needs the package huggingface_hub; run: {install_line('hub')}")
+        raise kind.error(
+            f"{name} is on the Hub, which needs the package huggingface_hub; run: {install_line('hub')}"
+        )
     import huggingface_hub.utils.logging  # which sets the level of its log when it is imported, and not before
 
     levels = {log: log.level for log in map(logging.getLogger, _LOGS)}
@@ -247,7 +277,9 @@ def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
         log.setLevel(logging.CRITICAL)
     try:
         yield huggingface_hub
-    except Exception as error:  # whatever it raises: its messages hold addresses, which may hold secrets
+    except (
+        Exception
+    ) as error:  # whatever it raises: its messages hold addresses, which may hold secrets
         raise explained(error, name, kind) from None
     finally:
         for log, level in levels.items():
@@ -271,7 +303,9 @@ def _retry_after(error: Exception, tried: int) -> float | None:
     from huggingface_hub.errors import HfHubHTTPError
 
     for cause in _causes(error):
-        response = cause.response if isinstance(cause, HfHubHTTPError | httpx2.HTTPStatusError) else None
+        response = (
+            cause.response if isinstance(cause, HfHubHTTPError | httpx2.HTTPStatusError) else None
+        )
         if response is not None and response.status_code in _BUSY:
             asked = response.headers.get("Retry-After", "")
             pause = float(asked) if asked.isdigit() else 2.0 ** (tried - 1)
@@ -298,14 +332,17 @@ def _reason(error: Exception, name: HubName, kind: Kind) -> str:
             case errors.RevisionNotFoundError():
                 return f"it has no revision {name.revision}; {page}/tree/main lists its branches and tags"
             case errors.RemoteEntryNotFoundError():
-                return f"a file that it lists is not there; see {page}/tree/{name.revision or 'main'}"
+                return (
+                    f"a file that it lists is not there; see {page}/tree/{name.revision or 'main'}"
+                )
             case errors.DisabledRepoError():
                 return f"the Hub does not serve it any more; see {page}"
             case errors.HFValidationError():
                 return "that is no name on the Hub; it is ORG/NAME"
             case errors.OfflineModeIsEnabled():
                 reason = (
-                    f"{kind.first}it is not (or not all) in the Hub's cache, and HF_HUB_OFFLINE forbids to fetch it"
+                    f"{kind.first}it is not (or not all) in the Hub's cache, "
+                    "and HF_HUB_OFFLINE forbids to fetch it"
                 )
                 return f"{reason}; unset that, or {_CARRY}" if kind.first else reason
             case errors.CachedRepoTreeNotFoundError():
@@ -316,7 +353,9 @@ def _reason(error: Exception, name: HubName, kind: Kind) -> str:
             case errors.HfHubHTTPError():
                 return _refused(cause.response.status_code, endpoint)
             case errors.FileMetadataError():
-                return f"{endpoint} does not answer as the Hub does; check HF_ENDPOINT and your proxy"
+                return (
+                    f"{endpoint} does not answer as the Hub does; check HF_ENDPOINT and your proxy"
+                )
     return _broken(error, endpoint, kind)
 
 
@@ -337,12 +376,16 @@ REFUSED: Final = "can't be reached"
 def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
     import httpx2
 
-    if any(isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError) for cause in _causes(error)):
+    if any(
+        isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError) for cause in _causes(error)
+    ):
         return "the connection broke off in the middle; run the same again: whole files are kept"
     for cause in _causes(error):
         if isinstance(cause, httpx2.HTTPError | OutOfReach):
             silence = str(cause) if isinstance(cause, OutOfReach) else _silence_of(cause) or REFUSED
-            reason = f"{kind.first}{endpoint} {silence}, and it is not (or not all) in the Hub's cache"
+            reason = (
+                f"{kind.first}{endpoint} {silence}, and it is not (or not all) in the Hub's cache"
+            )
             return f"{reason}; check network and proxy, or {_CARRY}" if kind.first else reason
     for cause in _causes(error):
         if isinstance(cause, OSError) and "Consistency check failed" in str(cause):
@@ -438,7 +481,9 @@ def _bars_for(name: str, total: int, progress: Download) -> type[_Silent]:
 
 
 MODEL: Final = Kind("model", "", ModelError, True, "there is no folder of that name here, and ")
-DATASET: Final = Kind("dataset", "datasets/", DataError, False, "there is no file or folder of that name here, and ")
+DATASET: Final = Kind(
+    "dataset", "datasets/", DataError, False, "there is no file or folder of that name here, and "
+)
 
 BENCHMARK: Final = Kind("dataset", "datasets/", DataError, False)
 """The dataset of a benchmark, which is looked for nowhere else."""

@@ -18,7 +18,9 @@ from choicewise.errors import DataError, UnusableRow
 from choicewise.util.jsonio import read_json
 from choicewise.util.text import has_half_character
 
-_NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})  # the further fields of an item that has none
+_NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {}
+)  # the further fields of an item that has none
 BLANK: Final = "_"  # stands among the fields for a blank in the question that the choices fill, as in WinoGrande
 _BLANK = re.compile(r"(?<!\w)_+(?!\w)")
 _MANY: Final = 1000  # values whose difference shows that they are names of the items
@@ -27,7 +29,9 @@ _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 def draw_hash(seed: int, *names: str) -> bytes:
     """What stands for chance where something is drawn by ``seed``: of the things so named, the smallest are drawn."""
-    return hashlib.blake2b("|".join((str(seed), *names)).encode(errors="surrogatepass"), digest_size=8).digest()
+    return hashlib.blake2b(
+        "|".join((str(seed), *names)).encode(errors="surrogatepass"), digest_size=8
+    ).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,18 @@ class Item:
     def __post_init__(self) -> None:
         for name in ("choices", "gold"):  # given as lists, the item could be no key of a cache
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        texts = (self.id, self.subject, self.question, *self.choices, *self.fields, *self.fields.values())
+        texts = (
+            self.id,
+            self.subject,
+            self.question,
+            *self.choices,
+            *self.fields,
+            *self.fields.values(),
+        )
         if has_half_character("".join(texts)):
-            raise UnusableRow("a text holds a lone surrogate, half a character that no file can store")
+            raise UnusableRow(
+                "a text holds a lone surrogate, half a character that no file can store"
+            )
 
 
 def content_fields(items: Iterable[Item]) -> tuple[str, ...]:
@@ -105,16 +118,24 @@ def people_counts(item: str, text: str, choices: int) -> list[float]:
     try:
         counts = read_json(text)
     except ValueError as error:
-        raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
+        raise DataError(
+            f"{where}, which is no JSON list; write one count per choice, as in [3, 7]"
+        ) from error
     numbers: list[Any] = counts if isinstance(counts, list) else [None]
     if not all(type(number) in (int, float) and 0 <= number <= MOST_PEOPLE for number in numbers):
-        raise DataError(f"{where}; it must be a list of counts from 0 to {MOST_PEOPLE:,}, as in [3, 7]")
+        raise DataError(
+            f"{where}; it must be a list of counts from 0 to {MOST_PEOPLE:,}, as in [3, 7]"
+        )
     if len(counts) != choices:
-        raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
+        raise DataError(
+            f"{where}: {len(counts)} counts for {choices} choices; give one count per choice"
+        )
     total = math.fsum(counts)
     shares = max(counts) <= 1 and not all(float(count).is_integer() for count in counts)
     if shares and abs(total - 1) > SHARES_ROUNDED:
-        raise DataError(f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts")
+        raise DataError(
+            f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts"
+        )
     return [float(count) for count in counts]
 
 
@@ -137,7 +158,9 @@ class Single(NamedTuple):
                 return False
         return False
 
-    def arrange(self, choices: Sequence[str], gold: Sequence[int]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    def arrange(
+        self, choices: Sequence[str], gold: Sequence[int]
+    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """The choices with the best one first, the others in their order, and which of them are right.
 
         A choice that is right here and wrong in the question with one right choice stays right, and that question is
@@ -150,15 +173,21 @@ class Single(NamedTuple):
         wrong = {choice for index, choice in enumerate(choices) if index not in gold}
         right = {choices[index] for index in gold}
         if self.choices and {*self.choices} - right != wrong - right:
-            raise UnusableRow("the question with one right choice does not have the same wrong choices as the other")
+            raise UnusableRow(
+                "the question with one right choice does not have the same wrong choices as the other"
+            )
         order = [place, *(index for index in range(len(choices)) if index != place)]
-        return tuple(choices[index] for index in order), tuple(i for i, index in enumerate(order) if index in gold)
+        return tuple(choices[index] for index in order), tuple(
+            i for i, index in enumerate(order) if index in gold
+        )
 
 
 @cache
 def mmlu_categories() -> dict[str, dict[str, list[str]]]:
     """All 57 subjects of MMLU in their categories and subcategories."""
-    return tomllib.loads((files("choicewise.data") / "mmlu_categories.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        (files("choicewise.data") / "mmlu_categories.toml").read_text(encoding="utf-8")
+    )
 
 
 def categories_of(subjects: Collection[str]) -> dict[str, dict[str, list[str]]]:
@@ -196,18 +225,78 @@ class _Column:
         self.text = self.text or _is_text(value)
         self.spaced = self.spaced or any(map(str.isspace, value.strip()))
         stripped = value.strip().lower()
-        self.shown += stripped != "" and any(stripped in text.lower() for text in (item.question, *item.choices))
+        self.shown += stripped != "" and any(
+            stripped in text.lower() for text in (item.question, *item.choices)
+        )
         if self.count <= _MANY:
             self.values.add(value)
 
 
 _METADATA: Final = frozenset(
     [
-        *("id", "ids", "uid", "guid", "idx", "ind", "index", "number", "hash", "source", "url", "link", "license"),
-        *("author", "category", "categories", "subcategory", "topic", "subject", "field", "domain", "type", "kind"),
-        *("task", "dataset", "split", "version", "lang", "language", "answer", "answers", "gold", "target", "cot"),
-        *("explanation", "explanations", "rationale", "solution", "comment", "comments", "date", "year", "score"),
-        *("rating", "difficulty", "level", "count", "counts", "term", "method", "workflow", "family", "tier"),
+        *(
+            "id",
+            "ids",
+            "uid",
+            "guid",
+            "idx",
+            "ind",
+            "index",
+            "number",
+            "hash",
+            "source",
+            "url",
+            "link",
+            "license",
+        ),
+        *(
+            "author",
+            "category",
+            "categories",
+            "subcategory",
+            "topic",
+            "subject",
+            "field",
+            "domain",
+            "type",
+            "kind",
+        ),
+        *(
+            "task",
+            "dataset",
+            "split",
+            "version",
+            "lang",
+            "language",
+            "answer",
+            "answers",
+            "gold",
+            "target",
+            "cot",
+        ),
+        *(
+            "explanation",
+            "explanations",
+            "rationale",
+            "solution",
+            "comment",
+            "comments",
+            "date",
+            "year",
+            "score",
+        ),
+        *(
+            "rating",
+            "difficulty",
+            "level",
+            "count",
+            "counts",
+            "term",
+            "method",
+            "workflow",
+            "family",
+            "tier",
+        ),
     ]
 )
 """Last words of names under which data says something about a question, and not what is asked."""
@@ -221,7 +310,9 @@ def _is_text(value: str) -> bool:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
         return True
-    return isinstance(parsed, str) or (isinstance(parsed, list) and any(isinstance(part, str) for part in parsed))
+    return isinstance(parsed, str) or (
+        isinstance(parsed, list) and any(isinstance(part, str) for part in parsed)
+    )
 
 
 _SET_ID, _SET_QUESTION, _SET_CHOICES, _SET_GOLD, _SET_SUBJECT, _SET_FIELDS = (
@@ -230,7 +321,12 @@ _SET_ID, _SET_QUESTION, _SET_CHOICES, _SET_GOLD, _SET_SUBJECT, _SET_FIELDS = (
 
 
 def _checked_item(
-    id: str, question: str, choices: tuple[str, ...], gold: tuple[int, ...], subject: str, fields: Mapping[str, str]
+    id: str,
+    question: str,
+    choices: tuple[str, ...],
+    gold: tuple[int, ...],
+    subject: str,
+    fields: Mapping[str, str],
 ) -> Item:
     """The item of parts that have been checked before; six times faster than ``Item``."""
     item = object.__new__(Item)

@@ -10,7 +10,15 @@ from typing import Any
 from choicewise.bundled import DATASETS, PREFIX, bundled_folder, is_bundled
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import ROW_READERS, json_remedy
-from choicewise.data.hub import DATASET, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
+from choicewise.data.hub import (
+    DATASET,
+    Download,
+    HubName,
+    Snapshot,
+    hub_name,
+    open_snapshot,
+    refuse_page,
+)
 from choicewise.data.splits import (
     DEFAULT,
     SPLITS,
@@ -29,7 +37,11 @@ from choicewise.util.text import check_name
 
 
 def open_dataset(
-    path: str | Path, *, on_bad_item: str = "error", columns: Columns | None = None, progress: Download | None = None
+    path: str | Path,
+    *,
+    on_bad_item: str = "error",
+    columns: Columns | None = None,
+    progress: Download | None = None,
 ) -> Dataset:
     """The dataset at ``path``: a folder in the MMLU layout, a folder with the files of each split, or one such file.
 
@@ -56,7 +68,9 @@ def open_dataset(
             return _open_hub_dataset(name, on_bad_item, columns, progress)
         return _open(path, Path(path), on_bad_item, columns)
     except OSError as error:
-        raise DataError(f"{error.filename or path} can't be read: {error.strerror}; check the path") from error
+        raise DataError(
+            f"{error.filename or path} can't be read: {error.strerror}; check the path"
+        ) from error
 
 
 def dataset_name(path: str | Path) -> HubName | None:
@@ -68,7 +82,9 @@ def dataset_name(path: str | Path) -> HubName | None:
 def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | None) -> Dataset:
     if is_mmlu(place):
         if columns is not None:
-            raise DataError(f"{place} has the MMLU layout, whose columns are fixed; leave the mapping out")
+            raise DataError(
+                f"{place} has the MMLU layout, whose columns are fixed; leave the mapping out"
+            )
         return read_mmlu(place, on_bad_item=on_bad_item)
     subjects: Mapping[Path, str] | None = None
     if place.is_dir():
@@ -88,7 +104,9 @@ def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | No
             + "; a dataset on the Hub is ORG/NAME, ORG/NAME:CONFIG or ORG/NAME@REVISION" * named
         )
     elif place.suffix not in ROW_READERS:
-        raise DataError(f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(place)}")
+        raise DataError(
+            f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(place)}"
+        )
     else:
         open_file(place).close()  # a pipe or a device is refused
         name, files = sibling_files(place)
@@ -104,15 +122,21 @@ def _conversion(file: Path) -> str:
     return "if it is a table, rename it to end in .csv or .tsv"
 
 
-def _open_hub_dataset(name: HubName, on_bad_item: str, columns: Columns | None, progress: Download | None) -> Dataset:
+def _open_hub_dataset(
+    name: HubName, on_bad_item: str, columns: Columns | None, progress: Download | None
+) -> Dataset:
     """The dataset ``name``, from the Hub's cache or else downloaded: the splits of one configuration."""
     snapshot = open_snapshot(name, DATASET)
     config = _chosen(snapshot)
-    splits = {split: paths for split, paths in config.splits.items() if split in SPLITS.values()} or config.splits
+    splits = {
+        split: paths for split, paths in config.splits.items() if split in SPLITS.values()
+    } or config.splits
     needed = [path for paths in splits.values() for path in paths]
     for path in needed:
         if partial := [part for part in PurePosixPath(path).parts if part.startswith("partial-")]:
-            raise DataError(f"{snapshot.source} holds only a part of its rows ({partial[0]}); name its main revision")
+            raise DataError(
+                f"{snapshot.source} holds only a part of its rows ({partial[0]}); name its main revision"
+            )
     local = dict(zip(needed, snapshot.download(needed, progress), strict=True))
     files = {split: [local[path] for path in paths] for split, paths in splits.items()}
     label = HubName(name.repository, None if config.name == DEFAULT else config.name)
@@ -121,11 +145,17 @@ def _open_hub_dataset(name: HubName, on_bad_item: str, columns: Columns | None, 
     except DataError as error:
         # with files called as they are on the Hub, and a line that says where they are here
         here, there = f"{snapshot.folder}/", f"{snapshot.source}/"
-        message, *problems = (text.replace(here, there) for text in (error.message, *error.problems))
+        message, *problems = (
+            text.replace(here, there) for text in (error.message, *error.problems)
+        )
         if (message, *problems) == (error.message, *error.problems):
             raise
-        where = f"{name.repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
-        mark = "# " if isinstance(error, UnknownShape) else ""  # its problems are lines to copy into a mapping
+        where = (
+            f"{name.repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
+        )
+        mark = (
+            "# " if isinstance(error, UnknownShape) else ""
+        )  # its problems are lines to copy into a mapping
         problems.append(f"{mark}to change a file: `hf download {where}`, and name DIR as the data")
         raise type(error)(message, problems) from error
     return replace(dataset, source=str(replace(label, revision=snapshot.commit)))
@@ -160,7 +190,9 @@ def _card(snapshot: Snapshot) -> dict[str, Any] | None:
     try:
         return metadata_load(path)
     except Exception as error:  # YAML that people wrote by hand
-        raise DataError(f"the metadata in README.md of {snapshot.source} is not YAML: {type(error).__name__}") from None
+        raise DataError(
+            f"the metadata in README.md of {snapshot.source} is not YAML: {type(error).__name__}"
+        ) from None
 
 
 _CONVERTED = "refs/convert/parquet"

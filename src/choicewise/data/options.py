@@ -14,12 +14,16 @@ _MEMBER: Final = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]
 _WORD: Final = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 FEW: Final = 10  # choices up to which a letter after a name is that of a choice, whatever other letters there are
 _LEVELS: Final = 4  # of lists and tables in each other, in which columns and options are looked for
-_ONE: Final = frozenset(("option", "choice", "answer", "ending", "candidate", "alternative", "opt", "sol"))
+_ONE: Final = frozenset(
+    ("option", "choice", "answer", "ending", "candidate", "alternative", "opt", "sol")
+)
 SEVERAL: Final = frozenset(("options", "choices", "endings", "candidates", "alternatives"))
 WRONG: Final = frozenset(
     ("wrong", "incorrect", "false", "distractor", "distractors", "foil", "foils", "decoy", "decoys")
 )
-_FURTHER: Final = frozenset(("extra", "other", "additional", "further", "all", "third", "fourth", "fifth", "sixth"))
+_FURTHER: Final = frozenset(
+    ("extra", "other", "additional", "further", "all", "third", "fourth", "fifth", "sixth")
+)
 
 
 Source = str | tuple[str, ...]
@@ -113,7 +117,9 @@ class OptionWatch:
         count = self._series.get((member.stem, member.kind), 0)
         if count > 0:
             return member.may_be_choice(count)
-        is_next_capital = member.kind == "a" and member.number == self._series.get((member.stem, "A"), 0)
+        is_next_capital = member.kind == "a" and member.number == self._series.get(
+            (member.stem, "A"), 0
+        )
         return is_next_capital and member.number > 1  # e beside A, B, C and D
 
     def _in_series(self, row: Mapping[str, Any]) -> str:

@@ -14,7 +14,16 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from choicewise.data.dataset import RESERVED, Columns
-from choicewise.data.files import Number, is_number, list_in, read_list, repeated, spell, text, value_at
+from choicewise.data.files import (
+    Number,
+    is_number,
+    list_in,
+    read_list,
+    repeated,
+    spell,
+    text,
+    value_at,
+)
 from choicewise.data.items import BEST_AFTER_WRONG, Item, Single
 from choicewise.data.options import OptionWatch, names_of
 from choicewise.errors import DataError, NoAnswer, UnusableRow
@@ -70,14 +79,18 @@ class Answer(NamedTuple):
         if kind == "flags":
             answers = [_FLAGS.get(answer, answer) for answer in answers]
             if len(answers) != count or not set(answers) <= {"0", "1"} or "1" not in answers:
-                raise UnusableRow(f"the answer must be 1 or 0 for each of {count} choices, and 1 at least once")
+                raise UnusableRow(
+                    f"the answer must be 1 or 0 for each of {count} choices, and 1 at least once"
+                )
             return tuple(index for index, flag in enumerate(answers) if flag == "1")
         if not answers:
             raise UnusableRow("the list of answers is empty")
         gold = sorted(self._index(answer, kind) for answer in answers)
         if (twice := repeated(gold)) is not None:
             raise UnusableRow(f"the answers name choice {twice} (counted from 0) twice")
-        if kind == "index" and count == len(gold) == 2:  # of more choices all can't be flags: these would repeat
+        if (
+            kind == "index" and count == len(gold) == 2
+        ):  # of more choices all can't be flags: these would repeat
             raise UnusableRow(
                 'the answers are indices of every choice; where they are a 1 or 0 for each, declare answer_is = "flags"'
             )
@@ -106,10 +119,14 @@ class Answer(NamedTuple):
                 last = len(self.choices) - 1 + start
                 raise UnusableRow(f"the answer is {kind} {answer}, outside {start} to {last}")
             return int(answer) - start
-        names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
+        names = (
+            self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
+        )
         if answer not in names:
             known = "the texts of the choices" if kind == "text" else ", ".join(names)
-            raise UnusableRow(f"the answer {shortened(answer)!r} is none of {known}{_remedy(answer, names)}")
+            raise UnusableRow(
+                f"the answer {shortened(answer)!r} is none of {known}{_remedy(answer, names)}"
+            )
         if names.count(answer) > 1:
             raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
         return names.index(answer)
@@ -202,16 +219,22 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
     if columns.last_of is not None:
         parts = read_list(value_at(row, columns.last_of), columns.last_of)
         if not parts or not isinstance(parts[-1], Mapping):
-            raise UnusableRow(f"column {columns.last_of} holds no list of objects, the last of which could be asked")
+            raise UnusableRow(
+                f"column {columns.last_of} holds no list of objects, the last of which could be asked"
+            )
         row = {**row, **parts[-1]}
     named = (columns.id, columns.question, columns.subject)
-    id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
+    id, question, subject = (
+        "" if name is None else text(value_at(row, name), name) for name in named
+    )
     if columns.id is not None and not id:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
     if columns.question is not None and not question.strip():
         raise UnusableRow(f"the question in column {columns.question} is {question!r}")
     if columns.last_word:
-        question, _, _ = text(value_at(row, columns.target or ""), columns.target or "").rpartition(" ")
+        question, _, _ = text(value_at(row, columns.target or ""), columns.target or "").rpartition(
+            " "
+        )
     choices, answer = _choices_and_answer(row, columns)
     single = None
     if isinstance(columns.single, str):
@@ -221,12 +244,18 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
         texts = _texts(row, name, _AS_STORED)
         best = Answer(value_at(row, flags), texts).gold("flags")
         if len(best) > 1:
-            raise UnusableRow(f"column {flags} has {len(best)} right choices where there must be one")
+            raise UnusableRow(
+                f"column {flags} has {len(best)} right choices where there must be one"
+            )
         single = Single(texts[best[0]], texts)
-    return RowDraft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single)
+    return RowDraft(
+        id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single
+    )
 
 
-def _choices_and_answer(row: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], Answer | tuple[int, ...]]:
+def _choices_and_answer(
+    row: Mapping[str, Any], columns: Columns
+) -> tuple[tuple[str, ...], Answer | tuple[int, ...]]:
     """Return the choices of a row, and its answer or the indices of the right ones."""
     if columns.target is not None:
         target = text(value_at(row, columns.target), columns.target)
@@ -264,14 +293,18 @@ DOUBTFUL: Final = 8
 class AnswerReader:
     """Reads all answers of a dataset, those that may be of any kind as one ``kind``, and keeps none of them."""
 
-    def __init__(self, answers: Iterable[tuple[object, Answer]], *, is_declared: bool = False) -> None:
+    def __init__(
+        self, answers: Iterable[tuple[object, Answer]], *, is_declared: bool = False
+    ) -> None:
         """Decide by ``answers`` and their places, of which only so many are taken as it needs to.
 
         Answers that can't be read at all are ignored.  Raises DataError when no kind fits all the others, or when
         several fit but mean different choices.  ``is_declared``: a person has said how the answers are spelled.
         """
         kinds: tuple[str, ...] = _KINDS
-        differing: dict[tuple[str, str], tuple[object, Answer]] = {}  # the first answer that two kinds read differently
+        differing: dict[
+            tuple[str, str], tuple[object, Answer]
+        ] = {}  # the first answer that two kinds read differently
         for where, answer in answers:
             if len(kinds) == 1:
                 break
@@ -282,7 +315,9 @@ class AnswerReader:
                     differing.setdefault(pair, (where, answer))
         for where, answer in (place for pair, place in differing.items() if {*pair} <= {*kinds}):
             readings = answer.readings()
-            meanings = ", ".join(f"{kind} (choice {readings[kind][0]}, counted from 0)" for kind in kinds)
+            meanings = ", ".join(
+                f"{kind} (choice {readings[kind][0]}, counted from 0)" for kind in kinds
+            )
             raise DataError(
                 f"{where}: the answer {answer.cell!r} can be read as {meanings};"
                 ' declare answer_is = "label", "index", "number" or "text" in a mapping'
@@ -290,7 +325,9 @@ class AnswerReader:
         self.kind = kinds[0]
         self._is_declared = is_declared
         self._is_open = kinds == _KINDS  # no answer could be read
-        self._only_index = kinds == ("index",)  # where they are texts of choices as well, both mean the same
+        self._only_index = kinds == (
+            "index",
+        )  # where they are texts of choices as well, both mean the same
         self._counting = _Counting()
 
     def gold(self, where: object, answer: Answer, kind: str = "any") -> tuple[int, ...]:
@@ -370,7 +407,9 @@ class _Counting:
             return _note(self._end, 1, 0)
         if self._start == 0 and not self._has_first:
             if self._unproved >= DOUBTFUL:
-                message = f"none of {self._unproved:,} answers is 0, so they may count from 1, not from 0"
+                message = (
+                    f"none of {self._unproved:,} answers is 0, so they may count from 1, not from 0"
+                )
                 raise CountingOpen(message, "...")
             return _note(0, 0, 1)
         return ""
@@ -398,7 +437,8 @@ def _first_number(answer: Answer, kind: str) -> int | None:
 
 def _shifted(number: int, absent: int, start: int, other: int) -> str:
     return (
-        f"the answer is {number}, and no answer is {absent}: the answers seem to count from {other}, not from {start}"
+        f"the answer is {number}, and no answer is {absent}: "
+        f"the answers seem to count from {other}, not from {start}"
     )
 
 
@@ -435,7 +475,11 @@ class Shape(NamedTuple):
         if columns.last_of is not None:  # the others are in its elements
             return answered and has_column(row, columns.last_of)
         if not answered:
-            if columns.answer is None or columns.choices is None or columns.answer in names_of(columns.choices):
+            if (
+                columns.answer is None
+                or columns.choices is None
+                or columns.answer in names_of(columns.choices)
+            ):
                 return False
             needed -= {columns.answer}
         if not answered and has_column(row, columns.answer or ""):
@@ -484,9 +528,12 @@ SHAPES: Final[Mapping[str, Shape]] = {
         values={"question": ("cause", "effect")},
     ),
     "Social IQa": Shape(
-        Columns(choices=("answerA", "answerB", "answerC"), answer="label", answer_is="number"), ("context",)
+        Columns(choices=("answerA", "answerB", "answerC"), answer="label", answer_is="number"),
+        ("context",),
     ),
-    "WinoGrande": Shape(Columns("sentence", ("option1", "option2"), answer="answer", answer_is="number")),
+    "WinoGrande": Shape(
+        Columns("sentence", ("option1", "option2"), answer="answer", answer_is="number")
+    ),
     "HellaSwag, cleaned": Shape(_indexed("query", "endings", id="ind")),
     "HellaSwag": Shape(_indexed("ctx", "endings", id="ind")),
     # The choices of mc2 and, of the right ones, that of mc1 first, so that both metrics follow from one run.
@@ -509,7 +556,9 @@ SHAPES: Final[Mapping[str, Shape]] = {
             drop_empty=True,
         )
     ),
-    "BLiMP": Shape(Columns(None, right=("sentence_good",), wrong=("sentence_bad",), subject="UID", id="pairID")),
+    "BLiMP": Shape(
+        Columns(None, right=("sentence_good",), wrong=("sentence_bad",), subject="UID", id="pairID")
+    ),
     # The right answer stands last, as the harness lists them (lm_eval/tasks/sciq/sciq.yaml).
     "SciQ": Shape(
         Columns(
@@ -527,20 +576,28 @@ SHAPES: Final[Mapping[str, Shape]] = {
         )
     ),
     "MMLU-Pro": Shape(
-        _labelled("question", "options", answer="answer", id="question_id", subject="category"), also=("category",)
+        _labelled("question", "options", answer="answer", id="question_id", subject="category"),
+        also=("category",),
     ),
     "RACE": Shape(_labelled("question", "options", answer="answer"), also=("article",)),
     "MuSR": Shape(_indexed("question", "choices", answer="answer_index"), also=("narrative",)),
-    "question, choices, answer (MMLU on the Hub)": Shape(Columns(choices="choices", answer="answer")),
+    "question, choices, answer (MMLU on the Hub)": Shape(
+        Columns(choices="choices", answer="answer")
+    ),
     **{
-        f"question, A to {LETTERS[count - 1]}, answer": Shape(Columns(choices=tuple(LETTERS[:count]), answer="answer"))
+        f"question, A to {LETTERS[count - 1]}, answer": Shape(
+            Columns(choices=tuple(LETTERS[:count]), answer="answer")
+        )
         for count in range(10, 1, -1)
     },
     "CMMLU": Shape(_labelled("Question", tuple(LETTERS[:4]), answer="Answer")),
     # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446); SuperGLUE's labels are 0 for false.
-    "BoolQ": Shape(_labelled(fixed=("yes", "no"), answer="answer", labels=("true", "false")), also=("passage",)),
+    "BoolQ": Shape(
+        _labelled(fixed=("yes", "no"), answer="answer", labels=("true", "false")), also=("passage",)
+    ),
     "BoolQ, SuperGLUE": Shape(
-        _labelled(fixed=("yes", "no"), answer="label", labels=("1", "0"), id="idx"), also=("passage",)
+        _labelled(fixed=("yes", "no"), answer="label", labels=("1", "0"), id="idx"),
+        also=("passage",),
     ),
 }
 
@@ -600,7 +657,11 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
         while cells and _is_empty(cells[-1]):
             cells = cells[:-1]
         labels = None if labels is None else labels[: len(cells)]
-    own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
+    own = (
+        columns.labels[: len(cells)]
+        if labels is None
+        else tuple(text(label, f"{name} (label)") for label in labels)
+    )
     if 0 < len(own) < len(cells):
         raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
     choices = tuple(text(cell, name) for cell in cells)
@@ -611,7 +672,9 @@ _AS_STORED: Final = Columns(target="")
 """A mapping that neither drops nor parts a text."""
 
 
-def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], columns: Columns) -> tuple[str, ...]:
+def _texts(
+    row: Mapping[str, Any], source: str | tuple[str, ...], columns: Columns
+) -> tuple[str, ...]:
     cells, _, name = _cells(row, source, columns)
     if columns.drop_empty:
         cells = [cell for cell in cells if cell is not None and cell != ""]
@@ -693,7 +756,9 @@ def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
             continue
         new = columns.rename.get(name, name)
         if new in RESERVED or new in kept:
-            raise UnusableRow(f"column {name} can't be kept as the field {new!r}; give it another name under rename")
+            raise UnusableRow(
+                f"column {name} can't be kept as the field {new!r}; give it another name under rename"
+            )
         kept[new] = spell(cell, name)
     return MappingProxyType(kept)
 

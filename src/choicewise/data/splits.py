@@ -36,7 +36,9 @@ Files = dict[str, list[Path]]  # split → its files, in order
 _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(-[0-9a-f]{16})?")
 _SPLIT_WORD = re.compile(rf"(?:^|[^A-Za-z0-9])({'|'.join(SPLITS)})(?![A-Za-z0-9])")
 DEFAULT: Final = "default"  # what a configuration is called that has no name
-_PIECES: Final = re.compile(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{subject\})")  # what is more than itself in a pattern
+_PIECES: Final = re.compile(
+    r"(\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{subject\})"
+)  # what is more than itself in a pattern
 LISTED: Final = 12  # sub-folders that an error names
 
 
@@ -73,7 +75,9 @@ def folder_files(folder: Path) -> Files:
     """
     claims = _layout_files(folder) or _layout_files(folder / "data") or converted_files(folder)
     if len(endings := {file.suffix for files in claims.values() for file in files}) > 1:
-        raise DataError(f"{folder} holds splits as {' and '.join(sorted(endings))}; keep one format in a folder")
+        raise DataError(
+            f"{folder} holds splits as {' and '.join(sorted(endings))}; keep one format in a folder"
+        )
     return claims
 
 
@@ -99,7 +103,11 @@ def folder_configurations(folder: Path) -> dict[str, Files]:
     """Sub-folder → its files by split, for those that hold a dataset; below ``data`` where there are none."""
     for place in (folder, folder / "data"):
         inside = sorted(place.iterdir()) if place.is_dir() else []
-        below = {each.name: folder_files(each) for each in inside if each.is_dir() and not each.name.startswith(".")}
+        below = {
+            each.name: folder_files(each)
+            for each in inside
+            if each.is_dir() and not each.name.startswith(".")
+        }
         if held := {name: files for name, files in below.items() if files}:
             return held
     return {}
@@ -152,11 +160,15 @@ class Configuration:
     default: bool = False
 
 
-def repository_configurations(paths: Iterable[str], card: Mapping[str, Any] | None) -> dict[str, Configuration]:
+def repository_configurations(
+    paths: Iterable[str], card: Mapping[str, Any] | None
+) -> dict[str, Configuration]:
     """The configurations of a repository with these ``paths`` and the metadata ``card`` of its description, by name."""
     readable = sorted(path for path in paths if PurePosixPath(path).suffix in ROW_READERS)
     declared = (card or {}).get("configs")
-    named = [each for each in declared if isinstance(each, dict)] if isinstance(declared, list) else []
+    named = (
+        [each for each in declared if isinstance(each, dict)] if isinstance(declared, list) else []
+    )
     if named:
         return {each.name: each for each in (_declared(readable, config) for config in named)}
     folders: dict[str, list[str]] = {}
@@ -165,7 +177,11 @@ def repository_configurations(paths: Iterable[str], card: Mapping[str, Any] | No
         nameless = not below or top == "data" or split_of(f"{top}/_") is not None
         folders.setdefault(DEFAULT if nameless else top, []).append(path)
     known = {name: _by_split(files) for name, files in folders.items()}
-    return {name: Configuration(name, splits, name == DEFAULT) for name, splits in known.items() if splits}
+    return {
+        name: Configuration(name, splits, name == DEFAULT)
+        for name, splits in known.items()
+        if splits
+    }
 
 
 def matching(pattern: str, paths: Iterable[str]) -> dict[str, str]:
@@ -197,7 +213,9 @@ def no_splits(folder: Path) -> DataError:
 def are_published(names: Collection[str]) -> bool:
     """Whether all ``names`` are those of published subjects."""
     groups = categories_of(names)
-    return {*names} <= {subject for part in groups.values() for members in part.values() for subject in members}
+    return {*names} <= {
+        subject for part in groups.values() for members in part.values() for subject in members
+    }
 
 
 def _layout_files(folder: Path) -> Files:
@@ -214,7 +232,9 @@ def _layout_files(folder: Path) -> Files:
             claims.setdefault(split, []).append(file)
     for (split, count), shards in parts.items():
         if missing := [number for number in range(count) if number not in shards]:
-            raise DataError(f"{folder}: {split} has {count} parts, and part {missing[0]:05d} is missing")
+            raise DataError(
+                f"{folder}: {split} has {count} parts, and part {missing[0]:05d} is missing"
+            )
         claims.setdefault(split, []).append(next(iter(shards.values())))
     _refuse_two_files(claims)
     for (split, count), shards in parts.items():
@@ -231,11 +251,19 @@ def converted_files(folder: Path) -> Files:
     claims: Files = {}
     for name, split in SPLITS.items():
         inside = sorted((folder / name).iterdir()) if (folder / name).is_dir() else []
-        files = [file for file in inside if file.suffix in ROW_READERS and _CONVERTED.fullmatch(file.stem)]
+        files = [
+            file
+            for file in inside
+            if file.suffix in ROW_READERS and _CONVERTED.fullmatch(file.stem)
+        ]
         if files and split in claims:
-            raise DataError(f"{folder}: {name}/ and {claims[split][0].parent.name}/ both claim the split {split}")
+            raise DataError(
+                f"{folder}: {name}/ and {claims[split][0].parent.name}/ both claim the split {split}"
+            )
         if missing := [number for number, file in enumerate(files) if int(file.stem) != number]:
-            raise DataError(f"{folder / name} holds {len(files)} parts, and part {missing[0]:04d} is missing")
+            raise DataError(
+                f"{folder / name} holds {len(files)} parts, and part {missing[0]:04d} is missing"
+            )
         if files:
             claims[split] = files
     return claims
@@ -256,16 +284,23 @@ def _refuse_two_files(claims: Mapping[str, list[Path]]) -> None:
     for split, files in claims.items():
         if len(files) > 1:
             one, other, *_ = files
-            raise DataError(f"{one.parent}: {one.name} and {other.name} both claim the split {split}; move one away")
+            raise DataError(
+                f"{one.parent}: {one.name} and {other.name} both claim the split {split}; move one away"
+            )
 
 
 def _several(folder: Path, parts: Mapping[str, Files], why: str) -> DataError:
     lines = [f"{folder / name} ({', '.join(files)})" for name, files in parts.items()]
-    return DataError(f"{folder} holds {len(parts)} datasets, and {why}; give one by its own path:", _some(lines))
+    return DataError(
+        f"{folder} holds {len(parts)} datasets, and {why}; give one by its own path:", _some(lines)
+    )
 
 
 def _declared(paths: Sequence[str], config: Mapping[str, Any]) -> Configuration:
-    name, folder = str(config.get("config_name", DEFAULT)), str(config.get("data_dir") or "").strip("/")
+    name, folder = (
+        str(config.get("config_name", DEFAULT)),
+        str(config.get("data_dir") or "").strip("/"),
+    )
     inside = [path for path in paths if not folder or path.startswith(f"{folder}/")]
     splits: dict[str, list[str]] = {}
     if (files := config.get("data_files")) is None:

@@ -98,13 +98,23 @@ class Survey:
 
     def as_json(self) -> dict[str, Any]:
         """The survey in dicts and lists; the items in columns of their own names."""
-        own = {name: getattr(self, name) for name in ("name", "digest", "shape", "evaluated", "fields", "content")}
-        columns = None if self.columns is None else {key: _plain(value) for key, value in _fields(self.columns)}
+        own = {
+            name: getattr(self, name)
+            for name in ("name", "digest", "shape", "evaluated", "fields", "content")
+        }
+        columns = (
+            None
+            if self.columns is None
+            else {key: _plain(value) for key, value in _fields(self.columns)}
+        )
         splits = {
             split: {**dict(_fields(each)), "answers": dict(_fields(each.answers))}
             for split, each in self.splits.items()
         }
-        across = [{"split": one, "other": other, "items": n} for (one, other), n in self.doubles.across.items()]
+        across = [
+            {"split": one, "other": other, "items": n}
+            for (one, other), n in self.doubles.across.items()
+        ]
         return {
             **own,
             "columns": columns,
@@ -124,12 +134,18 @@ def survey(dataset: Dataset) -> Survey:
         splits[split] = SplitSurvey(len(items), subjects, answer_pattern(items), text_faults(items))
     evaluated = next((split for split in ("test", "validation", *splits) if split in splits), "")
     items = Items.of(dataset.splits.get(evaluated, ()))
-    spread = np.unique(np.linspace(0, max(len(items) - 1, 0), min(_SHOWN, len(items)), dtype=np.int64))
+    spread = np.unique(
+        np.linspace(0, max(len(items) - 1, 0), min(_SHOWN, len(items)), dtype=np.int64)
+    )
     rows = tuple(items.take(spread))
     return Survey(
         name=dataset.name,
         digest=dataset.digest,
-        shape="guessed" if dataset.guess else "" if dataset.columns is None else shape_of_columns(dataset.columns),
+        shape="guessed"
+        if dataset.guess
+        else ""
+        if dataset.columns is None
+        else shape_of_columns(dataset.columns),
         columns=dataset.columns,
         splits=splits,
         evaluated=evaluated,
@@ -144,15 +160,26 @@ def survey(dataset: Dataset) -> Survey:
 def doubles(dataset: Dataset) -> Doubles:
     """The doubles of all splits: the same question, the same content fields and the same choices in any order."""
     content = [name for name in dataset.content if name != BLANK]
-    firsts = {split: _first(items, suspects, content) for (split, items), suspects in _suspects(dataset, content)}
+    firsts = {
+        split: _first(items, suspects, content)
+        for (split, items), suspects in _suspects(dataset, content)
+    }
     within, across, disagreeing = {}, {}, 0
     examples: list[Double] = []
     for split, (first, repeats) in firsts.items():
         within[split] = len(repeats)
-        pairs = [Double(split, first[key][0], split, id, first[key][1] != right) for key, id, right in repeats]
+        pairs = [
+            Double(split, first[key][0], split, id, first[key][1] != right)
+            for key, id, right in repeats
+        ]
         disagreeing += sum(pair.disagree for pair in pairs)
         examples += pairs[:LISTED]
-    order = ("test", "validation", "dev", "train")  # those that are tested before those that shots come from
+    order = (
+        "test",
+        "validation",
+        "dev",
+        "train",
+    )  # those that are tested before those that shots come from
     by_use = sorted(firsts, key=lambda split: order.index(split) if split in order else len(order))
     for one, other in combinations(by_use, 2):
         (mine, again), (theirs, _) = firsts[one], firsts[other]
@@ -165,7 +192,12 @@ def doubles(dataset: Dataset) -> Doubles:
         disagreeing += sum(pair.disagree for pair in pairs)
         examples += pairs[:LISTED]
     counts = {splits: count for splits, count in across.items() if count}
-    return Doubles({split: count for split, count in within.items() if count}, counts, disagreeing, tuple(examples))
+    return Doubles(
+        {split: count for split, count in within.items() if count},
+        counts,
+        disagreeing,
+        tuple(examples),
+    )
 
 
 FAULTS: Final = {
@@ -200,7 +232,9 @@ def is_mojibake(text: str) -> bool:
     """Whether a part of ``text`` is UTF-8 that was read as Windows-1252."""
     for part in _MOJIBAKE.finditer(text):
         with suppress(UnicodeError):
-            b"".join(letter.encode("latin-1" if letter <= "\xff" else "cp1252") for letter in part[0]).decode()
+            b"".join(
+                letter.encode("latin-1" if letter <= "\xff" else "cp1252") for letter in part[0]
+            ).decode()
             return True
     return False
 
@@ -221,12 +255,18 @@ def _key(item: Item, content: Sequence[str]) -> _Key:
     return (item.question, *sorted(item.choices), *(item.fields.get(name, "") for name in content))
 
 
-def _suspects(dataset: Dataset, content: Sequence[str]) -> list[tuple[tuple[str, Sequence[Item]], list[int]]]:
+def _suspects(
+    dataset: Dataset, content: Sequence[str]
+) -> list[tuple[tuple[str, Sequence[Item]], list[int]]]:
     """For every split the positions of items whose hash another item has, too; a hash takes 8 bytes."""
     hashes = {}
     for split, items in dataset.splits.items():
-        hashes[split] = np.frombuffer(array("q", (hash(_key(item, content)) for item in items)), np.int64)
-    values, counts = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.int64)]), return_counts=True)
+        hashes[split] = np.frombuffer(
+            array("q", (hash(_key(item, content)) for item in items)), np.int64
+        )
+    values, counts = np.unique(
+        np.concatenate([*hashes.values(), np.zeros(0, np.int64)]), return_counts=True
+    )
     repeated = values[counts > 1]
     return [
         ((split, dataset.splits[split]), np.flatnonzero(np.isin(own, repeated)).tolist())
@@ -258,13 +298,19 @@ def _faults(batch: pa.RecordBatch) -> Iterator[tuple[str, set[int]]]:
     flat, owner = choices.flatten(), pc.list_parent_indices(choices)
     same = _twice(owner, flat)
     yield "same choices", same
-    yield "same choices but for case or spaces", _twice(owner, pc.utf8_lower(pc.utf8_trim_whitespace(flat))) - same
+    yield (
+        "same choices but for case or spaces",
+        _twice(owner, pc.utf8_lower(pc.utf8_trim_whitespace(flat))) - same,
+    )
     trimmed = pc.not_equal(pc.utf8_length(pc.utf8_trim_whitespace(flat)), pc.utf8_length(flat))
     yield "spaces at an edge", {*owner.filter(trimmed).to_pylist()}
     rows = pa.array(range(batch.num_rows), owner.type)
     texts = pa.concat_arrays([batch["question"], flat, batch["fields"]])
     owners = pa.concat_arrays([rows, owner, rows])
-    yield "control characters", {*owners.filter(pc.match_substring_regex(texts, _CONTROL)).to_pylist()}
+    yield (
+        "control characters",
+        {*owners.filter(pc.match_substring_regex(texts, _CONTROL)).to_pylist()},
+    )
     wide = pc.invert(pc.string_is_ascii(texts))
     texts, owners = texts.filter(wide), owners.filter(wide)
     yield "replacement character", {*owners.filter(pc.match_substring(texts, "\ufffd")).to_pylist()}

@@ -56,7 +56,9 @@ from choicewise.util.text import listed
 
 _FOLDERS: Final = ("dev", "val", "test")
 LISTED: Final = 24  # problems that an error lists; it counts the others
-_IntakeRow = tuple[RowPlace, str, Callable[[], Item]]  # the place of a row, its split, and what returns the item
+_IntakeRow = tuple[
+    RowPlace, str, Callable[[], Item]
+]  # the place of a row, its split, and what returns the item
 _NAMED: Final = 3  # pairs of rows with the same content that are named
 FEWEST: Final = 4  # columns of a question with two choices
 
@@ -73,7 +75,9 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
     and, unless ``on_bad_item`` is ``skip``, for a row without an answer among at least two choices.
     """
     if not (folder / "test").is_dir():
-        raise DataError(f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV a subject")
+        raise DataError(
+            f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV a subject"
+        )
     return build_dataset(folder.resolve().name, _mmlu_rows(folder), on_bad_item)
 
 
@@ -133,7 +137,9 @@ def read_tabular(
     notes = list(dataset.notes)
     if note := subject_note(paths[0], guessed):
         notes.append(note)
-    return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed), notes=tuple(notes))
+    return replace(
+        dataset, columns=guessed, guess=reading_line(paths[0], guessed), notes=tuple(notes)
+    )
 
 
 def _refusal(file: Path, error: DataError, guessed: Columns | None) -> UnknownShape | None:
@@ -183,7 +189,9 @@ class _OptionLeftOut(DataError):
     """A row with an option in a ``column`` that the mapping of its file, which nobody has declared, leaves out."""
 
     def __init__(self, place: RowPlace, column: str) -> None:
-        super().__init__(f"column {column} seems to hold one more option, which is not among those read")
+        super().__init__(
+            f"column {column} seems to hold one more option, which is not among those read"
+        )
         self.place = place
         self.column = column
 
@@ -211,7 +219,9 @@ class _RowWatch:
             )
 
 
-def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "error", fewest: int = 2) -> Dataset:
+def build_dataset(
+    name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "error", fewest: int = 2
+) -> Dataset:
     """The dataset of ``rows``, which are taken one by one.
 
     A row whose item is no valid question (:func:`check_item`), or raises UnusableRow, is an error, or is recorded as
@@ -242,14 +252,19 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
     problems: list[str] = []
     if on_bad_item == "error":
         problems += [
-            _unanswered(split, first_unanswered[split], number, split in splits) for split, number in unanswered.items()
+            _unanswered(split, first_unanswered[split], number, split in splits)
+            for split, number in unanswered.items()
         ]
     if bad and on_bad_item == "error":
         reasons = [f"{place}: {each.reason}" for place, each in bad]
-        problems += _together(reasons, count, "rows can't be used", "correct the row, or skip bad items")
+        problems += _together(
+            reasons, count, "rows can't be used", "correct the row, or skip bad items"
+        )
     repeats = [repeat for taken in splits.values() for repeat in taken.repeats()]
     if repeats:
-        problems += _together(repeats[:LISTED], len(repeats), "rows repeat an id", "ids must differ")
+        problems += _together(
+            repeats[:LISTED], len(repeats), "rows repeat an id", "ids must differ"
+        )
     if problems:
         raise DataError(problems[0], problems[1:])
     if not splits:
@@ -259,13 +274,17 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
     notes = []
     for taken in splits.values():
         notes += [*taken.twice(), *taken.telling_choices()]
-    return Dataset(name, {split: taken.items for split, taken in splits.items()}, skipped, notes=tuple(notes))
+    return Dataset(
+        name, {split: taken.items for split, taken in splits.items()}, skipped, notes=tuple(notes)
+    )
 
 
 def check_item(item: Item, fewest: int = 2) -> None:
     """Raises UnusableRow for fewer than ``fewest`` choices, a blank one, gold outside them, or NUL in a text."""
     if len(item.choices) < fewest:
-        raise UnusableRow(f"a question with {len(item.choices)} choice{'s' * (len(item.choices) != 1)} asks nothing")
+        raise UnusableRow(
+            f"a question with {len(item.choices)} choice{'s' * (len(item.choices) != 1)} asks nothing"
+        )
     if not all(map(str.strip, item.choices)):
         blank = next(index for index, choice in enumerate(item.choices) if not choice.strip())
         problem = f"choice {blank} (counted from 0) is {item.choices[blank]!r}, nothing to score"
@@ -273,12 +292,16 @@ def check_item(item: Item, fewest: int = 2) -> None:
             problem += "; with drop_empty = true in a mapping a row may end in empty choices"
         raise UnusableRow(problem)
     if not item.gold or item.gold[0] < 0 or item.gold[-1] >= len(item.choices):
-        raise UnusableRow(f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices")
+        raise UnusableRow(
+            f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices"
+        )
     texts = (item.id, item.subject, item.question, *item.choices, *item.fields.values())
     if "\0" in "".join(texts):
         text = next(text for text in texts if "\0" in text)
         quoted = repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
-        raise UnusableRow(f"the text {quoted} holds a NUL character, which is no text; the file is damaged")
+        raise UnusableRow(
+            f"the text {quoted} holds a NUL character, which is no text; the file is damaged"
+        )
 
 
 def _mmlu_rows(folder: Path) -> Iterator[_IntakeRow]:
@@ -288,18 +311,26 @@ def _mmlu_rows(folder: Path) -> Iterator[_IntakeRow]:
         if not own:
             raise DataError(f"{file} is empty; remove it, or fetch the data again")
         widths += own
-    width = widths.most_common(1)[0][0]  # that of most rows, else one too few would be one choice too few
+    width = widths.most_common(1)[0][
+        0
+    ]  # that of most rows, else one too few would be one choice too few
     for name, subject, file in _mmlu_files(folder):
         split = SPLITS[name]
         for number, row in enumerate(cells(file)):
             id = f"{subject}/{split}/{number}"
-            yield RowPlace(file, number, header=0), split, partial(_mmlu_item, id, subject, row, width)
+            yield (
+                RowPlace(file, number, header=0),
+                split,
+                partial(_mmlu_item, id, subject, row, width),
+            )
 
 
 def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
     """(split's folder, subject, file) of every file."""
     for name in _FOLDERS:
-        files = sorted(file for file in (folder / name).glob("*.csv") if not file.name.startswith("."))
+        files = sorted(
+            file for file in (folder / name).glob("*.csv") if not file.name.startswith(".")
+        )
         if name == "test" and not files:
             raise DataError(f"{folder / name} holds no <subject>_test.csv")
         for file in files:
@@ -313,7 +344,9 @@ def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
 
 def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:
     if len(row) < FEWEST:
-        raise UnusableRow(f"{len(row)} columns; a question, at least two choices and a letter need {FEWEST}")
+        raise UnusableRow(
+            f"{len(row)} columns; a question, at least two choices and a letter need {FEWEST}"
+        )
     if len(row) != width:
         raise UnusableRow(
             f"{len(row)} columns, where most rows here have {width}: a question, {width - 2} choices and a letter"
@@ -364,7 +397,9 @@ def _table_rows(
                     yield place, split, partial(_raise, drafted)
                 counts[prefix] += 1
     if lacking:
-        raise DataError(f"no row has the column {lacking[0]!r}, which the mapping names among the choices; correct it")
+        raise DataError(
+            f"no row has the column {lacking[0]!r}, which the mapping names among the choices; correct it"
+        )
     answers.check_counting()  # before the bad rows are listed: none of them must be skipped if all answers are one off
 
 
@@ -383,7 +418,9 @@ def _decision_rows(files: Mapping[str, list[Path]]) -> Iterator[_IntakeRow]:
                 try:
                     if isinstance(row, UnusableRow):
                         raise row
-                    yield from ((place, split, make) for make in decision_drafts(row, f"{split}/{number}"))
+                    yield from (
+                        (place, split, make) for make in decision_drafts(row, f"{split}/{number}")
+                    )
                 except UnusableRow as reason:
                     yield place, split, partial(_raise, reason)
 
@@ -430,7 +467,9 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
         raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
     if columns is None:
         remedy = json_remedy(file) if file.suffix == ".jsonl" else ""
-        raise DataError(f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either{remedy and '; '}{remedy}")
+        raise DataError(
+            f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either{remedy and '; '}{remedy}"
+        )
     return columns, iter(head)
 
 
@@ -511,9 +550,14 @@ class _Split:
         told, first = [], self._place(alike[0][0])
         for positions in alike[:_NAMED]:
             places = [self._place(each) for each in positions[: 2 * _NAMED]]
-            numbers = [f"{each.number}{'' if each.file == first.file else f' of {each.file.name}'}" for each in places]
+            numbers = [
+                f"{each.number}{'' if each.file == first.file else f' of {each.file.name}'}"
+                for each in places
+            ]
             numbers += [""] * (len(positions) - len(places))
-            differ = " (with other answers)" if len({items[each].gold for each in positions}) > 1 else ""
+            differ = (
+                " (with other answers)" if len({items[each].gold for each in positions}) > 1 else ""
+            )
             told.append(f"{listed(numbers, 2 * _NAMED - 1)}{differ}")
         noun = "lines" if first.file.suffix == ".jsonl" else "rows"
         more = f", and {len(alike) - _NAMED} more questions" if len(alike) > _NAMED else ""

@@ -114,12 +114,18 @@ class HashModel(_Fake):
                 weights, ids = self._weights(self._after(context)), members.ids
                 token = ids[weights[ids].argmax()]
                 share = int(weights[ids].sum()) / int(weights.sum())
-                return TokenScores.of([token], [math.log(share)], [np.count_nonzero(weights > weights[token])])
+                return TokenScores.of(
+                    [token], [math.log(share)], [np.count_nonzero(weights > weights[token])]
+                )
             case Blanks():
-                return TokenScores.joined([*map(self._fill, question.rows(), question.places, question.continuation)])
+                return TokenScores.joined(
+                    [*map(self._fill, question.rows(), question.places, question.continuation)]
+                )
             case SetSpan():  # as if the options stood in the order of their tokens
                 options = question.options
-                ordered = question.in_order(sorted(range(len(options)), key=lambda place: options[place].tolist()))
+                ordered = question.in_order(
+                    sorted(range(len(options)), key=lambda place: options[place].tolist())
+                )
                 return self._score(Span(ordered.context, ordered.continuation))
             case Rendition(before, continuation) | Span(before, continuation):
                 wanted = continuation.tolist()
@@ -136,8 +142,12 @@ class HashModel(_Fake):
         table, sampling = self.tokenizer.token_bytes, generation.sampling
 
         def choose(tokens: list[int], weights: _Weights) -> int | None:
-            token = int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
-            ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
+            token = (
+                int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
+            )
+            ended = (sampling is not None and not table[token]) or generation.stopped(
+                [*tokens, token], table
+            )
             return None if ended else token
 
         scores = self._read(generation.context, generation.limit, choose)
@@ -172,7 +182,9 @@ class HashModel(_Fake):
         digest = text.digest(2 * len(self.tokenizer.token_bytes))
         return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
 
-    def _read(self, context: Ids, limit: int, choose: Callable[[list[int], _Weights], int | None]) -> TokenScores:
+    def _read(
+        self, context: Ids, limit: int, choose: Callable[[list[int], _Weights], int | None]
+    ) -> TokenScores:
         """At most ``limit`` tokens, as ``choose`` names them from those before and the next weights, until None."""
         text = self._after(context)
         tokens, logprobs, ranks = list[int](), list[float](), list[int]()
@@ -201,12 +213,16 @@ class Oracle(_Fake):
         super().__init__("fake:oracle" if self._prefers else "fake:anti-oracle")
 
     def _score(self, question: Span | Mass | Blanks | Rendition | SetSpan) -> TokenScores:
-        nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
+        nats = (
+            UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
+        )
         tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
         return TokenScores.of(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
 
     def _decide(self, question: Decision) -> TokenScores:
-        nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
+        nats = (
+            UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
+        )
         return TokenScores.of([question.option], [nats], [int(nats != SURE)])
 
     def _generate(self, generation: Generation) -> TokenScores:

@@ -72,7 +72,9 @@ def load_model(
     if message:
         raise ModelError(message)
     kind = model_kind(name)
-    model = kind.open(name, Loading(options=options, progress=progress, say=say or _silent, elsewhere=elsewhere))
+    model = kind.open(
+        name, Loading(options=options, progress=progress, say=say or _silent, elsewhere=elsewhere)
+    )
     model.kind_name = kind.name
     return model
 
@@ -96,7 +98,9 @@ def follow() -> None:
     from choicewise.models.local.local_model import SharedModel
 
     with suppress(ValueError):  # of a thread that is not the main one
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 hears it, and torchrun ends the others
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # rank 0 hears it, and torchrun ends the others
     group, models = parallel.joined(), dict[int, FolderModel]()
     while True:
         call, dropped = group.receive()

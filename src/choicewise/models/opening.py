@@ -24,8 +24,18 @@ _WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 _ALONE: Final = {
     "openai-community": ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "openai-gpt"),
-    "distilbert": ("distilgpt2", "distilbert-base-cased", "distilbert-base-uncased", "distilroberta-base"),
-    "google-bert": ("bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-large-uncased"),
+    "distilbert": (
+        "distilgpt2",
+        "distilbert-base-cased",
+        "distilbert-base-uncased",
+        "distilroberta-base",
+    ),
+    "google-bert": (
+        "bert-base-cased",
+        "bert-base-uncased",
+        "bert-large-cased",
+        "bert-large-uncased",
+    ),
     "FacebookAI": ("roberta-base", "roberta-large", "xlm-roberta-base", "xlm-roberta-large"),
     "google-t5": ("t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b"),
 }
@@ -51,7 +61,9 @@ def open_local(name: str, loading: Loading) -> Model:
     base = model.adapter.made_for_another(name)
     if base is not None:
         adapter = loading.options["adapter"]
-        loading.say(f"note: the adapter {adapter} says that it was trained beside {base}, not {name}")
+        loading.say(
+            f"note: the adapter {adapter} says that it was trained beside {base}, not {name}"
+        )
     return model
 
 
@@ -71,7 +83,9 @@ def _open(name: str, loading: Loading) -> FolderModel:
         raise _no_folder(name)
     for package in ("torch", "transformers", "tokenizers"):
         if find_spec(package) is None:
-            raise ModelError(f"{name} needs torch and transformers ({package} is missing); run: {install_line('hf')}")
+            raise ModelError(
+                f"{name} needs torch and transformers ({package} is missing); run: {install_line('hf')}"
+            )
     from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.gguf_model import GgufModel
 
@@ -155,7 +169,9 @@ def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Sna
     Raises ModelError if the repository holds no weights that are safe to open.
     """
     if name.config is not None:
-        raise ModelError(f"{name}: a model has no configuration {name.config!r}; a revision is written after @")
+        raise ModelError(
+            f"{name}: a model has no configuration {name.config!r}; a revision is written after @"
+        )
     snapshot = open_snapshot(name, MODEL)
     weights = [path for path in (_WEIGHTS, INDEX) if path in snapshot.files][:1]
     if not weights:
@@ -202,7 +218,9 @@ def _without_weights(snapshot: Snapshot) -> str:
     if names and not pickles:
         return f"{snapshot.source} holds GGUF files; name one of them: {snapshot.name.repository}:{names[0]}"
     if not pickles:
-        return f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"
+        return (
+            f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"
+        )
     return (
         f"{snapshot.source} holds no safetensors, and other formats ({', '.join(pickles[:3])}) can run code when"
         f" opened; name a revision that has them, as {snapshot.name.repository}@refs/pr/1 often does, or convert it"

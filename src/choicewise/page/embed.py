@@ -104,7 +104,9 @@ def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
     text = page_json(content, plain)
     if len(text) < LONG:
         return Embedded(name, "application/json", text)
-    return Embedded(name, "application/octet-stream", b64encode(zlib.compress(text.encode(), 9)).decode())
+    return Embedded(
+        name, "application/octet-stream", b64encode(zlib.compress(text.encode(), 9)).decode()
+    )
 
 
 WIDE, _SLIM = 960, 400
@@ -154,7 +156,9 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     """The chart of these values as SVG that can stand in a page's own text."""
     from markupsafe import Markup
 
-    wide, slim = (_BARE.sub("", Chart("", "", draw(values, width)).page_svg()) for width in (WIDE, _SLIM))
+    wide, slim = (
+        _BARE.sub("", Chart("", "", draw(values, width)).page_svg()) for width in (WIDE, _SLIM)
+    )
     size = _SIZED.match(slim)
     return Drawing(Markup(wide), Markup(slim), size is not None and float(size[1]) > _SLIM + 20)
 
@@ -194,7 +198,8 @@ def renderer_script() -> str:
     import vl_convert
 
     notice = (
-        "/* Vega, Vega-Lite, Vega-Embed: https://vega.github.io, BSD-3-Clause, University of Washington and others */"
+        "/* Vega, Vega-Lite, Vega-Embed: https://vega.github.io, "
+        "BSD-3-Clause, University of Washington and others */"
     )
     return f"{notice}\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}"
 

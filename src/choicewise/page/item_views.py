@@ -15,7 +15,13 @@ import pyarrow.compute as pc
 
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.report.tables import reasons_told
-from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation, explain_items
+from choicewise.results.explain import (
+    AskedPrompt,
+    Explanation,
+    ItemDecision,
+    ScoredContinuation,
+    explain_items,
+)
 from choicewise.results.rows import COUNTS, SERIOUS, WARNINGS, Row
 from choicewise.results.run import open_run
 from choicewise.results.tables import item_batches
@@ -47,7 +53,10 @@ MEANINGS = {
         "answers name no option",
         "They count as wrong, whatever the model knows. Read some of them under Items.",
     ),
-    "skipped": ("rows of the data could not be used", "They are left out under every protocol. Mend the data file."),
+    "skipped": (
+        "rows of the data could not be used",
+        "They are left out under every protocol. Mend the data file.",
+    ),
     "shots_dropped": (
         "prompts lost examples",
         "They did not fit into the model's window: these items were asked with fewer examples than the protocol says.",
@@ -56,7 +65,10 @@ MEANINGS = {
         "prompts were cut",
         "They did not fit into the model's window: part of the text was not seen. Take a model with a longer window.",
     ),
-    "ties": ("items are tied", "Options have exactly the same best score, and the protocol's tie rule decides."),
+    "ties": (
+        "items are tied",
+        "Options have exactly the same best score, and the protocol's tie rule decides.",
+    ),
     "near_ties": (
         "items are nearly tied",
         "Rounding could change which option is best: trust the number only within the range that the table gives.",
@@ -74,8 +86,14 @@ MEANINGS = {
         "items were scored in other tokens than the text's own",
         "The protocol encodes prompt and option apart. The model rarely sees such tokens; scores can be lower.",
     ),
-    "lossy": ("items were scored in tokens that lost text", "The tokenizer can't spell the text; distrust the number."),
-    "unknown": ("items hold unknown tokens", "The tokenizer does not know some character; distrust the number."),
+    "lossy": (
+        "items were scored in tokens that lost text",
+        "The tokenizer can't spell the text; distrust the number.",
+    ),
+    "unknown": (
+        "items hold unknown tokens",
+        "The tokenizer does not know some character; distrust the number.",
+    ),
 }
 """Count of a row → what it counts, and what it means for the number."""
 
@@ -156,13 +174,27 @@ def words(row: Row) -> str:
     return ", ".join([*row.diagnosis.warnings, *unused, *row.counts, *rounding])
 
 
-_SHOWN_AS_SERIOUS = (*SERIOUS, "missing", "lossy", "unknown")  # warnings that are shown as serious ones
+_SHOWN_AS_SERIOUS = (
+    *SERIOUS,
+    "missing",
+    "lossy",
+    "unknown",
+)  # warnings that are shown as serious ones
 
 
 def _states(run: ShownRun) -> Iterator[str]:
     if not run.manifest.complete:
-        asked = {part for row in run.leading for part in row.selection.split(", ") if part.startswith("incomplete: ")}
-        so_far = f" ({listed([part.removeprefix('incomplete: ') for part in sorted(asked)])})" if asked else ""
+        asked = {
+            part
+            for row in run.leading
+            for part in row.selection.split(", ")
+            if part.startswith("incomplete: ")
+        }
+        so_far = (
+            f" ({listed([part.removeprefix('incomplete: ') for part in sorted(asked)])})"
+            if asked
+            else ""
+        )
         yield (
             f"{run.label} is still being written, or was interrupted{so_far}: its numbers are about the items that are "
             "there so far. Run the same command again to resume."
@@ -180,14 +212,24 @@ def _states(run: ShownRun) -> Iterator[str]:
 def _study_warnings(study: Study) -> Iterator[ShownWarning]:
     for warning, meaning in WARNINGS.items():
         if where := _places(study, partial(_warned, warning=warning), False):
-            yield ShownWarning(warning, sentence([meaning]), ADVICE[warning], warning in _SHOWN_AS_SERIOUS, where)
+            yield ShownWarning(
+                warning, sentence([meaning]), ADVICE[warning], warning in _SHOWN_AS_SERIOUS, where
+            )
     for name, (what, meaning) in MEANINGS.items():
         if where := _places(study, partial(_counted, name=name), True):
-            yield ShownWarning(f"{COUNTS[name]}: {what}", "", meaning, name in _SHOWN_AS_SERIOUS, where)
+            yield ShownWarning(
+                f"{COUNTS[name]}: {what}", "", meaning, name in _SHOWN_AS_SERIOUS, where
+            )
     if unused := sorted({name for row in study.leading for name in row.unused}):
         where = _places(study, lambda row: len(row.unused), False)
         advice = "What is asked may need them: take a protocol whose templates have them."
-        yield ShownWarning("fields of the data are not shown", f"Not shown: {', '.join(unused)}.", advice, False, where)
+        yield ShownWarning(
+            "fields of the data are not shown",
+            f"Not shown: {', '.join(unused)}.",
+            advice,
+            False,
+            where,
+        )
 
 
 def _warned(row: Row, warning: str) -> int:
@@ -200,7 +242,10 @@ def _counted(row: Row, name: str) -> int:
 
 def _places(study: Study, count_of: Callable[[Row], int], items: bool) -> tuple[Place, ...]:
     """``items``: whether what is counted are items."""
-    each = ((run, [(row, count_of(row) * items) for row in run.leading if count_of(row)]) for run in study.runs)
+    each = (
+        (run, [(row, count_of(row) * items) for row in run.leading if count_of(row)])
+        for run in study.runs
+    )
     return tuple(place for place in (_where(*pair) for pair in each) if place is not None)
 
 
@@ -209,7 +254,11 @@ def _where(run: ShownRun, rows: Sequence[tuple[Row, int]]) -> Place | None:
     if not rows:
         return None
     items = [number for _, number in rows]
-    several = "" if not any(items) else f", {_span(min(items), max(items))} of {counted(run.items, 'item')}"
+    several = (
+        ""
+        if not any(items)
+        else f", {_span(min(items), max(items))} of {counted(run.items, 'item')}"
+    )
     names = dict.fromkeys(row.protocol for row, _ in rows)
     every = len(run.leading)
     numbers = f"{len(rows)} of {counted(every, 'number')}" if len(rows) < every else "all numbers"
@@ -236,7 +285,9 @@ def _together(names: Collection[str], run: ShownRun) -> Iterator[str]:
 def _noise(run: ShownRun) -> str:
     check, imported = run.manifest.engine.selfcheck, run.manifest.imported
     if imported is not None:
-        return f"{run.label}: not known, as {imported.tool} computed the numbers, and no model here."
+        return (
+            f"{run.label}: not known, as {imported.tool} computed the numbers, and no model here."
+        )
     if check is None:
         return f"{run.label}: not measured, as the model was not checked."
     return (
@@ -310,7 +361,8 @@ def study_items(study: Study) -> list[Items]:
     """The items of every dataset of the study."""
     chosen = [(digest, places[:MOST_RUNS]) for digest, places in study.datasets.items()]
     return [
-        Items(digest, tuple(places), index_items([study.runs[place] for place in places])) for digest, places in chosen
+        Items(digest, tuple(places), index_items([study.runs[place] for place in places]))
+        for digest, places in chosen
     ]
 
 
@@ -329,7 +381,10 @@ def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
                 "right": each.rights.tolist(),
                 "of": each.measures.tolist(),
                 "bits": [packed(row) for row in each.right],
-                "asked": ["" if all_ else packed(row) for all_, row in zip(whole, each.measured, strict=True)],
+                "asked": [
+                    "" if all_ else packed(row)
+                    for all_, row in zip(whole, each.measured, strict=True)
+                ],
             }
         )
     return {
@@ -369,7 +424,9 @@ def inside(items: Items) -> list[int]:
     return chosen
 
 
-def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[list[int], dict[str, Any]]]:
+def details(
+    study: Study, items: Items, chosen: Sequence[int]
+) -> Iterator[tuple[list[int], dict[str, Any]]]:
     """The items at the ``chosen`` places of the index in full, so many at once: the places, and their data."""
     protocols = list(study.protocols)
     for start in range(0, len(chosen), _AT_ONCE):
@@ -409,7 +466,9 @@ class Texts:
         return places
 
 
-def item_detail(explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts) -> dict[str, Any]:
+def item_detail(
+    explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts
+) -> dict[str, Any]:
     """One item as ``explained`` by one or several runs, each with its place on the page.
 
     ``protocols``: all names on the page; the data name them by their places.  Others are left out: their numbers are
@@ -426,7 +485,11 @@ def item_detail(explained: Sequence[tuple[int, Explanation]], protocols: Sequenc
         "runs": {
             str(place): {
                 "asked": [_item_detail_asked(each, number, texts) for each in explanation.asked],
-                "decided": [_decided(each, number) for each in explanation.decided if each.protocol in number],
+                "decided": [
+                    _decided(each, number)
+                    for each in explanation.decided
+                    if each.protocol in number
+                ],
             }
             for place, explanation in explained
         },
@@ -438,14 +501,19 @@ def index_items(runs: Sequence[ShownRun]) -> ItemIndex:
     about: dict[str, tuple[str, str, tuple[int, ...]]] = {}
     for run in runs:
         asked = pa.array(sorted(_item_index_asked(run) - about.keys()), pa.string())
-        for batch in item_batches(run.folder, ("item", "subject", "question", "gold")) if len(asked) else ():
+        for batch in (
+            item_batches(run.folder, ("item", "subject", "question", "gold")) if len(asked) else ()
+        ):
             for row in batch.filter(pc.is_in(batch["item"], asked)).to_pylist():
                 about.setdefault(row["item"], (row["subject"], row["question"], tuple(row["gold"])))
     ids = pa.array(about, pa.string())
     return ItemIndex(
         tuple(about),
         tuple(subject for subject, _, _ in about.values()),
-        tuple(shortened(" ".join(question[: 4 * _QUESTION].split()), _QUESTION) for _, question, _ in about.values()),
+        tuple(
+            shortened(" ".join(question[: 4 * _QUESTION].split()), _QUESTION)
+            for _, question, _ in about.values()
+        ),
         tuple(gold for _, _, gold in about.values()),
         tuple(_answered(run, ids) for run in runs),
     )
@@ -465,7 +533,9 @@ _SUBJECTS = 6
 def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
     wanted = pa.array(ids, pa.string())
     asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
-    known = {item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()}
+    known = {
+        item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()
+    }
     return explain_items(open_run(run.folder), [name for name in ids if name in known])
 
 
@@ -500,7 +570,10 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
         "choice": -1 if scored.generated is not None else scored.choice,
         "text": shown_line(text[:LONGEST]),
         "total": _rounded(scored.total),
-        "tokens": [[shown_line(token.text), _rounded(token.logprob)] for token in scored.tokens[:_MOST_TOKENS]],
+        "tokens": [
+            [shown_line(token.text), _rounded(token.logprob)]
+            for token in scored.tokens[:_MOST_TOKENS]
+        ],
     }
     further = {
         "part": scored.part or None,
@@ -542,7 +615,9 @@ def _answered(run: ShownRun, ids: pa.Array) -> Answered:
     places: dict[int, Integers] = {}
     for number, each in enumerate(outcomes):
         if id(each.items) not in places:
-            places[id(each.items)] = pc.index_in(each.ids.combine_chunks(), ids).to_numpy().astype(np.int64)
+            places[id(each.items)] = (
+                pc.index_in(each.ids.combine_chunks(), ids).to_numpy().astype(np.int64)
+            )
         at = places[id(each.items)]
         right[number, at] = (each.values > 0.5)[each.codes]  # NaN is not greater
         measured[number, at] = (~np.isnan(each.values))[each.codes]

@@ -38,7 +38,10 @@ def metric_tables(study: Study) -> list[MetricTable]:
 def _metric_table(metric: str, rows: Sequence[Row]) -> MetricTable:
     """Columns that say nothing are left out."""
     ordered = sorted(rows, key=lambda row: math.inf if math.isnan(row.merit) else -row.merit)
-    every = [("model", "", [row.model for row in ordered]), ("protocol", "", [row.protocol for row in ordered])]
+    every = [
+        ("model", "", [row.model for row in ordered]),
+        ("protocol", "", [row.protocol for row in ordered]),
+    ]
     grouped = len({row.subject for row in rows}) > 1
     if grouped:
         every.append(("group", "", [row.subject for row in ordered]))
@@ -54,12 +57,16 @@ def _metric_table(metric: str, rows: Sequence[Row]) -> MetricTable:
         ("ids", "code", [f"{row.id} {row.i} {row.t} {row.r}" for row in ordered]),
     ]
     optional = {"uniform", "if calibrated", "rank", "warnings"}
-    shown = [(name, kind, cells) for name, kind, cells in every if name not in optional or any(cells)]
+    shown = [
+        (name, kind, cells) for name, kind, cells in every if name not in optional or any(cells)
+    ]
     columns = tuple((name, kind) for name, kind, _ in shown)
     lines = tuple(zip(*(cells for _, _, cells in shown), strict=True))
     about = METRICS[metric].about
     notes = tuple(sentence([note]) for note in letter_notes(rows))
-    return MetricTable(metric, METRICS[metric].direction, f"{about[:1].upper()}{about[1:]}.", columns, lines, notes)
+    return MetricTable(
+        metric, METRICS[metric].direction, f"{about[:1].upper()}{about[1:]}.", columns, lines, notes
+    )
 
 
 def _known(value: float) -> str:
@@ -69,4 +76,6 @@ def _known(value: float) -> str:
 def _rank(row: Row) -> str:
     if row.rank is None:
         return ""
-    return f"{row.rank}" + (f" ({text.ranks(row.rank_low, row.rank_high)})" if row.rank_low is not None else "")
+    return f"{row.rank}" + (
+        f" ({text.ranks(row.rank_low, row.rank_high)})" if row.rank_low is not None else ""
+    )

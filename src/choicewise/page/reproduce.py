@@ -20,17 +20,26 @@ from choicewise.util.text import command_line
 
 def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     """What to name so that these protocols are run on the same data: groups, entries, names, else signatures."""
-    known = {name: of_catalogue for name, protocol in protocols.items() if (of_catalogue := _known(name, protocol))}
+    known = {
+        name: of_catalogue
+        for name, protocol in protocols.items()
+        if (of_catalogue := _known(name, protocol))
+    }
     remaining = {**protocols, **known}
     named: list[str] = []
-    families = {name: [pair for each in of for pair in each.protocols.items()] for name, of in groups().items()}
+    families = {
+        name: [pair for each in of for pair in each.protocols.items()]
+        for name, of in groups().items()
+    }
     families |= {each.name: list(each.protocols.items()) for each in entries()}
     for name, members in sorted(families.items(), key=lambda family: -len(family[1])):
         if all(remaining.get(full) == protocol for full, protocol in members):
             named.append(name)
             for full, _ in members:
                 del remaining[full]
-    return named + [name if name in known else signature(protocol) for name, protocol in remaining.items()]
+    return named + [
+        name if name in known else signature(protocol) for name, protocol in remaining.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,9 @@ def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | 
     if (named := _typed(manifest, protocols)) and manifest.command:
         return Recipe(command_line(*manifest.command), file, text, not isinstance(mapping, dict))
     alone = named if data or not _several(named) else ()  # as the folder is that of one run
-    return Recipe(run_line(manifest, alone or selectors(protocols), folder), file, text, not guessed)
+    return Recipe(
+        run_line(manifest, alone or selectors(protocols), folder), file, text, not guessed
+    )
 
 
 def mapping_text(table: Mapping[str, Any]) -> str:
@@ -82,12 +93,21 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
         "limit": [job.get("limit")],
         "sample": [job.get("sample")],
         "seed": [None if (seed := job.get("seed")) is None else str(seed)],
-        "mapping": [None if _guessed(manifest, data) else _MAPPING if isinstance(mapping, dict) else mapping],
+        "mapping": [
+            None if _guessed(manifest, data) else _MAPPING if isinstance(mapping, dict) else mapping
+        ],
         "on-bad-item": [job.get("on_bad_item")],
-        **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")},
+        **{
+            name: [model.get(name)]
+            for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")
+        },
         "include-path": job.get("include_path"),
         "allow-task-code": [job.get("allow_task_code")],
-        "shard": [f"{shard.numbers[0]}/{shard.of}" if (shard := manifest.shard) and not shard.engines else None],
+        "shard": [
+            f"{shard.numbers[0]}/{shard.of}"
+            if (shard := manifest.shard) and not shard.engines
+            else None
+        ],
         "out": [folder],
     }
     words = ["run"]
@@ -110,7 +130,9 @@ _MAPPING = "mapping.toml"
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_toml(name)} = {_toml(each)}' for name, each in value.items())} }}"
+        return (
+            f"{{ {', '.join(f'{_toml(name)} = {_toml(each)}' for name, each in value.items())} }}"
+        )
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return exact_json(value).replace("\x7f", "\\u007f")
@@ -121,12 +143,17 @@ def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[st
     typed, model = manifest.job.get("protocols") or (), (manifest.job.get("models") or [{}])[0]
     try:
         known = dict(resolve(*typed)) if typed else {}
-        with suppress(ChoicewiseError):  # without examples for shots the same line asks without them
+        with suppress(
+            ChoicewiseError
+        ):  # without examples for shots the same line asks without them
             known = {**resolve(*(with_changes(each, "shots=0") for each in typed)), **known}
         known = in_chat(known, model.get("chat"), model.get("system"))
     except ProtocolError:
         return () if split_tasks(typed)[1] else typed
-    same = (name in known and replace(known[name], split=each.split) == each for name, each in protocols.items())
+    same = (
+        name in known and replace(known[name], split=each.split) == each
+        for name, each in protocols.items()
+    )
     return typed if all(same) else ()
 
 

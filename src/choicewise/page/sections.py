@@ -15,7 +15,13 @@ from choicewise.page.embed import Record
 from choicewise.page.item_views import words
 from choicewise.page.study import MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.protocols.catalogue import Entry, entry
-from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
+from choicewise.protocols.protocol import (
+    Protocol,
+    axis_differences,
+    family,
+    short_signature,
+    signature,
+)
 from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence
 from choicewise.report.tables import with_rank
@@ -30,7 +36,10 @@ from choicewise.util.text import counted, percent, points, probability, ranks, s
 def about(study: Study, day: str) -> str:
     """What was measured, in a line."""
     datasets = list(dict.fromkeys(run.manifest.dataset.name for run in study.runs))
-    least, most = (extreme(len(run.rows) + len(run.other_metrics) for run in study.runs) for extreme in (min, max))
+    least, most = (
+        extreme(len(run.rows) + len(run.other_metrics) for run in study.runs)
+        for extreme in (min, max)
+    )
     asked = [run.items for run in study.runs]
     several = len(study.runs) > 1
     models = dict.fromkeys(run.manifest.model.name for run in study.runs)
@@ -39,8 +48,11 @@ def about(study: Study, day: str) -> str:
         text.counted(len(models) if len(datasets) > 1 else len(study.runs), "model")
         if several
         else text.shortened(study.labels[0]),
-        (text.counted(most, "number") if least == most else f"{least} to {most} numbers") + " each" * several,
-        text.counted(max(asked), "item") if min(asked) == max(asked) else f"{min(asked):,} to {max(asked):,} items",
+        (text.counted(most, "number") if least == most else f"{least} to {most} numbers")
+        + " each" * several,
+        text.counted(max(asked), "item")
+        if min(asked) == max(asked)
+        else f"{min(asked):,} to {max(asked):,} items",
         day,
     ]
     return " · ".join(words)
@@ -62,7 +74,8 @@ def table(run: ShownRun) -> list[list[str]]:
     """The same numbers in rows, the families in the order of the chart and their numbers from the greatest."""
     families = list(dict.fromkeys(row.family for row in run.rows))
     ordered = sorted(
-        run.rows, key=lambda row: (families.index(row.family), 1.0 if math.isnan(row.value) else -row.value)
+        run.rows,
+        key=lambda row: (families.index(row.family), 1.0 if math.isnan(row.value) else -row.value),
     )
     grouped = len({row.subject for row in run.rows}) > 1
     cells = []
@@ -127,9 +140,14 @@ def orders(study: Study, compared: Sequence[Pair]) -> list[Order]:
     """One per dataset with two models or more."""
     ahead = leads(study, compared)
     several = {digest: places for digest, places in study.datasets.items() if len(places) > 1}
-    names = {digest: study.runs[places[0]].manifest.dataset.name for digest, places in several.items()}
+    names = {
+        digest: study.runs[places[0]].manifest.dataset.name for digest, places in several.items()
+    }
     called = list(names.values())
-    told = {digest: name if called.count(name) == 1 else f"{name} #D{digest[:6]}" for digest, name in names.items()}
+    told = {
+        digest: name if called.count(name) == 1 else f"{name} #D{digest[:6]}"
+        for digest, name in names.items()
+    }
     pair_of = {(pair.left, pair.right): pair for pair in compared}
     return [
         _order(study, told[digest], places, ahead, pair_of.get((places[0], places[1])))
@@ -220,12 +238,22 @@ def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None)
             each,
             short_signature(protocol),
             signature(protocol),
-            ", ".join(f"{axis} {_value(other)}" for axis, _, other in axis_differences(first, protocol)),
+            ", ".join(
+                f"{axis} {_value(other)}" for axis, _, other in axis_differences(first, protocol)
+            ),
         )
         for each, protocol in protocols.items()
     )
     reading = READINGS[first.reading].about
-    return Sheet(name, published, family(first), reading, _shots(first), tuple(_parts(first)), tuple(variants))
+    return Sheet(
+        name,
+        published,
+        family(first),
+        reading,
+        _shots(first),
+        tuple(_parts(first)),
+        tuple(variants),
+    )
 
 
 STEP_COLUMNS = (
@@ -263,8 +291,14 @@ class Steps:
         """What the chart shows of the way from one protocol to another; the page's script does the same."""
         way = self.ways[start, end]
         walked = enumerate(pairwise(way), 1)
-        climbed = [{**self.steps[pair], "lane": place, "above": place - 1} for place, pair in walked]
-        return [self.ends[start][0], *climbed, {**self.ends[end][1], "lane": len(way), "above": len(way) - 1}]
+        climbed = [
+            {**self.steps[pair], "lane": place, "above": place - 1} for place, pair in walked
+        ]
+        return [
+            self.ends[start][0],
+            *climbed,
+            {**self.ends[end][1], "lane": len(way), "above": len(way) - 1},
+        ]
 
     def data(self, numbers: dict[str, int]) -> dict[str, Any]:
         """The same for the script, protocols by their places."""
@@ -273,8 +307,15 @@ class Steps:
             for (start, end), way in self.ways.items()
             if len(way) > 2
         }
-        steps = {f"{numbers[start]}>{numbers[end]}": record for (start, end), record in self.steps.items()}
-        return {"ways": named, "steps": steps, "ends": {numbers[name]: ends for name, ends in self.ends.items()}}
+        steps = {
+            f"{numbers[start]}>{numbers[end]}": record
+            for (start, end), record in self.steps.items()
+        }
+        return {
+            "ways": named,
+            "steps": steps,
+            "ends": {numbers[name]: ends for name, ends in self.ends.items()},
+        }
 
 
 def steps(run: ShownRun) -> Steps:
@@ -292,7 +333,11 @@ def steps(run: ShownRun) -> Steps:
         ends.setdefault(end, (_turned(last, "from") | {"lane": 0, "above": 0}, last))
         for pair, record, step in zip(pairwise(way), drawn, climbed.steps, strict=True):
             if pair not in records:
-                records[pair] = {**record, "changes": spelled(step.axes), "reached": percent(step.value)}
+                records[pair] = {
+                    **record,
+                    "changes": spelled(step.axes),
+                    "reached": percent(step.value),
+                }
     return Steps(ways, records, ends)
 
 
@@ -310,7 +355,11 @@ def step_table(records: list[Record]) -> list[list[str]]:
     rows = []
     for record in records:
         end = record["kind"] == "end"
-        changed = (record["detail"], "", "") if end else (record["changes"], record["result"], record["items"])
+        changed = (
+            (record["detail"], "", "")
+            if end
+            else (record["changes"], record["result"], record["items"])
+        )
         rows.append([*changed, f"{record['n']:,}", record["protocol"], percent(record["after"])])
     return rows
 
@@ -325,7 +374,9 @@ def telling(run: ShownRun, known: Steps) -> tuple[str, str] | None:
     rising = [(start, end) for start, end in ways if values[start] < values[end]]
     if not rising or max(len(known.ways[way]) for way in rising) < 3:
         return extremes(run)
-    return max(rising, key=lambda way: (min(len(known.ways[way]), 4), values[way[1]] - values[way[0]]))
+    return max(
+        rising, key=lambda way: (min(len(known.ways[way]), 4), values[way[1]] - values[way[0]])
+    )
 
 
 def effects(run: ShownRun) -> list[Effect]:
@@ -338,7 +389,9 @@ def effects(run: ShownRun) -> list[Effect]:
 
 def spelled(axes: tuple[Axis, ...]) -> str:
     """What changes in full: ``score: sum → char_mean; ties: first → wrong``."""
-    return "; ".join(f"{each.axis}: {each.left or '(empty)'} → {each.right or '(empty)'}" for each in axes)
+    return "; ".join(
+        f"{each.axis}: {each.left or '(empty)'} → {each.right or '(empty)'}" for each in axes
+    )
 
 
 def effect_cells(effect: Effect) -> list[str]:
@@ -356,14 +409,20 @@ def effect_cells(effect: Effect) -> list[str]:
 
 
 def _order(
-    study: Study, dataset: str, places: Sequence[int], ahead: Collection[Lead], first_pair: Pair | None
+    study: Study,
+    dataset: str,
+    places: Sequence[int],
+    ahead: Collection[Lead],
+    first_pair: Pair | None,
 ) -> Order:
     runs = [study.runs[place] for place in places]
     rows = [row for run in runs for row in run.rows]
     values = bump.values(rows, ahead)
     columns = [record["protocol"] for record in values if record["kind"] == "column"]
     models = tuple(run.label for run in runs)
-    table = [[name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)]
+    table = [
+        [name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)
+    ]
     ranges = [cells for run in runs if (cells := _range(run.label, run.rows, len(runs)))]
     ranges.sort(key=lambda cells: float(cells[1]))
     turned = reversal(runs[:MOST_RUNS])
@@ -381,7 +440,11 @@ def _sides(pair: Pair, labels: Sequence[str]) -> tuple[Side, ...]:
         contests.sort(key=lambda contest: -abs(contest.difference.value))
         under = f"{len(contests):,} of {counted(len(pair.ordered), 'protocol')}"
         significant = sum(contest.significant for contest in contests)
-        words = f"{leader} leads under {under}, significantly under {significant}" if leader else f"Level under {under}"
+        words = (
+            f"{leader} leads under {under}, significantly under {significant}"
+            if leader
+            else f"Level under {under}"
+        )
         protocols = [_ahead(contest) for contest in contests]
         if contests:
             sides.append(Side(words, tuple(protocols)))
@@ -409,7 +472,15 @@ def _range(label: str, rows: Sequence[Row], models: int) -> list[str]:
     high = max(row.rank_high for row in known if row.rank_high is not None)
     middle = f"{median(places):g}"
     firsts, lasts = (sum(place == edge for place in places) for edge in (1, models))
-    return [label, middle, ranks(min(places), max(places)), ranks(low, high), f"{firsts}", f"{lasts}", f"{len(places)}"]
+    return [
+        label,
+        middle,
+        ranks(min(places), max(places)),
+        ranks(low, high),
+        f"{firsts}",
+        f"{lasts}",
+        f"{len(places)}",
+    ]
 
 
 def _cells(contest: Contest) -> list[str]:
@@ -458,7 +529,12 @@ def _parts(protocol: Protocol) -> list[tuple[str, str]]:
         return [("rendered elsewhere", f"requests with the digest {protocol.requests}")]
     parts = [("begins with", protocol.header)]
     if protocol.shots:
-        parts.append((f"each of {protocol.shots} examples", protocol.question + protocol.answer + protocol.separator))
+        parts.append(
+            (
+                f"each of {protocol.shots} examples",
+                protocol.question + protocol.answer + protocol.separator,
+            )
+        )
     parts.append(("the question", protocol.question + protocol.proposal))
     if "{options}" in protocol.header + protocol.question:
         parts.append(("each of its options", protocol.option))

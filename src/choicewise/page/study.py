@@ -107,7 +107,9 @@ class Pair:
         return [
             contest
             for contest in self.contests
-            if not (contest.other_texts or contest.other_items or math.isnan(contest.difference.value))
+            if not (
+                contest.other_texts or contest.other_items or math.isnan(contest.difference.value)
+            )
         ]
 
     @property
@@ -120,7 +122,10 @@ class Pair:
 def pairs(study: Study) -> list[Pair]:
     """Every pair of the first runs, the earlier one on the left."""
     credits = _Credits()
-    return [_pair(study, left, right, credits) for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)]
+    return [
+        _pair(study, left, right, credits)
+        for left, right in combinations(range(len(study.runs))[:MOST_RUNS], 2)
+    ]
 
 
 def leads(study: Study, compared: Sequence[Pair]) -> frozenset[Lead]:
@@ -170,7 +175,11 @@ class ShownRun:
     @property
     def place(self) -> str:
         """What its folder is called in a line: from the folder of several runs on, where it is in one."""
-        return "/".join(self.folder.parts[-3:]) if is_sweep(self.folder.parent.parent) else self.folder.name
+        return (
+            "/".join(self.folder.parts[-3:])
+            if is_sweep(self.folder.parent.parent)
+            else self.folder.name
+        )
 
     @cached_property
     def row_of(self) -> dict[str, Row]:
@@ -185,7 +194,9 @@ class ShownRun:
     @property
     def asked(self) -> dict[str, Protocol]:
         """The protocols that the run itself was asked, by name."""
-        return {name: each for name, each in self.recipes.items() if name in self.manifest.protocols}
+        return {
+            name: each for name, each in self.recipes.items() if name in self.manifest.protocols
+        }
 
     @property
     def leading(self) -> tuple[Row, ...]:
@@ -237,7 +248,9 @@ class Study:
     @property
     def notes(self) -> tuple[str, ...]:
         """Which of the metrics that were asked later which protocols can't have, in words."""
-        return tuple(f"{run.label}: {line}" for run in self.runs if run.applied for line in run.applied.lines)
+        return tuple(
+            f"{run.label}: {line}" for run in self.runs if run.applied for line in run.applied.lines
+        )
 
     @cached_property
     def datasets(self) -> dict[str, list[int]]:
@@ -261,7 +274,11 @@ class Study:
 
 
 def read_study(
-    folders: Iterable[str | Path], metrics: Sequence[str] = (), *, alone: bool = False, needed: bool = False
+    folders: Iterable[str | Path],
+    metrics: Sequence[str] = (),
+    *,
+    alone: bool = False,
+    needed: bool = False,
 ) -> Study:
     """The study of the runs in ``folders``, each named once, those on the same data together.
 
@@ -270,11 +287,15 @@ def read_study(
     """
     named = [Path(folder).resolve() for folder in folders]
     summaries = {path: summarize(path, metrics, alone) for path in run_folders(named)}
-    refuse_metrics([each.applied for each in summaries.values() if needed and each.applied is not None])
+    refuse_metrics(
+        [each.applied for each in summaries.values() if needed and each.applied is not None]
+    )
     data = list(dict.fromkeys(each.manifest.dataset.digest for each in summaries.values()))
     together = sorted(summaries.values(), key=lambda each: data.index(each.manifest.dataset.digest))
     study = make_study(together, {path: _damages(each) for path, each in summaries.items()})
-    shown = [average for folder, sweep in sweeps(named) for average in averages(folder, sweep, summaries)]
+    shown = [
+        average for folder, sweep in sweeps(named) for average in averages(folder, sweep, summaries)
+    ]
     return replace(study, averages=tuple(shown))
 
 
@@ -283,20 +304,32 @@ def study_of(runs: Sequence[Run]) -> Study:
     keeper = OutcomeKeeper()
     return make_study(
         [
-            Summary(folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=keeper.keep(run))
+            Summary(
+                folder=run.folder,
+                manifest=run.manifest,
+                rows=tuple(run.rows()),
+                outcomes=keeper.keep(run),
+            )
             for run in runs
         ]
     )
 
 
-def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Damage]] | None = None) -> Study:
+def make_study(
+    summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Damage]] | None = None
+) -> Study:
     """The study of these runs: their rows ranked together, with the interval of each rank.
 
     ``damages``: of the runs in these folders.
     """
     labels = _labels(summaries)
-    outcomes = [replace(each.outcomes, model=label) for label, each in zip(labels, summaries, strict=True)]
-    own = [[replace(row, model=label) for row in each.rows] for label, each in zip(labels, summaries, strict=True)]
+    outcomes = [
+        replace(each.outcomes, model=label) for label, each in zip(labels, summaries, strict=True)
+    ]
+    own = [
+        [replace(row, model=label) for row in each.rows]
+        for label, each in zip(labels, summaries, strict=True)
+    ]
     rows = ranked([row for each in own for row in each])
     if len(summaries) > 1:
         rows = bounded(rows, outcomes)
@@ -304,7 +337,9 @@ def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Dam
     for label, each, outcome, mine in zip(labels, summaries, outcomes, own, strict=True):
         damaged = tuple((damages or {}).get(each.folder, ()))
         of_run = rows[start : start + len(mine)]
-        shares, other_metrics = (tuple(row for row in of_run if row.share == kind) for kind in (True, False))
+        shares, other_metrics = (
+            tuple(row for row in of_run if row.share == kind) for kind in (True, False)
+        )
         recipes = {one.name: one.protocol for one in outcome.outcomes}
         about = label, each.folder, each.manifest, shares, outcome.shares, recipes
         runs.append(ShownRun(*about, damaged, other_metrics, each.applied))
@@ -346,7 +381,9 @@ class _Credits:
             self._aligned[key] = shared_items((one, other))[1]
         places = self._aligned[key]
         left, right = (
-            each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
+            each.credit
+            if len(place) == len(each.ids) and same_items(one, other)
+            else each.credit[place]
             for each, place in zip((one, other), places, strict=True)
         )
         counted = METRICS[one.protocol.metric].counted
@@ -411,8 +448,33 @@ _LONGEST_CSV = 1_000_000
 """Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
 
 _COLUMNS = (
-    *("model", "dataset", "data", "selection", "subject", "family", "protocol", "id", "i", "t", "r", "metric"),
-    *("value", "se", "interval", "ci_low", "ci_high", "low", "high", "n", "missing", "chance", "calibrated"),
+    *(
+        "model",
+        "dataset",
+        "data",
+        "selection",
+        "subject",
+        "family",
+        "protocol",
+        "id",
+        "i",
+        "t",
+        "r",
+        "metric",
+    ),
+    *(
+        "value",
+        "se",
+        "interval",
+        "ci_low",
+        "ci_high",
+        "low",
+        "high",
+        "n",
+        "missing",
+        "chance",
+        "calibrated",
+    ),
     *("rank", "rank_low", "rank_high", "flags", "invalid", "ties", "near_ties", "noise", "skipped"),
     *("shots_dropped", "truncated", "merged", "noncanonical", "lossy", "unknown"),
     *("model_source", "dataset_source", "signature"),
@@ -435,7 +497,9 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
         return Pair(left, right, reason)
     if not (one.rows and other.rows):
         lacks = next(run.label for run in (one, other) if not run.rows)
-        return Pair(left, right, f"no number of {lacks} is a share of 1, and others are not compared here")
+        return Pair(
+            left, right, f"no number of {lacks} is a share of 1, and others are not compared here"
+        )
     of_other = {each.protocol.digest: each for each in other.outcomes.outcomes}
     own = [each for each in one.outcomes.outcomes if each.protocol.digest in of_other]
     shared = [(each, of_other[each.protocol.digest]) for each in own]
@@ -444,9 +508,14 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
         return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
     compared = [(mine, theirs, credits.compare(mine, theirs)) for mine, theirs in shared]
     differing = [
-        same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
+        same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i
+        for mine, theirs in shared
     ]
-    first = {digest: equal[0] for equal in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in equal}
+    first = {
+        digest: equal[0]
+        for equal in alike([one.outcomes.firsts, other.outcomes.firsts])
+        for digest in equal
+    }
     rows = [(one.row_of[mine.name], other.row_of[theirs.name]) for mine, theirs in shared]
     too_few = [not all(comparable(pair)) for pair in rows]
     ps: dict[str, float] = {}
@@ -463,10 +532,14 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
             numbers.detectable,
             other_texts,
             other_items,
-            math.nan if other_texts or other_items else adjusted.get(first[mine.protocol.digest], math.nan),
+            math.nan
+            if other_texts or other_items
+            else adjusted.get(first[mine.protocol.digest], math.nan),
             numbers.lead,
         )
-        for (mine, _, numbers), other_texts, other_items in zip(compared, differing, too_few, strict=True)
+        for (mine, _, numbers), other_texts, other_items in zip(
+            compared, differing, too_few, strict=True
+        )
     ]
     return Pair(left, right, "", tuple(contests), len(ps))
 
@@ -492,7 +565,16 @@ def _labels(summaries: Sequence[Summary]) -> list[str]:
         added = [label + addition(each) for label, each in zip(labels, summaries, strict=True)]
         times = Counter(labels)
         alike = {label for label in labels if times[label] > 1}
-        tells = {label for label in alike if len({b for a, b in zip(labels, added, strict=True) if a == label}) > 1}
-        labels = [new if label in tells else label for label, new in zip(labels, added, strict=True)]
+        tells = {
+            label
+            for label in alike
+            if len({b for a, b in zip(labels, added, strict=True) if a == label}) > 1
+        }
+        labels = [
+            new if label in tells else label for label, new in zip(labels, added, strict=True)
+        ]
     times = Counter(labels)
-    return [f"{label} ({place + 1})" if times[label] > 1 else label for place, label in enumerate(labels)]
+    return [
+        f"{label} ({place + 1})" if times[label] > 1 else label
+        for place, label in enumerate(labels)
+    ]

@@ -58,9 +58,13 @@ def protocols_between(
     known = {start.protocol: start.name, end.protocol: end.name}
     split = start.protocol.split or end.protocol.split
     for first, last in ((start, end), (end, start)):
-        here, there = (replace(each.protocol, split=each.protocol.split or split) for each in (first, last))
+        here, there = (
+            replace(each.protocol, split=each.protocol.split or split) for each in (first, last)
+        )
         for axes, protocol in path(here, there, possible)[:-1]:
-            known.setdefault(protocol, names.get(protocol, f"{first.label}{MARK}{last.label}:{axes[0]}"))
+            known.setdefault(
+                protocol, names.get(protocol, f"{first.label}{MARK}{last.label}:{axes[0]}")
+            )
     return {name: protocol for protocol, name in known.items()}
 
 
@@ -69,7 +73,9 @@ def differing(left: Protocol, right: Protocol) -> Axes:
     return tuple(name for name in AXES if getattr(left, name) != getattr(right, name))
 
 
-def path(start: Protocol, end: Protocol, possible: Possible = lambda protocol: True) -> list[tuple[Axes, Protocol]]:
+def path(
+    start: Protocol, end: Protocol, possible: Possible = lambda protocol: True
+) -> list[tuple[Axes, Protocol]]:
     """The steps from ``start`` to ``end``: the axes that change, and the protocol that this gives; the last is ``end``.
 
     What is not ``possible`` is passed by as what means nothing is.  Read backwards, ``path(end, start)`` goes from
@@ -88,7 +94,9 @@ def path(start: Protocol, end: Protocol, possible: Possible = lambda protocol: T
 def inseparable(left: Protocol, right: Protocol) -> bool:
     """Whether no protocol lies between two: none that has on each axis the value of one or of the other."""
     axes = differing(left, right)
-    return all(len(part) == len(axes) for part in _Moves(left, right, lambda protocol: True).parts(axes))
+    return all(
+        len(part) == len(axes) for part in _Moves(left, right, lambda protocol: True).parts(axes)
+    )
 
 
 CHANGES = "@"
@@ -112,14 +120,18 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
     for change in changes.split(","):
         axis, equals, spelled = change.partition("=")
         if not equals:
-            raise ProtocolError(f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5")
+            raise ProtocolError(
+                f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5"
+            )
         values[axis] = read_axis(axis, spelled)
     adds = values.get("prepare") in AFTER  # beside what the source does to the texts
     changed: dict[str, Protocol] = {}
     refused: dict[str, list[str]] = {}
     for name, protocol in protocols.items():
         try:
-            options = {"prepare": changed_options(protocol.prepare, values["prepare"])} if adds else {}
+            options = (
+                {"prepare": changed_options(protocol.prepare, values["prepare"])} if adds else {}
+            )
             other = replace(protocol, **{**values, **options})
         except ProtocolError as error:
             refused.setdefault(str(error), []).append(name)
@@ -139,7 +151,9 @@ def merge_changes(name: str, changes: str) -> str:
     """``name`` with ``changes``, in place of those of the same axes that it has."""
     plain, before = split_changes(name)
     axes = {change.partition("=")[0] for change in changes.split(",")}
-    kept = [change for change in before.split(",") if change and change.partition("=")[0] not in axes]
+    kept = [
+        change for change in before.split(",") if change and change.partition("=")[0] not in axes
+    ]
     return f"{plain}{CHANGES}{','.join([*kept, changes])}"
 
 
@@ -168,7 +182,10 @@ class Applied:
         for metric, reasons in self.lacking.items():
             for name, reason in reasons.items():
                 grouped.setdefault((metric, reason), []).append(name)
-        return [f"no {metric} under {listed(names, NAMED)}: {reason}" for (metric, reason), names in grouped.items()]
+        return [
+            f"no {metric} under {listed(names, NAMED)}: {reason}"
+            for (metric, reason), names in grouped.items()
+        ]
 
 
 def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> Applied:
@@ -190,9 +207,15 @@ def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> 
                 lacking.setdefault(wanted, {})[name] = str(error)
                 continue
             base = None
-            with suppress(ProtocolError):  # the metric of before may not go with the scores that this one needs
-                base = made.get(replace(other, metric=protocol.metric, aggregation=protocol.aggregation))
-            named_axes = own if base is None else ("metric", "aggregation")  # the rest is what the other name says
+            with suppress(
+                ProtocolError
+            ):  # the metric of before may not go with the scores that this one needs
+                base = made.get(
+                    replace(other, metric=protocol.metric, aggregation=protocol.aggregation)
+                )
+            named_axes = (
+                own if base is None else ("metric", "aggregation")
+            )  # the rest is what the other name says
             spelled = [f"{axis}={value}" for axis, value in own.items() if axis in named_axes]
             named = merge_changes(base or name, ",".join(spelled)) if spelled else base or name
             chosen.setdefault(made.setdefault(other, named), other)
@@ -237,7 +260,9 @@ def _measured(protocol: Protocol, axes: Mapping[str, str]) -> tuple[dict[str, An
     if metric.pooled and protocol.aggregation == "macro":
         values["aggregation"] = "micro"
     other = replace(protocol, **values)
-    return {axis: getattr(other, axis) or "-" for axis in values if axis in differing(protocol, other)}, other
+    return {
+        axis: getattr(other, axis) or "-" for axis in values if axis in differing(protocol, other)
+    }, other
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +283,12 @@ class _Moves:
         problems = self._problems(chosen)
         while problems:
             further = [name for name in rest if name not in chosen]
-            added = (each for size in range(1, len(further) + 1) for each in combinations(further, size))
-            chosen = next(more for each in added if self._problems(more := chosen + each) < problems)
+            added = (
+                each for size in range(1, len(further) + 1) for each in combinations(further, size)
+            )
+            chosen = next(
+                more for each in added if self._problems(more := chosen + each) < problems
+            )
             problems = self._problems(chosen)
         return tuple(name for name in AXES if name in chosen)
 

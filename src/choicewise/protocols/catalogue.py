@@ -99,20 +99,28 @@ def group_names() -> Mapping[str, tuple[str, ...]]:
         for group in (family, *beginnings):
             members.setdefault(group, []).append(known)
     taken = {*entry_names(), *suite_names()}
-    chosen = {name: tuple(of) for name, of in members.items() if name not in taken and (len(of) > 1 or "/" not in name)}
+    chosen = {
+        name: tuple(of)
+        for name, of in members.items()
+        if name not in taken and (len(of) > 1 or "/" not in name)
+    }
     return MappingProxyType(chosen)
 
 
 @cache
 def groups() -> Mapping[str, tuple[Entry, ...]]:
     """The entries of every group (:func:`group_names`)."""
-    return MappingProxyType({name: tuple(map(_entry, members)) for name, members in group_names().items()})
+    return MappingProxyType(
+        {name: tuple(map(_entry, members)) for name, members in group_names().items()}
+    )
 
 
 @cache
 def names() -> Mapping[Protocol, str]:
     """The full name of every protocol of the catalogue."""
-    return MappingProxyType({protocol: name for known in entries() for name, protocol in known.protocols.items()})
+    return MappingProxyType(
+        {protocol: name for known in entries() for name, protocol in known.protocols.items()}
+    )
 
 
 def entry(name: str) -> Entry:
@@ -125,7 +133,9 @@ def entry(name: str) -> Entry:
         return known
     near = did_you_mean(name, _selectors(name))
     own = [known for known in entry_names() if known.partition("/")[0] == name.partition("/")[0]]
-    if own and not any(known in near for known in own):  # a benchmark that is right with a variant that it lacks
+    if own and not any(
+        known in near for known in own
+    ):  # a benchmark that is right with a variant that it lacks
         near = f"its family has {' and '.join(filter(None, (', '.join(own[:-1]), own[-1])))}"
     raise ProtocolError(
         f"no protocol is called {name!r}; {near} (`choicewise protocols` lists them all; a file's name ends in .toml)"
@@ -149,7 +159,9 @@ def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict
     for selector in selectors:
         for name, protocol in _resolve(selector, possible).items():
             if chosen.setdefault(name, protocol) != protocol:
-                raise ProtocolError(f"{selector} gives the name {name} to another protocol than an earlier selector")
+                raise ProtocolError(
+                    f"{selector} gives the name {name} to another protocol than an earlier selector"
+                )
     return chosen
 
 
@@ -165,7 +177,11 @@ def one(selector: str) -> End:
         )
     name, protocol = next(iter(resolve(selector).items()))
     known = _known(name)
-    return End(name, protocol, known.name if known is not None and next(iter(known.protocols)) == name else name)
+    return End(
+        name,
+        protocol,
+        known.name if known is not None and next(iter(known.protocols)) == name else name,
+    )
 
 
 def is_headline(name: str) -> bool:
@@ -200,7 +216,11 @@ def with_changes(selector: str, changes: str) -> str:
     plain, form = plain_name(selector)
     before, colon, score = plain.rpartition(":")
     last = f":{score}" if colon and CHANGES in before else ""  # the score may stand last
-    return merge_changes(plain.removesuffix(last), changes) + last + (f"{_CHAT_MARK}{form}" if form else "")
+    return (
+        merge_changes(plain.removesuffix(last), changes)
+        + last
+        + (f"{_CHAT_MARK}{form}" if form else "")
+    )
 
 
 def having_score(protocols: Mapping[str, Protocol], score: str) -> dict[str, Protocol]:
@@ -208,12 +228,24 @@ def having_score(protocols: Mapping[str, Protocol], score: str) -> dict[str, Pro
 
     Raises UsageError where none does.
     """
-    chosen = {name: protocol for name, protocol in protocols.items() if _has_score(name, protocol, score)}
+    chosen = {
+        name: protocol for name, protocol in protocols.items() if _has_score(name, protocol, score)
+    }
     if not chosen:
         parts = (split_changes(plain_name(name)[0])[0].partition(":")[2] for name in protocols)
-        have = list(dict.fromkeys(part or each.score for part, each in zip(parts, protocols.values(), strict=True)))
-        known = [*dict.fromkeys([*have, *(name for name, each in SCORE_NAMES.items() if each.score in have)])]
-        raise UsageError(f"none of {len(protocols)} protocols has the score {score!r}; {did_you_mean(score, known)}")
+        have = list(
+            dict.fromkeys(
+                part or each.score for part, each in zip(parts, protocols.values(), strict=True)
+            )
+        )
+        known = [
+            *dict.fromkeys(
+                [*have, *(name for name, each in SCORE_NAMES.items() if each.score in have)]
+            )
+        ]
+        raise UsageError(
+            f"none of {len(protocols)} protocols has the score {score!r}; {did_you_mean(score, known)}"
+        )
     return chosen
 
 
@@ -254,16 +286,22 @@ def suite(name: str) -> Suite:
     table = _table("suites", name)
     facts = {key: table[key] for key in (*_FACTS, "average")}
     if facts["average"] not in _AVERAGES:
-        raise ProtocolError(f"{name}: average is {facts['average']!r}; it must be one of {', '.join(_AVERAGES)}")
+        raise ProtocolError(
+            f"{name}: average is {facts['average']!r}; it must be one of {', '.join(_AVERAGES)}"
+        )
     try:
-        parts = tuple(part for each in table["parts"] for part in _parts(each, facts["average"] == "none"))
+        parts = tuple(
+            part for each in table["parts"] for part in _parts(each, facts["average"] == "none")
+        )
     except ProtocolError as error:
         raise error.within(name) from error
     return Suite(**facts, parts=parts, normalised=table.get("normalised", False))
 
 
 def inherit(
-    name: str, own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), heirs: tuple[str, ...] = ()
+    name: str,
+    own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    heirs: tuple[str, ...] = (),
 ) -> Protocol:
     """The protocol of the file ``name``: the axes it states, then those of its ``base``, then the defaults.
 
@@ -271,7 +309,9 @@ def inherit(
     Raises ProtocolError, naming the files, for an unknown base and for a base that inherits from its own heir.
     """
     if name in heirs:
-        raise ProtocolError(f"{' inherits from '.join((*heirs, name))}; a base must not inherit from its heirs")
+        raise ProtocolError(
+            f"{' inherits from '.join((*heirs, name))}; a base must not inherit from its heirs"
+        )
     if name not in own and name not in _files("catalog"):
         hint = did_you_mean(name, [*own, *_files("catalog")])
         raise ProtocolError(f"{heirs[-1]}: base {name!r} is not in the catalogue; {hint}")
@@ -287,10 +327,14 @@ def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protoco
     with any number of choices.  Raises ProtocolError, saying ``where``, with everything that is wrong.
     """
     if not isinstance(axes, Mapping):
-        raise ProtocolError(f"{where}: protocol is {axes!r}; it must be a table, [protocol] on a line of its own")
+        raise ProtocolError(
+            f"{where}: protocol is {axes!r}; it must be a table, [protocol] on a line of its own"
+        )
     values, problems = _values(axes), _unknown(axes, AXES)
     if base is None and "benchmark" not in values:
-        problems.append('no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"')
+        problems.append(
+            'no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"'
+        )
         values["benchmark"] = "unknown"
     try:
         protocol = Protocol(**values) if base is None else replace(base, **values)
@@ -337,7 +381,9 @@ class Suite:
         return {name: protocol for part in self.parts for name, protocol in part.protocols.items()}
 
 
-def in_chat(named: Mapping[str, Protocol], form: str | None, system: str | None = None) -> dict[str, Protocol]:
+def in_chat(
+    named: Mapping[str, Protocol], form: str | None, system: str | None = None
+) -> dict[str, Protocol]:
     """``named``, those without a chat in the ``form`` of one and called after it, all with the ``system`` text.
 
     A protocol that states its own chat or system text keeps it.  Raises UsageError for a form or a system text that
@@ -352,7 +398,9 @@ def in_chat(named: Mapping[str, Protocol], form: str | None, system: str | None 
         chat = protocol.chat if form is None or protocol.chat != "none" else form
         text = protocol.system if chat == "none" or protocol.system is not None else system
         try:
-            chats[name if chat == protocol.chat else chat_name(name, chat)] = replace(protocol, chat=chat, system=text)
+            chats[name if chat == protocol.chat else chat_name(name, chat)] = replace(
+                protocol, chat=chat, system=text
+            )
         except ProtocolError as error:
             raise ProtocolError(f"{name} can't be a chat: {error}") from error
     return chats
@@ -389,9 +437,14 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
     way, _, axis = selector.rpartition(":")
     if axis in AXES and (sides := ends(way, _is_one)):
         start, end = map(one, sides)
-        inside, called = protocols_between(start, end, names(), possible), f"{start.label}{MARK}{end.label}"
+        inside, called = (
+            protocols_between(start, end, names(), possible),
+            f"{start.label}{MARK}{end.label}",
+        )
         if f"{called}:{axis}" not in inside:
-            raise ProtocolError(f"{called} has no protocol that is called after {axis}; it has {', '.join(inside)}")
+            raise ProtocolError(
+                f"{called} has no protocol that is called after {axis}; it has {', '.join(inside)}"
+            )
         return {f"{called}:{axis}": inside[f"{called}:{axis}"]}
     if sides := ends(selector, _is_one):
         start, end = map(one, sides)
@@ -405,7 +458,9 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
                 raise
         change = f",chat={form}"  # of axes that mean something in a chat alone
         chats = _resolve(with_changes(plain, change[1:]), possible)
-        return {chat_name(name.replace(change, ""), form): protocol for name, protocol in chats.items()}
+        return {
+            chat_name(name.replace(change, ""), form): protocol for name, protocol in chats.items()
+        }
     if "|" in selector:
         protocol = parse_signature(selector)
         return {names().get(protocol, short_signature(protocol)): protocol}
@@ -436,9 +491,14 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
 def _files(folder: str) -> Mapping[str, Traversable]:
     """Every TOML file at most a folder deep by its path without the suffix, in alphabetical order."""
     top = files("choicewise.protocols") / folder
-    folders = [("", top), *((f"{family.name}/", family) for family in top.iterdir() if family.is_dir())]
+    folders = [
+        ("", top),
+        *((f"{family.name}/", family) for family in top.iterdir() if family.is_dir()),
+    ]
     inside = ((f"{prefix}{file.name}", file) for prefix, each in folders for file in each.iterdir())
-    return {path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")}
+    return {
+        path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")
+    }
 
 
 @cache
@@ -454,14 +514,20 @@ def _resolve_file(path: str) -> dict[str, Protocol]:
     try:
         text = read_text(Path(path), SETTINGS)
     except OSError as error:
-        raise ProtocolError(f"{path} can't be read: {error.strerror}; give the path of a protocol file") from error
+        raise ProtocolError(
+            f"{path} can't be read: {error.strerror}; give the path of a protocol file"
+        ) from error
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise ProtocolError(
+            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
     table = parse(text, path)
     protocol = _read_user_protocol(table, path)
     name = table.get("name", Path(path).stem)
     if _is_name(name) and resolve(name) != {name: protocol}:
-        raise ProtocolError(f"{path}: the name {name} belongs to the catalogue; give the file another name")
+        raise ProtocolError(
+            f"{path}: the name {name} belongs to the catalogue; give the file another name"
+        )
     return {name: protocol}
 
 
@@ -485,7 +551,10 @@ def _cases() -> Mapping[str, str]:
 def _spelled_name(selector: str) -> str:
     """``selector``, which is no way, with the name that it begins with as the catalogue spells it."""
     marks = (":", "@", *(_CHAT_MARK + form for form in FORMS))
-    end = min((place for mark in marks if (place := selector.casefold().find(mark)) >= 0), default=len(selector))
+    end = min(
+        (place for mark in marks if (place := selector.casefold().find(mark)) >= 0),
+        default=len(selector),
+    )
     name, rest = selector[:end], selector[end:]
     family, _, formulation = name.casefold().partition("/")
     ours = f"{family}/{FORMULATIONS[formulation]}" if formulation in FORMULATIONS else ""
@@ -505,7 +574,12 @@ def _has_score(name: str, protocol: Protocol, score: str) -> bool:
 def _deciding_axes(score: str) -> dict[str, Any]:
     """The axes of a protocol whose number is the accuracy by ``score``, of ours or by a known name, and no more."""
     ours = SCORE_NAMES[score].score if score in SCORE_NAMES else score
-    axes = {**SCORES.get(ours, {"score": ours}), "metric": "acc", "decision": "argmax", "calibration": "none"}
+    axes = {
+        **SCORES.get(ours, {"score": ours}),
+        "metric": "acc",
+        "decision": "argmax",
+        "calibration": "none",
+    }
     values = _values(axes)
     values.pop("rev", None)
     return values
@@ -515,7 +589,9 @@ def _selectors(name: str) -> list[str]:
     family = f"{name.partition('/')[0]}/"
     members = (_entry(known) for known in entry_names() if known.startswith(family))
     own = ((known.name, *known.protocols, *known.published) for known in members)
-    every = dict.fromkeys(chain(group_names(), suite_names(), entry_names(), chain.from_iterable(own)))
+    every = dict.fromkeys(
+        chain(group_names(), suite_names(), entry_names(), chain.from_iterable(own))
+    )
     return [each for each in every if ":" in name or ":" not in each]
 
 
@@ -542,23 +618,37 @@ differ from ``[protocol]``; the first is the headline and differs in none.
 def _entry(name: str) -> Entry:
     table, headline = _table("catalog", name), inherit(name)
     variants = SCORES if table.get("normalizations", False) else table.get("variants", {})
-    protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
-    protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
-    published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()}
+    protocols = {
+        f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()
+    }
+    protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {
+        name: headline
+    }
+    published = {
+        f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()
+    }
     for score in SCORE_NAMES:
         fitting = protocols
         for axis, value in _deciding_axes(score).items():
-            fitting = {full: protocol for full, protocol in fitting.items() if getattr(protocol, axis) == value}
+            fitting = {
+                full: protocol
+                for full, protocol in fitting.items()
+                if getattr(protocol, axis) == value
+            }
         if len(fitting) == 1 and f"{name}:{score}" not in protocols:
             published.setdefault(f"{name}:{score}", next(iter(fitting)))
     facts = {key: table[key] for key in _FACTS}
-    return Entry(**facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published))
+    return Entry(
+        **facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published)
+    )
 
 
 def _parts(table: Mapping[str, Any], every: bool) -> Iterator[Part]:
     """The part of a table; several where what it names is of several benchmarks."""
     if unknown := set(table) - _PART_KEYS:
-        raise ProtocolError(f"a part has the unknown key {min(unknown)!r}; known are {', '.join(sorted(_PART_KEYS))}")
+        raise ProtocolError(
+            f"a part has the unknown key {min(unknown)!r}; known are {', '.join(sorted(_PART_KEYS))}"
+        )
     if "unscored" in table:
         yield Part(table["benchmark"], {}, table["unscored"])
         return
@@ -587,7 +677,9 @@ def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
             protocol = read_axes(axes, path, base)
     except ProtocolError as error:
         problems += [part.removeprefix(f"{path}: ") for part in error.parts]
-    if "base" in table and base is None and isinstance(axes, Mapping):  # whether the axes go together can't be said
+    if (
+        "base" in table and base is None and isinstance(axes, Mapping)
+    ):  # whether the axes go together can't be said
         problems += [*_unknown(axes, AXES), *axis_problems(_values(axes))]
     if problems or protocol is None:
         raise ProtocolError.about(problems).within(path)
@@ -596,6 +688,8 @@ def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
 
 def _values(axes: Mapping[str, object]) -> dict[str, Any]:
     values = {
-        name: None if value == "-" and "None" in AXES[name] else value for name, value in axes.items() if name in AXES
+        name: None if value == "-" and "None" in AXES[name] else value
+        for name, value in axes.items()
+        if name in AXES
     }
     return values | ({"choices": None} if values.get("choices") == "any" else {})

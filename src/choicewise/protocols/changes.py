@@ -73,7 +73,9 @@ def _renamed(item: Item) -> Item | None:
     described = descriptions_of(item)
     if not all(described):
         return None
-    return with_options(item, [f"option_{number}" for number in range(1, len(described) + 1)], described)
+    return with_options(
+        item, [f"option_{number}" for number in range(1, len(described) + 1)], described
+    )
 
 
 def _none_added(item: Item) -> Item:
@@ -123,13 +125,23 @@ def _state_object(item: Item) -> Item | None:
     return replace(item, fields={**item.fields, STATE: exact_json(inside)})
 
 
-_CHOICE, _NOUL, _LISTED, _ALL = ("choice",), ("noul",), ("choice", "score"), ("choice", "noul", "score")
+_CHOICE, _NOUL, _LISTED, _ALL = (
+    ("choice",),
+    ("noul",),
+    ("choice", "score"),
+    ("choice", "noul", "score"),
+)
 MOST_TURNS: Final = 9
 
 CHANGES: Mapping[str, Change] = {
     "reversed": Change(_LISTED, order=_turned(0, reverse=True)),
-    **{f"turned-{turns}": Change(_CHOICE, order=_turned(turns)) for turns in range(1, MOST_TURNS + 1)},
-    **{f"reversed-{turns}": Change(_CHOICE, order=_turned(turns, reverse=True)) for turns in (1, 2)},
+    **{
+        f"turned-{turns}": Change(_CHOICE, order=_turned(turns))
+        for turns in range(1, MOST_TURNS + 1)
+    },
+    **{
+        f"reversed-{turns}": Change(_CHOICE, order=_turned(turns, reverse=True)) for turns in (1, 2)
+    },
     "renamed": Change(_CHOICE, _renamed),
     "none-added": Change(_CHOICE, _none_added, more=1),
     "none-for-right": Change(_CHOICE, _none_for_right),
@@ -138,7 +150,9 @@ CHANGES: Mapping[str, Change] = {
     "as-choice": Change(_NOUL, lambda item: replace(item, fields={**item.fields, KIND: "choice"})),
     "negated": Change(
         _NOUL,
-        lambda item: replace(item, question=f"The opposite of the following is true: {item.question}"),
+        lambda item: replace(
+            item, question=f"The opposite of the following is true: {item.question}"
+        ),
         order=_turned(0, reverse=True),
         moves=False,
     ),

@@ -56,16 +56,26 @@ class Metric:
     @property
     def direction(self) -> str:
         """The unit, where it has one, and which way is better: ``bits/byte, less is better``."""
-        return ", ".join(filter(None, (self.unit, f"{'more' if self.higher else 'less'} is better")))
+        return ", ".join(
+            filter(None, (self.unit, f"{'more' if self.higher else 'less'} is better"))
+        )
 
     @property
     def probable(self) -> bool:
         """Whether it is computed from the scores of every choice, which must then all be known."""
-        return self.softmax or self.orders or (self.likelihood and not self.share and not self.exponential)
+        return (
+            self.softmax
+            or self.orders
+            or (self.likelihood and not self.share and not self.exponential)
+        )
 
 
-_error = partial(Metric, softmax=True, higher=False)  # a proper score or another error of the softmax, less is better
-_of_score = partial(Metric, likelihood=True, scores=SUMS)  # of the right choice's score itself, sum or mean
+_error = partial(
+    Metric, softmax=True, higher=False
+)  # a proper score or another error of the softmax, less is better
+_of_score = partial(
+    Metric, likelihood=True, scores=SUMS
+)  # of the right choice's score itself, sum or mean
 _gap = partial(_error, pooled=True, of_text=True)
 
 _CONFIDENCE = (
@@ -74,8 +84,12 @@ _CONFIDENCE = (
 )
 
 METRICS: Mapping[str, Metric] = {
-    "acc": Metric("the share of items with the right choice", predicted=True, counted=True, share=True),
-    "exact_match": Metric("the share of items whose text is the right one", predicted=True, counted=True, share=True),
+    "acc": Metric(
+        "the share of items with the right choice", predicted=True, counted=True, share=True
+    ),
+    "exact_match": Metric(
+        "the share of items whose text is the right one", predicted=True, counted=True, share=True
+    ),
     "mc1": Metric(
         "the share of items whose first right choice beats every wrong one; other right choices are not asked",
         counted=True,
@@ -111,47 +125,91 @@ METRICS: Mapping[str, Metric] = {
         high=math.inf,
         unit="bits/byte",
     ),
-    "logprob": _of_score("score of the right answer, a log-probability", low=-math.inf, high=0.0, unit="nats"),
-    "prob": _of_score("probability of the right answer: exp of its score"),
-    "margin": _of_score("probability of the right answer minus that of the likeliest wrong one", low=-1.0),
-    "total-prob": _of_score(
-        "sum of the probabilities of an item's choices; of means it is no probability", high=math.inf
+    "logprob": _of_score(
+        "score of the right answer, a log-probability", low=-math.inf, high=0.0, unit="nats"
     ),
-    "norm-prob": Metric("share of the right answer in the softmax of an item's scores", softmax=True),
-    "log-score": _error("minus log of the right answer's share in the softmax", high=math.inf, unit="nats"),
-    "brier": _error("Brier score: squared distance of the softmax from the right answer, over all choices", high=2.0),
-    "rps": _error("ranked probability score, for choices in an order: squared distance of the cumulated softmax"),
+    "prob": _of_score("probability of the right answer: exp of its score"),
+    "margin": _of_score(
+        "probability of the right answer minus that of the likeliest wrong one", low=-1.0
+    ),
+    "total-prob": _of_score(
+        "sum of the probabilities of an item's choices; of means it is no probability",
+        high=math.inf,
+    ),
+    "norm-prob": Metric(
+        "share of the right answer in the softmax of an item's scores", softmax=True
+    ),
+    "log-score": _error(
+        "minus log of the right answer's share in the softmax", high=math.inf, unit="nats"
+    ),
+    "brier": _error(
+        "Brier score: squared distance of the softmax from the right answer, over all choices",
+        high=2.0,
+    ),
+    "rps": _error(
+        "ranked probability score, for choices in an order: squared distance of the cumulated softmax"
+    ),
     "mae": _error(
         "mean absolute error in levels, for choices in an order: the softmax's mean place against the right one",
         high=math.inf,
         unit="levels",
     ),
-    "brier-soft": _error("squared distance of the softmax from people's counts, over all choices", high=2.0),
-    "kl": _error("Kullback-Leibler divergence of the softmax from people's counts", high=math.inf, unit="nats"),
+    "brier-soft": _error(
+        "squared distance of the softmax from people's counts, over all choices", high=2.0
+    ),
+    "kl": _error(
+        "Kullback-Leibler divergence of the softmax from people's counts",
+        high=math.inf,
+        unit="nats",
+    ),
     "tv": _error("total variation distance of the softmax from people's counts"),
-    "soft-accuracy": Metric("share of people that chose the choice with the highest score", softmax=True),
-    "ece": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the left; mean confidence of a bin"),
-    "ece-15": _gap(f"{_CONFIDENCE} 15 bins of equal width, closed to the left; mean confidence of a bin"),
-    "ece-right": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the right; mean confidence of a bin"),
-    "ece-midpoint": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the left; the middle of a bin"),
+    "soft-accuracy": Metric(
+        "share of people that chose the choice with the highest score", softmax=True
+    ),
+    "ece": _gap(
+        f"{_CONFIDENCE} 10 bins of equal width, closed to the left; mean confidence of a bin"
+    ),
+    "ece-15": _gap(
+        f"{_CONFIDENCE} 15 bins of equal width, closed to the left; mean confidence of a bin"
+    ),
+    "ece-right": _gap(
+        f"{_CONFIDENCE} 10 bins of equal width, closed to the right; mean confidence of a bin"
+    ),
+    "ece-midpoint": _gap(
+        f"{_CONFIDENCE} 10 bins of equal width, closed to the left; the middle of a bin"
+    ),
     "ece-mass": _gap(f"{_CONFIDENCE} 10 bins of equally many items; mean confidence of a bin"),
     "overconfidence": _error("mean confidence minus accuracy", low=-1.0, of_text=True),
     "all-orders": Metric(
-        "the share of items that are right in every order of their options", counted=True, orders=True
+        "the share of items that are right in every order of their options",
+        counted=True,
+        orders=True,
     ),
-    "worst-order": Metric("accuracy in the order of the options in which it is lowest", orders=True, pooled=True),
+    "worst-order": Metric(
+        "accuracy in the order of the options in which it is lowest", orders=True, pooled=True
+    ),
     "flip-rate": Metric(
-        "the share of items whose answer is another one in some order", counted=True, orders=True, higher=False
+        "the share of items whose answer is another one in some order",
+        counted=True,
+        orders=True,
+        higher=False,
     ),
     "position-prior": Metric(
-        "the greatest share that one position has of the answers in all orders", orders=True, pooled=True, higher=False
+        "the greatest share that one position has of the answers in all orders",
+        orders=True,
+        pooled=True,
+        higher=False,
     ),
     "ternary": Metric('1 for right, 0 for "I don\'t know", -1 for wrong', softmax=True, low=-1.0),
     "ternary-75": Metric(
-        "the same with -3 for wrong: answering pays from a confidence of 75 %", softmax=True, low=-3.0
+        "the same with -3 for wrong: answering pays from a confidence of 75 %",
+        softmax=True,
+        low=-3.0,
     ),
     "ternary-90": Metric(
-        "the same with -9 for wrong: answering pays from a confidence of 90 %", softmax=True, low=-9.0
+        "the same with -9 for wrong: answering pays from a confidence of 90 %",
+        softmax=True,
+        low=-9.0,
     ),
     "dcs": Metric(
         'distractor-aware: (share of the right answer - shares of wrong ones) x (1 - share of "I don\'t know")',
@@ -187,11 +245,19 @@ _DATADECIDE, _HARNESS, _OLMO = "DataDecide", "LM Evaluation Harness 0.5", "olmo-
 _BYTES = "bytes of the continuation with its space; bare under a chat template"
 
 METRIC_NAMES: Mapping[str, MetricName] = {
-    "bpb-bare": MetricName({"metric": "bpb", "score": "byte_mean_bare"}, "", "without the space before the answer"),
-    "bpb-bytes": MetricName({"metric": "bpb", "aggregation": "bytes"}, "", "long answers weigh more"),
-    "bits_per_byte": MetricName({"metric": "bpb", "score": "byte_mean"}, _OLMO, "0 there where nothing was scored"),
+    "bpb-bare": MetricName(
+        {"metric": "bpb", "score": "byte_mean_bare"}, "", "without the space before the answer"
+    ),
+    "bpb-bytes": MetricName(
+        {"metric": "bpb", "aggregation": "bytes"}, "", "long answers weigh more"
+    ),
+    "bits_per_byte": MetricName(
+        {"metric": "bpb", "score": "byte_mean"}, _OLMO, "0 there where nothing was scored"
+    ),
     "correct_logit": MetricName({"metric": "logprob", "score": "sum"}, _DATADECIDE),
-    "correct_logit_per_token": MetricName({"metric": "logprob", "score": "token_mean"}, _DATADECIDE),
+    "correct_logit_per_token": MetricName(
+        {"metric": "logprob", "score": "token_mean"}, _DATADECIDE
+    ),
     "correct_logit_per_char": MetricName({"metric": "logprob", "score": "char_mean"}, _DATADECIDE),
     "correct_prob": MetricName({"metric": "prob", "score": "sum"}, _DATADECIDE),
     "correct_prob_per_token": MetricName({"metric": "prob", "score": "token_mean"}, _DATADECIDE),
@@ -199,12 +265,20 @@ METRIC_NAMES: Mapping[str, MetricName] = {
     "margin_per_token": MetricName({"metric": "margin", "score": "token_mean"}, _DATADECIDE),
     "margin_per_char": MetricName({"metric": "margin", "score": "char_mean"}, _DATADECIDE),
     "total_prob": MetricName({"metric": "total-prob", "score": "sum"}, _DATADECIDE),
-    "total_prob_per_token": MetricName({"metric": "total-prob", "score": "token_mean"}, _DATADECIDE),
+    "total_prob_per_token": MetricName(
+        {"metric": "total-prob", "score": "token_mean"}, _DATADECIDE
+    ),
     "total_prob_per_char": MetricName({"metric": "total-prob", "score": "char_mean"}, _DATADECIDE),
     "norm_correct_prob": MetricName({"metric": "norm-prob", "score": "sum"}, _DATADECIDE),
-    "norm_correct_prob_per_token": MetricName({"metric": "norm-prob", "score": "token_mean"}, _DATADECIDE),
-    "norm_correct_prob_per_char": MetricName({"metric": "norm-prob", "score": "char_mean"}, _DATADECIDE),
-    "choice_logprob": MetricName({"metric": "log-score", "score": "sum"}, _HARNESS, "the negative of ours"),
+    "norm_correct_prob_per_token": MetricName(
+        {"metric": "norm-prob", "score": "token_mean"}, _DATADECIDE
+    ),
+    "norm_correct_prob_per_char": MetricName(
+        {"metric": "norm-prob", "score": "char_mean"}, _DATADECIDE
+    ),
+    "choice_logprob": MetricName(
+        {"metric": "log-score", "score": "sum"}, _HARNESS, "the negative of ours"
+    ),
     "choice_prob_norm": MetricName({"metric": "norm-prob", "score": "byte_mean"}, _HARNESS, _BYTES),
     "choice_logprob_norm": MetricName(
         {"metric": "log-score", "score": "byte_mean"}, _HARNESS, f"the negative of ours; {_BYTES}"
@@ -221,7 +295,9 @@ METRIC_NAMES: Mapping[str, MetricName] = {
         "HELM",
         "of the protocol's own scores, or of the text it reads; a tie is wrong there",
     ),
-    "perf_circular": MetricName({"metric": "all-orders", "score": "sum"}, "OpenCompass", "in percent there"),
+    "perf_circular": MetricName(
+        {"metric": "all-orders", "score": "sum"}, "OpenCompass", "in percent there"
+    ),
 }
 """Names of metrics in other tools.
 

@@ -24,13 +24,23 @@ class ScoreName:
 
 SCORE_NAMES: Final[Mapping[str, ScoreName]] = {
     "acc": ScoreName("sum", HARNESS, "log-likelihood of the choice"),
-    "acc_norm": ScoreName("char_mean_bare", HARNESS, "log-likelihood by character, without the space before it"),
-    "acc_bytes": ScoreName("byte_mean_bare", HARNESS, "log-likelihood by byte, without the space before it"),
-    "acc_mutual_info": ScoreName("pmi-empty", HARNESS, "log-likelihood minus that after an empty context"),
+    "acc_norm": ScoreName(
+        "char_mean_bare", HARNESS, "log-likelihood by character, without the space before it"
+    ),
+    "acc_bytes": ScoreName(
+        "byte_mean_bare", HARNESS, "log-likelihood by byte, without the space before it"
+    ),
+    "acc_mutual_info": ScoreName(
+        "pmi-empty", HARNESS, "log-likelihood minus that after an empty context"
+    ),
     "acc_raw": ScoreName("sum", "OLMES", "log-likelihood of the choice"),
-    "acc_per_char": ScoreName("char_mean", "OLMES", "log-likelihood by character, with the space before it"),
+    "acc_per_char": ScoreName(
+        "char_mean", "OLMES", "log-likelihood by character, with the space before it"
+    ),
     "acc_per_token": ScoreName("token_mean", "OLMES", "log-likelihood by token"),
-    "acc_per_byte": ScoreName("byte_mean", "OLMES", "log-likelihood by byte, with the space before it"),
+    "acc_per_byte": ScoreName(
+        "byte_mean", "OLMES", "log-likelihood by byte, with the space before it"
+    ),
 }
 """Names of scores that are the same in every protocol; a name that an entry has of its own goes before them."""
 

@@ -24,7 +24,8 @@ class CheckAbout(NamedTuple):
 
 CHECKS: Final = {
     "order": CheckAbout(
-        "the options in other orders", "TV (total variation, half the sum of differences) of pairs of orders"
+        "the options in other orders",
+        "TV (total variation, half the sum of differences) of pairs of orders",
     ),
     "names": CheckAbout("described options under other names"),
     "labels": CheckAbout("other labels"),
@@ -86,7 +87,11 @@ def _changes(protocol: Protocol) -> Iterator[tuple[str, str]]:
         yield from (("order", f"prepare={change}") for change in _orders(protocol.choices))
         if described:
             yield "names", "prepare=renamed"
-        if "{letter}" in protocol.continuation and not endpoint and (letters := _other_labels(protocol)):
+        if (
+            "{letter}" in protocol.continuation
+            and not endpoint
+            and (letters := _other_labels(protocol))
+        ):
             yield "labels", f"letters={letters}"
         yield from (("none", f"prepare={change}") for change in ("none-added", "none-for-right"))
         yield "clone", "prepare=cloned"

@@ -35,7 +35,10 @@ from choicewise.protocols.changes import (
 )
 from choicewise.util.jsonio import compact_json, exact_json
 
-_CONNECTIVES = {"cause": "because", "effect": "therefore"}  # what is asked for → the word that leads to it
+_CONNECTIVES = {
+    "cause": "because",
+    "effect": "therefore",
+}  # what is asked for → the word that leads to it
 _BLANK = "  _  ."  # how a question ends that its answer completes
 _BRACKETS = re.compile(r"\[.*?\]")
 
@@ -47,9 +50,13 @@ def copa(item: Item) -> Item:
     """
     asked = item.fields.get("asks_for")
     if asked not in _CONNECTIVES:
-        raise DataError(f"item {item.id} asks for {asked!r}; it must be {' or '.join(_CONNECTIVES)}: correct the item")
+        raise DataError(
+            f"item {item.id} asks for {asked!r}; it must be {' or '.join(_CONNECTIVES)}: correct the item"
+        )
     question = f"{item.question.strip()[:-1]} {_CONNECTIVES[asked]}"
-    return replace(item, question=question, choices=tuple(text[:1].lower() + text[1:] for text in item.choices))
+    return replace(
+        item, question=question, choices=tuple(text[:1].lower() + text[1:] for text in item.choices)
+    )
 
 
 def gap(item: Item) -> Item:
@@ -60,7 +67,9 @@ def gap(item: Item) -> Item:
     """
     before, blank, after = item.question.partition("_")
     if not blank:
-        raise DataError(f"item {item.id} has no gap _ in its question {item.question!r}; correct the item")
+        raise DataError(
+            f"item {item.id} has no gap _ in its question {item.question!r}; correct the item"
+        )
     parts = {"before": before, "after": after.strip(), "line": item.question.replace("_", "___")}
     return replace(item, fields={**item.fields, **parts})
 
@@ -70,7 +79,9 @@ def _named_subject(item: Item, field: str, table: str, section: str, of: str = "
     known = _tables(table)[section]
     if item.subject not in known:
         hint = did_you_mean(item.subject, known)
-        raise DataError(f"item {item.id} has the subject {item.subject!r}{of and f', which {of} has not'}; {hint}")
+        raise DataError(
+            f"item {item.id} has the subject {item.subject!r}{of and f', which {of} has not'}; {hint}"
+        )
     return replace(item, fields={**item.fields, field: known[item.subject]})
 
 
@@ -107,7 +118,9 @@ def _hellaswag(
     if len(missing) == len(names):
         return replace(item, question=item.question + alone)
     if missing:
-        raise DataError(f"item {item.id} lacks {' and '.join(missing)} of {', '.join(names)}; correct the item")
+        raise DataError(
+            f"item {item.id} lacks {' and '.join(missing)} of {', '.join(names)}; correct the item"
+        )
     label, first, rest = (item.fields[name] for name in names)
     context = f"{label}: {first} {second(rest)}"
     return replace(item, question=question(context), choices=tuple(map(ending, item.choices)))
@@ -149,9 +162,13 @@ def _after_article(item: Item, kept: slice) -> Item:
         for problem in read_list(item.fields["problems"], "problems")[:-1]:
             asked, answer = problem["question"], problem["options"]["ABCD".index(problem["answer"])]
             ends = asked.endswith(_BLANK)
-            before += f"{asked[kept]}{answer}\n" if ends else f"Question: {asked}\nAnswer: {answer}\n"
+            before += (
+                f"{asked[kept]}{answer}\n" if ends else f"Question: {asked}\nAnswer: {answer}\n"
+            )
     except (UnusableRow, KeyError, IndexError, TypeError, ValueError) as error:
-        raise DataError(f"item {item.id} has problems that can't be read ({error}); correct the item") from error
+        raise DataError(
+            f"item {item.id} has problems that can't be read ({error}); correct the item"
+        ) from error
     return replace(item, question=f"Article: {item.fields['article']}\n\n{before}{item.question}")
 
 
@@ -193,7 +210,9 @@ def _decision_endpoint(item: Item) -> Item:
     """The item with the field ``state`` as JSON, a text in quotes; its descriptions stay the JSON that they are."""
     value, question, own = _stated(item)
     return replace(
-        item, question=question, fields={**item.fields, "state": exact_json(value), DESCRIPTIONS: exact_json(own)}
+        item,
+        question=question,
+        fields={**item.fields, "state": exact_json(value), DESCRIPTIONS: exact_json(own)},
     )
 
 
@@ -203,11 +222,15 @@ def _stated(item: Item) -> tuple[Any, str, list[Any]]:
     if whole is None:
         whole, question = exact_json({"question": item.question}), INSTRUCTIONS
     if kind_of(item) == "noul" and item.choices != tuple(NOUL):
-        raise DataError(f"item {item.id} is a noul with the choices {list(item.choices)}; they must be yes and no")
+        raise DataError(
+            f"item {item.id} is a noul with the choices {list(item.choices)}; they must be yes and no"
+        )
     try:
         return json.loads(whole), question, json.loads(item.fields.get(DESCRIPTIONS, "[]"))
     except ValueError as error:
-        raise DataError(f"item {item.id}: the field {STATE} or {DESCRIPTIONS} is no JSON ({error})") from error
+        raise DataError(
+            f"item {item.id}: the field {STATE} or {DESCRIPTIONS} is no JSON ({error})"
+        ) from error
 
 
 def _decision_d1(item: Item) -> Item:
@@ -215,13 +238,21 @@ def _decision_d1(item: Item) -> Item:
 
     Raises DataError for names that are single letters, which the model takes for its codes.
     """
-    if kind_of(item) == "choice" and all(len(name.strip()) == 1 and name.strip().isalpha() for name in item.choices):
-        raise DataError(f"item {item.id} names its options by letters, which d1 takes for its own codes; rename them")
+    if kind_of(item) == "choice" and all(
+        len(name.strip()) == 1 and name.strip().isalpha() for name in item.choices
+    ):
+        raise DataError(
+            f"item {item.id} names its options by letters, which d1 takes for its own codes; rename them"
+        )
     item = _decision(item, partial(exact_json, indent=2), str)
     fields = dict(item.fields)
     if kind_of(item) == "noul" and any(own := json.loads(fields[DESCRIPTIONS])):
         fields[DESCRIPTIONS] = exact_json([str(each) for each in own])
-    choices = item.choices if kind_of(item) != "choice" else tuple(name.replace("_", " ") for name in item.choices)
+    choices = (
+        item.choices
+        if kind_of(item) != "choice"
+        else tuple(name.replace("_", " ") for name in item.choices)
+    )
     return replace(item, choices=choices, fields=fields)
 
 
@@ -234,7 +265,9 @@ PREPARATIONS: Mapping[str, Preparation] = ports.OpenTable(
         "gap": gap,
         # a full stop before WikiHow's [title] is not doubled: olmo_eval/tasks/olmes_v0_1/hellaswag_std.py@d7f75fb
         "hellaswag-olmes": partial(
-            _hellaswag, question=partial(_stripped, title=_TITLE), ending=partial(_stripped, title=_TITLE)
+            _hellaswag,
+            question=partial(_stripped, title=_TITLE),
+            ending=partial(_stripped, title=_TITLE),
         ),
         # the prompt with its listed endings is cleaned as one text: so the context keeps a space at its end, an ending
         # has none at its beginning, and the full stop and space of its label take part: hellaswag_std.py, likewise
@@ -268,7 +301,11 @@ PREPARATIONS: Mapping[str, Preparation] = ports.OpenTable(
         "race-v0": partial(_after_article, kept=slice(-len(_BLANK) + 1, None)),
         **{
             f"{exam}-subjects": partial(
-                _named_subject, field="chinese_subject", table="chinese_subjects", section=exam, of=exam
+                _named_subject,
+                field="chinese_subject",
+                table="chinese_subjects",
+                section=exam,
+                of=exam,
             )
             for exam in ("cmmlu", "ceval")
         },
@@ -328,7 +365,9 @@ def refers_to_others(text: str) -> bool:
 def dont_know(item: Item) -> Item:
     """The item with one more option, the last one.  DataError where it has no list of options."""
     if len(item.choices) < 2:
-        raise DataError(f"item {item.id} has no options to choose from, so none can be added; skip bad items")
+        raise DataError(
+            f"item {item.id} has no options to choose from, so none can be added; skip bad items"
+        )
     return with_options(item, [*item.choices, DONT_KNOW], [*descriptions_of(item), None])
 
 
@@ -341,13 +380,21 @@ def _with_none(item: Item, control: bool) -> Item:
     if len(item.gold) != 1 or not wrong:
         problem = f"has {len(item.gold)} right and {len(wrong)} wrong options, not one that is right and others wrong"
     elif any(map(refers_to_others, item.choices)):
-        problem = "has an option that refers to the others already (none of the above, all of these, ...)"
+        problem = (
+            "has an option that refers to the others already (none of the above, all of these, ...)"
+        )
     else:
-        place = wrong[int.from_bytes(draw_hash(0, item.id), "big") % len(wrong)] if control else item.gold[0]
+        place = (
+            wrong[int.from_bytes(draw_hash(0, item.id), "big") % len(wrong)]
+            if control
+            else item.gold[0]
+        )
         choices, described = list(item.choices), descriptions_of(item)
         choices[place], described[place] = NONE, None
         return with_options(item, choices, described)
-    raise DataError(f"item {item.id} {problem}, so it does not count under none-of-the-others; skip bad items")
+    raise DataError(
+        f"item {item.id} {problem}, so it does not count under none-of-the-others; skip bad items"
+    )
 
 
 OPTIONS: Mapping[str, Preparation] = {
@@ -381,7 +428,9 @@ def prepare(name: str, item: Item, shot: bool = False) -> Item:
     if change in CHANGES:
         changed = item if shot else apply_change(change, item)
         if changed is None:
-            raise DataError(f"item {item.id} is no part of a protocol with {change}; skip bad items")
+            raise DataError(
+                f"item {item.id} is no part of a protocol with {change}; skip bad items"
+            )
         return PREPARATIONS[own](changed)
     item = PREPARATIONS[own](item)
     return item if not change or (shot and change != "dont-know") else OPTIONS[change](item)
@@ -463,7 +512,8 @@ SHOWS: Mapping[str, tuple[str, ...]] = {
     ),
     "copa": ("asks_for",),
     **dict.fromkeys(
-        ("decision", "decision-str", "decision-d1", "decision-compact", "decision-endpoint"), (STATE, DESCRIPTIONS)
+        ("decision", "decision-str", "decision-d1", "decision-compact", "decision-endpoint"),
+        (STATE, DESCRIPTIONS),
     ),
     **dict.fromkeys(("sciq", "sciq-v0"), ("support",)),
     **dict.fromkeys(("race", "race-v0"), ("article", "problems")),

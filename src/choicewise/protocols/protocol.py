@@ -39,14 +39,27 @@ from choicewise.protocols.readings import (
 from choicewise.util.jsonio import json_digest
 from choicewise.util.text import has_half_character
 
-_SCORE = {"stage": "score"}  # axes that only decide what is made of the observations; changing one costs no model call
+_SCORE = {
+    "stage": "score"
+}  # axes that only decide what is made of the observations; changing one costs no model call
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}%]")
 _PLAIN = {"{{": "{", "}}": "}", "%": "%%"}  # what stands for itself, in a text with places %s
 SEEDED = ("helm", *STREAMS)  # samplers that draw at random
-FORMS = ("turns", "message")  # shots as turns of the chat, or everything in one message of the user (axis ``chat``)
+FORMS = (
+    "turns",
+    "message",
+)  # shots as turns of the chat, or everything in one message of the user (axis ``chat``)
 
 SAMPLERS = (
-    *("first", "first-overall", "helm", "harness-v0", "harness-v0-train", "harness", "harness-spare"),
+    *(
+        "first",
+        "first-overall",
+        "helm",
+        "harness-v0",
+        "harness-v0-train",
+        "harness",
+        "harness-spare",
+    ),
     *("curated", "none"),
 )
 """Who chooses the few-shot examples (:mod:`choicewise.protocols.shots`)."""
@@ -60,7 +73,18 @@ def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
 
 
 _LATER = frozenset(
-    ["prepare", "chat", "system", "stop", "golds", "temperature", "template", "thought", "thought_tokens", "cut"]
+    [
+        "prepare",
+        "chat",
+        "system",
+        "stop",
+        "golds",
+        "temperature",
+        "template",
+        "thought",
+        "thought_tokens",
+        "cut",
+    ]
 ) | {"kind", "described"}
 """Axes that signatures and digests of before they existed leave out: they mean the default, which never changes."""
 
@@ -68,7 +92,15 @@ _LATER = frozenset(
 CORRECTED = ("heal", "word", "bytes")
 """Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
 
-BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)  # for texts of any length
+BOUNDARIES = (
+    "joint",
+    "moved-space",
+    "separate",
+    "count",
+    "lcp",
+    "last-token",
+    *CORRECTED,
+)  # for texts of any length
 
 LABELLED = ("label", "label-alone")
 """Policies for labels that are one token each, which refuse others."""
@@ -113,7 +145,9 @@ class PromptAxes:
 
     def problems(self) -> Iterator[str]:
         """Yield what would silently mean nothing among the axes of this group and the groups before it."""
-        if self.described is not None and "options" not in holes(self.header) | holes(self.question):
+        if self.described is not None and "options" not in holes(self.header) | holes(
+            self.question
+        ):
             yield f"axis described is {self.described!r}, but question has no {{options}}, whose lines it is one of"
         if self.choices is not None and self.choices > len(self.letters):
             yield f"{self.choices} choices need as many letters; letters is {self.letters!r}"
@@ -165,7 +199,14 @@ class AskingAxes(ShotAxes):
     system: str | None = _axis(None, _REQUEST)
     template: str | None = _axis(None, _REQUEST)
     thought: str = _axis("keep", _REQUEST, "keep", "close")
-    fit: str = _axis("drop-last-shot", _REQUEST, "drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
+    fit: str = _axis(
+        "drop-last-shot",
+        _REQUEST,
+        "drop-last-shot",
+        "drop-last-shot-then-cut-end",
+        "cut-start",
+        "refuse",
+    )
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
     boundary: str = _axis("joint", _REQUEST, *BOUNDARIES, *LABELLED)
@@ -257,7 +298,9 @@ class ReadingAxes(AskingAxes):
                 yield (
                     f"reading {name} shows options in no order; axis {axis} has {{letter}}: use text alone, as {text!r}"
                 )
-        if _positions(self.question)[1].count("options") != 1 or self.question.endswith("{options}"):
+        if _positions(self.question)[1].count("options") != 1 or self.question.endswith(
+            "{options}"
+        ):
             yield f"reading {name} needs {{options}} once in the axis question, and text after it: {self.question!r}"
         for axis, neutral in (("proposal", ""), ("chat", "none"), ("requests", None)):
             if (stated := getattr(self, axis)) != neutral:
@@ -278,7 +321,10 @@ class ReadingAxes(AskingAxes):
 
     def _of_text(self, reading: Reading) -> Iterator[str]:
         name, takes = self.reading, reading.takes
-        for axis, meaning in (("new_tokens", "the most tokens to generate"), ("chains", "the number of chains")):
+        for axis, meaning in (
+            ("new_tokens", "the most tokens to generate"),
+            ("chains", "the number of chains"),
+        ):
             stated = getattr(self, axis)
             if axis in takes and not stated:
                 yield f"reading {name} needs {axis}, {meaning}, of at least 1"
@@ -341,13 +387,17 @@ class ScoringAxes(ReadingAxes):
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     calibration: str = _axis("none", _SCORE, *CALIBRATIONS)
-    decision: str = _axis("argmax", _SCORE, *CHOOSING, "letter-match", "option-match", *EXTRACTIONS, *NUMBERS)
+    decision: str = _axis(
+        "argmax", _SCORE, *CHOOSING, "letter-match", "option-match", *EXTRACTIONS, *NUMBERS
+    )
     cut: str = _axis("read", _SCORE, "read", "wrong", "missing")
     ties: str = _axis("first", _SCORE, "first", "split", "wrong", "none")
     metric: str = _axis("acc", _SCORE, *METRICS)
     golds: str = _axis("sum", _SCORE, "sum", "max", "first", "each")
     temperature: str = _axis("1", _SCORE)
-    aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories", "bytes")
+    aggregation: str = _axis(
+        "micro", _SCORE, "micro", "macro", "categories", "subcategories", "bytes"
+    )
     rev: int = _axis(1, _SCORE)
 
     def problems(self) -> Iterator[str]:
@@ -396,7 +446,11 @@ class ScoringAxes(ReadingAxes):
     def _of_metric(self, reading: Reading) -> Iterator[str]:
         name, metric = self.metric, METRICS[self.metric]
         reads_text = reading.text and self.score == "none"
-        if not metric.predicted and self.decision != "argmax" and not (metric.of_text and reads_text):
+        if (
+            not metric.predicted
+            and self.decision != "argmax"
+            and not (metric.of_text and reads_text)
+        ):
             yield f"metric {name} is made of scores, with decision argmax, not {self.decision}"
         if metric.likelihood and not (reading.one_likelihood and self.calibration == "none"):
             yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
@@ -438,7 +492,9 @@ class ScoringAxes(ReadingAxes):
         if (views, calibration) == ("given", "none"):
             return
         labels = "{letter}" in self.continuation and "{choice}" not in self.continuation
-        if not (labels and "views" in reading.takes and (self.score, self.outside) == ("sum", "keep")):
+        if not (
+            labels and "views" in reading.takes and (self.score, self.outside) == ("sum", "keep")
+        ):
             yield (
                 f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need "
                 "a continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
@@ -485,12 +541,15 @@ class Protocol(ScoringAxes):
             axis.name: value
             for axis in fields(self)
             for value in [getattr(self, axis.name)]
-            if axis.metadata["stage"] in stages and (axis.name not in _LATER or value != axis.default)
+            if axis.metadata["stage"] in stages
+            and (axis.name not in _LATER or value != axis.default)
         }
         return json_digest(axes)
 
 
-_ALLOWED: Mapping[str, tuple[str, ...]] = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
+_ALLOWED: Mapping[str, tuple[str, ...]] = {
+    axis.name: axis.metadata["allowed"] for axis in fields(Protocol)
+}
 
 AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol)}
 """Every axis and its type, in the order of the signature: what is asked before what is made of the answers."""
@@ -525,7 +584,11 @@ def axis_problems(values: Mapping[str, object]) -> list[str]:
         problem = _problem(str(axis.type), axis.metadata["allowed"], value)
         if problem is None:
             continue
-        if axis.name in OPEN_AXES and isinstance(value, str) and addition_of(axis.name, value) is not None:
+        if (
+            axis.name in OPEN_AXES
+            and isinstance(value, str)
+            and addition_of(axis.name, value) is not None
+        ):
             continue
         problems.append(f"protocol axis {axis.name} {problem}")
     return problems
@@ -555,9 +618,13 @@ def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> 
     except KeyError:
         name = next(name for name in names if name not in holes)
     if name in ("{", "}"):
-        raise ProtocolError(f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace")
+        raise ProtocolError(
+            f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace"
+        )
     known = ", ".join(f"{{{hole}}}" for hole in holes)
-    raise ProtocolError(f"protocol axis {axis} has a hole {{{name}}} that nothing fills; known are {known}")
+    raise ProtocolError(
+        f"protocol axis {axis} has a hole {{{name}}} that nothing fills; known are {known}"
+    )
 
 
 def begins(protocol: ReadingAxes) -> bool:
@@ -567,7 +634,9 @@ def begins(protocol: ReadingAxes) -> bool:
     what the user says, as in its tasks of several inputs.  After a chain of thought the assistant speaks already.
     """
     proposal, reading = protocol.proposal, READINGS[protocol.reading]
-    return bool(proposal) and not ("chains" in reading.takes or reading.along or names_choice(proposal))
+    return bool(proposal) and not (
+        "chains" in reading.takes or reading.along or names_choice(proposal)
+    )
 
 
 CHOICE = ("choice", "Choice", "CHOICE")  # holes that an option's text fills
@@ -585,7 +654,11 @@ def said(protocol: ReadingAxes, template: str) -> str:
     answer in one text, which lm-evaluation-harness leaves out (``target_delimiter`` in ``construct_requests`` and
     ``Message.to_dict``, lm_eval/api/task.py and utils.py at 4e7e0d4).
     """
-    if protocol.chat == "none" or "chains" in READINGS[protocol.reading].takes or protocol.boundary in LABELLED:
+    if (
+        protocol.chat == "none"
+        or "chains" in READINGS[protocol.reading].takes
+        or protocol.boundary in LABELLED
+    ):
         return template
     begun = protocol.proposal if READINGS[protocol.reading].along or begins(protocol) else ""
     if begun and not begun[-1].isspace():
@@ -632,7 +705,9 @@ def parse_signature(text: str) -> Protocol:
         if not colon:
             raise ProtocolError(f"signature part {part!r} has no colon; write AXIS:VALUE")
         if name not in AXES:
-            raise ProtocolError(f"signature part {part!r} names no axis; {did_you_mean(name, AXES)}")
+            raise ProtocolError(
+                f"signature part {part!r} names no axis; {did_you_mean(name, AXES)}"
+            )
         if name in values:
             raise ProtocolError(f"signature states axis {name} twice")
         values[name] = read_axis(name, spelled)
@@ -665,7 +740,9 @@ def read_axis(name: str, spelled: str) -> str | int | None:
     try:
         return unquote(spelled, errors="strict")
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error
+        raise ProtocolError(
+            f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}"
+        ) from error
 
 
 RENDERED = "rendered requests"
@@ -697,7 +774,9 @@ def _spell(value: str | int | None) -> str:
         return str(value)
     if value == "-":
         return "%2D"
-    return "".join(char if char.isprintable() and char not in "%|" else quote(char) for char in value)
+    return "".join(
+        char if char.isprintable() and char not in "%|" else quote(char) for char in value
+    )
 
 
 def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | None:

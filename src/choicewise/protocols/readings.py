@@ -33,12 +33,21 @@ Order = tuple[int, ...]  # for every label the option that stands under it
 MOST = 4  # options at most that are shown in every order: there are 24 of 4, and 120 of 5
 DRAWING = ("cyclic-5%",)  # views that draw items at random, and need a seed
 PERMUTED = ("cyclic", "full")  # views that show every item in several orders of its options
-CONTENT_FREE = ("N/A", "", "[MASK]")  # texts that say nothing, for question and options (Zhao et al. 2021)
-OVER_CHAINS = ("marginal", "vote")  # what is made of an option's probabilities after several chains of thought
+CONTENT_FREE = (
+    "N/A",
+    "",
+    "[MASK]",
+)  # texts that say nothing, for question and options (Zhao et al. 2021)
+OVER_CHAINS = (
+    "marginal",
+    "vote",
+)  # what is made of an option's probabilities after several chains of thought
 ALONG = {"at_0": 0.0, "at_25": 0.25, "at_50": 0.5, "at_75": 0.75, "sum": 1.0}
 """Scores along a thought, and after which share of its tokens each is observed."""
 
-OVER_SPELLINGS = ("likeliest",)  # what is made of the probabilities of a label's spellings, besides their sum
+OVER_SPELLINGS = (
+    "likeliest",
+)  # what is made of the probabilities of a label's spellings, besides their sum
 _CORRECTED = frozenset({"shots", "correction"})
 CHOOSING = ("argmax", "greedy-match")  # decisions that are made from scores
 
@@ -82,7 +91,9 @@ class Reading:
 
     def has_score(self, name: str) -> bool:
         """Return whether it has a score of that name; scores of extensions look at tokens one by one."""
-        return name in self.scores or (TOKENWISE[0] in self.scores and ports.find(ports.Score, name) is not None)
+        return name in self.scores or (
+            TOKENWISE[0] in self.scores and ports.find(ports.Score, name) is not None
+        )
 
     @property
     def several(self) -> bool:
@@ -96,7 +107,15 @@ class Reading:
 
 
 SUMS = (
-    *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),
+    *(
+        "sum",
+        "token_mean",
+        "byte_mean",
+        "byte_mean_bare",
+        "char_mean",
+        "char_mean_bare",
+        "word_mean",
+    ),
     *("token_power_0.5", "gnmt_0.6"),
 )
 """Scores that need no more than a continuation's log-likelihood and its length."""
@@ -120,10 +139,14 @@ ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
 """Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
 
-SCORE_NAMES = tuple(dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *OVER_SPELLINGS, *ALONG, "none"]))
+SCORE_NAMES = tuple(
+    dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *OVER_SPELLINGS, *ALONG, "none"])
+)
 """What the axis ``score`` may be without an extension."""
 
-_labels = partial(Reading, scores=("sum",), takes=_CORRECTED)  # a reading whose lines are the labels of one choice
+_labels = partial(
+    Reading, scores=("sum",), takes=_CORRECTED
+)  # a reading whose lines are the labels of one choice
 
 _pseudo = partial(
     Reading,
@@ -219,7 +242,9 @@ READINGS: Mapping[str, Reading] = ports.OpenTable(
         "pseudo-loglikelihood": _pseudo(
             "log P of every token of the continuation with it alone hidden, the rest visible"
         ),
-        "pseudo-loglikelihood-within-word": _pseudo("the same with the later tokens of its word hidden as well"),
+        "pseudo-loglikelihood-within-word": _pseudo(
+            "the same with the later tokens of its word hidden as well"
+        ),
         "encoder-decoder": Reading(
             "log P(continuation | context), the context read by the encoder, the continuation written by the decoder",
             SCORES,
@@ -273,8 +298,20 @@ CORRECTION_NEEDS = (Mass,)
 
 EXTRACTIONS = (
     *("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958"),
-    *("harness-letter@4e7e0d4", "inspect@0.3.42", "inspect@0.3.121", "inspect@0.3.221", "inspect@0.3.264"),
-    *("inspect@499e615", "mmlu-pro@f418b11", "harness-answer-is@4e7e0d4", "helm-gpqa@63754d0", "evalscope@1.14.1"),
+    *(
+        "harness-letter@4e7e0d4",
+        "inspect@0.3.42",
+        "inspect@0.3.121",
+        "inspect@0.3.221",
+        "inspect@0.3.264",
+    ),
+    *(
+        "inspect@499e615",
+        "mmlu-pro@f418b11",
+        "harness-answer-is@4e7e0d4",
+        "helm-gpqa@63754d0",
+        "evalscope@1.14.1",
+    ),
     *("olmo-eval-gpqa@e8b88f1", "lighteval-indices@3fd1526", "opencompass@a5acc4b"),
 )
 """Published rules that find an option's letter in generated text, by the commit or the release they were read at."""
@@ -353,7 +390,9 @@ def template_arguments(template: str | None) -> dict[str, Any]:
     for line in () if template is None else template.split("\n"):
         name, equals, value = line.partition("=")
         if not (equals and name.isidentifier()) or name in _TAKEN or name in told:
-            raise ProtocolError(f"template {line!r} says nothing by a name of its own; write NAME=VALUE, one a line")
+            raise ProtocolError(
+                f"template {line!r} says nothing by a name of its own; write NAME=VALUE, one a line"
+            )
         try:
             told[name] = json.loads(value, parse_constant=_finite, parse_float=_finite)
         except (ValueError, RecursionError):

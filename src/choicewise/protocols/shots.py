@@ -38,7 +38,9 @@ _KEYS = ("id", "question", "choices", "answer", "subject")
 FRESH = tuple(STREAMS)  # samplers that draw other shots for every item
 
 
-def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: Sequence[int] | None = None) -> list[Shots]:
+def sample(
+    protocol: Protocol, dataset: Dataset, subject: str, asked: Sequence[int] | None = None
+) -> list[Shots]:
     """The shots of the items of ``subject`` in the protocol's split, in file order, or of those at positions ``asked``.
 
     They are drawn for all items of the subject, so that no item's shots change when only a part is asked.  Raises
@@ -62,7 +64,9 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: Sequence[i
     key = (protocol.sampler, protocol.split, protocol.shot_split, subject, count, seed)
     if (drawn := dataset.drawn.get(key)) is None:
         drawn = (
-            draw(stream, len(items), len(pool), count, seed) if stream else draw_helm(pool.right_texts(), count, seed)
+            draw(stream, len(items), len(pool), count, seed)
+            if stream
+            else draw_helm(pool.right_texts(), count, seed)
         )
         dataset.drawn[key] = drawn
     if stream is None:
@@ -87,7 +91,11 @@ def has_examples(protocol: Protocol, dataset: Dataset) -> bool:
 
 
 def shown_to_themselves(
-    protocol: Protocol, dataset: Dataset, subject: str, items: Sequence[Item], positions: Sequence[int]
+    protocol: Protocol,
+    dataset: Dataset,
+    subject: str,
+    items: Sequence[Item],
+    positions: Sequence[int],
 ) -> Iterator[Item]:
     """Those of ``items``, which stand at these ``positions`` of the subject, that are among their own shots.
 
@@ -113,16 +121,28 @@ def is_same(item: Item, other: Item) -> bool:
 @cache
 def curated(name: str) -> tuple[Item, ...]:
     """The examples of the set ``name``, in their published order.  Raises DataError if there is no such set."""
-    sources = [source for source in (files("choicewise.protocols") / "curated").iterdir() if source.is_dir()]
+    sources = [
+        source
+        for source in (files("choicewise.protocols") / "curated").iterdir()
+        if source.is_dir()
+    ]
     sets = {
-        f"{source.name}/{file.name.removesuffix('.jsonl')}": file for source in sources for file in source.iterdir()
+        f"{source.name}/{file.name.removesuffix('.jsonl')}": file
+        for source in sources
+        for file in source.iterdir()
     }
     if name not in sets:
-        raise DataError(f"no set of curated examples is called {name!r}; {did_you_mean(name, sorted(sets))}")
-    return tuple(_item(json.loads(line)) for line in sets[name].read_text(encoding="utf-8").splitlines())
+        raise DataError(
+            f"no set of curated examples is called {name!r}; {did_you_mean(name, sorted(sets))}"
+        )
+    return tuple(
+        _item(json.loads(line)) for line in sets[name].read_text(encoding="utf-8").splitlines()
+    )
 
 
-_drawn_last = BoundedCache[tuple[str, str, int], frozenset[str]](1)  # every block of items asks for it again
+_drawn_last = BoundedCache[tuple[str, str, int], frozenset[str]](
+    1
+)  # every block of items asks for it again
 
 
 def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
@@ -151,7 +171,9 @@ def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Position
     random, coded = Random(seed), answers.dictionary_encode()
     codes = coded.indices.to_numpy()
     sizes = np.bincount(codes)
-    alphabetical = pc.sort_indices(coded.dictionary).to_numpy()  # by UTF-8, which is Python's order too
+    alphabetical = pc.sort_indices(
+        coded.dictionary
+    ).to_numpy()  # by UTF-8, which is Python's order too
     order: list[int] = []
     for size in np.unique(sizes)[::-1]:
         tied = alphabetical[sizes[alphabetical] == size].tolist()
@@ -202,7 +224,9 @@ def _drawn(items: Iterable[Item], pool: Items, drawn: Positions, count: int) -> 
     shots = []
     for item, positions in zip(items, drawn.tolist(), strict=True):
         spare = len(positions) > count
-        others = (row for row in map(rows.__getitem__, positions) if not (spare and is_same(item, row)))
+        others = (
+            row for row in map(rows.__getitem__, positions) if not (spare and is_same(item, row))
+        )
         shots.append(tuple(islice(others, count)))
     return shots
 
@@ -225,10 +249,19 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
             f"{protocol.sampler} need {needed}; the dataset's splits are {', '.join(sorted(dataset.splits))}: {advice}"
         )
     if split == protocol.split and not spare:
-        raise DataError(f"shots from split {split!r}, which is also the one tested, would show answers: {advice}")
+        raise DataError(
+            f"shots from split {split!r}, which is also the one tested, would show answers: {advice}"
+        )
     return pool
 
 
 def _item(row: dict[str, Any]) -> Item:
     fields = {key: value for key, value in row.items() if key not in _KEYS}
-    return Item(row["id"], row["question"], tuple(row["choices"]), (row["answer"],), row.get("subject", ""), fields)
+    return Item(
+        row["id"],
+        row["question"],
+        tuple(row["choices"]),
+        (row["answer"],),
+        row.get("subject", ""),
+        fields,
+    )

@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, guessing_sentences, lead_sentences
-from choicewise.report.tables import IN_SHORT, by_metric, described, letter_notes, raised, shown_value
+from choicewise.report.tables import (
+    IN_SHORT,
+    by_metric,
+    described,
+    letter_notes,
+    raised,
+    shown_value,
+)
 from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, finding
 from choicewise.results.guessing import guessing
@@ -41,12 +48,18 @@ LETTERS, TEXTS = ("letters", "letters with answers"), ("cloze", "whole answers")
 """Families of protocols: those of which one number stands for all that score labels, and all that score texts."""
 
 _EACH = 3  # so many numbers have a line each
-_CELL, _TITLE = 7, 16  # columns that a column of a table takes at least, and that a name above it takes at most
+_CELL, _TITLE = (
+    7,
+    16,
+)  # columns that a column of a table takes at least, and that a name above it takes at most
 _WORD = 40  # columns of a word that takes more are left out in its middle
 
 
 def first_lines(
-    rows: Sequence[Row], outcomes: Sequence[Outcomes] = (), averaged: bool = False, most: int = LINES - 2
+    rows: Sequence[Row],
+    outcomes: Sequence[Outcomes] = (),
+    averaged: bool = False,
+    most: int = LINES - 2,
 ) -> list[str]:
     """What is said first of all ``rows``; ``outcomes``: of their runs.
 
@@ -54,11 +67,16 @@ def first_lines(
     :data:`FEWEST` or more; of several the table of models by benchmarks, unless they are ``averaged`` in a table of
     their own.
     """
-    numbered = [row for row in rows if row.n] or rows  # why there is no number under others, the whole report says
+    numbered = [
+        row for row in rows if row.n
+    ] or rows  # why there is no number under others, the whole report says
     if not rows:
         return []
     shown, without = finding(numbered), len(rows) - len(numbered)
-    runs, parts = {(row.model, row.r, row.data) for row in rows}, {row.selection for row in numbered}
+    runs, parts = (
+        {(row.model, row.r, row.data) for row in rows},
+        {row.selection for row in numbered},
+    )
     if len(runs) == len(parts) == 1:
         return _run(numbered, without, gaps(shown), most)
     leads = lead_sentences(shown) if len(shown.datasets) == 1 else []
@@ -81,7 +99,11 @@ def height(lines: Sequence[str]) -> int:
 def extremes(rows: Sequence[Row]) -> tuple[Row, Row] | None:
     """The rows with the least and the greatest share of 1, the first of several; None where there is none."""
     known = [row for row in rows if row.share and not math.isnan(row.value)]
-    return (min(known, key=attrgetter("value")), max(known, key=attrgetter("value"))) if known else None
+    return (
+        (min(known, key=attrgetter("value")), max(known, key=attrgetter("value")))
+        if known
+        else None
+    )
 
 
 def _run(rows: Sequence[Row], without: int, lacking: Sequence[str], most: int) -> list[str]:
@@ -89,7 +111,9 @@ def _run(rows: Sequence[Row], without: int, lacking: Sequence[str], most: int) -
     known = [row for row in rows if row.share and not math.isnan(row.value)]
     warned = bool(warning_lines(rows, 1))
     after = [*_against_guessing(known), *_missing(lacking)][: most - 2 - warned]
-    numbers = [*_numbers(rows, known, min(_EACH if known else most, most - 1 - len(after) - warned))]
+    numbers = [
+        *_numbers(rows, known, min(_EACH if known else most, most - 1 - len(after) - warned))
+    ]
     lines = [_title(rows, without), *numbers, *after]
     return [*map(safe, lines), *warning_lines(rows, min(2, most - len(lines)))]
 
@@ -132,7 +156,9 @@ class PublishedTable(NamedTuple):
     order: list[str]
 
 
-def published_table(rows: Sequence[Row], turned: Reversal | None, apart: Sequence[Row] = ()) -> PublishedTable | None:
+def published_table(
+    rows: Sequence[Row], turned: Reversal | None, apart: Sequence[Row] = ()
+) -> PublishedTable | None:
     """Draw the models of ``rows`` under the protocols of the published table; None if no row is under one of them.
 
     ``rows`` are of one dataset, ``apart`` of models on another one, drawn above them and not ranked with them.
@@ -165,7 +191,9 @@ def _order(known: Mapping[tuple[str, str], Row], turned: Reversal | None) -> lis
     """Whether models change places between columns; ``known``: by model and column."""
     if turned is not None:
         leads = f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, trails in another"
-        return wrapped(f"Ranks change: {leads} ({probability(max(turned.start.p, turned.end.p))}).", WIDTH)
+        return wrapped(
+            f"Ranks change: {leads} ({probability(max(turned.start.p, turned.end.p))}).", WIDTH
+        )
     if max(row.n for row in known.values()) < FEWEST_ITEMS:
         return []
     ranks_of: dict[str, set[int]] = {}
@@ -187,20 +215,30 @@ def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:
     cells = [[_covered(row, len(standings) > 1) for row in each.rows] for each in standings]
     if len(columns) == 1:
         titles.append("lowest – highest")
-        last = [_range([row for row in rows if row.share and row.model == each.model]) for each in standings]
+        last = [
+            _range([row for row in rows if row.share and row.model == each.model])
+            for each in standings
+        ]
     else:
         titles.append("mean")
         last = [percent(each.mean) for each in standings]
     cells = [[*own, each] for own, each in zip(cells, last, strict=True)]
     if len(standings) > 1:
         titles.append("rank")
-        placed = [ranks(each.rank_low, each.rank_high) or str(each.rank or "-") for each in standings]
+        placed = [
+            ranks(each.rank_low, each.rank_high) or str(each.rank or "-") for each in standings
+        ]
         cells = [[*own, each] for own, each in zip(cells, placed, strict=True)]
     about = "; one protocol (a way to ask and score) for each benchmark"
-    part = f", {_part(table.part, WIDTH - len(about) - len('accuracy in %, '))}" if table.part else ""
+    part = (
+        f", {_part(table.part, WIDTH - len(about) - len('accuracy in %, '))}" if table.part else ""
+    )
     lines = [f"accuracy in %{part}{about}"]
     lines += _blocks([safe(each.model) for each in standings], titles, cells)
-    asked = (f"{short(name, _WORD)}: {short(each.protocol, _WORD)}" for name, each in zip(names, columns, strict=True))
+    asked = (
+        f"{short(name, _WORD)}: {short(each.protocol, _WORD)}"
+        for name, each in zip(names, columns, strict=True)
+    )
     return [*lines, *wrapped("; ".join(asked), WIDTH)]
 
 
@@ -233,7 +271,10 @@ def _stands_for(rows: Sequence[Row]) -> Row:
     """The row of one metric that stands for the others: of labels where it looks at a softmax, else of texts."""
     families = LETTERS + TEXTS if METRICS[rows[0].metric].softmax else TEXTS + LETTERS
     known = [row for row in rows if not math.isnan(row.value)] or rows
-    return min(known, key=lambda row: families.index(row.family) if row.family in families else len(families))
+    return min(
+        known,
+        key=lambda row: families.index(row.family) if row.family in families else len(families),
+    )
 
 
 def _missing(lacking: Sequence[str]) -> list[str]:
@@ -260,9 +301,20 @@ def _title(rows: Sequence[Row], without: int) -> str:
     if groups == 1 and first.population is not None:
         count = f"{max(asked):,} of {counted(first.population, 'question')}"
     more = f"; {without:,} more {'has' if without == 1 else 'have'} no number" if without else ""
-    way = f"under {short(first.protocol, _WORD)}" if ways == 1 else f"asked in {ways:,} ways (protocols)"
-    names = [f"{short(first.model, most)} on {short(first.dataset, most)}" for most in (NAME, _WORD, 30, 20)]
-    parts = [f" ({_part(first.selection, most)})" for most in (NAME, _WORD, 20)] if first.selection else [""]
+    way = (
+        f"under {short(first.protocol, _WORD)}"
+        if ways == 1
+        else f"asked in {ways:,} ways (protocols)"
+    )
+    names = [
+        f"{short(first.model, most)} on {short(first.dataset, most)}"
+        for most in (NAME, _WORD, 30, 20)
+    ]
+    parts = (
+        [f" ({_part(first.selection, most)})" for most in (NAME, _WORD, 20)]
+        if first.selection
+        else [""]
+    )
     lines = [f"{name}: {count}{part}, {way}{more}" for name in names for part in parts]
     lines += [f"{names[-1]}: {count}, {way}{more}", f"{names[-1]}, {way}{more}"]
     return next((line for line in lines if len(line) <= WIDTH), short(lines[-1], WIDTH))
@@ -299,13 +351,20 @@ def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[s
         line = f"  {label:<{widths[0]}}  {name:<{widths[1]}}  {percent(row.value):>5} %"
         span = "" if math.isnan(row.ci_low) else f"  [{interval(row.ci_low, row.ci_high)}]"
         line += span if len(line) + len(span) <= WIDTH else ""
-        note = next((IN_SHORT[name] for name in SERIOUS if name in raised(row) and name in IN_SHORT), "")
+        note = next(
+            (IN_SHORT[name] for name in SERIOUS if name in raised(row) and name in IN_SHORT), ""
+        )
         yield f"{line}  {note}".rstrip() if len(line) + len(note) + 2 <= WIDTH else line
     if ends and len(known) > len(chosen):
-        middle, about = percent(median(row.value for row in known)), f"lowest and highest of {len(known)}"
+        middle, about = (
+            percent(median(row.value for row in known)),
+            f"lowest and highest of {len(known)}",
+        )
         yield f"  {about}: {' – '.join(percent(row.value) for row in ends)} %, median {middle} %"
     if others:
-        yield from _metrics(by_metric(others), max(1, most - len(chosen) - (len(known) > len(chosen))))
+        yield from _metrics(
+            by_metric(others), max(1, most - len(chosen) - (len(known) > len(chosen)))
+        )
 
 
 def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
@@ -316,7 +375,11 @@ def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
         known = [row for row in rows if not math.isnan(row.value)]
         first = _stands_for(rows)
         line = f"  {metric:<{width}}  {shown_value(first, plain)}"
-        line += "" if math.isnan(first.ci_low) else f"  [{interval(first.ci_low, first.ci_high, plain)}]"
+        line += (
+            ""
+            if math.isnan(first.ci_low)
+            else f"  [{interval(first.ci_low, first.ci_high, plain)}]"
+        )
         line += f" {METRICS[metric].unit}" if METRICS[metric].unit else ""
         more = [f"  {short(first.protocol.split('@')[0], _WORD)}"]
         more += ["; of letters, says nothing about texts"] * bool(letter_notes([first]))
@@ -348,7 +411,11 @@ def _range(rows: Sequence[Row]) -> str:
 
 
 def _blocks(
-    names: Sequence[str], titles: Sequence[str], cells: Sequence[Sequence[str]], corner: str = "", most: int = _TITLE
+    names: Sequence[str],
+    titles: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    corner: str = "",
+    most: int = _TITLE,
 ) -> Iterator[str]:
     """The table, in as many parts as :data:`WIDTH` asks for; names are broken between words, those above at ``most``.
 
@@ -370,7 +437,9 @@ def _blocks(
         depth = max(len(heads[place]) for place in part)
         for line in range(depth):
             above = ([""] * (depth - len(heads[place])) + heads[place] for place in part)
-            row = "".join(f"  {own[line]:>{widths[place]}}" for place, own in zip(part, above, strict=True))
+            row = "".join(
+                f"  {own[line]:>{widths[place]}}" for place, own in zip(part, above, strict=True)
+            )
             yield f"{corner if line + 1 == depth else '':<{left}}{row}".rstrip()
         for name, own in zip(names, cells, strict=True):
             *before, last = (short(line, left) for line in broken(name, left))

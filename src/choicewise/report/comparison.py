@@ -13,7 +13,13 @@ from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import described, rank_table, table, titled
-from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
+from choicewise.results.compare import (
+    VERDICTS,
+    Comparison,
+    PublishedComparison,
+    PublishedNumber,
+    Side,
+)
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
 from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
@@ -50,8 +56,12 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
             yield f"  {axis.axis:<{width}}  A  {safe(axis.left)}"
             yield f"  {'':<{width}}  B  {safe(axis.right)}"
     if parting := compared.parting:
-        where = f"the {parting.part} of item {safe(parting.item)}, after {parting.place:,} characters"
-        yield from _wrapped(f"texts differ for {parting.items:,} of {compared.flips.shared:,} items; first {where}:")
+        where = (
+            f"the {parting.part} of item {safe(parting.item)}, after {parting.place:,} characters"
+        )
+        yield from _wrapped(
+            f"texts differ for {parting.items:,} of {compared.flips.shared:,} items; first {where}:"
+        )
         yield f"  A  {visible_line(parting.left)}"
         yield f"  B  {visible_line(parting.right)}"
     if compared.flips.shared:
@@ -73,7 +83,11 @@ def comparison_sentence(compared: Comparison) -> str:
     digits = 1 if compared.left.share else 3
     points = f"{factor * abs(difference.value):.{digits}f} {unit}"
     higher, lower = ("A", "B") if difference.value > 0 else ("B", "A")
-    scores = f"{higher} scores {points} more than {lower} {on}" if difference.value else f"A and B score the same {on}"
+    scores = (
+        f"{higher} scores {points} more than {lower} {on}"
+        if difference.value
+        else f"A and B score the same {on}"
+    )
     credited = METRICS[compared.left.metric].credited
     scores += "" if credited else " (less is better)"
     if compared.verdict == "same measurement":
@@ -117,7 +131,10 @@ def change_text(axis: Axis) -> str:
     left, right, room = axis.left, axis.right, WIDTH - len(axis.axis) - 4
     if len(left) + len(right) > room:
         pairs = zip(left, right, strict=False)
-        same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(left), len(right)))
+        same = next(
+            (place for place, (one, other) in enumerate(pairs) if one != other),
+            min(len(left), len(right)),
+        )
         left, right = (shortened(text, room // 2, max(0, same - _BEFORE)) for text in (left, right))
     return safe(f"{axis.axis} {_edged(left)} → {_edged(right)}")
 
@@ -134,20 +151,28 @@ def published_lines(compared: Sequence[PublishedComparison]) -> Iterator[str]:
     else:
         yield from _nearest(lacking.pop(0))
     if lacking:
-        names = ", ".join(safe(each.protocol) for each in lacking[:3]) + (", ..." if len(lacking) > 3 else "")
-        yield from _wrapped(f"the run was not asked what {len(lacking)} more ask{'s' * (len(lacking) == 1)}: {names}")
+        names = ", ".join(safe(each.protocol) for each in lacking[:3]) + (
+            ", ..." if len(lacking) > 3 else ""
+        )
+        yield from _wrapped(
+            f"the run was not asked what {len(lacking)} more ask{'s' * (len(lacking) == 1)}: {names}"
+        )
 
 
 def published_table() -> Group:
     """The bundled table (Hugging Face blog, June 2023) with the rank of every model in every column."""
     content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
-    names = {column: f"{column} = {about['protocol']}" for column, about in content["columns"].items()}
+    names = {
+        column: f"{column} = {about['protocol']}" for column, about in content["columns"].items()
+    }
     cells: dict[str, dict[str, tuple[float, int]]] = {row["model"]: {} for row in content["rows"]}
     for column, name in names.items():
         values = [row[column] for row in content["rows"]]
         for model, value, rank in zip(cells, values, ranks(values).tolist(), strict=True):
             cells[model][name] = value, rank
-    return rank_table(f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}", cells)
+    return rank_table(
+        f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}", cells
+    )
 
 
 _ROUNDING = 1e-9  # means that differ by less are the same
@@ -165,7 +190,9 @@ _BROUGHT = "the published number"  # what a number is called that a reader bring
 def ladder_table(both: BothWays) -> Group:
     """The two numbers, a line for every axis that changes something, on either way, and how to read it."""
     share = METRICS[both.in_order.metric].share
-    shown = table("axis", "in order", "items", "%" if share else "value", "in reverse", "items", "differ")
+    shown = table(
+        "axis", "in order", "items", "%" if share else "value", "in reverse", "items", "differ"
+    )
     still, moved = list[str](), list[Step]()
     for turn in both.turns:
         early, late = (_within(turn, side.steps) for side in (both.in_order, both.in_reverse))
@@ -174,8 +201,16 @@ def ladder_table(both: BothWays) -> Group:
             continue
         moved += (*early, *late)
         reached = (percent if share else plain)(early[-1].value)
-        cells = *_step_cells(early, turn.in_order, share), reached, *_step_cells(late, turn.in_reverse, share)
-        apart = f"by {_points(abs(turn.difference), turn.se, share).removeprefix('+')}" if turn.differ else ""
+        cells = (
+            *_step_cells(early, turn.in_order, share),
+            reached,
+            *_step_cells(late, turn.in_reverse, share),
+        )
+        apart = (
+            f"by {_points(abs(turn.difference), turn.se, share).removeprefix('+')}"
+            if turn.differ
+            else ""
+        )
         shown.add_row(_axes(both, turn, early), *cells, apart)
     unmoved = [f"no item and no value changes with {', '.join(still)}"] if still else []
     return titled(_title(both.in_order), shown, *unmoved, *_notes(both, moved))
@@ -189,9 +224,16 @@ def _moves(step: Step) -> bool:
 
 
 def _title(climbed: Ladder) -> str:
-    ends = (climbed.start, climbed.start_value, climbed.start_n), (climbed.end, climbed.end_value, climbed.end_n)
+    ends = (
+        (climbed.start, climbed.start_value, climbed.start_n),
+        (climbed.end, climbed.end_value, climbed.end_n),
+    )
     metric = METRICS[climbed.metric]
-    spelled, unit = (lambda value: f"{percent(value)} %", " points") if metric.share else (plain, f" {metric.unit}")
+    spelled, unit = (
+        (lambda value: f"{percent(value)} %", " points")
+        if metric.share
+        else (plain, f" {metric.unit}")
+    )
     one, other = (f"{name} {spelled(value)} of {counted(n, 'item')}" for name, value, n in ends)
     change = _points(climbed.end_value - climbed.start_value, share=metric.share) + unit.rstrip()
     return f"{climbed.model} on {climbed.dataset}: from {one} to {other}, {change}"
@@ -212,7 +254,9 @@ def _step_cells(steps: Sequence[Step], change: float, share: bool) -> tuple[str,
     if len(steps) > 1:
         return _points(change, share=share), ""
     (step,) = steps
-    return _points(step.change, step.se, share), f"+{step.gained} -{step.lost}" if step.gained or step.lost else ""
+    return _points(
+        step.change, step.se, share
+    ), f"+{step.gained} -{step.lost}" if step.gained or step.lost else ""
 
 
 def _points(change: float, se: float = math.nan, share: bool = True) -> str:
@@ -235,7 +279,9 @@ def _notes(both: BothWays, moved: Sequence[Step]) -> list[str]:
         f"differ: the changes are apart by more than {two_sided(LEVEL):.2f} paired standard errors of their difference",
     ]
     if any(step.together for step in moved):
-        notes.append("axes in one line change together: no protocol has the value of one without the others'")
+        notes.append(
+            "axes in one line change together: no protocol has the value of one without the others'"
+        )
     if both.coarse:
         notes.append(f"{_STAR.strip()} not one by one: the run did not ask the protocols between")
     return notes
@@ -256,7 +302,9 @@ def _unit(side: Side) -> tuple[int, str]:
 def _meaning(compared: Comparison) -> str:
     """What follows from the verdict."""
     if compared.verdict == "not comparable" and compared.agree.r:
-        return "the protocols differ; the model is the same, so the difference comes from them alone"
+        return (
+            "the protocols differ; the model is the same, so the difference comes from them alone"
+        )
     if compared.verdict == "comparable" and not (compared.left.texts and compared.right.texts):
         return "protocol, items and right answers agree: a paired test is allowed"
     return VERDICTS[compared.verdict]
@@ -308,8 +356,12 @@ def _difference(compared: Comparison) -> Iterator[str]:
     is_same = compared.verdict == "same measurement"
 
     if not math.isnan(difference.ci_low) and not is_same:
-        line += f", 95 % interval {unit * difference.ci_low:+.2f} to {unit * difference.ci_high:+.2f}"
-    yield from _wrapped(line + (f" ({difference.missing} missing on a side excluded)" if difference.missing else ""))
+        line += (
+            f", 95 % interval {unit * difference.ci_low:+.2f} to {unit * difference.ci_high:+.2f}"
+        )
+    yield from _wrapped(
+        line + (f" ({difference.missing} missing on a side excluded)" if difference.missing else "")
+    )
     if any(compared.cut):
         low, high = unit * compared.low, unit * compared.high
         cut = f"answers of {compared.cut[0]:,} items were cut in A, of {compared.cut[1]:,} in B"
@@ -344,7 +396,11 @@ def _repetition(compared: Comparison) -> str:
 
 def _test(test: SignFlip) -> str:
     way = "exact" if test.exact else "in the normal limit"
-    name = f"paired sign-flip test of the credits, {way}" if test.by_tie or not test.exact else "McNemar's exact test"
+    name = (
+        f"paired sign-flip test of the credits, {way}"
+        if test.by_tie or not test.exact
+        else "McNemar's exact test"
+    )
     ties = f"{test.by_tie} differ by part of a credit, " if test.by_tie else ""
     return f"{name}: only A right {test.left_only}, only B right {test.right_only}, {ties}p = {test.p:.4g}"
 
@@ -386,7 +442,9 @@ def _value(row: Row) -> str:
     """A number of the run with its interval."""
     if not row.n:
         return "no item scored"
-    return f"{percent(row.value)} % [{percent(row.ci_low)} – {percent(row.ci_high)}, {row.n:,} items]"
+    return (
+        f"{percent(row.value)} % [{percent(row.ci_low)} – {percent(row.ci_high)}, {row.n:,} items]"
+    )
 
 
 def _numbers(numbers: Sequence[PublishedNumber]) -> Iterator[str]:

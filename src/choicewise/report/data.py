@@ -40,7 +40,11 @@ def recognised(survey: Survey) -> Iterator[str]:
             continue
         if value := _value(declared):
             labels = f", labels {', '.join(columns.labels)}" if columns.labels else ""
-            kind = f" (read as {_READ.get(columns.answer_is, columns.answer_is)}{labels})" if role == "answer" else ""
+            kind = (
+                f" (read as {_READ.get(columns.answer_is, columns.answer_is)}{labels})"
+                if role == "answer"
+                else ""
+            )
             yield safe(f"{role:<9} {value}{kind}")
     if survey.fields:
         marked = (f"{name} (content)" if name in survey.content else name for name in survey.fields)
@@ -59,13 +63,21 @@ def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
 
     ``refusals``: protocol of the catalogue → why it can't ask them, nothing where it can.
     """
-    general = {each.name for each in entries() if next(iter(each.protocols.values())).benchmark == ANY}
+    general = {
+        each.name for each in entries() if next(iter(each.protocols.values())).benchmark == ANY
+    }
     able = [name for name, why in refusals.items() if not why]
     lines = [
         f"{title}: {', '.join(f'{family} ({number})' for family, number in families.items())}"
         for title, names in (
-            ("protocols for any dataset that can ask these items", [name for name in able if name in general]),
-            ("protocols of benchmarks whose items have this form", [name for name in able if name not in general]),
+            (
+                "protocols for any dataset that can ask these items",
+                [name for name in able if name in general],
+            ),
+            (
+                "protocols of benchmarks whose items have this form",
+                [name for name in able if name not in general],
+            ),
         )
         if (families := Counter(name.split("/")[0] for name in names))
     ]
@@ -76,7 +88,9 @@ def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
     return [
         *(lines or ["no published protocol can ask these items as they are"]),
         *(
-            safe(f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} can't: {short(why, _REASON)}")
+            safe(
+                f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} can't: {short(why, _REASON)}"
+            )
             for why, names in own.items()
         ),
     ]
@@ -92,7 +106,9 @@ def data_tables(survey: Survey) -> Iterator[Group]:
             _answer_cells(chosen),
             f"!: a pattern with a probability below {_UNLIKELY} where right answers are placed by chance",
         )
-    title = Text(f"{len(survey.rows)} of the items of {safe(survey.evaluated)}; [ ]: right", style="italic")
+    title = Text(
+        f"{len(survey.rows)} of the items of {safe(survey.evaluated)}; [ ]: right", style="italic"
+    )
     yield Group(title, *(Text(_item(item, survey.content)) for item in survey.rows))
 
 
@@ -102,12 +118,17 @@ def positions(pattern: AnswerPattern) -> str:
         return ""
     count = max(pattern.positions, key=lambda count: sum(pattern.positions[count]))
     places = pattern.positions[count]
-    shares = ", ".join(f"{LETTERS[place % 26]} {percent(right / sum(places))}" for place, right in enumerate(places))
+    shares = ", ".join(
+        f"{LETTERS[place % 26]} {percent(right / sum(places))}"
+        for place, right in enumerate(places)
+    )
     of = "" if len(pattern.counts) == 1 else f" (of {count})"
     return f"{shares}{of}{' !' if pattern.p_positions < _UNLIKELY else ''}"
 
 
-def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPair | None) -> Iterator[str]:
+def discovery_lines(
+    finding: Finding, turned: Reversal | None, pair: StrikingPair | None
+) -> Iterator[str]:
     """Say in five lines what was found on one dataset; in fewer if there is nothing to say or few questions say it.
 
     ``pair``: of the model that leads.
@@ -119,7 +140,11 @@ def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPai
         yield f"{best} is the first of {len(lead.models)} models under {lead.first} of {every}."
         own = next(each for each in finding.numbers if each.model == lead.models[0])
         if own.lowest is not None and own.highest is not None:
-            low, high, questions = own.lowest.value, own.highest.value, counted(own.items[1], "question")
+            low, high, questions = (
+                own.lowest.value,
+                own.highest.value,
+                counted(own.items[1], "question"),
+            )
             yield (
                 f"It scores between {percent(low)} % and {percent(high)} % on the same {questions}: "
                 f"{percent(high - low)} points lie in how it is asked."
@@ -165,7 +190,9 @@ def _letters(name: str) -> str:
 
 def _skipped(survey: Survey) -> Iterator[str]:
     for reason, number in survey.skipped.items():
-        yield safe(f"{counted(number, 'row')} can't be used, and a run stops there unless it skips bad items: {reason}")
+        yield safe(
+            f"{counted(number, 'row')} can't be used, and a run stops there unless it skips bad items: {reason}"
+        )
 
 
 def _answer_text(survey: Survey) -> Iterator[str]:
@@ -193,7 +220,9 @@ def _doubles(survey: Survey) -> Iterator[str]:
         same = f"{number:,} {are(number)} the same question as one before, with the same choices"
         yield safe(f"{split}: {same}, such as {pair.other} and {pair.item}")
     for (split, other), number in doubles.across.items():
-        pair = next(each for each in doubles.examples if (each.split, each.other_split) == (split, other))
+        pair = next(
+            each for each in doubles.examples if (each.split, each.other_split) == (split, other)
+        )
         yield safe(
             f"{split}: {counted(number, 'item')} {are(number)} in {other} as well, such as {pair.item}: {pair.other}"
         )
@@ -203,7 +232,11 @@ def _doubles(survey: Survey) -> Iterator[str]:
 
 def _faults(survey: Survey) -> Iterator[str]:
     for fault, meaning in FAULTS.items():
-        seen = {name: split.faults[fault] for name, split in survey.splits.items() if fault in split.faults}
+        seen = {
+            name: split.faults[fault]
+            for name, split in survey.splits.items()
+            if fault in split.faults
+        }
         if seen:
             items = ", ".join(f"{name} {each.count:,}" for name, each in seen.items())
             yield safe(f"{meaning}: {items} (such as {next(iter(seen.values())).example})")
@@ -215,13 +248,16 @@ _QUESTION, _CHOICE = 150, 60  # characters of a question and of a choice that ar
 
 def _splits(splits: Mapping[str, SplitSurvey]) -> Table:
     named = any(subject for split in splits.values() for subject in split.subjects)
-    shown = table("split", "items", *(["subjects", "largest subject", "smallest"] if named else []), "choices")
+    shown = table(
+        "split", "items", *(["subjects", "largest subject", "smallest"] if named else []), "choices"
+    )
     for name, split in splits.items():
         sizes = sorted(split.subjects.items(), key=lambda size: (-size[1], size[0]))
         ends = (f"{short(subject, 40)} ({count:,})" for subject, count in (sizes[0], sizes[-1]))
         counts = split.answers.counts
         choices = ", ".join(
-            f"{count} ({items:,})" if len(counts) > 1 else str(count) for count, items in counts.items()
+            f"{count} ({items:,})" if len(counts) > 1 else str(count)
+            for count, items in counts.items()
         )
         subjects = (f"{len(sizes):,}", *ends) if named else ()
         shown.add_row(safe(name), f"{split.items:,}", *subjects, short(choices, 60))
@@ -231,7 +267,9 @@ def _splits(splits: Mapping[str, SplitSurvey]) -> Table:
 def _answer_cells(splits: Mapping[str, SplitSurvey]) -> Table:
     rules = list(dict.fromkeys(rule for split in splits.values() for rule in split.answers.guesses))
     several = any(split.answers.several for split in splits.values())
-    shown = table("split", "right position", *rules, "chance", *(["several right"] if several else []))
+    shown = table(
+        "split", "right position", *rules, "chance", *(["several right"] if several else [])
+    )
     for name, split in splits.items():
         pattern = split.answers
         guesses = [_guess(pattern.guesses[rule]) for rule in rules]
@@ -247,9 +285,13 @@ def _guess(guess: Guess) -> str:
 
 def _item(item: Item, content: Sequence[str]) -> str:
     head = f"{short(item.id, 40)}  {short(item.question, _QUESTION)}"
-    fields = (f"{name}: {short(item.fields[name], _QUESTION)}" for name in content if name in item.fields)
+    fields = (
+        f"{name}: {short(item.fields[name], _QUESTION)}" for name in content if name in item.fields
+    )
     choices = (
-        f"[{LETTERS[place % 26]}] {text}" if place in item.gold else f" {LETTERS[place % 26]}  {text}"
+        f"[{LETTERS[place % 26]}] {text}"
+        if place in item.gold
+        else f" {LETTERS[place % 26]}  {text}"
         for place, text in enumerate(short(choice, _CHOICE) for choice in item.choices)
     )
     return "\n".join((head, *(f"   {line}" for line in (*fields, *choices))))

@@ -39,7 +39,9 @@ def estimate_lines(estimates: Sequence[SampleEstimate], rows: Sequence[Row]) -> 
     ``rows``: all numbers.
     """
     for sample in dict.fromkeys(map(_sample, estimates)):
-        by_protocol = {estimate.protocol: estimate for estimate in estimates if _sample(estimate) == sample}
+        by_protocol = {
+            estimate.protocol: estimate for estimate in estimates if _sample(estimate) == sample
+        }
         candidates = [row for row in rows if row.protocol in by_protocol and _sample(row) == sample]
         first = headline(candidates)
         if first is None:
@@ -82,7 +84,14 @@ def estimate_table(estimates: Sequence[SampleEstimate]) -> Table:
 
 def _row(row: SampleEstimate) -> list[Any]:
     estimate = row.estimate
-    bounds = [estimate.value, estimate.se, estimate.ci_low, estimate.ci_high, estimate.plain, estimate.plain_se]
+    bounds = [
+        estimate.value,
+        estimate.se,
+        estimate.ci_low,
+        estimate.ci_high,
+        estimate.plain,
+        estimate.plain_se,
+    ]
     numbers = [_value(row, number) for number in bounds]
     return [row.model, row.protocol, row.metric, *numbers, estimate.n, estimate.worth]
 

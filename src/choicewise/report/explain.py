@@ -18,7 +18,16 @@ from choicewise.protocols.readings import READINGS
 from choicewise.report.tables import console
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation
 from choicewise.results.measurement import UNLISTED
-from choicewise.util.text import NAME, REASON, counted, safe, short, shortened, visible, visible_line
+from choicewise.util.text import (
+    NAME,
+    REASON,
+    counted,
+    safe,
+    short,
+    shortened,
+    visible,
+    visible_line,
+)
 
 
 def explanation_parts(
@@ -45,7 +54,9 @@ def shown(asked: AskedPrompt) -> list[ScoredContinuation]:
 
 def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
     """What was scored of each choice: choice, part, text and size."""
-    return tuple((each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked))
+    return tuple(
+        (each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked)
+    )
 
 
 def explanation_lines(explanation: Explanation, kind: ModelKind | None = None) -> Iterator[str]:
@@ -72,11 +83,17 @@ def decision_lines(decided: Sequence[ItemDecision]) -> Iterator[str]:
     alike: dict[tuple[int, str], list[ItemDecision]] = {}
     for each in decided:
         verdict = _decision_verdict(each)
-        alike.setdefault((-1 if math.isnan(each.credit) else each.prediction, verdict), []).append(each)
+        alike.setdefault((-1 if math.isnan(each.credit) else each.prediction, verdict), []).append(
+            each
+        )
     names = [each.protocol for each in decided]
     for (prediction, verdict), own in sorted(alike.items(), key=lambda group: -len(group[1])):
         choose = "choose" if len(own) > 1 else "chooses"
-        what = f"{choose} {prediction} ({verdict})" if prediction >= 0 else f"{choose} nothing ({verdict})"
+        what = (
+            f"{choose} {prediction} ({verdict})"
+            if prediction >= 0
+            else f"{choose} nothing ({verdict})"
+        )
         protocols = counted(len(decided), "protocol")
         yield f"{len(own)} of {protocols} {what}: {', '.join(_together([each.protocol for each in own], names))}"
     tied = [each.protocol for each in decided if each.tied]
@@ -110,7 +127,9 @@ def folded(text: str, lines: int, width: int) -> list[str]:
     shown = visible(text).split("\n")
     if lines < _FEWEST:
         line = visible_line(text)
-        return [shortened(line, width, len(line) - width + 1) if len(shown) > 1 else cut(line, width)]
+        return [
+            shortened(line, width, len(line) - width + 1) if len(shown) > 1 else cut(line, width)
+        ]
     if len(shown) <= lines:
         return [cut(line, width) for line in shown]
     tail = shown[len(shown) - (lines - 2) :]
@@ -139,7 +158,9 @@ _QUESTION, _PROMPTS = 8, 16  # lines for the question, and for the texts of all 
 
 def _item(explanation: Explanation, width: int) -> Iterator[str]:
     subject, model = safe(explanation.subject) or "-", safe(explanation.model)
-    yield cut(f"item {safe(explanation.item)} ({subject}), as {model} was asked; * is right", 2 * width)
+    yield cut(
+        f"item {safe(explanation.item)} ({subject}), as {model} was asked; * is right", 2 * width
+    )
     yield from folded(explanation.question, _QUESTION, width)
     for index, choice in enumerate(explanation.choices):
         yield cut(f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}", width)
@@ -147,10 +168,17 @@ def _item(explanation: Explanation, width: int) -> Iterator[str]:
 
 
 def _block(
-    prompts: list[AskedPrompt], explanation: Explanation, lines: int, width: int, kind: ModelKind | None
+    prompts: list[AskedPrompt],
+    explanation: Explanation,
+    lines: int,
+    width: int,
+    kind: ModelKind | None,
 ) -> Iterator[RenderableType]:
     """Prompts after which the same was scored, with one table."""
-    ends = [[] if (text := _text(asked)) is None else folded(text, lines, width - 2) for asked in prompts]
+    ends = [
+        [] if (text := _text(asked)) is None else folded(text, lines, width - 2)
+        for asked in prompts
+    ]
     for place, asked in enumerate(prompts):
         yield Text(_about(asked), style="bold")
         if asked.missing is not None:
@@ -174,9 +202,14 @@ def _text(asked: AskedPrompt) -> str | None:
 
 
 def _about(asked: AskedPrompt) -> str:
-    facts, text = [asked.reading, asked.boundary, *(short(note, REASON) for note in asked.notes)], _text(asked)
+    facts, text = (
+        [asked.reading, asked.boundary, *(short(note, REASON) for note in asked.notes)],
+        _text(asked),
+    )
     if text is not None:
-        facts.append(size(text) if text == asked.context else f"{size(text)} (the first prompt of several)")
+        facts.append(
+            size(text) if text == asked.context else f"{size(text)} (the first prompt of several)"
+        )
     return f"{together(asked.protocols)}: {', '.join(facts)}"
 
 
@@ -215,8 +248,14 @@ def _choice_table(
 ) -> Group:
     """A column per choice, in parts where they are too wide, for prompts after which the same texts were scored."""
     choices = sorted({each.choice for each in shown(prompts[0])})
-    head = ("choice", {choice: f"{choice} *" if choice in gold else f"{choice}" for choice in choices})
-    numbers = [*_sizes(prompts[0]), *(row for asked in prompts for row in _rows(asked, decided, len(prompts) > 1))]
+    head = (
+        "choice",
+        {choice: f"{choice} *" if choice in gold else f"{choice}" for choice in choices},
+    )
+    numbers = [
+        *_sizes(prompts[0]),
+        *(row for asked in prompts for row in _rows(asked, decided, len(prompts) > 1)),
+    ]
     rows = [head, *_texts(prompts[0]), *numbers]
     label = min(_LABEL, max(len(safe(name)) for name, _ in rows))
     least = max(len(cell) for _, cells in numbers for cell in cells.values())
@@ -227,7 +266,9 @@ def _choice_table(
     return Group(*(_part(rows, part, label, most) for part in parts))
 
 
-def _part(rows: Sequence[tuple[str, _Cells]], choices: Sequence[int], label: int, most: int) -> Padding:
+def _part(
+    rows: Sequence[tuple[str, _Cells]], choices: Sequence[int], label: int, most: int
+) -> Padding:
     """``label``, ``most``: columns of the terminal for names, on eight lines at most, and for a choice's cut text."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(overflow="fold", width=label)
@@ -241,7 +282,10 @@ def _part(rows: Sequence[tuple[str, _Cells]], choices: Sequence[int], label: int
 def _texts(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
     """What was scored."""
     return [
-        (f"text{part}", {each.choice: visible_line((each.continuation or "-")[:_LONGEST]) for each in own})
+        (
+            f"text{part}",
+            {each.choice: visible_line((each.continuation or "-")[:_LONGEST]) for each in own},
+        )
         for part, own in _parts(asked)
     ]
 
@@ -249,11 +293,14 @@ def _texts(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
 def _sizes(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
     """How long it is."""
     return [
-        (f"tokens/bytes/characters{part}", {each.choice: _size(each) for each in own}) for part, own in _parts(asked)
+        (f"tokens/bytes/characters{part}", {each.choice: _size(each) for each in own})
+        for part, own in _parts(asked)
     ]
 
 
-def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> list[tuple[str, _Cells]]:
+def _rows(
+    asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool
+) -> list[tuple[str, _Cells]]:
     """What was observed, and the scores of each protocol: what is the same, choice included, in one row."""
     chosen: dict[tuple[tuple[str, bool], ...], list[str]] = {}
     numbers: list[tuple[str, list[float | None]]] = []
@@ -261,7 +308,11 @@ def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> l
     for part, own in _parts(asked):
         observed = {"S": [each.total for each in own], "observed": [each.value for each in own]}
         bounds[f"S{part}"] = [each.at_most for each in own]
-        numbers += [(name + part, each) for name, each in observed.items() if any(value is not None for value in each)]
+        numbers += [
+            (name + part, each)
+            for name, each in observed.items()
+            if any(value is not None for value in each)
+        ]
     for each in decided:
         if each.protocol in asked.protocols and each.scores is not None:
             same = [name for name, values in numbers if _close(values, each.scores)]
@@ -273,11 +324,23 @@ def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> l
     chosen = some or chosen  # scores that have no number here say nothing beside those that have
     choices = sorted({each.choice for each in shown(asked)})
     rows = [
-        (name, dict(zip(choices, map(_number, values, bounds.get(name, [False] * len(values))), strict=False)))
+        (
+            name,
+            dict(
+                zip(
+                    choices,
+                    map(_number, values, bounds.get(name, [False] * len(values))),
+                    strict=False,
+                )
+            ),
+        )
         for name, values in numbers
     ]
     rows += [
-        ("=".join(names), {place: f"[{cell}]" if taken else cell for place, (cell, taken) in enumerate(row)})
+        (
+            "=".join(names),
+            {place: f"[{cell}]" if taken else cell for place, (cell, taken) in enumerate(row)},
+        )
         for row, names in chosen.items()
     ]
     return [(f"{asked.protocols[0]}: {name}" if named else name, cells) for name, cells in rows]
@@ -286,7 +349,8 @@ def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> l
 def _close(observed: Sequence[float | None], scores: Sequence[float]) -> bool:
     """Whether scores are what was observed, but for rounding to float32."""
     return len(observed) == len(scores) and all(
-        one is not None and math.isclose(one, other, rel_tol=1e-6) for one, other in zip(observed, scores, strict=True)
+        one is not None and math.isclose(one, other, rel_tol=1e-6)
+        for one, other in zip(observed, scores, strict=True)
     )
 
 
@@ -296,7 +360,9 @@ def _parts(asked: AskedPrompt) -> list[tuple[str, list[ScoredContinuation]]]:
     for each in sorted(shown(asked), key=lambda each: (each.part, each.choice)):
         parts.setdefault(each.part, []).append(each)
     several = len(parts) > 1
-    return [(f", part {part}" if several else "", own) for part, own in list(parts.items())[:_PARTS]]
+    return [
+        (f", part {part}" if several else "", own) for part, own in list(parts.items())[:_PARTS]
+    ]
 
 
 def _name(decided: ItemDecision, asked: AskedPrompt) -> str:
@@ -307,7 +373,11 @@ def _name(decided: ItemDecision, asked: AskedPrompt) -> str:
 
 
 def _score(decided: ItemDecision) -> str:
-    return decided.score if decided.calibration == "none" else f"{decided.score}, {decided.calibration}"
+    return (
+        decided.score
+        if decided.calibration == "none"
+        else f"{decided.score}, {decided.calibration}"
+    )
 
 
 def _size(scored: ScoredContinuation) -> str:
@@ -322,7 +392,9 @@ def _size(scored: ScoredContinuation) -> str:
 def _number(number: float | None, at_most: bool) -> str:
     if number is None or math.isnan(number):
         return "-"
-    return ("≤ " if at_most else "") + (f"{number:.4f}" if abs(number) < _LARGE else f"{number:.2f}")
+    return ("≤ " if at_most else "") + (
+        f"{number:.4f}" if abs(number) < _LARGE else f"{number:.2f}"
+    )
 
 
 _RULE = "─" * 78
@@ -332,7 +404,9 @@ def _asked(asked: AskedPrompt, kind: ModelKind | None) -> Iterator[str]:
     yield from wrap(f"prompt of {', '.join(asked.protocols)}", 78, subsequent_indent="  ")
     if asked.missing is not None:
         yield f"not asked: {safe(asked.missing)}"
-    yield ", ".join([f"reading {asked.reading}, boundary {asked.boundary}", *map(safe, asked.notes)])
+    yield ", ".join(
+        [f"reading {asked.reading}, boundary {asked.boundary}", *map(safe, asked.notes)]
+    )
     if asked.context is not None:
         yield from (_RULE, *visible(asked.context).split("\n"), _RULE)
     if asked.exchange is not None and kind is not None:
@@ -341,18 +415,32 @@ def _asked(asked: AskedPrompt, kind: ModelKind | None) -> Iterator[str]:
     for scored, *nulls in asked.beside:
         if scored.context is not None and scored.context != context:
             reading = READINGS[asked.reading]
-            own = "after the chain of the same part" if "chains" in reading.takes else "with a prompt of its own"
-            own = "without a thought; every further part comes after more of it" if reading.along else own
+            own = (
+                "after the chain of the same part"
+                if "chains" in reading.takes
+                else "with a prompt of its own"
+            )
+            own = (
+                "without a thought; every further part comes after more of it"
+                if reading.along
+                else own
+            )
             yield from (own, _RULE, *visible(scored.context).split("\n"), _RULE)
             context = scored.context
         alike = [each for each in nulls if _same_tokens(each, scored)]
         yield from _scored(scored)
         for number, each in enumerate(alike, start=1):
-            yield from (f"after the null context {quoted(each.null or '')} instead, null {number}:", *_scored(each))
+            yield from (
+                f"after the null context {quoted(each.null or '')} instead, null {number}:",
+                *_scored(each),
+            )
         yield from _tokens(scored, alike)
         for each in nulls:
             if each not in alike:
-                yield from (f"after the null context {quoted(each.null or '')} instead:", *_scored(each))
+                yield from (
+                    f"after the null context {quoted(each.null or '')} instead:",
+                    *_scored(each),
+                )
                 yield from _tokens(each, [])
 
 
@@ -362,19 +450,36 @@ def _same_tokens(one: ScoredContinuation, other: ScoredContinuation) -> bool:
 
 
 def _scored(scored: ScoredContinuation) -> Iterator[str]:
-    name = "generated" if scored.generated is not None or scored.choice < 0 else f"choice {scored.choice}"
+    name = (
+        "generated"
+        if scored.generated is not None or scored.choice < 0
+        else f"choice {scored.choice}"
+    )
     name += f" part {scored.part}" if scored.part else ""
     given = scored.continuation if scored.generated is None else scored.generated
     text = given or ""
     tokens = counted(len(scored.tokens), "token")
     if scored.logged:
-        tokens = "tokens unknown" if scored.token_count is None else counted(scored.token_count, "token")
+        tokens = (
+            "tokens unknown" if scored.token_count is None else counted(scored.token_count, "token")
+        )
     size = f"{tokens}, {counted(len(text.encode(errors='surrogatepass')), 'byte')}, {counted(len(text), 'character')}"
-    total = "" if scored.total is None else f", S {'≤' if scored.at_most else '='} {scored.total:.4f} nats"
+    total = (
+        ""
+        if scored.total is None
+        else f", S {'≤' if scored.at_most else '='} {scored.total:.4f} nats"
+    )
     after = "" if scored.logged else f" after {counted(scored.context_tokens, 'token')}"
-    said = f"{name}: the log has no text of it, {tokens}" if given is None else f"{name} {quoted(text)}: {size}{after}"
+    said = (
+        f"{name}: the log has no text of it, {tokens}"
+        if given is None
+        else f"{name} {quoted(text)}: {size}{after}"
+    )
     yield f"{said}{total}"
-    for what, nats in (("subtracted for what comes before", scored.before), ("added for what follows", scored.after)):
+    for what, nats in (
+        ("subtracted for what comes before", scored.before),
+        ("added for what follows", scored.after),
+    ):
         if nats is not None:
             yield f"  {nats:.4f} nats {what}"
     if scored.value is not None:
@@ -388,7 +493,9 @@ def _tokens(scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]) -> 
         heads = "".join(f"  {f'null {number}':>10}" for number in range(1, len(nulls) + 1))
         yield f"  {'log P':>10}{heads}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
     for place, token in enumerate(scored.tokens):
-        cells = [f"{'≤ ' * side.at_most}{side.tokens[place].logprob:.4f}" for side in (scored, *nulls)]
+        cells = [
+            f"{'≤ ' * side.at_most}{side.tokens[place].logprob:.4f}" for side in (scored, *nulls)
+        ]
         numbers = "".join(f"  {cell:>10}" for cell in cells)
         rank = "?" if token.rank < 0 else str(token.rank)
         yield f"{numbers}  {rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
@@ -403,7 +510,12 @@ def _decisions(explanation: Explanation) -> Iterator[str]:
             cells = list(map(_exact, decided.scores, decided.at_most))
             if decided.prediction >= 0:
                 cells[decided.prediction] = f"[{cells[decided.prediction]}]"
-            yield from wrap(f"{_score(decided)}: {'  '.join(cells)}", 78, initial_indent="  ", subsequent_indent="    ")
+            yield from wrap(
+                f"{_score(decided)}: {'  '.join(cells)}",
+                78,
+                initial_indent="  ",
+                subsequent_indent="    ",
+            )
 
 
 def _exact(score: float, at_most: bool) -> str:
@@ -452,7 +564,11 @@ def _stem(name: str) -> str:
 def _decision_verdict(decided: ItemDecision) -> str:
     if math.isnan(decided.credit):
         # other reasons stand at the prompt
-        return f"missing: {short(decided.missing, REASON)}" if decided.missing in UNLISTED else "missing"
+        return (
+            f"missing: {short(decided.missing, REASON)}"
+            if decided.missing in UNLISTED
+            else "missing"
+        )
     return _credit(decided)
 
 

@@ -8,10 +8,29 @@ from collections.abc import Sequence
 from rich.console import Group
 
 from choicewise.report.tables import rank_matrix, with_rank
-from choicewise.results.finding import NAMED, Finding, Lead, Numbers, Reversal, ReversalContest, Turn
+from choicewise.results.finding import (
+    NAMED,
+    Finding,
+    Lead,
+    Numbers,
+    Reversal,
+    ReversalContest,
+    Turn,
+)
 from choicewise.results.guessing import FEWEST, Guessing
 from choicewise.results.rows import Row
-from choicewise.util.text import NAME, REASON, SEVERAL, are, counted, percent, probability, protocols, sentence, short
+from choicewise.util.text import (
+    NAME,
+    REASON,
+    SEVERAL,
+    are,
+    counted,
+    percent,
+    probability,
+    protocols,
+    sentence,
+    short,
+)
 
 
 def sentences(finding: Finding) -> list[str]:
@@ -26,11 +45,28 @@ def sentences(finding: Finding) -> list[str]:
     if not finding.count:
         return [_no_number(finding), *other_metrics]
     against = finding.guessing
-    if against.scores == finding.count and not against.better and (against.few or not against.beating):
-        return [*_all_guesses(finding, against), *([sentence(missing)] if missing else []), *other_metrics]
-    spread = _spread(finding.numbers[0]) if len(finding.models) == 1 == len(finding.datasets) else _spreads(finding)
+    if (
+        against.scores == finding.count
+        and not against.better
+        and (against.few or not against.beating)
+    ):
+        return [
+            *_all_guesses(finding, against),
+            *([sentence(missing)] if missing else []),
+            *other_metrics,
+        ]
+    spread = (
+        _spread(finding.numbers[0])
+        if len(finding.models) == 1 == len(finding.datasets)
+        else _spreads(finding)
+    )
     told = [*_guesses(finding, against), *missing]
-    return [spread, *lead_sentences(finding, "it"), *([sentence(told)] if told else []), *other_metrics]
+    return [
+        spread,
+        *lead_sentences(finding, "it"),
+        *([sentence(told)] if told else []),
+        *other_metrics,
+    ]
 
 
 def guessing_sentences(against: Guessing) -> list[str]:
@@ -45,7 +81,11 @@ def guessing_sentences(against: Guessing) -> list[str]:
         return [f"No better than {about}.", *least]
     if not against.better:
         return [f"{_by_luck(against)}."]
-    ways = "" if against.better == against.scores else f" in {against.better:,} of {against.scores:,} ways"
+    ways = (
+        ""
+        if against.better == against.scores
+        else f" in {against.better:,} of {against.scores:,} ways"
+    )
     least = [f"With {questions} that takes at least {needed}."] if needed else []
     return [f"Better than {about}{ways}.", *least]
 
@@ -85,8 +125,14 @@ def _by_luck(against: Guessing) -> str:
     beat = "beats" if against.beating == 1 else "beat"
     needed = _needed(against)
     needs = f" (needs {needed})" if needed else ""
-    doubt = "about what chance alone gives" if against.lucky else "but none clearly enough for so many tries"
-    return f"{against.beating:,} of {counted(against.scores, 'score')} {beat} guessing{needs}, {doubt}"
+    doubt = (
+        "about what chance alone gives"
+        if against.lucky
+        else "but none clearly enough for so many tries"
+    )
+    return (
+        f"{against.beating:,} of {counted(against.scores, 'score')} {beat} guessing{needs}, {doubt}"
+    )
 
 
 def _whole(share: float) -> str:
@@ -106,16 +152,27 @@ def turn_text(turn: Turn) -> str:
 def reversal_table(reversal: Reversal, rows: Sequence[Row]) -> Group:
     """The two protocols in columns, every model in a row: percent and rank.  ``rows``: ranked, of all runs."""
     protocols = reversal.start.protocol, reversal.end.protocol
-    values = {(row.model, row.protocol): with_rank(row) for row in rows if row.subject == rows[0].subject}
+    values = {
+        (row.model, row.protocol): with_rank(row) for row in rows if row.subject == rows[0].subject
+    }
     models = dict.fromkeys(model for model, _ in values)
-    cells = {model: {name: values[model, name] for name in protocols if (model, name) in values} for model in models}
-    return rank_matrix(f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank", cells)
+    cells = {
+        model: {name: values[model, name] for name in protocols if (model, name) in values}
+        for model in models
+    }
+    return rank_matrix(
+        f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank", cells
+    )
 
 
 def reversal_sentence(reversal: Reversal) -> str:
     """Which of the two is better under which protocol, by how much, and how sure that is."""
     start, end = reversal.start, reversal.end
-    questions = counted(start.n, "question") if start.n == end.n else f"{start.n:,} and {counted(end.n, 'question')}"
+    questions = (
+        counted(start.n, "question")
+        if start.n == end.n
+        else f"{start.n:,} and {counted(end.n, 'question')}"
+    )
     mcnemar = all(each.test.exact and not each.test.by_tie for each in (start, end))
     return (
         f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under {_values(start)}, and worse "
@@ -128,14 +185,21 @@ def _other_metrics(finding: Finding) -> list[str]:
     """The numbers that are no shares of 1."""
     if not finding.other_metrics:
         return []
-    names, number = " and ".join(dict.fromkeys(row.metric for row in finding.other_metrics)), len(finding.other_metrics)
+    names, number = (
+        " and ".join(dict.fromkeys(row.metric for row in finding.other_metrics)),
+        len(finding.other_metrics),
+    )
     are_of, stand = ("is a", "stands") if number == 1 else ("are of", "stand")
     return [f"{counted(number, 'number')} {are_of} {names}, and {stand} apart."]
 
 
 def _no_number(finding: Finding) -> str:
     rows = sum(each.unmeasured for each in finding.numbers)
-    under = "there is nothing to report" if not rows else f"no item was scored {_under(finding, rows, 'any of ')}"
+    under = (
+        "there is nothing to report"
+        if not rows
+        else f"no item was scored {_under(finding, rows, 'any of ')}"
+    )
     return ": ".join(["There is no number", ", ".join([under, *gaps(finding)])]) + "."
 
 
@@ -143,14 +207,20 @@ def _under(finding: Finding, rows: int, any_: str = "") -> str:
     """Under so many protocols; where a protocol has several rows, one per model or group, in so many of these."""
     several = len(finding.numbers) > 1 or any(each.grouped for each in finding.numbers)
     place, noun = ("in", "row") if several else ("under", "protocol")
-    return f"{place} the one {noun}" if any_ and rows == 1 else f"{place} {any_}{counted(rows, noun)}"
+    return (
+        f"{place} the one {noun}" if any_ and rows == 1 else f"{place} {any_}{counted(rows, noun)}"
+    )
 
 
 def _all_guesses(finding: Finding, against: Guessing) -> list[str]:
     several = f" of {counted(len(finding.models), 'model')}" if len(finding.models) > 1 else ""
     low, high = _extremes(finding)
     between = f"{low}" if low == high else f"between {low} and {high}"
-    numbers = "the only number is" if finding.count == 1 else f"all {finding.count:,} numbers{several} are"
+    numbers = (
+        "the only number is"
+        if finding.count == 1
+        else f"all {finding.count:,} numbers{several} are"
+    )
     values = f"{numbers} {between} on {_items(finding.numbers)}"
     first, *rest = guessing_sentences(against)
     return [f"{first.removesuffix('.')}: {values}.", *rest]
@@ -167,9 +237,8 @@ def _spread(numbers: Numbers) -> str:
         known = "" if math.isnan(lowest.ci_low) else interval
         return f"{model} scores {percent(lowest.value)} %{known} on {on} under {_name(lowest, numbers)}."
     if percent(lowest.value) == percent(highest.value):
-        return (
-            f"{model} scores {percent(lowest.value)} % on {on} under all {protocols(numbers.count, numbers.grouped)}."
-        )
+        all_protocols = protocols(numbers.count, numbers.grouped)
+        return f"{model} scores {percent(lowest.value)} % on {on} under all {all_protocols}."
     alike = not numbers.grouped and numbers.items[0] == numbers.items[1]
     ways = "how it is asked" if alike else "how it is asked and of what"
     return (
@@ -190,7 +259,11 @@ def _spreads(finding: Finding) -> str:
         best = finding.leads[0].models[0]
         return _spread(next(each for each in finding.numbers if each.model == best))
     low, high = _extremes(finding)
-    about = counted(len(finding.models), "model") if len(finding.models) > 1 else short(finding.models[0], NAME)
+    about = (
+        counted(len(finding.models), "model")
+        if len(finding.models) > 1
+        else short(finding.models[0], NAME)
+    )
     datasets = len(finding.datasets)
     on = f"{datasets} datasets" if datasets > 1 else _items(finding.numbers)
     return f"{counted(finding.count, 'number')} of {about} on {on} lie between {low} and {high}."
@@ -210,7 +283,9 @@ def _guesses(finding: Finding, against: Guessing) -> list[str]:
     numbers = counted(against.scores, noun, "accuracies" if noun == "accuracy" else None)
     models = len(finding.models)
     every = f"the {numbers} of the {models} models" if models > 1 else numbers
-    return [f"{against.guesses:,} of {every} {are(against.guesses)} no better than {_guessing(against)}"]
+    return [
+        f"{against.guesses:,} of {every} {are(against.guesses)} no better than {_guessing(against)}"
+    ]
 
 
 def gaps(finding: Finding) -> list[str]:
@@ -219,9 +294,14 @@ def gaps(finding: Finding) -> list[str]:
     row = finding.missing
     unmeasured = sum(each.unmeasured for each in finding.numbers)
     if row is not None and (row.n or finding.lacking == 1 or not finding.count):
-        most, protocol = f"{row.missing:,} of {counted(row.n + row.missing, 'item')}", short(row.protocol, NAME)
+        most, protocol = (
+            f"{row.missing:,} of {counted(row.n + row.missing, 'item')}",
+            short(row.protocol, NAME),
+        )
         if finding.lacking == 1:
-            reason = "".join(f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1])
+            reason = "".join(
+                f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1]
+            )
             parts.append(f"{most} {are(row.missing)} missing under {protocol}{reason}")
         else:
             where = _under(finding, finding.lacking)
@@ -264,16 +344,25 @@ def lead_sentences(finding: Finding, subject: str = "") -> list[str]:
         said = ": ".join([_lead(lead, subject or short(lead.models[0], NAME)), *turn])
         return [sentence([said]) if subject else f"{said}."]
     parts = [
-        f"on {short(each.dataset, NAME)} {_lead(each, short(each.models[0], NAME))}" for each in finding.leads[:SEVERAL]
+        f"on {short(each.dataset, NAME)} {_lead(each, short(each.models[0], NAME))}"
+        for each in finding.leads[:SEVERAL]
     ]
     more = len(finding.leads) - SEVERAL
-    return [sentence([*parts, *([f"{counted(more, 'dataset')} more in the tables"] if more > 0 else [])])]
+    return [
+        sentence(
+            [*parts, *([f"{counted(more, 'dataset')} more in the tables"] if more > 0 else [])]
+        )
+    ]
 
 
 def _lead(lead: Lead, best: str) -> str:
     """``best``: what the sentence calls the model that leads."""
     every, all_ = protocols(lead.contests, lead.grouped), _all(lead)
-    rivals = short(lead.models[1], NAME) if len(lead.models) == 2 else f"the {len(lead.models) - 1} other models"
+    rivals = (
+        short(lead.models[1], NAME)
+        if len(lead.models) == 2
+        else f"the {len(lead.models) - 1} other models"
+    )
     if lead.items < FEWEST:
         return f"{counted(lead.items, 'question')} {are(lead.items)} too few to say which model is better"
     if not lead.alone and lead.open:
@@ -318,7 +407,11 @@ def _of(first: int, count: int) -> str:
 
 
 def _all(lead: Lead) -> str:
-    return "the one protocol" if lead.contests == 1 else f"all {protocols(lead.contests, lead.grouped)}"
+    return (
+        "the one protocol"
+        if lead.contests == 1
+        else f"all {protocols(lead.contests, lead.grouped)}"
+    )
 
 
 def _values(contest: ReversalContest) -> str:

@@ -24,7 +24,17 @@ from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.significance import Difference
 from choicewise.table import Column, Table
-from choicewise.util.text import broken, counted, disarmed, interval, listed, percent, plain, safe, wrapped
+from choicewise.util.text import (
+    broken,
+    counted,
+    disarmed,
+    interval,
+    listed,
+    percent,
+    plain,
+    safe,
+    wrapped,
+)
 
 LONG, _MANY = 20, 100
 """Rows that one table, and all tables together, have before they are shown in short."""
@@ -84,7 +94,9 @@ def family_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
         if len(runs) == 1:
             parts.append(_one(*runs[0], dataset))
         else:
-            several = runs if len(runs) <= _BESIDE else sorted(runs, key=lambda run: -_median(run[1]))
+            several = (
+                runs if len(runs) <= _BESIDE else sorted(runs, key=lambda run: -_median(run[1]))
+            )
             parts += _several(dict(several), dataset, width)
     return parts
 
@@ -104,7 +116,9 @@ IDS = (
 """What the short ids are of."""
 
 
-def report_tables(rows: Sequence[Row], *, ids: bool = False, width: int | None = None) -> list[Group]:
+def report_tables(
+    rows: Sequence[Row], *, ids: bool = False, width: int | None = None
+) -> list[Group]:
     """One table per model and dataset, a line a number, then the ranks when the same was measured on several models.
 
     ``ids``: with those of each number, and the range that rounding allows, on lines of their own where there is no
@@ -153,11 +167,17 @@ RANGE = "rank: in brackets, the ranks that paired tests of all models leave open
 def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
     """What the words, warnings, columns and counts that occur in ``rows`` mean; ``ids``: of the ids, too."""
     own = {warning for row in rows for warning in row.diagnosis.warnings}
-    lines = ["protocol: a complete recipe for a number; ENTRY:SCORE says where it was published and what is compared"]
+    lines = [
+        "protocol: a complete recipe for a number; ENTRY:SCORE says where it was published and what is compared"
+    ]
     lines += ["family: what a protocol asks the model for"] if long(rows) else []
     lines += [f"{warning}: {meaning}" for warning, meaning in WARNINGS.items() if warning in own]
     if unused := {name for row in rows for name in row.unused}:
-        blank = "; _ is a blank in the question, which the choices should fill" if BLANK in unused else ""
+        blank = (
+            "; _ is a blank in the question, which the choices should fill"
+            if BLANK in unused
+            else ""
+        )
         lines.append(f"unused: fields of the data that the protocol does not show{blank}")
     noises = [row.noise or 0.0 for row in rows if row.low < row.high and not row.cut]
     dashes = any(map(_unbounded, rows))
@@ -166,23 +186,36 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
         differ = f"two ways of computing a token differ by up to {most:.2g} nats, n tokens by √n times that"
         noise = f"; {differ}" if any(noises) else ""
         dash = ", - where it is not known" if dashes else ""
-        lines.append(f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}")
+        lines.append(
+            f"numeric: range that rounding allows, nothing where it changes nothing{dash}{noise}"
+        )
     if any(row.unlisted for row in rows):
         lines.append(
             "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
             "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
         )
     if any(row.cut for row in rows):
-        lines.append("cut answers: numeric is the range of whatever would have stood there without a limit")
+        lines.append(
+            "cut answers: numeric is the range of whatever would have stood there without a limit"
+        )
     if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
-        lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
+        lines.append(
+            f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small"
+        )
     if any(row.rank_low is not None for row in rows):
         lines.append(RANGE)
     if any(row.coverage and row.rank is None for row in rows) and any(row.rank for row in rows):
         lines.append("no rank: too few of the items that other models scored")
     if any(row.population is not None and row.interval != "clustered" for row in rows):
-        lines.append("sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide")
-    lines += [*map(safe, letter_notes(rows)), *reasons(rows), *_sources(rows), *([IDS] if ids else [])]
+        lines.append(
+            "sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide"
+        )
+    lines += [
+        *map(safe, letter_notes(rows)),
+        *reasons(rows),
+        *_sources(rows),
+        *([IDS] if ids else []),
+    ]
     return [part for line in lines for part in wrapped(line, console().width)]
 
 
@@ -193,10 +226,18 @@ def serious_warnings(rows: Sequence[Row], guesses: bool = True) -> list[str]:
     """
     lines = []
     for warning in SERIOUS:
-        own = [row for row in rows if warning in raised(row) and (guesses or warning != "chance" or not guess(row))]
+        own = [
+            row
+            for row in rows
+            if warning in raised(row) and (guesses or warning != "chance" or not guess(row))
+        ]
         if own:
             one = f"{safe(own[0].model)} under {own[0].protocol}"
-            which = one if len(own) == 1 else f"{len(own):,} of {counted(len(rows), 'number')}, such as {one}"
+            which = (
+                one
+                if len(own) == 1
+                else f"{len(own):,} of {counted(len(rows), 'number')}, such as {one}"
+            )
             lines.append(f"alarm: {warning}, {which}: {_explained(warning, own[0])}")
     return lines
 
@@ -218,7 +259,13 @@ def reasons_told(rows: Sequence[Row]) -> Iterator[tuple[str, str, MissingReason]
         for reason in row.skipped_reasons:
             told.setdefault(("skipped", reason), {})
     for (kind, why), names in told.items():
-        under = f" under {next(iter(names))}" if len(names) == 1 else f" under {len(names)} protocols" if names else ""
+        under = (
+            f" under {next(iter(names))}"
+            if len(names) == 1
+            else f" under {len(names)} protocols"
+            if names
+            else ""
+        )
         yield kind, under, why
 
 
@@ -230,13 +277,18 @@ def rank_table(
 ) -> Group:
     """A matrix of values and ranks: ``cells[row][column]`` is (share of 1, rank); in parts where it is too wide."""
     texts = {
-        name: {column: spelled(value) + (f" ({place})" if place else "") for column, (value, place) in row.items()}
+        name: {
+            column: spelled(value) + (f" ({place})" if place else "")
+            for column, (value, place) in row.items()
+        }
         for name, row in cells.items()
     }
     return rank_matrix(title, texts, width)
 
 
-def rank_matrix(title: str, cells: Mapping[str, Mapping[str, str]], width: int | None = None) -> Group:
+def rank_matrix(
+    title: str, cells: Mapping[str, Mapping[str, str]], width: int | None = None
+) -> Group:
     """Draw a matrix of values with ranks (:func:`with_rank`); in parts where it is too wide."""
     return matrix(title, cells, _RANKED, width)
 
@@ -247,12 +299,16 @@ def with_rank(row: Row, spelled: Callable[[float], str] = percent) -> str:
     return f"{spelled(row.value)} {behind}".rstrip()
 
 
-def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width: int | None = None) -> Group:
+def matrix(
+    title: str, cells: Mapping[str, Mapping[str, str]], least: int, width: int | None = None
+) -> Group:
     """``cells[row][column]``, each of ``least`` columns of the terminal or more, in parts where it is too wide."""
     columns = list(dict.fromkeys(column for row in cells.values() for column in row))
     room = (width or console().width) - min(_NAME, max(len(safe(name)) for name in cells) + 2)
     step = max(1, room // least)
-    step = math.ceil(len(columns) / math.ceil(len(columns) / step)) if columns else 1  # of much the same width
+    step = (
+        math.ceil(len(columns) / math.ceil(len(columns) / step)) if columns else 1
+    )  # of much the same width
     parts = []
     for start in range(0, len(columns), step):
         chosen = columns[start : start + step]
@@ -269,7 +325,9 @@ def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width
 
 def titled(title: str, shown: Grid, *notes: str) -> Group:
     """A table between its title and notes, which are as wide as the page and not as the table."""
-    return Group(Text(safe(title), style="italic"), shown, *(Text(disarmed(note)) for note in notes))
+    return Group(
+        Text(safe(title), style="italic"), shown, *(Text(disarmed(note)) for note in notes)
+    )
 
 
 def table(*columns: str) -> Grid:
@@ -277,13 +335,17 @@ def table(*columns: str) -> Grid:
     empty = Grid(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         text = column in _TEXT or number == 0
-        empty.add_column(safe(column), justify="left" if text else "right", overflow="fold", no_wrap=not text)
+        empty.add_column(
+            safe(column), justify="left" if text else "right", overflow="fold", no_wrap=not text
+        )
     return empty
 
 
 def shown_value(row: Row, spelled: Callable[[float], str]) -> str:
     """The value of a row, or the bounds of one that rounding leaves open."""
-    low, high = (spelled(end) if math.isfinite(end) else "not identified" for end in (row.low, row.high))
+    low, high = (
+        spelled(end) if math.isfinite(end) else "not identified" for end in (row.low, row.high)
+    )
     return (low if low == high else f"{low} – {high}") if row.open else spelled(row.value)
 
 
@@ -299,7 +361,9 @@ def interval_text(row: Row) -> str:
 
 def nats(mean: Difference) -> str:
     """Return a mean in nats with its 95 % interval where it has one, in three digits: ``0.0123 [0.0101 – 0.0145]``."""
-    known = "" if math.isnan(mean.se) else f" [{interval(mean.ci_low, mean.ci_high, _three_digits)}]"
+    known = (
+        "" if math.isnan(mean.se) else f" [{interval(mean.ci_low, mean.ci_high, _three_digits)}]"
+    )
     return f"{_three_digits(mean.value)}{known}"
 
 
@@ -323,23 +387,36 @@ def _one(model: str, rows: Sequence[Row], dataset: str) -> Group:
         protocols = str(len({row.protocol for row in chosen}))
         guessed = str(sum(id(row) in no_better for row in chosen))
         shown.add_row(safe(name), _values(chosen), percent(_median(chosen)), protocols, guessed)
-    return titled(f"{model} on {dataset}, {_items(rows)}, {counted(len(_known(rows)), 'number')}", shown)
+    return titled(
+        f"{model} on {dataset}, {_items(rows)}, {counted(len(_known(rows)), 'number')}", shown
+    )
 
 
 def _several(runs: Mapping[str, Sequence[Row]], dataset: str, width: int) -> list[Group]:
     every = [row for rows in runs.values() for row in rows]
     kind, about = _kind(every), f"{dataset}, {_items(every)}"
     own = {model: _lines(rows, kind) for model, rows in runs.items()}
-    cells = {name: {model: lines.get(name, []) for model, lines in own.items()} for name in _lines(every, kind)}
-    ranges = {name: {model: _values(rows) for model, rows in line.items()} for name, line in cells.items()}
+    cells = {
+        name: {model: lines.get(name, []) for model, lines in own.items()}
+        for name in _lines(every, kind)
+    }
+    ranges = {
+        name: {model: _values(rows) for model, rows in line.items()} for name, line in cells.items()
+    }
     parts = [_beside(f"{about}: range in % within a {kind}", ranges, width)]
     rivals = Counter(map(measured_as, every))
-    ranked = {model: [row for row in rows if rivals[measured_as(row)] > 1] for model, rows in runs.items()}
+    ranked = {
+        model: [row for row in rows if rivals[measured_as(row)] > 1] for model, rows in runs.items()
+    }
     if not any(ranked.values()):
         return parts
-    places = {name: {model: _ranks(rows, rivals) for model, rows in line.items()} for name, line in cells.items()}
+    places = {
+        name: {model: _ranks(rows, rivals) for model, rows in line.items()}
+        for name, line in cells.items()
+    }
     places["first, or tied for it"] = {
-        model: f"{sum(row.rank == 1 for row in rows)} of {len(rows)}" for model, rows in ranked.items()
+        model: f"{sum(row.rank == 1 for row in rows)} of {len(rows)}"
+        for model, rows in ranked.items()
     }
     return [*parts, _beside(f"{about}: ranks within a {kind}", places, width)]
 
@@ -364,7 +441,9 @@ def _lines(rows: Sequence[Row], kind: str) -> dict[str, list[Row]]:
     for row in rows:
         lines.setdefault(row.subject if kind == "group" else row.family, []).append(row)
     if kind == "family":
-        lines = dict(sorted(lines.items(), key=lambda line: (math.isnan(_median(line[1])), _median(line[1]))))
+        lines = dict(
+            sorted(lines.items(), key=lambda line: (math.isnan(_median(line[1])), _median(line[1])))
+        )
     return lines | {"all together": list(rows)}
 
 
@@ -393,7 +472,11 @@ def _edges(least: str, most: str) -> str:
 
 def _items(rows: Sequence[Row]) -> str:
     asked = {row.n + row.missing for row in rows}
-    items = counted(max(asked), "item") if len(asked) == 1 else f"{min(asked):,} to {max(asked):,} items"
+    items = (
+        counted(max(asked), "item")
+        if len(asked) == 1
+        else f"{min(asked):,} to {max(asked):,} items"
+    )
     return f"{items} a group" if _kind(rows) == "group" else items
 
 
@@ -464,10 +547,16 @@ def _notes(averages: Sequence[Average]) -> list[str]:
         who = "" if len(models) == len(averages) else f" of {', '.join(models)}"
         lines.append(f"{benchmark}{who} is missing: {problem}")
     if any(not each.complete for each in averages):
-        lines.append("incomplete: the mean is over the parts that are there, and is not the suite's number")
+        lines.append(
+            "incomplete: the mean is over the parts that are there, and is not the suite's number"
+        )
     if averages[0].normalised:
-        lines.append("values count from guessing (0) to all right (100), by subtask; raw values in brackets")
-    several = [(each.model, part) for each in averages for part in each.parts if len(part.scored) > 1]
+        lines.append(
+            "values count from guessing (0) to all right (100), by subtask; raw values in brackets"
+        )
+    several = [
+        (each.model, part) for each in averages for part in each.parts if len(part.scored) > 1
+    ]
     lines += [f"{model}: the better counts of {_scored(part)}" for model, part in several]
     return lines
 
@@ -477,7 +566,10 @@ def _scored(part: PartValue) -> str:
 
 
 _NARROW = 140  # with fewer columns a row of a report has its ids and warnings under its name
-_NAME, _RANKED = 34, 13  # columns that a table of ranks gives to the name of a row, and to a value with its rank
+_NAME, _RANKED = (
+    34,
+    13,
+)  # columns that a table of ranks gives to the name of a row, and to a value with its rank
 
 _TEXT = ("protocol", "group", "metric", "warnings", "ids", "model", "axis", "doubt")
 
@@ -490,7 +582,9 @@ def _by_run(rows: Sequence[Row], ids: bool = False) -> Iterable[tuple[tuple[str,
     runs: dict[tuple[str, str, str, str, str], list[Row]] = {}
     for row in rows:
         runs.setdefault((row.model, row.r, row.dataset, row.data, row.selection), []).append(row)
-    models, datasets = ({(name, id) for name, id in pairs} for pairs in (_firsts(runs, 0), _firsts(runs, 2)))
+    models, datasets = (
+        {(name, id) for name, id in pairs} for pairs in (_firsts(runs, 0), _firsts(runs, 2))
+    )
     twice = [Counter(name for name, _ in pairs) for pairs in (models, datasets)]
     for (model, r, dataset, data, part), own in runs.items():
         model_name = f"{model} {r}" if ids or twice[0][model] > 1 else model
@@ -504,7 +598,9 @@ def _firsts(runs: Iterable[tuple[str, ...]], place: int) -> Iterator[tuple[str, 
 
 def _sources(rows: Sequence[Row]) -> list[str]:
     """A line that says from where on the Hub models and data came, where they did."""
-    named = dict.fromkeys(source for row in rows for source in (row.model_source, row.dataset_source) if source)
+    named = dict.fromkeys(
+        source for row in rows for source in (row.model_source, row.dataset_source) if source
+    )
     return [safe(f"from the Hub: {', '.join(named)}")] if named else []
 
 
@@ -532,11 +628,18 @@ def _explained(warning: str, row: Row) -> str:
         )
     if warning == "cut":
         return row.cut_text
-    return WARNINGS[warning] + (f" ({safe(row.server_changed)})" if warning == "served-model" else "")
+    return WARNINGS[warning] + (
+        f" ({safe(row.server_changed)})" if warning == "served-model" else ""
+    )
 
 
-def _cells(rows: Sequence[Row], spelled: Callable[[float], str] = percent) -> dict[str, dict[str, str]]:
-    grouped, parts = len({row.subject for row in rows}) > 1, len({row.selection for row in rows}) > 1
+def _cells(
+    rows: Sequence[Row], spelled: Callable[[float], str] = percent
+) -> dict[str, dict[str, str]]:
+    grouped, parts = (
+        len({row.subject for row in rows}) > 1,
+        len({row.selection for row in rows}) > 1,
+    )
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
         name = f"{row.protocol} {row.subject}" if grouped else row.protocol
@@ -569,7 +672,9 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width:
     for name in ("metric",) if ids else ("metric", "n"):
         if len(set(columns[name])) == 1:
             told = columns.pop(name)[0]
-            about = f"{told} questions" if name == "n" else told if rows[0].share else described(told)
+            about = (
+                f"{told} questions" if name == "n" else told if rows[0].share else described(told)
+            )
             title = f"{title}, {about}"
     for name in ("uniform", "if calibrated"):
         if {*columns[name]} <= {"", "-"}:
@@ -580,7 +685,11 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width:
     if ids and width < _NARROW:
         columns = _stacked(columns)
     elif not ids and "warnings" in columns:
-        taken = sum(2 + max(len(name), *map(len, cells)) for name, cells in columns.items() if name != "warnings")
+        taken = sum(
+            2 + max(len(name), *map(len, cells))
+            for name, cells in columns.items()
+            if name != "warnings"
+        )
         columns["warnings"] = [_first(_warnings(row), width - taken) for row in rows]
     shown = table(*columns)
     for cells in zip(*columns.values(), strict=True):
@@ -613,8 +722,12 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     names = columns["protocol"]
     for line in (("ids", "group", "metric"), ("warnings",)):
         below = [columns[name] for name in line if name in columns]
-        texts = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)] or [""] * len(names)
-        names = [f"{name}\n  {text}" if text else name for name, text in zip(names, texts, strict=True)]
+        texts = [" ".join(filter(None, cells)) for cells in zip(*below, strict=True)] or [""] * len(
+            names
+        )
+        names = [
+            f"{name}\n  {text}" if text else name for name, text in zip(names, texts, strict=True)
+        ]
     numbers = {
         name: cells
         for name, cells in columns.items()
@@ -645,7 +758,9 @@ class _Plain(Console):
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(disarmed(text), **settings)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         if isinstance(renderable, Text):
             renderable = Text(disarmed(renderable.plain), style=renderable.style)
         return super().render(renderable, options)

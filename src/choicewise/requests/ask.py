@@ -27,7 +27,12 @@ from choicewise.questions import (
     Span,
     TypedQuestion,
 )
-from choicewise.requests.generated import AlongAsker, ChainOfThoughtAsker, GenerateAsker, refused_inside
+from choicewise.requests.generated import (
+    AlongAsker,
+    ChainOfThoughtAsker,
+    GenerateAsker,
+    refused_inside,
+)
 from choicewise.requests.request import (
     Answerer,
     Asker,
@@ -62,17 +67,23 @@ _EMPTY = "an empty choice has no hidden state of its own to compare"
 def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     """All choices after the fitted ``context``, which ends with the query, and again after each further view."""
     if request.proposals:
-        return _own_contexts(request, context, lambda parts, right: tuple(range(parts)) if right else ())
+        return _own_contexts(
+            request, context, lambda parts, right: tuple(range(parts)) if right else ()
+        )
     groups = [one_context(request, context)]
     for number, view in enumerate(request.views, start=1):
-        right = request.gold if view.content else ()  # an oracle knows nothing of what has no content
+        right = (
+            request.gold if view.content else ()
+        )  # an oracle knows nothing of what has no content
         places = tuple((choice, number) for choice in range(len(view.continuations)))
         shown = replace(request, query=view.query).context()
         groups.append(ChoiceGroup(shown, True, view.continuations, places, right))
     return groups
 
 
-def _own_contexts(request: Request, _: str, preferred: Callable[[int, bool], tuple[int, ...]]) -> list[ChoiceGroup]:
+def _own_contexts(
+    request: Request, _: str, preferred: Callable[[int, bool], tuple[int, ...]]
+) -> list[ChoiceGroup]:
     """The parts of each choice after the fitted request's context and the choice's own proposal.
 
     ``preferred``: from how many parts a choice has, and whether it is right, to those that an oracle prefers.
@@ -94,9 +105,13 @@ class Form:
     """
 
     reserve: Callable[[Encodings, int], int] = lambda encodings, tokens: tokens - 1
-    about: Callable[[Span, ChoiceQuestion, Encodings, tuple[str, str]], BlockQuestion] = lambda span, *_: span
+    about: Callable[[Span, ChoiceQuestion, Encodings, tuple[str, str]], BlockQuestion] = (
+        lambda span, *_: span
+    )
 
-    def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
+    def fit(
+        self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool
+    ) -> ChoiceQuestion:
         """``choice`` as a model with ``limit`` input tokens can answer it, or refused."""
         return fit_span(choice, limit - 1 - self.reserve(encodings, 0), cut_start=cut_start)
 
@@ -105,7 +120,11 @@ class Form:
     ) -> BlockQuestion | None:
         """The question about ``choice``, the ``continuation`` after the ``context``; None where it is missing."""
         span = choice.span
-        return self.about(span, choice, encodings, (context, continuation)) if isinstance(span, Span) else span
+        return (
+            self.about(span, choice, encodings, (context, continuation))
+            if isinstance(span, Span)
+            else span
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +140,9 @@ class ChoiceAsker(Asker):
     groups: Callable[[Request, str], list[ChoiceGroup]] = _shared_context
     locate: Callable[[Encodings, str, str, bool | None], ChoiceQuestion] | None = None
     form: Form = Form()
-    parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = lambda choice, tokenizer: iter(())
+    parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = (
+        lambda choice, tokenizer: iter(())
+    )
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
@@ -136,10 +157,14 @@ class ChoiceAsker(Asker):
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """One question per continuation of every group."""
         chosen = [
-            replace(each.request, shots=each.request.shots[: each.shots]) if each.shots_dropped else each.request
+            replace(each.request, shots=each.request.shots[: each.shots])
+            if each.shots_dropped
+            else each.request
             for each in fitted
         ]
-        grouped = [self.groups(request, each.context) for request, each in zip(chosen, fitted, strict=True)]
+        grouped = [
+            self.groups(request, each.context) for request, each in zip(chosen, fitted, strict=True)
+        ]
         kept = [
             place
             for place, (each, groups) in enumerate(zip(fitted, grouped, strict=True))
@@ -147,19 +172,29 @@ class ChoiceAsker(Asker):
         ]
         fitted, grouped = [fitted[place] for place in kept], [grouped[place] for place in kept]
         policy = prompt.protocol.boundary
-        located = iter(self._locate(prompt, [group for groups in grouped for group in groups], policy))
+        located = iter(
+            self._locate(prompt, [group for groups in grouped for group in groups], policy)
+        )
         for each, groups in zip(fitted, grouped, strict=True):
             choices_of = [next(located) for _ in groups]
-            prompt.add_request(each, max(choice.tokens_dropped for choices in choices_of for choice in choices))
+            prompt.add_request(
+                each, max(choice.tokens_dropped for choices in choices_of for choice in choices)
+            )
             for group, choices in zip(groups, choices_of, strict=True):
                 if self.check is not None:
                     self.check(prompt.protocol, group, choices)
                 item, context = each.request.item.id, group.context if group.own else None
-                for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
+                for place, text, choice in zip(
+                    group.places, group.continuations, choices, strict=True
+                ):
                     question = self.form.question(choice, prompt.encodings, group.context, text)
-                    prompt.add_span(item, place, question, context=context, continuation=text, choice=choice)
+                    prompt.add_span(
+                        item, place, question, context=context, continuation=text, choice=choice
+                    )
                     for part, said, span in self.parts(choice, prompt.encodings.tokenizer):
-                        prompt.add_span(item, (place[0], part), span, context=context, continuation=said)
+                        prompt.add_span(
+                            item, (place[0], part), span, context=context, continuation=said
+                        )
 
     def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
         """The same groups after the ``null`` context, each distinct one located once in a block."""
@@ -167,10 +202,16 @@ class ChoiceAsker(Asker):
         own = [self.groups(request, request.context() if ends else "") for request in requests]
         grouped = [[group.after(null) for group in groups] for groups in own]
         how = self, prompt.protocol.boundary, prompt.protocol.bos, prompt.limit, prompt.protocol.fit
-        located = prompt.block.null_choices.setdefault(how, {})  # other prompts have the same choices
-        distinct = dict.fromkeys(group for groups in grouped for group in groups if group not in located)
+        located = prompt.block.null_choices.setdefault(
+            how, {}
+        )  # other prompts have the same choices
+        distinct = dict.fromkeys(
+            group for groups in grouped for group in groups if group not in located
+        )
         for policy in dict.fromkeys(group.policy(prompt.protocol.boundary) for group in distinct):
-            chosen = [group for group in distinct if group.policy(prompt.protocol.boundary) == policy]
+            chosen = [
+                group for group in distinct if group.policy(prompt.protocol.boundary) == policy
+            ]
             located.update(zip(chosen, self._locate(prompt, chosen, policy), strict=True))
         for request, groups in zip(requests, grouped, strict=True):
             for number, group in enumerate(groups):
@@ -179,25 +220,43 @@ class ChoiceAsker(Asker):
                     after_own = self.groups(request, request.context())[number]
                     (asked,) = self._locate(prompt, [after_own], prompt.protocol.boundary)
                     choices = comparable(asked, choices, prompt.encodings.tokenizer)
-                for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
+                for place, text, choice in zip(
+                    group.places, group.continuations, choices, strict=True
+                ):
                     question = self.form.question(choice, prompt.encodings, null, text)
-                    prompt.add_span(request.item.id, place, question, null=null, continuation=text, choice=choice)
+                    prompt.add_span(
+                        request.item.id,
+                        place,
+                        question,
+                        null=null,
+                        continuation=text,
+                        choice=choice,
+                    )
 
-    def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str) -> list[list[ChoiceQuestion]]:
+    def _locate(
+        self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str
+    ) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""
         protocol, encodings, locate = prompt.protocol, prompt.encodings, self.locate
-        contexts, texts = [group.context for group in groups], [group.continuations for group in groups]
+        contexts, texts = (
+            [group.context for group in groups],
+            [group.continuations for group in groups],
+        )
         golds = [group.gold for group in groups]
         if locate is None:
             located = choice_questions_batch(encodings, policy, contexts, texts, golds)
         else:
             located = [
-                [locate(encodings, context, choice, index in gold) for index, choice in enumerate(choices)]
+                [
+                    locate(encodings, context, choice, index in gold)
+                    for index, choice in enumerate(choices)
+                ]
                 for context, choices, gold in zip(contexts, texts, golds, strict=True)
             ]
         limit, cut_start = prompt.limit, protocol.fit == "cut-start"
         return [
-            [self.form.fit(choice, limit, encodings, cut_start=cut_start) for choice in choices] for choices in located
+            [self.form.fit(choice, limit, encodings, cut_start=cut_start) for choice in choices]
+            for choices in located
         ]
 
 
@@ -211,7 +270,9 @@ def comparable(
     """
     merged = [one.merged or other.merged for one, other in zip(own, null, strict=True)]
     return [
-        other.refused(OTHER_TEXT) if differ and one.scored_bytes(tokenizer) != other.scored_bytes(tokenizer) else other
+        other.refused(OTHER_TEXT)
+        if differ and one.scored_bytes(tokenizer) != other.scored_bytes(tokenizer)
+        else other
         for one, other, differ in zip(own, null, merged, strict=True)
     ]
 
@@ -219,12 +280,16 @@ def comparable(
 class _RenditionForm(Form):
     """The context, in what the tokenizer encloses it with, for the encoder; the continuation for the decoder."""
 
-    def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
+    def fit(
+        self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool
+    ) -> ChoiceQuestion:
         """Each of the two texts within ``limit``; the context's start is cut as in lm-evaluation-harness."""
         if not isinstance(choice.span, Span):
             return choice
         if (tokens := len(choice.span.continuation)) > limit:
-            return choice.refused(f"a continuation of {tokens} tokens does not fit the window of {limit}")
+            return choice.refused(
+                f"a continuation of {tokens} tokens does not fit the window of {limit}"
+            )
         excess = (tokens := len(choice.span.context) + len(encodings.suffix)) - limit
         if excess <= 0:
             return choice
@@ -233,16 +298,26 @@ class _RenditionForm(Form):
         return choice.without(excess)
 
 
-def _rendition(span: Span, _: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> Rendition:
+def _rendition(
+    span: Span, _: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]
+) -> Rendition:
     """An empty context is the prefix token alone, as in lm-evaluation-harness."""
     suffix = encodings.suffix if texts[0] else encodings.suffix[:0]
-    return Rendition(np.concatenate([span.context, suffix]).astype(np.int32), span.continuation, span.gold)
+    return Rendition(
+        np.concatenate([span.context, suffix]).astype(np.int32), span.continuation, span.gold
+    )
 
 
 def _noisy_channel_groups(request: Request, context: str) -> list[ChoiceGroup]:
     """The query as the continuation of each proposal; nothing of the fitted context but the header stands before it."""
     return [
-        ChoiceGroup(request.header + proposal, True, (request.query,), ((choice, 0),), (0,) * (choice in request.gold))
+        ChoiceGroup(
+            request.header + proposal,
+            True,
+            (request.query,),
+            ((choice, 0),),
+            (0,) * (choice in request.gold),
+        )
         for choice, proposal in enumerate(request.proposals)
     ]
 
@@ -253,7 +328,12 @@ class _NoisyChannelAsker(ChoiceAsker):
 
 
 def _blanks(
-    span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str], *, within_word: bool
+    span: Span,
+    choice: ChoiceQuestion,
+    encodings: Encodings,
+    texts: tuple[str, str],
+    *,
+    within_word: bool,
 ) -> Blanks:
     """Context and continuation as one text in what the tokenizer encloses it with, each scored token hidden in turn.
 
@@ -279,13 +359,16 @@ def _blanks(
 
 _BLANKS = {
     within_word: Form(
-        lambda encodings, tokens: tokens + len(encodings.suffix), partial(_blanks, within_word=within_word)
+        lambda encodings, tokens: tokens + len(encodings.suffix),
+        partial(_blanks, within_word=within_word),
     )
     for within_word in (False, True)
 }
 
 
-def _refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
+def _refuse_overlap(
+    protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]
+) -> None:
     """ProtocolError where the tokens of one answer begin those of another: P of the one then includes the other."""
     for left, right in combinations(range(len(choices)), 2):
         first, second = choices[left].span, choices[right].span
@@ -316,12 +399,16 @@ def _package_parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tup
 class _EmbeddingAsker(Asker):
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         encodings = prompt.encodings
-        encodings.add_sequences(text for each in fitted for text in (each.context, *each.request.continuations))
+        encodings.add_sequences(
+            text for each in fitted for text in (each.context, *each.request.continuations)
+        )
         for each in fitted:
             item, context = each.request.item, encodings.context(each.context)
             prompt.add_request(each)
             for choice, text in enumerate(each.request.continuations):
-                cosine = Cosine(context, encodings.context(text), choice in item.gold) if text else None
+                cosine = (
+                    Cosine(context, encodings.context(text), choice in item.gold) if text else None
+                )
                 asked = ChoiceQuestion(None, missing=None if text else _EMPTY)
                 prompt.add_span(item.id, (choice, 0), cosine, continuation=text, choice=asked)
 
@@ -342,7 +429,10 @@ class _DecisionAsker(Asker):
                 continue
             prompt.add_request(replace(each, context=typed_text(asked)))
             for place, choice in enumerate(request.order or range(len(request.continuations))):
-                question, name = Decision(asked, place, choice in request.gold), request.continuations[choice]
+                question, name = (
+                    Decision(asked, place, choice in request.gold),
+                    request.continuations[choice],
+                )
                 prompt.add_span(item.id, (choice, 0), question, continuation=name)
 
 
@@ -356,13 +446,18 @@ def _typed(request: Request) -> TypedQuestion:
         return _rendered_question(request)
     kind, own = kind_of(item), json.loads(item.fields[DESCRIPTIONS])
     own = [*own, *[None] * (len(names) - len(own))]
-    if kind == "choice" and (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+    if (
+        kind == "choice"
+        and (twice := next((name for name in names if names.count(name) > 1), None)) is not None
+    ):
         raise DataError(
             f"item {item.id} has the option {twice!r} twice, which can't be the name of two; ask it under "
             "decision/endpoint-letter"
         )
     if kind == "score" and any(each is not None for each in own):
-        raise DataError(f"item {item.id} is a score, whose levels have no descriptions of their own")
+        raise DataError(
+            f"item {item.id} is a score, whose levels have no descriptions of their own"
+        )
     if request.proposals:
         if any(each is not None for each in own):
             raise DataError(
@@ -389,7 +484,9 @@ def _rendered_question(request: Request) -> TypedQuestion:
             f"item {item.id}: its context is no typed question as `choicewise prompts` prints it"
         ) from error
     if asked.names != request.continuations and asked.kind == "choice":
-        raise DataError(f"item {item.id}: its continuations are other options than those of its context")
+        raise DataError(
+            f"item {item.id}: its continuations are other options than those of its context"
+        )
     return asked
 
 
@@ -402,27 +499,41 @@ class _SetAsker(Asker):
         encodings, limit = prompt.encodings, prompt.limit
         fitted = [each for each in fitted if not refused_inside(prompt, each, [each.context])]
         befores = [_before_set(each.request, each.context) for each in fitted]
-        encodings.add_plain(text for each in fitted for text in (*each.request.listed, each.request.after))
-        texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
+        encodings.add_plain(
+            text for each in fitted for text in (*each.request.listed, each.request.after)
+        )
+        texts, gold = (
+            [each.request.continuations for each in fitted],
+            [each.request.gold for each in fitted],
+        )
         contexts = [each.context for each in fitted]
         located = choice_questions_batch(encodings, prompt.protocol.boundary, contexts, texts, gold)
         for each, before, choices in zip(fitted, encodings.contexts(befores), located, strict=True):
             options = [encodings.plain[text] for text in each.request.listed]
-            context = np.concatenate([before, *options, encodings.plain[each.request.after]]).astype(np.int32)
+            context = np.concatenate(
+                [before, *options, encodings.plain[each.request.after]]
+            ).astype(np.int32)
             edges = (len(before) + np.cumsum([0, *map(len, options)])).astype(np.int32)
             other = not np.array_equal(context, encodings.context(each.context))
             prompt.add_request(each)
-            for index, (text, choice) in enumerate(zip(each.request.continuations, choices, strict=True)):
+            for index, (text, choice) in enumerate(
+                zip(each.request.continuations, choices, strict=True)
+            ):
                 question = None
                 if isinstance(choice.span, Span):
                     question = SetSpan(context, choice.span.continuation, edges, choice.span.gold)
                     choice = choice._replace(noncanonical=choice.noncanonical or other)
                     if edges[-1] == len(context):
-                        question, choice = None, choice.refused("no token follows the options, so none sees them all")
+                        question, choice = (
+                            None,
+                            choice.refused("no token follows the options, so none sees them all"),
+                        )
                     elif question.inputs > limit:
                         too_long = f"{question.inputs + 1} tokens do not fit the window of {limit}"
                         question, choice = None, choice.refused(too_long)
-                prompt.add_span(each.request.item.id, (index, 0), question, continuation=text, choice=choice)
+                prompt.add_span(
+                    each.request.item.id, (index, 0), question, continuation=text, choice=choice
+                )
 
 
 def _before_set(request: Request, context: str) -> str:
@@ -436,15 +547,21 @@ ASKERS: dict[str, Asker] = ports.OpenTable(
         "chain-of-thought": ChainOfThoughtAsker(),
         "decision": _DecisionAsker(),
         "embedding": _EmbeddingAsker(),
-        "encoder-decoder": ChoiceAsker(form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)),
+        "encoder-decoder": ChoiceAsker(
+            form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)
+        ),
         "generate": GenerateAsker(),
         "loglikelihood": ChoiceAsker(),
-        "masked": ChoiceAsker(form=Form(lambda _, tokens: tokens, lambda span, *_: MaskedLoss(span))),
+        "masked": ChoiceAsker(
+            form=Form(lambda _, tokens: tokens, lambda span, *_: MaskedLoss(span))
+        ),
         "noisy-channel": _NoisyChannelAsker(groups=_noisy_channel_groups),
         "pseudo-loglikelihood": ChoiceAsker(form=_BLANKS[False]),
         "pseudo-loglikelihood-within-word": ChoiceAsker(form=_BLANKS[True]),
         "rating": ChoiceAsker(
-            groups=partial(_own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)),
+            groups=partial(
+                _own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)
+            ),
             check=_refuse_overlap,
         ),
         "select": ChoiceAsker(locate=select_spans, parts=_select_parts),
@@ -463,7 +580,9 @@ ASKERS: dict[str, Asker] = ports.OpenTable(
 """How each reading of :data:`choicewise.protocols.readings.READINGS` asks."""
 
 
-def add_requests(block: PreparedBlock, protocol: Protocol, requests: Sequence[Request], model: Answerer) -> None:
+def add_requests(
+    block: PreparedBlock, protocol: Protocol, requests: Sequence[Request], model: Answerer
+) -> None:
     """Fit and tokenize ``requests`` of one protocol, and ask them as its reading asks."""
     prompt, reading = PromptRows(block, protocol, model), ASKERS[protocol.reading]
     fitted = fit_requests(prompt, requests, reading.reserve(prompt, requests))
@@ -473,6 +592,12 @@ def add_requests(block: PreparedBlock, protocol: Protocol, requests: Sequence[Re
     reading.ask(prompt, [each for each in fitted if each.missing is None])
 
 
-def add_null(block: PreparedBlock, protocol: Protocol, null: str, requests: Sequence[Request], model: Answerer) -> None:
+def add_null(
+    block: PreparedBlock,
+    protocol: Protocol,
+    null: str,
+    requests: Sequence[Request],
+    model: Answerer,
+) -> None:
     """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
     ASKERS[protocol.reading].ask_null(PromptRows(block, protocol, model), null, requests)

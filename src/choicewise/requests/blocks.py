@@ -41,7 +41,11 @@ ROW_TOKENS, REQUEST_TOKENS = 175, 250
 
 
 def prepare_block(
-    data: Dataset, block: Block, model: Answerer, skip_bad_items: bool, rendered: Sequence[RenderedRequests] = ()
+    data: Dataset,
+    block: Block,
+    model: Answerer,
+    skip_bad_items: bool,
+    rendered: Sequence[RenderedRequests] = (),
 ) -> PreparedBlock:
     """Render, fit and tokenize the items of ``block`` for every one of its asks.
 
@@ -140,12 +144,18 @@ ALL = Selection()
 """All of the data."""
 
 
-def list_sections(data: Dataset, protocols: Mapping[str, Protocol], selection: Selection = ALL) -> list[Section]:
+def list_sections(
+    data: Dataset, protocols: Mapping[str, Protocol], selection: Selection = ALL
+) -> list[Section]:
     """The items of every split that the protocols test, as far as they are selected; no subject without any.
 
     Raises DataError when there is no such split, and UsageError when there is no such subject.
     """
-    return [each for split in tested_splits(data, protocols) for each in _selected(data, split, selection)]
+    return [
+        each
+        for split in tested_splits(data, protocols)
+        for each in _selected(data, split, selection)
+    ]
 
 
 def _selected(data: Dataset, split: str, selection: Selection) -> Iterator[Section]:
@@ -153,7 +163,9 @@ def _selected(data: Dataset, split: str, selection: Selection) -> Iterator[Secti
         for subject in data.choose(split, selection.subjects):
             yield Section(split, subject, data.rows(split, subject)[: selection.limit])
         return
-    for subject, drawn in data.sample(split, selection.sample, selection.seed, selection.subjects).items():
+    for subject, drawn in data.sample(
+        split, selection.sample, selection.seed, selection.subjects
+    ).items():
         if drawn:
             items = data.rows(split, subject).take(np.array(drawn, dtype=np.int64))
             yield Section(split, subject, items, drawn)
@@ -164,7 +176,9 @@ def tested_splits(data: Dataset, protocols: Mapping[str, Protocol]) -> list[str]
     return list(dict.fromkeys(each.split or data.evaluated for each in protocols.values()))
 
 
-def settled(data: Dataset, protocols: Mapping[str, Protocol], selection: Selection) -> tuple[Selection, str]:
+def settled(
+    data: Dataset, protocols: Mapping[str, Protocol], selection: Selection
+) -> tuple[Selection, str]:
     """``selection`` with what its sample is drawn from, and what to say about it in words, mostly nothing.
 
     A sample of as many items as there are is no sample.  Raises as :func:`list_sections`.
@@ -172,7 +186,10 @@ def settled(data: Dataset, protocols: Mapping[str, Protocol], selection: Selecti
     if selection.sample is None or selection.seed is None:
         return selection, ""
     sizes = {
-        split: {subject: len(data.rows(split, subject)) for subject in data.choose(split, selection.subjects)}
+        split: {
+            subject: len(data.rows(split, subject))
+            for subject in data.choose(split, selection.subjects)
+        }
         for split in tested_splits(data, protocols)
     }
     most = max((sum(own.values()) for own in sizes.values()), default=0)
@@ -183,7 +200,11 @@ def settled(data: Dataset, protocols: Mapping[str, Protocol], selection: Selecti
     split, own = next(iter(sizes.items()))
     shares = data.sample(split, selection.sample, selection.seed, selection.subjects)
     empty = [subject for subject, drawn in shares.items() if not drawn]
-    said = f"{asked}: no question of {len(empty)} of the {len(own)} subjects, as {empty[0]}" if empty else ""
+    said = (
+        f"{asked}: no question of {len(empty)} of the {len(own)} subjects, as {empty[0]}"
+        if empty
+        else ""
+    )
     return replace(selection, drawn_from=sizes), said
 
 
@@ -192,7 +213,12 @@ BLOCK_TOKENS = 16_000_000
 
 
 def cut_blocks(
-    section: Section, start: int, stop: int, asks: Sequence[Ask], data: Dataset, rendered: Sequence[RenderedRequests]
+    section: Section,
+    start: int,
+    stop: int,
+    asks: Sequence[Ask],
+    data: Dataset,
+    rendered: Sequence[RenderedRequests],
 ) -> Iterator[Block]:
     """The items ``start`` to ``stop`` (exclusive) of a section in as few blocks of about one size as fit in memory."""
     items = section.items[start:stop]
@@ -202,13 +228,17 @@ def cut_blocks(
     held_once, held_by_character, shared, fresh, contexts, nulls = cost
     held = held_once + held_by_character * texts
     total = held.sum()
-    number = (np.cumsum(held) - held / 2) * ceil(total / BLOCK_TOKENS) // total  # an item goes where its middle lies
+    number = (
+        (np.cumsum(held) - held / 2) * ceil(total / BLOCK_TOKENS) // total
+    )  # an item goes where its middle lies
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(items)]
     for first, end in pairwise(edges):
         of_items = contexts * int(texts[first:end].sum()) + nulls * int(choices[first:end].sum())
         work = shared + fresh * (end - first) + of_items
         drawn = None if section.drawn is None else section.drawn[start + first : start + end]
-        yield Block(section.split, section.subject, start + first, items[first:end], asks, work, drawn)
+        yield Block(
+            section.split, section.subject, start + first, items[first:end], asks, work, drawn
+        )
 
 
 def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
@@ -219,9 +249,13 @@ def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
     reasons = {}
     for entry in entries():
         try:
-            source = TemplateSource(with_split(next(iter(entry.protocols.values())), dataset), dataset)
+            source = TemplateSource(
+                with_split(next(iter(entry.protocols.values())), dataset), dataset
+            )
             given = (each for item in items for each in source.requests(item.subject, [item]))
-            reasons[entry.name] = next((each.reason.message for each in given if isinstance(each, Refusal)), "")
+            reasons[entry.name] = next(
+                (each.reason.message for each in given if isinstance(each, Refusal)), ""
+            )
         except ChoicewiseError as refused:
             reasons[entry.name] = refused.message
     return reasons
@@ -233,7 +267,11 @@ def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None 
         recipe = with_split(protocol, dataset)
         split = recipe.split or dataset.evaluated
         for subject in dataset.choose(split, subjects):  # the first one that has items for it
-            items = list(islice((each for each in dataset.rows(split, subject) if is_asked(recipe, each)), TRIED))
+            items = list(
+                islice(
+                    (each for each in dataset.rows(split, subject) if is_asked(recipe, each)), TRIED
+                )
+            )
             if items:
                 break
         asked = list(TemplateSource(recipe, dataset).requests(subject, items))
@@ -245,7 +283,9 @@ def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None 
     return refusals[0].reason.message if len(refusals) == len(asked) else ""
 
 
-def unasked(protocols: Mapping[str, Protocol], dataset: Dataset, sections: Sequence[Section]) -> dict[str, str]:
+def unasked(
+    protocols: Mapping[str, Protocol], dataset: Dataset, sections: Sequence[Section]
+) -> dict[str, str]:
     """By name why protocols ask no item of ``sections``: all are of other kinds than theirs."""
     return {
         name: _of_other_kinds(each, dataset)
@@ -276,7 +316,9 @@ def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in content if name not in shown and not (name == BLANK and fills))
 
 
-def unused_by(protocols: Mapping[str, Protocol], content: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
+def unused_by(
+    protocols: Mapping[str, Protocol], content: Iterable[str]
+) -> dict[tuple[str, ...], list[str]]:
     """Content → the protocols that leave just that out; nothing for those that leave nothing out."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, protocol in protocols.items():
@@ -315,13 +357,19 @@ def without_examples(data: Dataset, protocols: Mapping[str, Protocol]) -> dict[s
 
 def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
     """Every way of asking that the protocols need, each once."""
-    asks = [Ask(each, null) for each in protocols.values() for null in dict.fromkeys((None, each.null))]
+    asks = [
+        Ask(each, null) for each in protocols.values() for null in dict.fromkeys((None, each.null))
+    ]
     ranked = {ask.name for ask in asks if ask.protocol.outside != "keep"}
-    return [replace(ask, ranked=name in ranked) for name, ask in {ask.name: ask for ask in asks}.items()]
+    return [
+        replace(ask, ranked=name in ranked) for name, ask in {ask.name: ask for ask in asks}.items()
+    ]
 
 
 def refuse_problems(
-    data: Dataset, stretches: Iterable[tuple[Section, int, int, Sequence[Ask]]], rendered: Sequence[RenderedRequests]
+    data: Dataset,
+    stretches: Iterable[tuple[Section, int, int, Sequence[Ask]]],
+    rendered: Sequence[RenderedRequests],
 ) -> None:
     """DataError that lists what rendering would refuse later: too few rows for shots, items with the wrong choices.
 
@@ -335,7 +383,9 @@ def refuse_problems(
         items, subject = section.items[start:stop], section.subject
         for digest, protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.items():
             positions = section.positions(start, stop)
-            for name, error in request_source(protocol, data, rendered).problems(subject, items, positions):
+            for name, error in request_source(protocol, data, rendered).problems(
+                subject, items, positions
+            ):
                 text = str(error)
                 kind = text.replace(name, "").replace(repr(subject), "")
                 counts.setdefault(kind, Counter())[digest] += 1
@@ -354,7 +404,9 @@ def refuse_problems(
 
 def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:
     """Which kinds of question ``protocol`` needs and ``model``, which ``supports`` these, lacks; None where none."""
-    needs = READINGS[protocol.reading].needs + (CORRECTION_NEEDS if protocol.boundary in CORRECTED else ())
+    needs = READINGS[protocol.reading].needs + (
+        CORRECTION_NEEDS if protocol.boundary in CORRECTED else ()
+    )
     lacking = [kind.__name__ for kind in dict.fromkeys(needs) if kind not in supports]
     if not lacking:
         return None
@@ -366,14 +418,18 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
     if needs == (Decision,):
         layouts = ", ".join(_endpoint_entries(False))
         return f"{model} is no decision endpoint (decisions:URL#NAME); ask a plain model under a layout: {layouts}"
-    return f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs"
+    return (
+        f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs"
+    )
 
 
 @cache
 def _endpoint_entries(sent: bool) -> list[str]:
     """The entries of typed questions that are ``sent`` to an endpoint, or the layouts of endpoints on plain models."""
     typed = [entry for entry in entries() if next(iter(entry.protocols.values())).kind != "any"]
-    needs = {each.name: READINGS[next(iter(each.protocols.values())).reading].needs for each in typed}
+    needs = {
+        each.name: READINGS[next(iter(each.protocols.values())).reading].needs for each in typed
+    }
     return sorted(name for name, kinds in needs.items() if (Decision in kinds) == sent)
 
 
@@ -442,7 +498,10 @@ def no_empty_context(protocol: Protocol, tokenizer: Tokenizer) -> str | None:
 
 
 def request_source(
-    protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests], template: ChatTemplate | None = None
+    protocol: Protocol,
+    data: Dataset,
+    rendered: Sequence[RenderedRequests],
+    template: ChatTemplate | None = None,
 ) -> TemplateSource | RenderedRequests:
     """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and not passed.
 
@@ -460,7 +519,12 @@ def request_source(
 
 
 def _cost(
-    section: Section, start: int, own: int, asks: Sequence[Ask], data: Dataset, rendered: Sequence[RenderedRequests]
+    section: Section,
+    start: int,
+    own: int,
+    asks: Sequence[Ask],
+    data: Dataset,
+    rendered: Sequence[RenderedRequests],
 ) -> tuple[float, float, int, int, int, int]:
     """What asking costs, judged by item ``start``, which has ``own`` characters.
 
@@ -474,12 +538,17 @@ def _cost(
         for request in source.requests(section.subject, item, position):
             if not isinstance(request, Request):
                 continue
-            rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)
+            rows = sum(map(len, request.parts)) + sum(
+                len(view.continuations) for view in request.views
+            )
             held += rows * ROW_TOKENS
             if ask.null is not None:
                 nulls += 1
                 continue
-            around, copies = max(len(request.text()) - own, 0), (len(request.proposals) or 1) + len(request.views)
+            around, copies = (
+                max(len(request.text()) - own, 0),
+                (len(request.proposals) or 1) + len(request.views),
+            )
             held += copies * (around / CHARACTERS + REQUEST_TOKENS)
             held_by_character += copies / CHARACTERS
             contexts += copies

@@ -43,7 +43,9 @@ def refused_inside(prompt: PromptRows, each: FittedRequest, contexts: Iterable[s
     """Whether one of the ``contexts`` of a request ends in an open thought, so that it is refused."""
     opened = next(filter(None, map(left_open, contexts)), "")
     if opened:
-        prompt.block.refuse(prompt.protocol, each.request.item, f"the prompt {inside_thought(opened)}")
+        prompt.block.refuse(
+            prompt.protocol, each.request.item, f"the prompt {inside_thought(opened)}"
+        )
     return bool(opened)
 
 
@@ -61,20 +63,43 @@ class ChainOfThoughtAsker(Asker):
         fitted = [each for each in fitted if not refused_inside(prompt, each, [each.context])]
         prompt_tokens = encodings.contexts([each.context for each in fitted])
         contexts = [each.context + each.request.proposals[0] for each in fitted]
-        texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
+        texts, gold = (
+            [each.request.continuations for each in fitted],
+            [each.request.gold for each in fitted],
+        )
         located = choice_questions_batch(encodings, protocol.boundary, contexts, texts, gold)
         for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
             prompt.add_request(each)
             after_prompt = [_chain_of_thought_choice(choice, tokens) for choice in choices]
-            item, own = each.request.item.id, each.request.proposals[0]  # the choices' own context lacks the chain
+            item, own = (
+                each.request.item.id,
+                each.request.proposals[0],
+            )  # the choices' own context lacks the chain
             for number in range(protocol.chains or 0):
                 sampling = Sampling.of(protocol.seed or 0, item, number)
                 stops = (protocol.separator.encode(),)
-                chain = Generation(tokens, protocol.new_tokens or 0, stops, sampling, **_thinking(prompt, each.request))
+                chain = Generation(
+                    tokens,
+                    protocol.new_tokens or 0,
+                    stops,
+                    sampling,
+                    **_thinking(prompt, each.request),
+                )
                 prompt.add_span(item, (GENERATED, number), chain)
-                for index, (text, choice) in enumerate(zip(each.request.continuations, after_prompt, strict=True)):
-                    question = Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
-                    prompt.add_span(item, (index, number), question, context=own, continuation=text, choice=choice)
+                for index, (text, choice) in enumerate(
+                    zip(each.request.continuations, after_prompt, strict=True)
+                ):
+                    question = (
+                        Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
+                    )
+                    prompt.add_span(
+                        item,
+                        (index, number),
+                        question,
+                        context=own,
+                        continuation=text,
+                        choice=choice,
+                    )
 
 
 def _chain_of_thought_choice(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
@@ -82,7 +107,9 @@ def _chain_of_thought_choice(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuest
     if not isinstance(choice.span, Span):
         return choice
     if not np.array_equal(choice.span.context[: len(prompt)], prompt):
-        return choice.refused("the proposal shares a token with the question; begin it with a line break")
+        return choice.refused(
+            "the proposal shares a token with the question; begin it with a line break"
+        )
     return choice.without(len(prompt))._replace(tokens_dropped=0)
 
 
@@ -106,9 +133,16 @@ class GenerateAsker(Asker):
     def _closing(self, prompt: PromptRows, request: Request) -> Ids | None:
         """The tokens that close a thought at its limit; None where it has none, or where a server closes it."""
         chat = request.chat
-        if prompt.protocol.thought_tokens is None or chat is None or chat.template is None or not chat.template.text:
+        if (
+            prompt.protocol.thought_tokens is None
+            or chat is None
+            or chat.template is None
+            or not chat.template.text
+        ):
             return None
-        return prompt.encodings.tokenizer.encode([chat.template.closing(chat.told)], special=False)[0]
+        return prompt.encodings.tokenizer.encode([chat.template.closing(chat.told)], special=False)[
+            0
+        ]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """A generation for each request."""
@@ -133,7 +167,10 @@ class GenerateAsker(Asker):
         gold, texts = each.request.item.gold[0], each.request.continuations
         choices = [texts[index].strip() for index in (gold, gold - 1)]
         right, wrong = prompt.encodings.tokenizer.encode(choices, special=False)
-        told = _thinking(prompt, each.request, each.context) | {"thought": thought, "closing": closing}
+        told = _thinking(prompt, each.request, each.context) | {
+            "thought": thought,
+            "closing": closing,
+        }
         stops = tuple(map(str.encode, stop_texts(protocol.stop)))
         return Generation(tokens, new_tokens, stops, right=right, wrong=wrong, **told)
 
@@ -147,7 +184,10 @@ class AlongAsker(GenerateAsker):
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """The same, and what closes the thought, and a choice."""
-        generated, after = super().reserve(prompt, requests), longest_after_query(prompt.encodings, requests)
+        generated, after = (
+            super().reserve(prompt, requests),
+            longest_after_query(prompt.encodings, requests),
+        )
         closings = longest(prompt.encodings, [[_closing(request)] for request in requests])
         return [sum(tokens) for tokens in zip(generated, after, closings, strict=True)]
 
@@ -165,32 +205,53 @@ class AlongAsker(GenerateAsker):
             prompt.add_request(each)
             prompt.add_span(item, (GENERATED, 0), generation)
             for index, text in enumerate(each.request.continuations):
-                choice, after, bare = located[place][index], closed[place][index], unbroken[place][index]
+                choice, after, bare = (
+                    located[place][index],
+                    closed[place][index],
+                    unbroken[place][index],
+                )
                 if isinstance(choice.span, Span) and not _same_scored(choice.span, after, bare):
                     choice = choice.refused(_OTHER_TOKENS)
                 for part, share in enumerate(ALONG.values()):
-                    own: Span | Conclusion | None = choice.span if isinstance(choice.span, Span) else None
+                    own: Span | Conclusion | None = (
+                        choice.span if isinstance(choice.span, Span) else None
+                    )
                     if part and isinstance(own, Span) and after is not None and bare is not None:
                         where = ThoughtCut(share, _closing(each.request).encode(), bare.context)
                         own = Conclusion(generation, replace(own, context=after.context), where)
-                    prompt.add_span(item, (index, part), own, context=contexts[place], continuation=text, choice=choice)
+                    prompt.add_span(
+                        item,
+                        (index, part),
+                        own,
+                        context=contexts[place],
+                        continuation=text,
+                        choice=choice,
+                    )
 
 
-def _located_after(prompt: PromptRows, requests: Sequence[Request], closings: Sequence[str]) -> list[list[Span | None]]:
+def _located_after(
+    prompt: PromptRows, requests: Sequence[Request], closings: Sequence[str]
+) -> list[list[Span | None]]:
     """The tokens of all continuations after what closes a thought, and what is said before them.
 
     Without what a tokenizer puts before a text by itself.
     """
     encodings = prompt.block.encodings(prompt.encodings.tokenizer, "none")
-    contexts = [closing + _said_after(request) for closing, request in zip(closings, requests, strict=True)]
+    contexts = [
+        closing + _said_after(request) for closing, request in zip(closings, requests, strict=True)
+    ]
     encodings.add_bare(contexts)
     pairs = [(len(encodings.plain[text]), len(encodings.bare[text])) for text in contexts]
     added = [plain - bare if bare else 0 for plain, bare in pairs]
     texts = [each.continuations for each in requests]
-    located = choice_questions_batch(encodings, prompt.protocol.boundary, contexts, texts, [()] * len(texts))
+    located = choice_questions_batch(
+        encodings, prompt.protocol.boundary, contexts, texts, [()] * len(texts)
+    )
     return [
         [
-            replace(each.span, context=each.span.context[front:]) if isinstance(each.span, Span) else None
+            replace(each.span, context=each.span.context[front:])
+            if isinstance(each.span, Span)
+            else None
             for each in choices
         ]
         for front, choices in zip(added, located, strict=True)
@@ -198,7 +259,10 @@ def _located_after(prompt: PromptRows, requests: Sequence[Request], closings: Se
 
 
 def _same_scored(span: Span, *others: Span | None) -> bool:
-    return all(other is not None and np.array_equal(span.continuation, other.continuation) for other in others)
+    return all(
+        other is not None and np.array_equal(span.continuation, other.continuation)
+        for other in others
+    )
 
 
 def _thoughtless(request: Request, context: str) -> str:

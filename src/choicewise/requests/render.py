@@ -16,9 +16,25 @@ from choicewise.data.files import read_text
 from choicewise.data.items import Item
 from choicewise.data.rows import LETTERS
 from choicewise.errors import DataError
-from choicewise.protocols.preparations import BATCHED, is_for, more_options, moves_labels, prepare, shown_order
+from choicewise.protocols.preparations import (
+    BATCHED,
+    is_for,
+    more_options,
+    moves_labels,
+    prepare,
+    shown_order,
+)
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
-from choicewise.protocols.readings import ALONG, CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order, template_arguments
+from choicewise.protocols.readings import (
+    ALONG,
+    CONTENT_FREE,
+    DRAWING,
+    MOST,
+    READINGS,
+    VIEWS,
+    Order,
+    template_arguments,
+)
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
 from choicewise.requests.ask import ASKERS
 from choicewise.requests.request import Chat, Request, View, joined
@@ -40,18 +56,29 @@ class RenderedRequests:
     def digest(self) -> str:
         """sha256 over item, contexts, continuations and gold of every request, in order."""
         return lines_digest(
-            [each.item.id, each.item.subject, each.query, each.proposals, each.continuations, each.gold]
+            [
+                each.item.id,
+                each.item.subject,
+                each.query,
+                each.proposals,
+                each.continuations,
+                each.gold,
+            ]
             for each in self.requests_by_item.values()
         )
 
     @property
     def dataset(self) -> Dataset:
         """The items of the requests as a dataset with the split ``test``."""
-        return Dataset(self.name, {"test": tuple(request.item for request in self.requests_by_item.values())})
+        return Dataset(
+            self.name, {"test": tuple(request.item for request in self.requests_by_item.values())}
+        )
 
     def protocol(self, benchmark: str, **axes: Any) -> Protocol:
         """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
-        return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
+        return Protocol(
+            benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes}
+        )
 
     def problems(
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
@@ -86,9 +113,13 @@ def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequ
         try:
             request = _request(row, number)
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{name}: request {number} (counted from 0) is malformed: {error!r}") from error
+            raise DataError(
+                f"{name}: request {number} (counted from 0) is malformed: {error!r}"
+            ) from error
         if request.item.id in by_item:
-            raise DataError(f"{name}: request {number} (counted from 0) repeats the item {request.item.id!r}")
+            raise DataError(
+                f"{name}: request {number} (counted from 0) repeats the item {request.item.id!r}"
+            )
         by_item[request.item.id] = request
     if not by_item:
         raise DataError(f"{name} holds no requests")
@@ -141,10 +172,14 @@ class TemplateSource:
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
     ) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item of the protocol's kind."""
-        shots = sample(self.protocol, self.data, subject, range(len(items)) if positions is None else positions)
+        shots = sample(
+            self.protocol, self.data, subject, range(len(items)) if positions is None else positions
+        )
         drawn: frozenset[str] = frozenset()
         if self.protocol.views in DRAWING:
-            drawn = drawn_items(self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0)
+            drawn = drawn_items(
+                self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0
+            )
         for item, examples in zip(items, shots, strict=True):
             if not is_asked(self.protocol, item):
                 continue
@@ -176,7 +211,11 @@ def is_asked(protocol: Protocol, item: Item) -> bool:
 
 
 def render(
-    protocol: Protocol, item: Item, shots: Sequence[Item], drawn: bool = False, template: ChatTemplate | None = None
+    protocol: Protocol,
+    item: Item,
+    shots: Sequence[Item],
+    drawn: bool = False,
+    template: ChatTemplate | None = None,
 ) -> Request:
     """The request of ``item`` after ``shots``; some views show an item that is ``drawn`` in several orders.
 
@@ -186,13 +225,19 @@ def render(
     a template has a hole that the item doesn't fill.
     """
     item, question, options = _shown(protocol, item)
-    order, moves = shown_order(protocol.prepare, len(options)) if moves_labels(protocol.prepare) else ((), True)
+    order, moves = (
+        shown_order(protocol.prepare, len(options))
+        if moves_labels(protocol.prepare)
+        else ((), True)
+    )
     shown = _in_order(protocol, item, options, order, moves)
     asked = _asked(protocol, shown[0], question, shown[1])
     labelled = _by_choice(_labelled(protocol, *shown), order)
     continuation = said(protocol, protocol.continuation)
     lines = continuation.split("\n") if READINGS[protocol.reading].several else [continuation]
-    parts = tuple(tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled)
+    parts = tuple(
+        tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled
+    )
     # before shots a header would show what is asked after them
     known = {**item.fields, "subject": _spoken(item.subject)} if protocol.shots else asked
     header = fill(protocol.header, known, axis="header")
@@ -212,7 +257,11 @@ def render(
         options=options,
         gold=item.gold,
         parts=parts,
-        proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
+        proposals=tuple(
+            fill(protocol.proposal, holes, axis="proposal")
+            for holes in labelled
+            if protocol.proposal
+        ),
         views=tuple(_views(protocol, item, question, options, drawn)),
         chat=chat,
         order=order,
@@ -233,8 +282,13 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
     contexts = [group.context for group in groups for _ in group.continuations]
     places = [place for group in groups for place in group.places]
     line: dict[str, Any] = {"item": request.item.id, "subject": request.item.subject}
-    line |= {"contexts": contexts} if any(group.own for group in groups) else {"context": contexts[0]}
-    line |= {"continuations": [text for group in groups for text in group.continuations], "gold": list(request.gold)}
+    line |= (
+        {"contexts": contexts} if any(group.own for group in groups) else {"context": contexts[0]}
+    )
+    line |= {
+        "continuations": [text for group in groups for text in group.continuations],
+        "gold": list(request.gold),
+    }
     if len(places) > len(request.options):
         line["choices"] = [choice for choice, _ in places]
     if "chains" in READINGS[reading].takes:
@@ -259,23 +313,33 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _request(row: dict[str, Any], number: int) -> Request:
-    told = {"choices": "several texts of a choice", "proposal": "a sampled chain of thought", "set": "options as a set"}
+    told = {
+        "choices": "several texts of a choice",
+        "proposal": "a sampled chain of thought",
+        "set": "options as a set",
+    }
     told["along"] = "shares of the model's own thought"
     for key, meaning in told.items():
         if key in row:
-            raise ValueError(f"its key {key} says that it is asked with {meaning}; render it with another protocol")
+            raise ValueError(
+                f"its key {key} says that it is asked with {meaning}; render it with another protocol"
+            )
     continuations = _texts(row["continuations"])
     contexts = _texts(row["contexts"]) if "contexts" in row else ()
     context = "" if contexts else row["context"]
     gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
     if not isinstance(context, str) or (contexts and len(contexts) != len(continuations)):
         raise ValueError("it needs a context, or as many contexts as continuations")
-    if not gold or not all(isinstance(index, int) and 0 <= index < len(continuations) for index in gold):
+    if not gold or not all(
+        isinstance(index, int) and 0 <= index < len(continuations) for index in gold
+    ):
         raise ValueError(f"gold {gold} does not index its {len(continuations)} continuations")
     subject = str(row.get("subject") or "")
     item = Item(str(row.get("item", number)), context, continuations, tuple(sorted(gold)), subject)
     parts = tuple((continuation,) for continuation in continuations)
-    return Request(item, "", (), context, "", continuations, continuations, item.gold, parts, contexts)
+    return Request(
+        item, "", (), context, "", continuations, continuations, item.gold, parts, contexts
+    )
 
 
 def _texts(values: Sequence[Any]) -> tuple[str, ...]:
@@ -284,7 +348,9 @@ def _texts(values: Sequence[Any]) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], drawn: bool) -> Iterator[View]:
+def _views(
+    protocol: Protocol, item: Item, question: str, options: tuple[str, ...], drawn: bool
+) -> Iterator[View]:
     first, *orders = VIEWS[protocol.views](len(options), drawn)
     for order in orders:
         yield _ordered(protocol, item, question, options, order)
@@ -295,10 +361,14 @@ def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ..
             yield replace(_ordered(protocol, empty, text, same, first), content=False)
 
 
-def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order) -> View:
+def _ordered(
+    protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order
+) -> View:
     item, shown = _in_order(protocol, item, options, order)
     continuation = said(protocol, protocol.continuation)
-    texts = [fill(continuation, holes, axis="continuation") for holes in _labelled(protocol, item, shown)]
+    texts = [
+        fill(continuation, holes, axis="continuation") for holes in _labelled(protocol, item, shown)
+    ]
     return View(_query(protocol, item, question, shown), tuple(_by_choice(texts, order)))
 
 
@@ -313,13 +383,20 @@ def _in_order(
         return item, options
     if protocol.described is not None:
         own = _descriptions(item, len(order))
-        item = replace(item, fields={**item.fields, DESCRIPTIONS: exact_json([own[option] for option in order])})
+        item = replace(
+            item,
+            fields={**item.fields, DESCRIPTIONS: exact_json([own[option] for option in order])},
+        )
     return item, [options[option] for option in order] if moves else options
 
 
 def _by_choice(of_places: Sequence[Any], order: Order) -> list[Any]:
     """What stands at each place, by the option that counts there; ``order``: empty for the given one."""
-    return [of_places[place] for place in sorted(range(len(order)), key=order.__getitem__)] if order else [*of_places]
+    return (
+        [of_places[place] for place in sorted(range(len(order)), key=order.__getitem__)]
+        if order
+        else [*of_places]
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -335,8 +412,13 @@ def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
     """A solved example as a turn of a chat."""
     item, question, options = _shown(protocol, item, shot=True)
     holes = _labelled(protocol, item, options)[item.gold[0]]
-    asked, answer = _query(protocol, item, question, options), fill(protocol.answer, holes, axis="answer")
-    proposal = fill(protocol.proposal, holes, axis="proposal") if names_choice(protocol.proposal) else ""
+    asked, answer = (
+        _query(protocol, item, question, options),
+        fill(protocol.answer, holes, axis="answer"),
+    )
+    proposal = (
+        fill(protocol.proposal, holes, axis="proposal") if names_choice(protocol.proposal) else ""
+    )
     if proposal and answer.startswith(proposal):
         return asked + proposal, answer.removeprefix(proposal).lstrip()
     return asked, fill(protocol.answer.lstrip(), holes, axis="answer")
@@ -351,7 +433,13 @@ def _asked(protocol: Protocol, item: Item, question: str, options: Sequence[str]
     lines = _lines(protocol, item, options) if _lists_options(protocol) else []
     last = len(options) - 1
     of_last = {"last_letter": protocol.labels[last : last + 1], "last_level": str(last)}
-    return {**of_last, **item.fields, "question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
+    return {
+        **of_last,
+        **item.fields,
+        "question": question,
+        "options": "".join(lines),
+        "subject": _spoken(item.subject),
+    }
 
 
 def _lists_options(protocol: Protocol) -> bool:
@@ -379,7 +467,10 @@ def _descriptions(item: Item, options: int) -> list[str | None]:
         descriptions = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
     except ValueError:
         descriptions = [item.fields[DESCRIPTIONS]] * options
-    if not (isinstance(descriptions, list) and all(isinstance(each, str | None) for each in descriptions)):
+    if not (
+        isinstance(descriptions, list)
+        and all(isinstance(each, str | None) for each in descriptions)
+    ):
         raise DataError(
             f"item {item.id} has descriptions that are no texts: use prepare=decision, or another of its kind"
         )
@@ -391,20 +482,36 @@ def _set(protocol: Protocol, item: Item, question: str, options: Sequence[str]) 
     holes = _asked(protocol, item, question, options)
     query = fill(protocol.question, holes, axis="question")
     mark = next(char for char in map(chr, count()) if char not in query)
-    _, _, after = fill(protocol.question, {**holes, "options": mark}, axis="question").partition(mark)
+    _, _, after = fill(protocol.question, {**holes, "options": mark}, axis="question").partition(
+        mark
+    )
     return {"listed": tuple(_lines(protocol, item, options)), "after": after}
 
 
 def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[dict[str, str]]:
     """The holes of every option; those beyond the letters have no letter, and no template that would show one."""
     letters = chain(({"letter": letter} for letter in protocol.labels), repeat({}))
-    cases = ({"choice": each, "Choice": each[:1].upper() + each[1:], "CHOICE": each.upper()} for each in options)
+    cases = (
+        {"choice": each, "Choice": each[:1].upper() + each[1:], "CHOICE": each.upper()}
+        for each in options
+    )
     return [{**item.fields, **letter, **case} for letter, case in zip(letters, cases, strict=False)]
 
 
 PANDAS_NA = frozenset(
     [
-        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+        *(
+            "",
+            "#N/A",
+            "#N/A N/A",
+            "#NA",
+            "-1.#IND",
+            "-1.#QNAN",
+            "-NaN",
+            "-nan",
+            "1.#IND",
+            "1.#QNAN",
+        ),
         *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
     ]
 )

@@ -13,7 +13,17 @@ from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.protocol import APART, COUNTING, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Blanks, Conclusion, Cosine, Decision, Generation, Ids, MaskedLoss, Rendition, Span
+from choicewise.questions import (
+    Blanks,
+    Conclusion,
+    Cosine,
+    Decision,
+    Generation,
+    Ids,
+    MaskedLoss,
+    Rendition,
+    Span,
+)
 from choicewise.records import RequestRow, SpanRow
 from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import ChoiceQuestion
@@ -66,7 +76,9 @@ class Chat:
         for said, answer in (self.turns or ())[: len(shots)]:
             messages += [Message("user", said), Message("assistant", answer)]
         asked = query if self.begins else query + proposal
-        messages.append(Message("user", asked if self.turns is not None else separator.join([*shots, asked])))
+        messages.append(
+            Message("user", asked if self.turns is not None else separator.join([*shots, asked]))
+        )
         if self.begins and proposal:
             messages.append(Message("assistant", proposal.lstrip()))
         text = self.template.render(messages, self.told)
@@ -137,7 +149,9 @@ def joined(system: str | None, header: str, separator: str) -> str:
     return system + ("" if system[-1].isspace() or header[0].isspace() else separator) + header
 
 
-_NO_CHOICE = ChoiceQuestion(None)  # of a question that no boundary policy made: it has no flags and no corrections
+_NO_CHOICE = ChoiceQuestion(
+    None
+)  # of a question that no boundary policy made: it has no flags and no corrections
 
 
 class Answerer(Structural):
@@ -169,7 +183,9 @@ class PreparedBlock:
     wanted: dict[str, BlockQuestion] = field(default_factory=dict)
     inputs: int = 0
     deepest: int = 0
-    null_choices: dict[Hashable, dict[ChoiceGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
+    null_choices: dict[Hashable, dict[ChoiceGroup, list[ChoiceQuestion]]] = field(
+        default_factory=dict
+    )
     _encodings: dict[tuple[str, bool], Encodings] = field(default_factory=dict)
 
     def encodings(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> Encodings:
@@ -206,14 +222,18 @@ class PromptRows:
         self.block = block
         self.protocol = protocol
         self.limit = model.window if protocol.limit is None else min(protocol.limit, model.window)
-        self.encodings = block.encodings(model.tokenizer, protocol.bos, READINGS[protocol.reading].enclosed)
+        self.encodings = block.encodings(
+            model.tokenizer, protocol.bos, READINGS[protocol.reading].enclosed
+        )
 
     def add_request(self, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
         """The row of a request that is asked; ``tokens_dropped``: the greatest number over its choices."""
         request, item = fitted.request, fitted.request.item
         texts = (fitted.context, request.continuations, request.options)
         counts = (fitted.shots, fitted.shots_dropped, tokens_dropped)
-        row = RequestRow(self.protocol.prompt_digest, item.id, item.subject, item.gold, *texts, *counts)
+        row = RequestRow(
+            self.protocol.prompt_digest, item.id, item.subject, item.gold, *texts, *counts
+        )
         self.block.requests.append(row)
 
     def add_span(
@@ -234,13 +254,39 @@ class PromptRows:
         key = None if question is None else self._want(question)
         before = None if choice.before is None else self._want(choice.before)
         after = None if choice.after is None else self._want(choice.after)
-        prompt, (index, part), tokens, dropped = self.protocol.prompt_digest, place, 0, choice.tokens_dropped
+        prompt, (index, part), tokens, dropped = (
+            self.protocol.prompt_digest,
+            place,
+            0,
+            choice.tokens_dropped,
+        )
         if question is not None:
             tokens = _context_tokens(question)
             self.block.inputs += question.inputs
-        flags = choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing
+        flags = (
+            choice.merged,
+            choice.noncanonical,
+            choice.lossy,
+            choice.unknown,
+            choice.bos,
+            choice.missing,
+        )
         self.block.spans.append(
-            SpanRow(prompt, item, index, part, null, context, continuation, key, tokens, dropped, before, after, *flags)
+            SpanRow(
+                prompt,
+                item,
+                index,
+                part,
+                null,
+                context,
+                continuation,
+                key,
+                tokens,
+                dropped,
+                before,
+                after,
+                *flags,
+            )
         )
 
     def _want(self, question: BlockQuestion) -> str:
@@ -250,7 +296,9 @@ class PromptRows:
         return key
 
 
-def fit_requests(prompt: PromptRows, requests: Sequence[Request], reserve: Sequence[int]) -> list[FittedRequest]:
+def fit_requests(
+    prompt: PromptRows, requests: Sequence[Request], reserve: Sequence[int]
+) -> list[FittedRequest]:
     """One FittedRequest per request, in order, by the protocol's policy (axis ``fit``).
 
     ``reserve[i]`` input tokens must stay free after the context of request ``i``: the longest continuation minus its
@@ -265,9 +313,14 @@ def fit_requests(prompt: PromptRows, requests: Sequence[Request], reserve: Seque
     for index, tokens in enumerate(reserve):
         if tokens >= limit:
             fitted[index] = replace(
-                fitted[index], missing=f"too long: the answer alone takes {tokens} of {limit} tokens"
+                fitted[index],
+                missing=f"too long: the answer alone takes {tokens} of {limit} tokens",
             )
-    uncounted = [] if policy == "cut-start" else [index for index, tokens in enumerate(reserve) if tokens < limit]
+    uncounted = (
+        []
+        if policy == "cut-start"
+        else [index for index, tokens in enumerate(reserve) if tokens < limit]
+    )
     while uncounted:
         contexts = prompt.encodings.contexts([fitted[index].context for index in uncounted])
         counts, uncounted = zip(uncounted, map(len, contexts), strict=True), []
@@ -277,14 +330,18 @@ def fit_requests(prompt: PromptRows, requests: Sequence[Request], reserve: Seque
                 continue
             if drops and shots:
                 dropped = len(request.shots) - shots + 1
-                fitted[index] = FittedRequest(request, request.context(shots - 1), shots - 1, dropped)
+                fitted[index] = FittedRequest(
+                    request, request.context(shots - 1), shots - 1, dropped
+                )
                 uncounted.append(index)
             elif policy == "drop-last-shot-then-cut-end":
                 fitted[index] = replace(fitted[index], cut_end=True)
             else:
                 without = " without any shot" if drops else ""
                 why = f"{tokens} tokens{without}, {room} fit ({limit} minus {reserve[index]} for the answer)"
-                whole = FittedRequest(request, request.context(), len(request.shots))  # for whoever reads why
+                whole = FittedRequest(
+                    request, request.context(), len(request.shots)
+                )  # for whoever reads why
                 fitted[index] = replace(whole, missing=f"too long: {why}")
     return fitted
 
@@ -313,7 +370,11 @@ class ChoiceGroup:
         """
         space = null[len(null.rstrip()) :]
         bare = self.context == self.context.rstrip()
-        texts = tuple(text.removeprefix(space) for text in self.continuations) if bare else self.continuations
+        texts = (
+            tuple(text.removeprefix(space) for text in self.continuations)
+            if bare
+            else self.continuations
+        )
         return ChoiceGroup(null, False, texts, self.places, (), texts != self.continuations)
 
     def may_differ(self, choices: Sequence[ChoiceQuestion]) -> bool:
@@ -354,7 +415,9 @@ class Asker:
 
     def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
         """Add the questions and rows for the continuations after the ``null`` context."""
-        raise ProtocolError(f"reading {prompt.protocol.reading} has no score that compares with a null context")
+        raise ProtocolError(
+            f"reading {prompt.protocol.reading} has no score that compares with a null context"
+        )
 
 
 def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:
@@ -366,7 +429,9 @@ def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:
 def longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> list[int]:
     """For each request the tokens of its longest proposal and its longest continuation, encoded by themselves."""
     proposals = longest(encodings, [request.proposals for request in requests])
-    continuations = longest(encodings, [[text for part in request.parts for text in part] for request in requests])
+    continuations = longest(
+        encodings, [[text for part in request.parts for text in part] for request in requests]
+    )
     return [sum(pair) for pair in zip(proposals, continuations, strict=True)]
 
 
@@ -375,12 +440,18 @@ def first_tokens(question: BlockQuestion) -> Ids:
     if isinstance(question, Span):  # nearly all are
         return question.context
     match question:
-        case MaskedLoss(span=Span(context=first)) | Conclusion(generation=Generation(context=first)):
+        case (
+            MaskedLoss(span=Span(context=first)) | Conclusion(generation=Generation(context=first))
+        ):
             return first
         case Cosine(left=first) | Blanks(text=first) | Rendition(source=first):
             return first
-        case Decision(asked=asked):  # what it is about, so that the options of one question stay together
-            return np.frombuffer(asked.state.encode(errors="surrogatepass"), np.uint8).astype(np.int32)
+        case Decision(
+            asked=asked
+        ):  # what it is about, so that the options of one question stay together
+            return np.frombuffer(asked.state.encode(errors="surrogatepass"), np.uint8).astype(
+                np.int32
+            )
     return question.context
 
 
@@ -390,7 +461,9 @@ def _context_tokens(question: BlockQuestion) -> int:
         return int(question.places[0])
     if isinstance(question, Decision):  # the endpoint alone knows
         return 0
-    return len(first_tokens(question)) + (len(question.span.context) if isinstance(question, Conclusion) else 0)
+    return len(first_tokens(question)) + (
+        len(question.span.context) if isinstance(question, Conclusion) else 0
+    )
 
 
 @lru_cache(maxsize=1024)

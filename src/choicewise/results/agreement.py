@@ -96,7 +96,10 @@ def agreement(run: Run) -> list[Agreement]:
     for group in filter(_several_prompts, groups.values()):
         retrieved = [known[measured.name] for measured in group if measured.name in known]
         if _several_prompts([side.measured for side in retrieved]):
-            agreements += [_agreement(run, RetrievalPair(*pair), tolerance) for pair in combinations(retrieved, 2)]
+            agreements += [
+                _agreement(run, RetrievalPair(*pair), tolerance)
+                for pair in combinations(retrieved, 2)
+            ]
     return agreements
 
 
@@ -146,16 +149,24 @@ class RetrievalPair:
         counts = np.diff(evidence[0].item_offsets)[places[0]]
         self.item = np.repeat(np.arange(len(self.ids)), counts)
         self.choice = np.arange(len(self.item)) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = [each.item_offsets[:-1][items] for each, items in zip(evidence, places, strict=True)]
+        starts = [
+            each.item_offsets[:-1][items] for each, items in zip(evidence, places, strict=True)
+        ]
         self.rows = [start[self.item] + self.choice for start in starts]
-        self.sums = np.array([side.sums[rows] for side, rows in zip((left, right), self.rows, strict=True)])
+        self.sums = np.array(
+            [side.sums[rows] for side, rows in zip((left, right), self.rows, strict=True)]
+        )
         self.tokens = np.maximum(left.counts[self.rows[0]], right.counts[self.rows[1]])
         self.predictions = paired_predictions((left.measured, right.measured))
 
     def option(self, run: Run, option: int) -> tuple[str, int, str]:
         """An option's item, its index there, and its text."""
         item, choice = int(self.item[option]), int(self.choice[option])
-        return self.ids[item].as_py(), choice, _text(run, self.left.measured, int(self._items[item]), choice)
+        return (
+            self.ids[item].as_py(),
+            choice,
+            _text(run, self.left.measured, int(self._items[item]), choice),
+        )
 
     def cause(self, option: int) -> str:
         """Why the two sums of an option differ, one of ``CAUSES``."""
@@ -165,19 +176,28 @@ class RetrievalPair:
             return "no tokens"
         evidence = (self.left.measured.evidence, self.right.measured.evidence)
         if left != right:
-            merged = any(each.column(_MERGED_ROWS)[row] for each, row in zip(evidence, rows, strict=True))
+            merged = any(
+                each.column(_MERGED_ROWS)[row] for each, row in zip(evidence, rows, strict=True)
+            )
             return "boundary merge" if merged else "span"
-        one, other = (each.column(_CONTEXT_TOKENS)[row] for each, row in zip(evidence, rows, strict=True))
+        one, other = (
+            each.column(_CONTEXT_TOKENS)[row] for each, row in zip(evidence, rows, strict=True)
+        )
         if one != other:
             return "context"
-        renormalised = {READINGS[side.measured.protocol.reading].renormalised for side in (self.left, self.right)}
+        renormalised = {
+            READINGS[side.measured.protocol.reading].renormalised
+            for side in (self.left, self.right)
+        }
         return "renormalised" if len(renormalised) > 1 else "precision"
 
     def cause_of_flip(self, item: int, causes: Mapping[int, str]) -> str:
         """The cause of most of the item's options; the divisor where the sums alone would predict the same."""
         options = np.flatnonzero(self.item == item)
         counts = Counter(causes[option] for option in options.tolist() if option in causes)
-        best = np.where(np.isnan(self.sums[:, options]), -np.inf, self.sums[:, options]).argmax(axis=1)
+        best = np.where(np.isnan(self.sums[:, options]), -np.inf, self.sums[:, options]).argmax(
+            axis=1
+        )
         return counts.most_common(1)[0][0] if counts and best[0] != best[1] else "divisor"
 
 
@@ -206,7 +226,9 @@ def _retrieved(protocol: Protocol, portion: ObservedPortion) -> _Retrieved | Non
     options = COMBINERS[protocol.reading].retrieved(protocol, portion)
     if options is None:
         return None
-    known = options.sums if options.at_most is None else np.where(options.at_most, np.nan, options.sums)
+    known = (
+        options.sums if options.at_most is None else np.where(options.at_most, np.nan, options.sums)
+    )
     return known, options.digests, options.counts
 
 

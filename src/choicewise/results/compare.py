@@ -20,7 +20,14 @@ from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
 from choicewise.results.evidence import TEXTS, TOLD, RunEvidence, read_texts
-from choicewise.results.measurement import Flips, Measurement, flips, movement, paired_credits, shared_items
+from choicewise.results.measurement import (
+    Flips,
+    Measurement,
+    flips,
+    movement,
+    paired_credits,
+    shared_items,
+)
 from choicewise.results.outcomes import Axis, Outcome, Outcomes, axes_between
 from choicewise.results.rows import Row, engine_path, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
@@ -63,7 +70,9 @@ class StrikingPair:
 def striking_pair(outcomes: Outcomes) -> StrikingPair | None:
     """The pair whose values differ most; None where no two protocols differ in one axis, or none of them in value."""
     pairs = (
-        pair for pair in combinations(outcomes.shares.outcomes, 2) if len(_axes(*(each.protocol for each in pair))) == 1
+        pair
+        for pair in combinations(outcomes.shares.outcomes, 2)
+        if len(_axes(*(each.protocol for each in pair))) == 1
     )
     compared = [_compared_pair(outcomes.model, *pair) for pair in pairs]
     striking = (each for each in compared if each is not None)
@@ -178,7 +187,9 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
     there is nothing to compare.
     """
     if len(protocols) > 2:
-        raise UsageError(f"{len(protocols)} protocols were named; compare one in two runs, or two with each other")
+        raise UsageError(
+            f"{len(protocols)} protocols were named; compare one in two runs, or two with each other"
+        )
     if len(protocols) == 2:
         other = right or left
         pairs = [(_one(left, protocols[0]), _one(other, protocols[1]))]
@@ -186,7 +197,8 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
     if right is None:
         raise UsageError("one run was named; name another run, or two of its protocols")
     sides = [
-        {each.protocol.digest: each for each in run.choose(protocols).measurements.values()} for run in (left, right)
+        {each.protocol.digest: each for each in run.choose(protocols).measurements.values()}
+        for run in (left, right)
     ]
     shared = [digest for digest in sides[0] if digest in sides[1]]
     if not shared:
@@ -352,7 +364,9 @@ def _compared_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | 
 def _credits(left: Outcome, right: Outcome) -> tuple[list[str], Floats]:
     """The ids and credits ([2, items]) of the items that both score."""
     ids, places = shared_items((left, right))
-    credits = np.stack([each.credit[place] for each, place in zip((left, right), places, strict=True)])
+    credits = np.stack(
+        [each.credit[place] for each, place in zip((left, right), places, strict=True)]
+    )
     known = np.flatnonzero(~np.isnan(credits).any(axis=0))
     return ids.take(known).to_pylist(), credits[:, known]
 
@@ -362,11 +376,15 @@ def _one(run: Run, protocol: str) -> Measurement:
     names = list(chosen.protocols)
     if len(names) > 1:
         shown = ", ".join(names[:3])
-        raise UsageError(f"{protocol} stands for {len(names)} protocols; name one of them: {shown}, ...")
+        raise UsageError(
+            f"{protocol} stands for {len(names)} protocols; name one of them: {shown}, ..."
+        )
     return chosen.measurements[names[0]]
 
 
-def _compared_rows(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurement]]) -> list[Comparison]:
+def _compared_rows(
+    left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurement]]
+) -> list[Comparison]:
     for run, measured in zip((left, right), zip(*pairs, strict=True), strict=True):
         read_texts(run.evidence, (each.protocol.prompt_digest for each in measured))
     compared = [_compare(left, one, right, other) for one, other in pairs]
@@ -377,10 +395,15 @@ def _compared_rows(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Mea
         by_place = dict(zip(alike, of_alike, strict=True))
         for place, of_pair in enumerate(figures):
             of_pair[statistic.name] = by_place.get(place)
-    return [replace(comparison, figures=of_pair) for comparison, of_pair in zip(compared, figures, strict=True)]
+    return [
+        replace(comparison, figures=of_pair)
+        for comparison, of_pair in zip(compared, figures, strict=True)
+    ]
 
 
-def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
+def _compare(
+    left: Run, left_measured: Measurement, right: Run, right_measured: Measurement
+) -> Comparison:
     pair = (left_measured, right_measured)
     for each in pair:
         require_number(each.name, each.protocol.metric, each.step)
@@ -397,7 +420,9 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
         )
     left_side = _side(left, left_measured, paired[0])
     right_side = _side(right, right_measured, paired[1])
-    most = 1.0 if left_measured.metric.share else left_measured.metric.high - left_measured.metric.low
+    most = (
+        1.0 if left_measured.metric.share else left_measured.metric.high - left_measured.metric.low
+    )
     counted = left_measured.metric.counted and right_measured.metric.counted
     difference = paired_difference(credits[0], credits[1], counted, most)
     detectable = detectable_difference(credits[0], credits[1], counted)
@@ -406,7 +431,10 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
         difference, test, detectable = untested(difference)
     axes = axes_between(left_measured.protocol, right_measured.protocol)
     texts, tokens = (
-        [id_of(each.evidence, each.protocol, place) for each, place in zip(pair, places, strict=True)]
+        [
+            id_of(each.evidence, each.protocol, place)
+            for each, place in zip(pair, places, strict=True)
+        ]
         for id_of in (text_id, token_id)
     )
     agree = Agreeing(
@@ -445,7 +473,9 @@ def _without_cut(
     """The credits of shared items, NaN where an answer was cut; how many were, and the bounds of the difference."""
     cut = np.stack(
         [
-            np.zeros(len(place), dtype=np.bool_) if each.statuses is None else is_cut(each.statuses)[place]
+            np.zeros(len(place), dtype=np.bool_)
+            if each.statuses is None
+            else is_cut(each.statuses)[place]
             for each, place in zip(pair, places, strict=True)
         ]
     )
@@ -455,13 +485,24 @@ def _without_cut(
     least, most = low[0] - high[1], high[0] - low[1]
     known = ~np.isnan(least)
     counts = int(cut[0].sum()), int(cut[1].sum())
-    return np.where(cut.any(axis=0), np.nan, credits), counts, float(least[known].mean()), float(most[known].mean())
+    return (
+        np.where(cut.any(axis=0), np.nan, credits),
+        counts,
+        float(least[known].mean()),
+        float(most[known].mean()),
+    )
 
 
 def _differ_in_rendering(left: Protocol, right: Protocol) -> bool:
     """Whether requests were rendered elsewhere, and the protocols differ in nothing but how texts are made."""
     differing = {axis for axis, _, _ in axis_differences(left, right)}
-    return "requests" in differing and differing <= {*NEUTRAL, "benchmark", "split", "requests", "seed"}
+    return "requests" in differing and differing <= {
+        *NEUTRAL,
+        "benchmark",
+        "split",
+        "requests",
+        "seed",
+    }
 
 
 def _verdict(agree: Agreeing, shared: int) -> str:
@@ -506,7 +547,11 @@ def _identity(left: Run, right: Run) -> list[Axis]:
         | {f"version of {package}": run.manifest.versions.get(package) for package in packages}
         for run in (left, right)
     )
-    return [Axis(name, _short(one[name]), _short(other[name])) for name in one if one[name] != other[name]]
+    return [
+        Axis(name, _short(one[name]), _short(other[name]))
+        for name in one
+        if one[name] != other[name]
+    ]
 
 
 def _short(value: Any) -> str:
@@ -534,7 +579,9 @@ def _first_difference(
         _texts(run, each, int(each.evidence.items[place[differing[0]]]))
         for run, each, place in zip(runs, pair, places, strict=True)
     )
-    part, (one, other) = next((part, both) for part, *both in zip(_PARTS, *texts, strict=True) if both[0] != both[1])
+    part, (one, other) = next(
+        (part, both) for part, *both in zip(_PARTS, *texts, strict=True) if both[0] != both[1]
+    )
     first = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
     shown = slice(max(0, first - _BEFORE), max(0, first - _BEFORE) + _SHOWN)
     return FirstDifference(
@@ -547,11 +594,14 @@ def _first_difference(
     )
 
 
-def _same_sent(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> bool:
+def _same_sent(
+    runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
+) -> bool:
     """Whether every shared item was asked in the same texts with the same right answers, however they were made."""
     _, places = shared_items(pair)
     left, right = (
-        _sent(run, each.protocol.prompt_digest)[place] for run, each, place in zip(runs, pair, places, strict=True)
+        _sent(run, each.protocol.prompt_digest)[place]
+        for run, each, place in zip(runs, pair, places, strict=True)
     )
     return bool((left == right).all())
 
@@ -564,9 +614,14 @@ def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
 
 def _sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
     """The same without the choices as shown, and with the contexts that choices have of their own."""
-    columns = [portion.about["item"], *(portion.requests[name] for name in TOLD if name != "options")]
+    columns = [
+        portion.about["item"],
+        *(portion.requests[name] for name in TOLD if name != "options"),
+    ]
     own = portion.own_contexts
-    contexts = [repr(own[start:end]).encode() for start, end in pairwise(portion.item_offsets.tolist())]
+    contexts = [
+        repr(own[start:end]).encode() for start, end in pairwise(portion.item_offsets.tolist())
+    ]
     return row_digests(*map(row_bytes, columns), contexts)
 
 
@@ -576,10 +631,17 @@ def _texts(run: RunEvidence, measured: Measurement, item: int) -> tuple[str, str
     requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
     context, *lists = (requests[name][0].as_py() for name in TOLD)
     continuations, options, gold = ("|".join(map(str, each or ())) for each in lists)
-    return (f"({requests['missing'][0].as_py()})" if context is None else context), continuations, options, gold
+    return (
+        (f"({requests['missing'][0].as_py()})" if context is None else context),
+        continuations,
+        options,
+        gold,
+    )
 
 
-def _rows(run: Run, stored: Sequence[Row], known: Mapping[str, Protocol]) -> dict[str, tuple[Row, ...]]:
+def _rows(
+    run: Run, stored: Sequence[Row], known: Mapping[str, Protocol]
+) -> dict[str, tuple[Row, ...]]:
     """The run's rows under each protocol; those that it has are the ``stored`` ones."""
     own = {protocol.digest: name for name, protocol in run.protocols.items()}
     rows = {
@@ -593,7 +655,9 @@ def _rows(run: Run, stored: Sequence[Row], known: Mapping[str, Protocol]) -> dic
     return rows
 
 
-def _numbers(recipe: Protocol, rows: Sequence[Row], value: float | None) -> tuple[PublishedNumber, ...]:
+def _numbers(
+    recipe: Protocol, rows: Sequence[Row], value: float | None
+) -> tuple[PublishedNumber, ...]:
     numbers = []
     if value is not None:
         numbers.append(PublishedNumber(value=value, place=_place(value, rows)))

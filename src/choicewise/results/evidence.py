@@ -76,7 +76,9 @@ Wanted = Mapping[str, Iterable[Column[object]]]
 """Columns by prompt (``Protocol.prompt_digest``)."""
 
 
-def columns_of(protocol: Protocol, noise: float | None, reasons: Reasons) -> Iterator[Column[object]]:
+def columns_of(
+    protocol: Protocol, noise: float | None, reasons: Reasons
+) -> Iterator[Column[object]]:
     """Yield the columns that a measurement under ``protocol`` needs; ``reasons`` numbers why items are missing.
 
     A calibration needs the log-likelihoods of all items before it decides about any.
@@ -135,7 +137,11 @@ class RunEvidence:
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, only: Sequence[int] | None = None, items: pa.Table | None = None
+        self,
+        folder: Path,
+        manifest: Manifest,
+        only: Sequence[int] | None = None,
+        items: pa.Table | None = None,
     ) -> None:
         self.folder, self.manifest, self.only = folder, manifest, only
         if items is not None:
@@ -162,7 +168,9 @@ class RunEvidence:
         """
         refuse_part(self.folder, self.manifest)
         blocks = self.manifest.blocks
-        damages = damaged_blocks(self.folder, blocks if self.only is None else self._around(blocks).blocks)
+        damages = damaged_blocks(
+            self.folder, blocks if self.only is None else self._around(blocks).blocks
+        )
         for damage in damages:
             split, subject, start, stop = damage.block.place
             where = f"items {start + 1} to {stop} of {subject} ({split})"
@@ -192,8 +200,14 @@ class RunEvidence:
         names = {ask.name for ask in list_asks({"": protocol})}
         blocks = [block for block in self._blocks if block.split == protocol.split]
         covered = segments(blocks, self._places)
-        asked = sum(len(rows) for rows, own in covered if names <= {ask for block in own for ask in block.asks})
-        return asked, sum(len(rows) for (split, _), rows in self._places.items() if split == protocol.split)
+        asked = sum(
+            len(rows)
+            for rows, own in covered
+            if names <= {ask for block in own for ask in block.asks}
+        )
+        return asked, sum(
+            len(rows) for (split, _), rows in self._places.items() if split == protocol.split
+        )
 
     def release(self) -> None:
         """Forget the evidence; what needs it again reads the run again."""
@@ -215,7 +229,9 @@ class RunEvidence:
             yield self._read(portion, texts=True)
 
     def _read(self, portion: Portion, texts: bool) -> RunTables:
-        return _read_portion_tables(self.folder, portion, self.items, self._elsewhere, self._adding, texts)
+        return _read_portion_tables(
+            self.folder, portion, self.items, self._elsewhere, self._adding, texts
+        )
 
     def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]], texts: bool) -> None:
         items: dict[str, list[Integers]] = {}
@@ -239,7 +255,9 @@ class RunEvidence:
                 reduce(prompt, _nothing(self.items, self._adding))
             if prompt not in self._by_prompt:
                 more = self._adding.get(prompt, 0)
-                self._by_prompt[prompt] = Evidence(self.folder, np.concatenate(items[prompt]), self.items, more)
+                self._by_prompt[prompt] = Evidence(
+                    self.folder, np.concatenate(items[prompt]), self.items, more
+                )
             evidence = self._by_prompt[prompt]
             for column in lacking[prompt]:
                 # Popped, so that the parts of one column at a time are there beside the whole.
@@ -248,7 +266,9 @@ class RunEvidence:
     @cached_property
     def _adding(self) -> Mapping[str, int]:
         """The prompts of the run that show an option more than the items have, or one less (-1)."""
-        spelled = {text: more_options(_prepare_of(text)) for text in self.manifest.protocols.values()}
+        spelled = {
+            text: more_options(_prepare_of(text)) for text in self.manifest.protocols.values()
+        }
         return {parse_signature(text).prompt_digest: more for text, more in spelled.items() if more}
 
     @cached_property
@@ -270,7 +290,9 @@ class RunEvidence:
     def _elsewhere(self) -> pa.Table:
         if self.only is None:
             return find_elsewhere(self.folder, self._blocks, self._portions)
-        return find_elsewhere(self.folder, present_blocks(self.folder, self._blocks), self._portions, checked=False)
+        return find_elsewhere(
+            self.folder, present_blocks(self.folder, self._blocks), self._portions, checked=False
+        )
 
     @cached_property
     def _alone(self) -> RunTables:
@@ -349,7 +371,9 @@ class Evidence:
         """Which rows are right choices, bool [rows]."""
         rows = np.zeros(int(self.item_offsets[-1]), dtype=np.bool_)
         offsets = offsets_of(self.about["gold"])
-        rows[self.item_offsets[:-1][row_of(offsets)] + pc.list_flatten(self.about["gold"]).to_numpy()] = True
+        rows[
+            self.item_offsets[:-1][row_of(offsets)] + pc.list_flatten(self.about["gold"]).to_numpy()
+        ] = True
         return rows
 
     @cached_property
@@ -399,14 +423,24 @@ class Evidence:
 
     def fields(self) -> list[str]:
         """The further fields of every item, a JSON object each, read from the run folder."""
-        batches = [pa.table([batch["fields"]], ["fields"]) for batch in item_batches(self._folder, ("fields",))]
-        return list(pa.concat_tables(batches)["fields"].take(pa.array(self.items)).to_pylist()) if batches else []
+        batches = [
+            pa.table([batch["fields"]], ["fields"])
+            for batch in item_batches(self._folder, ("fields",))
+        ]
+        return (
+            list(pa.concat_tables(batches)["fields"].take(pa.array(self.items)).to_pylist())
+            if batches
+            else []
+        )
 
     @property
     def choices(self) -> dict[str, pa.Array]:
         """``item`` (its id), ``subject`` and ``choice`` (its index) of each row, [rows] each."""
         item = row_of(self.item_offsets)
-        columns = {name: self.about[name].combine_chunks().take(pa.array(item)) for name in ("item", "subject")}
+        columns = {
+            name: self.about[name].combine_chunks().take(pa.array(item))
+            for name in ("item", "subject")
+        }
         columns["subject"] = columns["subject"].cast(pa.string())
         return columns | {"choice": pa.array(np.arange(len(item)) - self.item_offsets[:-1][item])}
 
@@ -434,10 +468,14 @@ Digests = npt.NDArray[np.void]
 
 TEXTS = Column("texts", compute=text_digests)
 
-TEXT_LOGLIKELIHOOD = Column("text log-likelihood", compute=lambda portion: portion.generation().sums)
+TEXT_LOGLIKELIHOOD = Column(
+    "text log-likelihood", compute=lambda portion: portion.generation().sums
+)
 """The log-probability of every item's generated text, in nats."""
 
-LENGTHS = Column("lengths", compute=lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32))
+LENGTHS = Column(
+    "lengths", compute=lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32)
+)
 """Characters of every continuation, int32 [rows]; -1 where its text is not known."""
 
 MASS = Column("mass", compute=lambda portion: portion.mass)
@@ -470,13 +508,17 @@ def tokens_column(null: str | None) -> Column[Digests]:
 def decision_column(protocol: Protocol) -> Column[Decision]:
     """Describe what ``protocol`` decides, which all metrics of probabilities of one score share."""
     deciding = deciding_protocol(protocol)
-    return Column("decision", (deciding,), compute=partial(COMBINERS[protocol.reading].decision, deciding))
+    return Column(
+        "decision", (deciding,), compute=partial(COMBINERS[protocol.reading].decision, deciding)
+    )
 
 
 def bytes_column(protocol: Protocol) -> Column[Floats]:
     """Describe the bytes of every choice, as the score of ``protocol`` counts them."""
     length = bytes_bare if protocol.score == "byte_mean_bare" else token_bytes
-    return Column("bytes", (protocol.score,), compute=lambda portion: length(portion.continuations()))
+    return Column(
+        "bytes", (protocol.score,), compute=lambda portion: length(portion.continuations())
+    )
 
 
 def lacks_column(protocol: Protocol) -> Column[Codes]:
@@ -519,7 +561,8 @@ class Reasons:
             self._varying.append([(value, value) for value in values])
         else:
             self._varying[number] = [
-                _widened(*edges, value) for edges, value in zip(self._varying[number], values, strict=True)
+                _widened(*edges, value)
+                for edges, value in zip(self._varying[number], values, strict=True)
             ]
         return number
 
@@ -537,7 +580,10 @@ def counted(reasons: Iterable[tuple[str, str]]) -> tuple[MissingReason, ...]:
         number = numbers.number(reason)
         counts[number] += 1
         examples.setdefault(number, row)
-    return tuple(MissingReason(numbers.text(number), count, examples[number]) for number, count in counts.most_common())
+    return tuple(
+        MissingReason(numbers.text(number), count, examples[number])
+        for number, count in counts.most_common()
+    )
 
 
 def _reasons(portion: ObservedPortion, null: str | None, reasons: Reasons) -> Integers:
@@ -578,7 +624,10 @@ def _joined(chunks: Sequence[Any]) -> Any:
         case np.ndarray(ndim=2):
             height = max(len(chunk) for chunk in chunks)
             padding = [((0, height - len(chunk)), (0, 0)) for chunk in chunks]
-            padded = [np.pad(chunk, pad, constant_values=np.nan) for chunk, pad in zip(chunks, padding, strict=True)]
+            padded = [
+                np.pad(chunk, pad, constant_values=np.nan)
+                for chunk, pad in zip(chunks, padding, strict=True)
+            ]
             return np.concatenate(padded, axis=1)
         case _:
             return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
@@ -596,18 +645,28 @@ _ANY = "…"
 def _widened(low: str, high: str, value: str) -> tuple[str, str]:
     if value[0] in "'\"" or low == _ANY:
         return (low, high) if value == low else (_ANY, _ANY)
-    return (value if float(value) < float(low) else low), (value if float(value) > float(high) else high)
+    return (value if float(value) < float(low) else low), (
+        value if float(value) > float(high) else high
+    )
 
 
 def _prepare_of(signature: str) -> str:
     """The axis ``prepare`` of a protocol that is spelled so; empty where it was not known yet."""
-    return next((part.removeprefix("prepare:") for part in signature.split("|") if part.startswith("prepare:")), "")
+    return next(
+        (
+            part.removeprefix("prepare:")
+            for part in signature.split("|")
+            if part.startswith("prepare:")
+        ),
+        "",
+    )
 
 
 def _read_run_tables(folder: Path, manifest: Manifest, adding: Mapping[str, int]) -> RunTables:
     """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""
     requests, spans, observations = (
-        read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
+        read_blocks(folder, manifest.blocks, table)
+        for table in ("requests", "spans", "observations")
     )
     return RunTables(
         items=read_items(folder, manifest),
@@ -619,7 +678,12 @@ def _read_run_tables(folder: Path, manifest: Manifest, adding: Mapping[str, int]
 
 
 def _read_portion_tables(
-    folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, adding: Mapping[str, int], texts: bool
+    folder: Path,
+    portion: Portion,
+    items: pa.Table,
+    elsewhere: pa.Table,
+    adding: Mapping[str, int],
+    texts: bool,
 ) -> RunTables:
     """The tables of a ``portion`` of the run whose ``items`` (:mod:`choicewise.results.tables`) are given.
 
@@ -628,23 +692,38 @@ def _read_portion_tables(
     """
     own = items.take(pa.array(portion.items))
     left_out = () if texts else ("context",)
-    requests, spans = (_rows(folder, portion, name, "item", own["item"], left_out) for name in ("requests", "spans"))
+    requests, spans = (
+        _rows(folder, portion, name, "item", own["item"], left_out)
+        for name in ("requests", "spans")
+    )
     keys = named(spans)
     observations = _rows(folder, portion, "observations", "key", pa.chunked_array([keys]))
     if len(elsewhere):
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
-        observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
+        observations = pa.concat_tables(
+            [observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))]
+        )
     return RunTables(
-        items=own, requests=requests, spans=spans, observations=observations.combine_chunks(), adding=adding
+        items=own,
+        requests=requests,
+        spans=spans,
+        observations=observations.combine_chunks(),
+        adding=adding,
     )
 
 
-def _read_portion_requests(folder: Path, portion: Portion, items: pa.Table, adding: Mapping[str, int]) -> RunTables:
+def _read_portion_requests(
+    folder: Path, portion: Portion, items: pa.Table, adding: Mapping[str, int]
+) -> RunTables:
     """The same with the requests and their texts alone, and nothing that was observed."""
     own = items.take(pa.array(portion.items))
     requests = _rows(folder, portion, "requests", "item", own["item"])
     return RunTables(
-        items=own, requests=requests, spans=SPANS.empty_table(), observations=OBSERVATIONS.empty_table(), adding=adding
+        items=own,
+        requests=requests,
+        spans=SPANS.empty_table(),
+        observations=OBSERVATIONS.empty_table(),
+        adding=adding,
     )
 
 
@@ -666,11 +745,22 @@ def _rows(
             tables.append(read_columns(path, SCHEMAS[name], schema.names))
         else:
             batches = read_batches(path, SCHEMAS[name], schema.names)
-            tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))]) for batch in batches]
+            tables += [
+                pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))])
+                for batch in batches
+            ]
     return pa.concat_tables(tables[1:] or tables)
 
 
 def _nothing(items: pa.Table, adding: Mapping[str, int]) -> RunTables:
     """No items of a run with such ``items``, and nothing observed."""
-    requests, spans, observations = (schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS))
-    return RunTables(items=items.slice(0, 0), requests=requests, spans=spans, observations=observations, adding=adding)
+    requests, spans, observations = (
+        schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS)
+    )
+    return RunTables(
+        items=items.slice(0, 0),
+        requests=requests,
+        spans=spans,
+        observations=observations,
+        adding=adding,
+    )

@@ -195,21 +195,31 @@ def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
     Everything observed of these items is in memory at once: take no more than some hundreds.
     """
     known = run.evidence.items["item"]
-    places = pc.fill_null(pc.index_in(pa.array(items, pa.string()), known.combine_chunks()), -1).to_pylist()
+    places = pc.fill_null(
+        pc.index_in(pa.array(items, pa.string()), known.combine_chunks()), -1
+    ).to_pylist()
     for item, place in zip(items, places, strict=True):
         if place < 0:
-            raise UsageError(f"{run.folder} has no item {item!r}; {did_you_mean(item, known.to_pylist())}")
+            raise UsageError(
+                f"{run.folder} has no item {item!r}; {did_you_mean(item, known.to_pylist())}"
+            )
     alone = run.about(*set(places))
     (tables,) = alone.evidence.portion_tables()
-    across = {name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS}
+    across = {
+        name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS
+    }
     measured = alone.measurements | Run(run.evidence, across).measurements
     decided = [_Decided(measured[name]) for name in run.protocols]
     requests, spans = _by_item(tables.requests), _by_item(tables.spans)
     observed = sorted(tables.observations.to_pylist(), key=lambda row: row["missing"] is None)
-    answers = {row["key"]: row for row in observed}  # of a question that was asked again the answer counts
+    answers = {
+        row["key"]: row for row in observed
+    }  # of a question that was asked again the answer counts
     texts = read_item_rows(run.folder, places)
     return [
-        _explanation(run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided)
+        _explanation(
+            run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided
+        )
         for item, place in zip(items, places, strict=True)
     ]
 
@@ -240,10 +250,16 @@ def _explanation(
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
             told = _asked(protocols, request, own, answers, kind)
             imported, rendered = run.manifest.imported, next(iter(protocols.values())).requests
-            boundary = told.boundary if imported is None or rendered is None else f"of {imported.tool}"
+            boundary = (
+                told.boundary if imported is None or rendered is None else f"of {imported.tool}"
+            )
             asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
-    added = [text for text in dict.fromkeys(added_option(each.protocol.prepare) for each in decided) if text]
+    added = [
+        text
+        for text in dict.fromkeys(added_option(each.protocol.prepare) for each in decided)
+        if text
+    ]
     choices = list(about["choices"])
     if added:
         choices.append(" / ".join(added))
@@ -269,11 +285,26 @@ def _asked(
     one = next(iter(protocols.values()))
     nulls = {protocol.null for protocol in protocols.values()} | {None}
     spans = [span for span in spans if span["null"] in nulls]
-    spans.sort(key=lambda span: (span["null"] is not None, span["null"] or "", span["choice"], span["part"]))
+    spans.sort(
+        key=lambda span: (
+            span["null"] is not None,
+            span["null"] or "",
+            span["choice"],
+            span["part"],
+        )
+    )
     chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
     scored = tuple(_scored(one, request, span, answers, chains) for span in spans)
-    columns = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
-    said = next(filter(None, (answers[span["key"]].get("exchange") for span in spans if span["key"] in answers)), None)
+    columns = {
+        name: request[name]
+        for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")
+    }
+    said = next(
+        filter(
+            None, (answers[span["key"]].get("exchange") for span in spans if span["key"] in answers)
+        ),
+        None,
+    )
     exchange = None if said is None or kind is None else kind.read_exchange(said)
     return AskedPrompt(
         protocols=tuple(protocols),
@@ -287,7 +318,9 @@ def _asked(
 
 def _chain_tokens(spans: list[Record], answers: Mapping[str, Record]) -> dict[int, int]:
     """How many tokens each chain has, by its part."""
-    chains = ((span["part"], answers.get(span["key"])) for span in spans if span["choice"] == GENERATED)
+    chains = (
+        (span["part"], answers.get(span["key"])) for span in spans if span["choice"] == GENERATED
+    )
     return {part: len(answer["tokens"]) for part, answer in chains if answer is not None}
 
 
@@ -301,19 +334,32 @@ def _scored(
     """``chains``: tokens between the context and what is scored, by part; those of a thought the answer says."""
     answer, *corrections = (answers.get(span[column] or "") for column in KEYS)
     before, after = map(_total, corrections)
-    context = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
+    context = (
+        span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
+    )
     text, value = (None, None) if answer is None else (answer["text"], answer["value"])
     total = _total(answer)
     if total is not None:
         total = total - (before or 0.0) + (after or 0.0)
     no_number = any(number is not None and math.isnan(number) for number in (total, value))
-    unanswered = next((row["missing"] for row in (answer, *corrections) if row and row["missing"]), None)
+    unanswered = next(
+        (row["missing"] for row in (answer, *corrections) if row and row["missing"]), None
+    )
     missing = span["missing"] or unanswered or (NO_NUMBER if no_number else None)
     if unanswered is not None:
         answer = total = value = None
     spelled = text or span["continuation"] or ""
     tokens = () if answer is None else _tokens(protocol, context, spelled, answer)
-    columns = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
+    columns = (
+        "choice",
+        "part",
+        "null",
+        "context",
+        "continuation",
+        "context_tokens",
+        "tokens_dropped",
+        "bos",
+    )
     about = {name: span[name] for name in (*columns, "merged", "noncanonical", "lossy", "unknown")}
     if span["choice"] != GENERATED:
         along = 0 if answer is None else answer["thought_tokens"] or 0
@@ -321,7 +367,9 @@ def _scored(
     about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}
     known = None if answer is None else answer["token_count"]
     bound = answer is not None and bool(answer["at_most"])
-    return ScoredContinuation(**about, tokens=tokens, generated=text, token_count=known, at_most=bound)
+    return ScoredContinuation(
+        **about, tokens=tokens, generated=text, token_count=known, at_most=bound
+    )
 
 
 def _total(answer: Record | None) -> float | None:
@@ -336,9 +384,13 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
     """The tokens with the text they stand for: the bytes that the scored tokens end with, split by their sizes."""
     size = sum(answer["sizes"])
     scored = text.encode(errors="surrogatepass")
-    if answer["text"] is not None:  # generated: what follows the text are special tokens without bytes
+    if (
+        answer["text"] is not None
+    ):  # generated: what follows the text are special tokens without bytes
         source = scored
-    elif protocol.boundary == "separate":  # before the text is the space that the tokenizer put there
+    elif (
+        protocol.boundary == "separate"
+    ):  # before the text is the space that the tokenizer put there
         source = b" " * max(0, size - len(scored)) + scored
     else:  # scored tokens may begin within the context, or after the beginning of the continuation
         end = context[-size:] if size else ""  # a character has at least a byte
@@ -349,7 +401,13 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
     for token, length, logprob, rank in zip(*columns, strict=True):
         part = source[place : place + length]
         tokens.append(
-            Token(id=token, text=part.decode(errors="backslashreplace"), size=length, logprob=logprob, rank=rank)
+            Token(
+                id=token,
+                text=part.decode(errors="backslashreplace"),
+                size=length,
+                logprob=logprob,
+                rank=rank,
+            )
         )
         place += length
     return tuple(tokens)
@@ -362,11 +420,17 @@ class _Decided:
         self.name, self.protocol, self._measured = measured.name, measured.protocol, measured
         self._places = {item: place for place, item in enumerate(measured.ids.to_pylist())}
         self._near_ties, self._bounded = measured.near_ties, measured.bounded
-        self._lows = measured.low_scores if measured.lows is not None and len(measured.lows.places) else None
+        self._lows = (
+            measured.low_scores if measured.lows is not None and len(measured.lows.places) else None
+        )
 
     def decision(self, item: str) -> ItemDecision | None:
         """None where the item was not asked under the protocol."""
-        place, measured, decisions = self._places.get(item), self._measured, self._measured.decisions
+        place, measured, decisions = (
+            self._places.get(item),
+            self._measured,
+            self._measured.decisions,
+        )
         if place is None:
             return None
         rows = slice(*measured.evidence.item_offsets[place : place + 2])

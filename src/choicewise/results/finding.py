@@ -230,7 +230,10 @@ def finding(rows: Sequence[Row]) -> Finding:
     protocol counts as several, named with their ids (``#R``).
     """
     rows = unchanged(rows)
-    other_metrics, rows = tuple(row for row in rows if not row.share), distinct([row for row in rows if row.share])
+    other_metrics, rows = (
+        tuple(row for row in rows if not row.share),
+        distinct([row for row in rows if row.share]),
+    )
     runs: dict[tuple[str, str], list[Row]] = {}
     datasets: dict[str, list[Row]] = {}
     for row in rows:
@@ -241,7 +244,9 @@ def finding(rows: Sequence[Row]) -> Finding:
     for row in rows:
         measured.setdefault(measured_as(row), []).append(row)
     without = [row for row in rows if row.missing]
-    lacking = [row for row in without if row.n] or without  # those without any number are counted by themselves
+    lacking = [
+        row for row in without if row.n
+    ] or without  # those without any number are counted by themselves
     return Finding(
         numbers=tuple(map(_numbers, runs.values())),
         leads=tuple(each for each in leads if each is not None),
@@ -278,7 +283,9 @@ def lead(rows: Sequence[Row]) -> Lead | None:
         for model, row in contest.items():
             if row.rank is not None or model in leaders:
                 values.setdefault(model, []).append(row.value)
-    models = sorted(values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2]))
+    models = sorted(
+        values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2])
+    )
     best = models[0]
     own = [contest for contest in contests if best in contest]
     ahead_of_rest = [_leaders(contest) for contest in own]
@@ -299,7 +306,10 @@ def lead(rows: Sequence[Row]) -> Lead | None:
         same_order=_same_order(contests),
         turn=_turn([contest[best] for contest in own], alone) if len(lost) > NAMED else None,
         items=max((contest[best].n for contest in own), default=0),
-        open=sum(len(ahead) > len(_first(contest)) for contest, ahead in zip(own, ahead_of_rest, strict=True)),
+        open=sum(
+            len(ahead) > len(_first(contest))
+            for contest, ahead in zip(own, ahead_of_rest, strict=True)
+        ),
         significant=sum(p <= LEVEL for p in tested) if tested else None,
     )
 
@@ -330,12 +340,21 @@ def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
 
 def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
     _, places = shared_items((one, other))
-    credits = np.array([each.credit[place] for each, place in zip((one, other), places, strict=True)])
+    credits = np.array(
+        [each.credit[place] for each, place in zip((one, other), places, strict=True)]
+    )
     known = credits[:, ~np.isnan(credits).any(axis=0)]
     test = sign_flip(*known)
     left, right = known.mean(axis=1).tolist() if known.size else (math.nan, math.nan)
     return ReversalContest(
-        protocol=one.name, left=left, right=right, n=known.shape[1], first=first, guessed=guessed, test=test, p=test.p
+        protocol=one.name,
+        left=left,
+        right=right,
+        n=known.shape[1],
+        first=first,
+        guessed=guessed,
+        test=test,
+        p=test.p,
     )
 
 
@@ -392,7 +411,9 @@ def _leaders(contest: _LeadContest) -> list[str]:
     """Those of rank 1, and those that may have it as answers were cut."""
     first = _first(contest) or [max(contest, key=lambda model: contest[model].value)]
     return [
-        model for model in contest if model in first or any(left_open(contest[model], contest[own]) for own in first)
+        model
+        for model in contest
+        if model in first or any(left_open(contest[model], contest[own]) for own in first)
     ]
 
 
@@ -402,8 +423,12 @@ def _same_order(contests: Sequence[_LeadContest]) -> bool:
     for contest in contests:
         placed = {model: row.rank for model, row in contest.items() if row.rank is not None}
         for model, rank in placed.items():
-            above.setdefault(model, set()).update(other for other, lower in placed.items() if lower > rank)
-    return not any(model in above.get(other, ()) for model, others in above.items() for other in others)
+            above.setdefault(model, set()).update(
+                other for other, lower in placed.items() if lower > rank
+            )
+    return not any(
+        model in above.get(other, ()) for model, others in above.items() for other in others
+    )
 
 
 def _turn(rows: Sequence[Row], ahead: Sequence[bool]) -> Turn | None:
@@ -421,16 +446,26 @@ def _turn(rows: Sequence[Row], ahead: Sequence[bool]) -> Turn | None:
 
 def _axes(row: Row) -> dict[str, str]:
     """Every axis of the row's protocol as its signature spells it."""
-    return {axis: value for axis, _, value in (part.partition(":") for part in row.signature.split("|"))}
+    return {
+        axis: value for axis, _, value in (part.partition(":") for part in row.signature.split("|"))
+    }
 
 
 def _split(axis: str, values: Sequence[str], ahead: Sequence[bool]) -> Turn:
     """Those values apart with which the model is mostly behind."""
-    counts, firsts = Counter(values), Counter(value for value, first in zip(values, ahead, strict=True) if first)
+    counts, firsts = (
+        Counter(values),
+        Counter(value for value, first in zip(values, ahead, strict=True) if first),
+    )
     behind = tuple(value for value, count in counts.items() if 2 * firsts[value] < count)
     first, count = (sum(each[value] for value in behind) for each in (firsts, counts))
     return Turn(
-        axis=axis, values=behind, first=first, count=count, otherwise=sum(ahead) - first, others=len(values) - count
+        axis=axis,
+        values=behind,
+        first=first,
+        count=count,
+        otherwise=sum(ahead) - first,
+        others=len(values) - count,
     )
 
 

@@ -39,7 +39,9 @@ def headline(rows: Sequence[Row], families: Collection[str] = ()) -> Row | None:
     catalogue, else the first row.
     """
     known = [
-        row for row in rows if row.share and not math.isnan(row.value) and (not families or row.family in families)
+        row
+        for row in rows
+        if row.share and not math.isnan(row.value) and (not families or row.family in families)
     ]
     return min(known, key=lambda row: _preference(row.protocol), default=None)
 
@@ -94,7 +96,8 @@ class Matrix:
         ]
         twice = {name for name, count in Counter(names).items() if count > 1}
         return tuple(
-            f"{name} {each.data}" if name in twice else name for name, each in zip(names, self.benchmarks, strict=True)
+            f"{name} {each.data}" if name in twice else name
+            for name, each in zip(names, self.benchmarks, strict=True)
         )
 
 
@@ -128,13 +131,18 @@ def matrix(rows: Sequence[Row], outcomes: Sequence[Outcomes] = ()) -> Matrix:
         if first is not None:
             chosen[part] = first
     cells = {(row.model, measured_as(row)): row for row in rows if not math.isnan(row.value)}
-    lines = {model: tuple(cells.get((model, measured_as(first))) for first in chosen.values()) for model in models}
+    lines = {
+        model: tuple(cells.get((model, measured_as(first))) for first in chosen.values())
+        for model in models
+    }
     apart = _not_comparable(list(lines.values()))
     means = {model: math.nan if model in apart else _mean(line) for model, line in lines.items()}
     whole = [model for model in models if not math.isnan(means[model])]
     placed = {} if len(whole) == 1 and apart else _placed(whole, means, lines, outcomes)
     standings = []
-    for model in sorted(models, key=lambda model: (lines[model].count(None), placed.get(model, _LAST)[0])):
+    for model in sorted(
+        models, key=lambda model: (lines[model].count(None), placed.get(model, _LAST)[0])
+    ):
         rank, rank_low, rank_high = placed.get(model, (None, None, None))
         standings.append(
             Standing(
@@ -148,7 +156,11 @@ def matrix(rows: Sequence[Row], outcomes: Sequence[Outcomes] = ()) -> Matrix:
         )
     columns = (
         Benchmark(
-            dataset=row.dataset, data=row.data, selection=row.selection, protocol=row.protocol, signature=row.signature
+            dataset=row.dataset,
+            data=row.data,
+            selection=row.selection,
+            protocol=row.protocol,
+            signature=row.signature,
         )
         for row in chosen.values()
     )
@@ -166,10 +178,16 @@ def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
     losers: list[tuple[int, int]] = []
     ps: list[float] = []
     for column in range(len(table.benchmarks)):
-        rows = {place: row for place, standing in enumerate(table.standings) if (row := standing.rows[column])}
+        rows = {
+            place: row
+            for place, standing in enumerate(table.standings)
+            if (row := standing.rows[column])
+        }
         scored = len(rows)
         alike = comparable(list(rows.values()))
-        rows = {place: row for (place, row), whole in zip(rows.items(), alike, strict=True) if whole}
+        rows = {
+            place: row for (place, row), whole in zip(rows.items(), alike, strict=True) if whole
+        }
         if scored == 1:
             level[next(iter(rows))][column] = True  # there is no other model
         for one, other in combinations(rows, 2):
@@ -222,7 +240,9 @@ def _preference(protocol: str) -> tuple[bool, int]:
     variant = protocol.partition("/")[2]
     for mark in ":@+":
         variant = variant.partition(mark)[0]
-    return not is_headline(protocol), PREFERRED.index(variant) if variant in PREFERRED else len(PREFERRED)
+    return not is_headline(protocol), PREFERRED.index(variant) if variant in PREFERRED else len(
+        PREFERRED
+    )
 
 
 def _mean(line: Sequence[Row | None]) -> float:
@@ -252,11 +272,14 @@ def _placed(
     """Rank ``models``, which have all numbers, by their ``means``; with the range where all outcomes are there."""
     ranked = {
         model: (rank, None, None)
-        for model, rank in zip(models, ranks([means[model] for model in models]).tolist(), strict=True)
+        for model, rank in zip(
+            models, ranks([means[model] for model in models]).tolist(), strict=True
+        )
     }
     known = _by_row(outcomes)
     parts = [
-        [row for row in column if row is not None] for column in zip(*(lines[model] for model in models), strict=True)
+        [row for row in column if row is not None]
+        for column in zip(*(lines[model] for model in models), strict=True)
     ]
     if len(models) < 2 or not all(_key(row) in known for part in parts for row in part):
         return ranked

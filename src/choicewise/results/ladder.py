@@ -116,7 +116,11 @@ class BothWays:
     def coarse(self) -> tuple[Axes, ...]:
         """The axes of every step between whose ends lie protocols that the run did not ask."""
         steps = (*self.in_order.steps, *self.in_reverse.steps)
-        sets = (tuple(axis.axis for axis in step.axes) for step in steps if len(step.axes) > 1 and not step.together)
+        sets = (
+            tuple(axis.axis for axis in step.axes)
+            for step in steps
+            if len(step.axes) > 1 and not step.together
+        )
         return tuple(dict.fromkeys(sets))
 
 
@@ -133,9 +137,13 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     named = run.on_its_split(protocols_between(start, end, names)) | run.protocols | ends
     lacking = run.lacking({name: protocol for name, protocol in named.items() if name not in ends})
     known = {protocol: name for name, protocol in named.items() if name not in lacking}
-    known |= {protocol: name for name, protocol in (run.protocols | ends).items()}  # rather than by another name
+    known |= {
+        protocol: name for name, protocol in (run.protocols | ends).items()
+    }  # rather than by another name
     inside = set(between([*known], *ends.values()) if len(set(ends.values())) > 1 else ())
-    chosen = ends | {name: protocol for place, (protocol, name) in enumerate(known.items()) if place in inside}
+    chosen = ends | {
+        name: protocol for place, (protocol, name) in enumerate(known.items()) if place in inside
+    }
     under = run.under(chosen)
     for each in under.measurements.values():
         require_number(each.name, each.protocol.metric, each.step)
@@ -177,11 +185,15 @@ def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
     outcomes = outcomes.beside(one)
     if other not in outcomes.outcomes or METRICS[one.protocol.metric].exponential:
         metrics = " and ".join(dict.fromkeys(each.protocol.metric for each in (one, other)))
-        raise UsageError(f"steps from {start} to {end} do not add up: their numbers are {metrics}; name one metric")
+        raise UsageError(
+            f"steps from {start} to {end} do not add up: their numbers are {metrics}; name one metric"
+        )
     if one.protocol == other.protocol:
         raise UsageError(f"{start} and {end} are the same protocol; name two that differ")
     protocols = [each.protocol for each in outcomes.outcomes]
-    middle = [outcomes.outcomes[place] for place in between(protocols, one.protocol, other.protocol)]
+    middle = [
+        outcomes.outcomes[place] for place in between(protocols, one.protocol, other.protocol)
+    ]
     nodes = [one, other, *middle]
     return [nodes[place] for place in chains([each.protocol for each in nodes])[0, 1]]
 
@@ -198,7 +210,9 @@ def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:
             if pair not in steps:
                 steps[pair] = _step(nodes[pair[0]], nodes[pair[1]])
         climbed = tuple(steps[pair] for pair in pairwise(chain))
-        every[nodes[start][0].name, nodes[end][0].name] = _ladder(outcomes, nodes[start], nodes[end], climbed)
+        every[nodes[start][0].name, nodes[end][0].name] = _ladder(
+            outcomes, nodes[start], nodes[end], climbed
+        )
     return every
 
 
@@ -218,7 +232,10 @@ def chains(protocols: Sequence[Protocol]) -> dict[tuple[int, int], list[int]]:
     differing = _differing(protocols)
     distance, order = differing.sum(axis=-1), _order(differing)
     count = len(protocols)
-    length, after = np.zeros((count, count), dtype=np.int64), np.zeros((count, count), dtype=np.int64)
+    length, after = (
+        np.zeros((count, count), dtype=np.int64),
+        np.zeros((count, count), dtype=np.int64),
+    )
     pairs = np.argsort(distance, axis=None, kind="stable").tolist()
     for start, end in (divmod(pair, count) for pair in pairs):
         if start == end:
@@ -230,7 +247,10 @@ def chains(protocols: Sequence[Protocol]) -> dict[tuple[int, int], list[int]]:
         after[start, end] = longest[order[start, longest].argmin()] if len(longest) else end
         length[start, end] = 1 + length[after[start, end], end] if len(longest) else 1
     return {
-        (start, end): _followed(after, start, end) for start in range(count) for end in range(count) if start != end
+        (start, end): _followed(after, start, end)
+        for start in range(count)
+        for end in range(count)
+        if start != end
     }
 
 
@@ -315,7 +335,9 @@ def order_agreement(values: Floats) -> Floats:
     signs = np.sign(places[:, right] - places[:, left]) * known
     untied = (signs**2) @ known.T
     with np.errstate(invalid="ignore", divide="ignore"):
-        agreement = np.where(untied * untied.T > 0, signs @ signs.T / np.sqrt(untied * untied.T), np.nan)
+        agreement = np.where(
+            untied * untied.T > 0, signs @ signs.T / np.sqrt(untied * untied.T), np.nan
+        )
     return np.asarray(np.clip(agreement, -1, 1), dtype=np.float64).reshape(columns, columns)
 
 
@@ -349,10 +371,20 @@ def _turn(axes: Axes, early: Sequence[_Pair], late: Sequence[_Pair]) -> Turn:
     _, _, each = aligned(known)
     sign = np.array([-1.0, 1.0] * len(early) + [1.0, -1.0] * len(late))
     values = np.array([node.value for node in known]) * sign
-    in_order, in_reverse = float(values[: 2 * len(early)].sum()), -float(values[2 * len(early) :].sum())
+    in_order, in_reverse = (
+        float(values[: 2 * len(early)].sum()),
+        -float(values[2 * len(early) :].sum()),
+    )
     difference, se = in_order - in_reverse, error(sign @ each)
     differ = abs(difference) > (EXACT if math.isnan(se) else two_sided(LEVEL) * se)
-    return Turn(axes=axes, in_order=in_order, in_reverse=in_reverse, difference=difference, se=se, differ=differ)
+    return Turn(
+        axes=axes,
+        in_order=in_order,
+        in_reverse=in_reverse,
+        difference=difference,
+        se=se,
+        differ=differ,
+    )
 
 
 def _joined(steps: Sequence[Axes]) -> list[Axes]:
@@ -426,7 +458,9 @@ def _first(ids: pa.ChunkedArray, among: Mask) -> tuple[str, ...]:
 def _named(outcomes: Outcomes, name: str) -> Outcome:
     names: Mapping[str, Outcome] = {each.name: each for each in outcomes.outcomes}
     if name not in names:
-        raise UsageError(f"the run of {outcomes.model} has no protocol {name!r}; {did_you_mean(name, list(names))}")
+        raise UsageError(
+            f"the run of {outcomes.model} has no protocol {name!r}; {did_you_mean(name, list(names))}"
+        )
     return names[name]
 
 
@@ -442,7 +476,10 @@ def _differing(protocols: Sequence[Protocol]) -> Mask:
     numbers: list[dict[object, int]] = [{} for _ in AXES]
     codes = np.array(
         [
-            [known.setdefault(getattr(each, name), len(known)) for name, known in zip(AXES, numbers, strict=True)]
+            [
+                known.setdefault(getattr(each, name), len(known))
+                for name, known in zip(AXES, numbers, strict=True)
+            ]
             for each in protocols
         ]
     ).reshape(len(protocols), len(AXES))
@@ -451,7 +488,9 @@ def _differing(protocols: Sequence[Protocol]) -> Mask:
 
 def _order(differing: Mask) -> Integers:
     """A number per pair of protocols, lower where their differing axes come first; int64 [protocols, protocols]."""
-    sets, number = np.unique(differing.reshape(-1, differing.shape[-1]), axis=0, return_inverse=True)
+    sets, number = np.unique(
+        differing.reshape(-1, differing.shape[-1]), axis=0, return_inverse=True
+    )
     ordered = sorted(range(len(sets)), key=lambda place: np.flatnonzero(sets[place]).tolist())
     rank = np.empty(len(sets), dtype=np.int64)
     rank[ordered] = np.arange(len(sets))
@@ -467,18 +506,29 @@ def _effects(by_values: Mapping[tuple[Axis, ...], Sequence[Pair]]) -> Iterable[E
         changes = [ValueChange(axes, _spread(pairs), tuple(pairs)) for axes, pairs in own.items()]
         every = [pair for pairs in own.values() for pair in pairs]
         absolute = float(np.mean([abs(pair.change) for pair in every]))
-        yield Effect(axis, absolute, _spread(every), tuple(sorted(changes, key=lambda each: -each.spread.pairs)))
+        yield Effect(
+            axis,
+            absolute,
+            _spread(every),
+            tuple(sorted(changes, key=lambda each: -each.spread.pairs)),
+        )
 
 
 def _spread(pairs: Sequence[Pair]) -> Spread:
     changes = np.array([pair.change for pair in pairs])
     sd = float(changes.std(ddof=1)) if len(changes) > 1 else math.nan
     return Spread(
-        mean=float(changes.mean()), sd=sd, low=float(changes.min()), high=float(changes.max()), pairs=len(changes)
+        mean=float(changes.mean()),
+        sd=sd,
+        low=float(changes.min()),
+        high=float(changes.max()),
+        pairs=len(changes),
     )
 
 
-def _pairs(outcomes: Sequence[Outcome], values: Mapping[str, float]) -> Iterable[tuple[Outcome, Outcome]]:
+def _pairs(
+    outcomes: Sequence[Outcome], values: Mapping[str, float]
+) -> Iterable[tuple[Outcome, Outcome]]:
     """Two measured protocols that differ in one axis, or in some that only change together, in its direction."""
     measured = [each for each in outcomes if not math.isnan(values[each.name])]
     run = [each.protocol for each in measured]
@@ -512,7 +562,9 @@ def _distances(values: Floats) -> Floats:
     """0 for the same order and values, about 1 for the reversed order; one that is not known counts as halfway."""
     agreement = np.nan_to_num(order_agreement(values), nan=0.0)
     filled = np.nan_to_num(values, nan=0.0)
-    distance = np.abs(filled[:, None, :] - filled[None, :, :]).mean(axis=2) if values.shape[1] else 0.0
+    distance = (
+        np.abs(filled[:, None, :] - filled[None, :, :]).mean(axis=2) if values.shape[1] else 0.0
+    )
     return np.asarray((1 - agreement) / 2 + _VALUES * distance)
 
 

@@ -35,7 +35,13 @@ from choicewise.results.evidence import (
     reasons_column,
 )
 from choicewise.scoring.answers import UNSAID, WHY, Statuses, cut_range, is_cut
-from choicewise.scoring.calibrate import NOISE, answer_places, calibrated, calibrated_range, order_predictions
+from choicewise.scoring.calibrate import (
+    NOISE,
+    answer_places,
+    calibrated,
+    calibrated_range,
+    order_predictions,
+)
 from choicewise.scoring.combine import Decision
 from choicewise.scoring.decide import (
     Decisions,
@@ -82,17 +88,27 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
     Raises UsageError when the temperature is not above 0, or when there are no scores.
     """
     if measured.scores is None:
-        raise UsageError(f"{measured.name} reads generated text and has no scores to make probabilities of")
+        raise UsageError(
+            f"{measured.name} reads generated text and has no scores to make probabilities of"
+        )
     if not (math.isfinite(temperature) and temperature > 0):
-        raise UsageError(f"temperature is {temperature}; it must be above 0 (near 0, the best choice takes all)")
-    offsets, scores, low = measured.evidence.item_offsets, measured.known_scores, measured.low_scores
+        raise UsageError(
+            f"temperature is {temperature}; it must be above 0 (near 0, the best choice takes all)"
+        )
+    offsets, scores, low = (
+        measured.evidence.item_offsets,
+        measured.known_scores,
+        measured.low_scores,
+    )
     assert scores is not None
     assert low is not None
     item = row_of(offsets)
     best = reduce_rows(np.maximum, low, offsets)[item]
     undecided = (measured.decisions.missing & measured.unlisted)[item]
     at_top = np.where(np.isnan(best) | undecided, np.nan, low == best)
-    return choice_distribution(scores, offsets, temperature), at_top / reduce_rows(np.add, at_top, offsets)[item]
+    return choice_distribution(scores, offsets, temperature), at_top / reduce_rows(
+        np.add, at_top, offsets
+    )[item]
 
 
 def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
@@ -115,7 +131,10 @@ def human_counts(evidence: Evidence) -> Floats | None:
     for place, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
         if PEOPLE in fields:
             start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
-            counts, own = people_counts(item, fields[PEOPLE], int(end - start) - evidence.more), int(end - start)
+            counts, own = (
+                people_counts(item, fields[PEOPLE], int(end - start) - evidence.more),
+                int(end - start),
+            )
             people[start:end] = (*counts, 0.0)[:own]
     return None if np.isnan(people).all() else people
 
@@ -176,14 +195,19 @@ def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
     offsets = [each.evidence.item_offsets for each in pair]
     counts = [np.diff(each)[place] for each, place in zip(offsets, places, strict=True)]
     alike = counts[0] == counts[1]
-    rows = [rows_of_items(own[:-1][place[alike]], counts[0][alike]) for own, place in zip(offsets, places, strict=True)]
+    rows = [
+        rows_of_items(own[:-1][place[alike]], counts[0][alike])
+        for own, place in zip(offsets, places, strict=True)
+    ]
     one, other = left[rows[0]], right[rows[1]]
     with np.errstate(invalid="ignore"):  # equal infinities do not differ
         differences = np.where(one == other, 0.0, np.abs(one - other))
     known = differences[~np.isnan(differences)]
     moved = ~((one == other) | (np.isnan(one) & np.isnan(other)))
     item = np.repeat(np.arange(alike.sum()), counts[0][alike])
-    return float(known.max()) if len(known) else math.nan, len(np.unique(item[moved])) + int((~alike).sum())
+    return float(known.max()) if len(known) else math.nan, len(np.unique(item[moved])) + int(
+        (~alike).sum()
+    )
 
 
 UNLISTED = (
@@ -275,17 +299,27 @@ class Measurement:
         low, high, _ = self._range
         credits = (low, high, np.where(self.decisions.missing, np.nan, np.isnan(low)))
         with np.errstate(invalid="ignore"):  # a bound may be infinite, and then has no error
-            lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
+            lows, highs, unknown = (
+                self._values(replace(self.decisions, credit=each), aggregation) for each in credits
+            )
         values = self._values(self.decisions, aggregation)
         bounds = {
-            group: (float(np.fmin(lows[group].value, value)), float(np.fmax(highs[group].value, value)))
+            group: (
+                float(np.fmin(lows[group].value, value)),
+                float(np.fmax(highs[group].value, value)),
+            )
             for group, value in ((group, each.value) for group, each in values.items())
         }
-        return {group: (np.nan, np.nan) if unknown[group].value > 0 else bounds[group] for group in bounds}
+        return {
+            group: (np.nan, np.nan) if unknown[group].value > 0 else bounds[group]
+            for group in bounds
+        }
 
     def chances(self, aggregation: str | None = None) -> dict[str, float]:
         """Group name → the value that guessing evenly is expected to have; NaN where no item is scored."""
-        expected = replace(self.decisions, credit=np.where(self.decisions.missing, np.nan, self.guesses))
+        expected = replace(
+            self.decisions, credit=np.where(self.decisions.missing, np.nan, self.guesses)
+        )
         means = self._means(expected, aggregation or self.protocol.aggregation)
         return {group: each.value for group, each in means.items()}
 
@@ -298,7 +332,11 @@ class Measurement:
 
     def if_calibrated(self, among: Mask) -> float:
         """The value of items ``among`` if each answer were right as often as its probability says; NaN if unknown."""
-        return math.nan if self.judged is None else if_calibrated(self.protocol.metric, self.judged, among)
+        return (
+            math.nan
+            if self.judged is None
+            else if_calibrated(self.protocol.metric, self.judged, among)
+        )
 
     def rounding(self, among: Mask, value: float) -> Rounding | None:
         """What an endpoint's rounding does to the ``value`` of items ``among``, bool [items]; None without any."""
@@ -319,12 +357,18 @@ class Measurement:
         """Items of several choices whose generated text names none, and which count as wrong, bool [items]."""
         several = np.diff(self.evidence.item_offsets) > 1
         no_option = (self.decisions.prediction < 0) & ~self.decisions.missing & several
-        return np.zeros_like(no_option) if self.statuses is None else no_option & ~is_cut(self.statuses)
+        return (
+            np.zeros_like(no_option)
+            if self.statuses is None
+            else no_option & ~is_cut(self.statuses)
+        )
 
     @property
     def near_ties(self) -> Mask:
         """Items without a tie more than one choice of which could be the best within the noise, bool [items]."""
-        return np.asarray(self._range[2] & ~self.decisions.tied & ~self.decisions.missing, dtype=np.bool_)
+        return np.asarray(
+            self._range[2] & ~self.decisions.tied & ~self.decisions.missing, dtype=np.bool_
+        )
 
     @property
     def bounded(self) -> Mask:
@@ -335,7 +379,11 @@ class Measurement:
     @property
     def low_scores(self) -> Floats | None:
         """The lowest that each score may be, float64 [rows]: the score itself but for upper bounds."""
-        return self.scores if self.scores is None or self.lows is None else self.lows.filled(self.scores)
+        return (
+            self.scores
+            if self.scores is None or self.lows is None
+            else self.lows.filled(self.scores)
+        )
 
     def unlisted_reason(self, place: int) -> str:
         """Why the item at that place is missing, where it is because answers are known as upper bounds alone."""
@@ -345,7 +393,11 @@ class Measurement:
     def known_scores(self) -> Floats | None:
         """The scores, float64 [rows]: NaN where no more than bounds are known."""
         low = self.low_scores
-        return None if self.scores is None or low is None else np.where(low < self.scores, np.nan, self.scores)
+        return (
+            None
+            if self.scores is None or low is None
+            else np.where(low < self.scores, np.nan, self.scores)
+        )
 
     @property
     def unlisted(self) -> Mask:
@@ -369,11 +421,15 @@ class Measurement:
         ids = self.evidence.about["item"]
         reasons = [
             MissingReason(
-                self.reasons.text(number) if number >= 0 else (*LACKS, *UNLISTED, *WHY)[-1 - number] or self._no_reason,
+                self.reasons.text(number)
+                if number >= 0
+                else (*LACKS, *UNLISTED, *WHY)[-1 - number] or self._no_reason,
                 count,
                 ids[int(places[place])].as_py(),
             )
-            for number, place, count in zip(known.tolist(), first.tolist(), counts.tolist(), strict=True)
+            for number, place, count in zip(
+                known.tolist(), first.tolist(), counts.tolist(), strict=True
+            )
         ]
         return tuple(sorted(reasons, key=lambda reason: -reason.count))
 
@@ -401,9 +457,13 @@ class Measurement:
                 return *rounded_bounds(self.protocol.metric, self.judged, self.step), np.zeros_like(
                     self.decisions.missing
                 )
-            return top_bounds(self.scores, self.evidence.item_offsets, self.evidence.right, self.step)
+            return top_bounds(
+                self.scores, self.evidence.item_offsets, self.evidence.right, self.step
+            )
         if self.statuses is not None:
-            return *cut_range(self.statuses, self.credit), np.zeros(len(self.statuses), dtype=np.bool_)
+            return *cut_range(self.statuses, self.credit), np.zeros(
+                len(self.statuses), dtype=np.bool_
+            )
         bounds = self.lows is not None and len(self.lows.places) > 0 and self.metric.predicted
         if self.scores is None or not (self._noise_known or bounds):
             unknown = np.full(len(self.decisions.credit), np.nan)
@@ -418,7 +478,11 @@ class Measurement:
         """How far noise moves each score, float64 [rows]; NaN where not known."""
         axes = self.protocol
         assert self.noise is not None
-        epsilon = NOISE[axes.calibration] * self.noise * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
+        epsilon = (
+            NOISE[axes.calibration]
+            * self.noise
+            * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
+        )
         return np.asarray(epsilon, dtype=np.float64)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
@@ -428,24 +492,36 @@ class Measurement:
         return self._means(decisions, name)
 
     def _means(self, decisions: Decisions, aggregation: str) -> dict[str, Value]:
-        means = AGGREGATIONS[aggregation](decisions, self.evidence.subjects, self.categories, self.metric.counted)
+        means = AGGREGATIONS[aggregation](
+            decisions, self.evidence.subjects, self.categories, self.metric.counted
+        )
         return {group: number(mean, self.metric) for group, mean in means.items()}
 
     def _pooled(self, judged: Judged, aggregation: str) -> dict[str, Value]:
         """The numbers that groups of items have together."""
         names = self.groups(aggregation)
         each = dict.fromkeys(names.tolist())
-        values = {name: pooled(self.protocol.metric, judged, np.asarray(names == name)) for name in each}
+        values = {
+            name: pooled(self.protocol.metric, judged, np.asarray(names == name)) for name in each
+        }
         return {group: number(value, self.metric) for group, value in values.items()}
 
 
 def measure(
-    protocols: Mapping[str, Protocol], evidence: RunEvidence, noise: float | None, categories: Categories
+    protocols: Mapping[str, Protocol],
+    evidence: RunEvidence,
+    noise: float | None,
+    categories: Categories,
 ) -> dict[str, Measurement]:
     """One measurement per protocol, by name; the run is read once for all of them."""
     observed = evidence.gather(measured_columns(protocols.values(), noise, evidence.reasons))
-    measured, decided_by = {}, {name: _decision(each, observed[each.prompt_digest]) for name, each in protocols.items()}
-    asked = {name for name, each in protocols.items() if DecisionQuestion in READINGS[each.reading].needs}
+    measured, decided_by = (
+        {},
+        {name: _decision(each, observed[each.prompt_digest]) for name, each in protocols.items()},
+    )
+    asked = {
+        name for name, each in protocols.items() if DecisionQuestion in READINGS[each.reading].needs
+    }
     told = (scores for name in asked if (scores := decided_by[name][0]) is not None)
     step = rounding_step(share for scores in told for share in np.exp(np.unique(scores)).tolist())
     for name, protocol in protocols.items():
@@ -543,7 +619,10 @@ def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Int
     first = measured[0]
     if all(same_items(first, each) for each in measured):  # the usual case, and quick
         return first.ids, [np.arange(len(first.ids))] * len(measured)
-    places = [pc.fill_null(pc.index_in(first.ids, each.ids), -1).to_numpy().astype(np.int64) for each in measured]
+    places = [
+        pc.fill_null(pc.index_in(first.ids, each.ids), -1).to_numpy().astype(np.int64)
+        for each in measured
+    ]
     shared = np.flatnonzero(np.all([place >= 0 for place in places], axis=0))
     return first.ids.take(pa.array(shared)), [place[shared] for place in places]
 
@@ -553,7 +632,9 @@ def paired_credits(measured: Sequence[Decided]) -> tuple[list[str], Floats]:
     _, places = shared_items(measured)
     credits = [each.credit[place] for each, place in zip(measured, places, strict=True)]
     subjects = measured[0].subjects
-    return [subjects[place] for place in places[0].tolist()], np.array(credits).reshape(len(measured), -1)
+    return [subjects[place] for place in places[0].tolist()], np.array(credits).reshape(
+        len(measured), -1
+    )
 
 
 def paired_predictions(measured: Sequence[Decided]) -> Integers:
@@ -583,10 +664,17 @@ def _decision(protocol: Protocol, read: Evidence) -> Decision:
         scores = calibrated(*how, read.part_sums, offsets)
         return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores), None
     low, high = calibrated_range(*how, (read.part_lows, read.part_sums), offsets)
-    return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high), None
+    return (
+        high,
+        decided_between(protocol, (low, high), offsets, read.right),
+        Lows.of(low, high),
+        None,
+    )
 
 
-def _in_file_order(protocol: Protocol, read: Evidence, scores: Floats | None, decisions: Decisions) -> Decisions:
+def _in_file_order(
+    protocol: Protocol, read: Evidence, scores: Floats | None, decisions: Decisions
+) -> Decisions:
     """Return the decisions of metric mc2-split, which counts the right choices before the first wrong one of the file.
 
     The best answer was made the first choice; where it stands after a wrong one in the file it does not count.
@@ -601,7 +689,11 @@ def _in_file_order(protocol: Protocol, read: Evidence, scores: Floats | None, de
 
 
 def _judged(
-    protocol: Protocol, read: Evidence, scores: Floats | None, decisions: Decisions, lows: Lows | None
+    protocol: Protocol,
+    read: Evidence,
+    scores: Floats | None,
+    decisions: Decisions,
+    lows: Lows | None,
 ) -> tuple[Decisions, Judged | None]:
     """The decisions with the credits of the metric, and what it looks at, where it is one of probabilities."""
     metric = METRICS[protocol.metric]
@@ -612,7 +704,9 @@ def _judged(
     known = scores if lows is None else np.where(lows.filled(scores) < scores, np.nan, scores)
     orders = letters = None
     if metric.orders:
-        orders = order_predictions(protocol.views, read.part_sums, read.item_offsets, read.part_lows)
+        orders = order_predictions(
+            protocol.views, read.part_sums, read.item_offsets, read.part_lows
+        )
         letters = answer_places(protocol.views, orders, read.item_offsets)
     judged = Judged(
         scores=known,
@@ -630,7 +724,9 @@ def _judged(
     return replace(decisions, credit=credits(protocol.metric, judged)), judged
 
 
-def _judged_text(protocol: Protocol, read: Evidence, decisions: Decisions) -> tuple[Decisions, Judged]:
+def _judged_text(
+    protocol: Protocol, read: Evidence, decisions: Decisions
+) -> tuple[Decisions, Judged]:
     """Likewise of answers in text, whose confidence is the probability of the text."""
     judged = Judged(
         scores=np.full(int(read.item_offsets[-1]), np.nan),
@@ -647,7 +743,9 @@ _Bounds = tuple[float, float]
 """(low, high) at 95 %."""
 
 
-def _clustered(credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool) -> _Bounds:
+def _clustered(
+    credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool
+) -> _Bounds:
     """Wilson's interval at the effective size, with the t quantile."""
     if len(sizes) < FEWEST:
         return math.nan, math.nan

@@ -30,7 +30,13 @@ from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.intervals import GROUPS, ranks
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows
-from choicewise.scoring.significance import FEWEST, holm, rank_ranges, sign_flip, significantly_better
+from choicewise.scoring.significance import (
+    FEWEST,
+    holm,
+    rank_ranges,
+    sign_flip,
+    significantly_better,
+)
 
 COMPARABLE = 0.95
 """Share of the items of a rival that a model must have scored to be ranked beside it."""
@@ -48,8 +54,13 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
         alike = comparable(rivals)
         if sum(alike) == 1 < sum(not math.isnan(row.merit) for row in rivals):
             continue  # its rivals all scored too few items
-        merits = [row.merit if whole else math.nan for row, whole in zip(rivals, alike, strict=True)]
-        placed = [replace(row, rank=rank or None) for row, rank in zip(rivals, ranks(merits).tolist(), strict=True)]
+        merits = [
+            row.merit if whole else math.nan for row, whole in zip(rivals, alike, strict=True)
+        ]
+        placed = [
+            replace(row, rank=rank or None)
+            for row, rank in zip(rivals, ranks(merits).tolist(), strict=True)
+        ]
         for place, row in zip(places, placed, strict=True):
             result[place] = _open_ranks(row, placed)
     return result
@@ -67,7 +78,8 @@ def left_open(one: Row, other: Row) -> bool:
     if not (one.cut or other.cut or one.rounding or other.rounding):
         return False
     (low, high), (other_low, other_high) = (
-        (each.value, each.value) if math.isnan(each.low) else (each.low, each.high) for each in (one, other)
+        (each.value, each.value) if math.isnan(each.low) else (each.low, each.high)
+        for each in (one, other)
     )
     return low <= other_high and other_low <= high
 
@@ -96,7 +108,9 @@ def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int
         members.setdefault(group, []).append(place)
     placed: list[int | None] = [None] * len(values)
     for places in members.values():
-        for place, rank in zip(places, ranks([values[place] for place in places]).tolist(), strict=True):
+        for place, rank in zip(
+            places, ranks([values[place] for place in places]).tolist(), strict=True
+        ):
             placed[place] = rank or None
     return placed
 
@@ -114,7 +128,9 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
         places = [place for place in places if rows[place].rank is not None]
         if len(places) < 2 or not outcomes.keys() >= set(places):
             continue
-        rivals = _Rivals([rows[place] for place in places], [outcomes[place] for place in places], by)
+        rivals = _Rivals(
+            [rows[place] for place in places], [outcomes[place] for place in places], by
+        )
         if not rivals.credits.size:
             for place in places:
                 result[place] = replace(rows[place], rank=None, rank_low=None, rank_high=None)
@@ -185,7 +201,9 @@ class _Rivals:
     def ranked(self) -> list[Row]:
         """The rows with their ranks and the ranges of these."""
         if self.metric.pooled:
-            return list(self.rows)  # a sample's number is off to one side, of one model more than of another: no test
+            return list(
+                self.rows
+            )  # a sample's number is off to one side, of one model more than of another: no test
         best, worst = rank_ranges(significantly_better(self.credits, self.undecided))
         placed = [row.rank or 0 for row in self.rows]
         if self._means_of_shared:
@@ -219,7 +237,11 @@ class _Rivals:
     def _means_of_shared(self) -> bool:
         """Whether the values are over different items, so that the means of the shared ones make the ranks."""
         additive = not self.metric.pooled and not any(row.open for row in self.rows)
-        return additive and any(row.n != self.credits.shape[1] for row in self.rows) and self.credits.size > 0
+        return (
+            additive
+            and any(row.n != self.credits.shape[1] for row in self.rows)
+            and self.credits.size > 0
+        )
 
 
 def _adjusted(leads: Sequence[_Lead]) -> dict[int, float]:
@@ -232,7 +254,11 @@ def _adjusted(leads: Sequence[_Lead]) -> dict[int, float]:
         if not math.isnan(lead.p):
             ps.setdefault(lead.alike, lead.p)
     adjusted = dict(zip(ps, holm(list(ps.values())).tolist(), strict=True))
-    return {lead.place: adjusted[lead.alike] for lead in leads if lead.place is not None and lead.alike in adjusted}
+    return {
+        lead.place: adjusted[lead.alike]
+        for lead in leads
+        if lead.place is not None and lead.alike in adjusted
+    }
 
 
 def undecided_pairs(rows: Sequence[Row]) -> Mask:
@@ -250,7 +276,9 @@ def _wider(row: Row, rank: int, low: int, high: int) -> Row:
     return replace(row, rank=rank, rank_low=min(low, rank), rank_high=max(high, rank))
 
 
-def shared_credits(subjects: Sequence[str], credits: Floats, aggregation: str, among: Mask | None = None) -> Floats:
+def shared_credits(
+    subjects: Sequence[str], credits: Floats, aggregation: str, among: Mask | None = None
+) -> Floats:
     """Return the credits of items that all models scored, as they weigh in a mean over the items.
 
     ``credits``: float64 [models, items], NaN for missing; ``among``: the items that count, all unless given.  Float64
@@ -271,18 +299,24 @@ def macro_weights(subjects: npt.ArrayLike, credits: Floats) -> Floats:
     """
     scored = np.asarray(~np.isnan(credits).any(axis=0))
     weights = np.zeros(credits.shape[1])
-    _, number, counts = np.unique(np.asarray(subjects)[scored], return_inverse=True, return_counts=True)
+    _, number, counts = np.unique(
+        np.asarray(subjects)[scored], return_inverse=True, return_counts=True
+    )
     weights[scored] = scored.sum() / (max(1, len(counts)) * counts[number])
     return weights
 
 
-def standing_ranks(parts: Sequence[Sequence[Outcome]], undecided: Mask) -> list[tuple[int, int, int]]:
+def standing_ranks(
+    parts: Sequence[Sequence[Outcome]], undecided: Mask
+) -> list[tuple[int, int, int]]:
     """Return rank, best and worst rank of each model by the plain mean over ``parts``, over items that all scored.
 
     Every part has an outcome of every model.  ``undecided``: pairs whose order something else leaves open, bool
     [models, models].  The range is the full one below :data:`~.significance.FEWEST` such items.
     """
-    weighted = [shared_credits(*paired_credits(part), part[0].protocol.aggregation) for part in parts]
+    weighted = [
+        shared_credits(*paired_credits(part), part[0].protocol.aggregation) for part in parts
+    ]
     sizes = [credits.shape[1] for credits in weighted]
     if not all(sizes):
         return []
@@ -292,7 +326,9 @@ def standing_ranks(parts: Sequence[Sequence[Outcome]], undecided: Mask) -> list[
         [own * (total / (len(parts) * size)) for own, size in zip(weighted, sizes, strict=True)], 1
     )
     best, worst = rank_ranges(significantly_better(credits, undecided))
-    return list(zip(ranks(credits.mean(axis=1)).tolist(), best.tolist(), worst.tolist(), strict=True))
+    return list(
+        zip(ranks(credits.mean(axis=1)).tolist(), best.tolist(), worst.tolist(), strict=True)
+    )
 
 
 def measured_as(row: Row) -> tuple[str, ...]:
@@ -310,7 +346,9 @@ def distinct(rows: Sequence[Row]) -> list[Row]:
         alike.setdefault((row.model, *measured_as(row)), {}).setdefault(row.r, row)
     twice = {model for (model, *_), ways in alike.items() if len(ways) > 1}
     rest = (row for ways in alike.values() for row in ways.values())
-    return [replace(row, model=f"{row.model} {row.r}") if row.model in twice else row for row in rest]
+    return [
+        replace(row, model=f"{row.model} {row.r}") if row.model in twice else row for row in rest
+    ]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -370,7 +408,9 @@ def influence(outcome: Outcome) -> Influence:
         sizes = np.bincount(groups)
         weight[scored] = 1 / (len(sizes) * sizes)[groups]
         value = float((np.bincount(groups, weights=credit[scored]) / sizes).mean())
-    return Influence(ids=outcome.ids, credit=credit, weight=weight, subjects=subjects, value=value, macro=macro)
+    return Influence(
+        ids=outcome.ids, credit=credit, weight=weight, subjects=subjects, value=value, macro=macro
+    )
 
 
 def aligned(influences: Sequence[Influence]) -> tuple[pa.ChunkedArray, Floats, Floats]:
@@ -382,7 +422,9 @@ def aligned(influences: Sequence[Influence]) -> tuple[pa.ChunkedArray, Floats, F
     first, moved = influences[0], [known.each(within) for known in influences]
     if all(first.ids is known.ids or first.ids.equals(known.ids) for known in influences):
         return first.ids, np.array([known.credit for known in influences]), np.array(moved)
-    ids = pa.chunked_array([pc.unique(pa.concat_arrays([part for known in influences for part in known.ids.chunks]))])
+    ids = pa.chunked_array(
+        [pc.unique(pa.concat_arrays([part for known in influences for part in known.ids.chunks]))]
+    )
     credit = np.full((len(influences), len(ids)), np.nan)
     each = np.zeros((len(influences), len(ids)))
     for row, known in enumerate(influences):
@@ -460,7 +502,10 @@ class Outcomes:
         if METRICS[one.protocol.metric].share:
             return self.shares
         return replace(
-            self, outcomes=tuple(each for each in self.outcomes if each.protocol.metric == one.protocol.metric)
+            self,
+            outcomes=tuple(
+                each for each in self.outcomes if each.protocol.metric == one.protocol.metric
+            ),
         )
 
     @property
@@ -494,9 +539,13 @@ class OutcomeKeeper:
         """What remains of ``run`` when its evidence is released."""
         manifest, firsts = run.manifest, first_alike(run)
         outcomes = tuple(self._outcome(run, each, firsts) for each in run.measurements.values())
-        return Outcomes(manifest.model.name, manifest.dataset.name, manifest.dataset.digest, outcomes)
+        return Outcomes(
+            manifest.model.name, manifest.dataset.name, manifest.dataset.digest, outcomes
+        )
 
-    def _outcome(self, run: MeasuredRun, measured: Measurement, firsts: Mapping[str, str]) -> Outcome:
+    def _outcome(
+        self, run: MeasuredRun, measured: Measurement, firsts: Mapping[str, str]
+    ) -> Outcome:
         values, codes = np.unique(measured.credit, return_inverse=True)
         return Outcome(
             name=measured.name,
@@ -563,21 +612,31 @@ def first_alike(run: MeasuredRun) -> dict[str, str]:
     firsts: dict[str, str] = {}
     for digest, each in measured.items():
         earlier = dict.fromkeys(firsts.values())
-        firsts[digest] = next((first for first in earlier if _can_not_differ(measured[first], each, tokens)), digest)
+        firsts[digest] = next(
+            (first for first in earlier if _can_not_differ(measured[first], each, tokens)), digest
+        )
     return firsts
 
 
 def same_order(left: Measurement, right: Measurement) -> bool:
     """Whether the scores of two measurements of the same observations can't order the choices of an item otherwise."""
     one, other, offsets = left.scores, right.scores, left.evidence.item_offsets
-    if one is None or other is None or {left.protocol.decision, right.protocol.decision} != {"argmax"}:
+    if (
+        one is None
+        or other is None
+        or {left.protocol.decision, right.protocol.decision} != {"argmax"}
+    ):
         return False
-    if not np.array_equal(left.decisions.credit, right.decisions.credit, equal_nan=True):  # the tie rules may differ
+    if not np.array_equal(
+        left.decisions.credit, right.decisions.credit, equal_nan=True
+    ):  # the tie rules may differ
         return False
     infinite, others = (np.where(np.isfinite(scores), 0.0, scores) for scores in (one, other))
     if not np.array_equal(infinite, others, equal_nan=True):
         return False
-    with np.errstate(invalid="ignore", divide="ignore"):  # NaN, which is left out: infinities, and 0 / 0
+    with np.errstate(
+        invalid="ignore", divide="ignore"
+    ):  # NaN, which is left out: infinities, and 0 / 0
         factor, term = other / one, other - one
     positive = (factor > 0) & (factor < np.inf) | np.isnan(factor)
     by_factor = bool(positive.all()) and _constant(factor, factor, offsets)
@@ -655,7 +714,8 @@ def _tokens(run: MeasuredRun, measured: Sequence[Measurement]) -> dict[str, _Tok
     rivals = _rivals([each.protocol for each in measured])
     observed = run.evidence.gather(_token_columns(rivals))
     return {
-        protocol.digest: observed[protocol.prompt_digest].column(_scored_tokens_column(protocol)) for protocol in rivals
+        protocol.digest: observed[protocol.prompt_digest].column(_scored_tokens_column(protocol))
+        for protocol in rivals
     }
 
 
@@ -689,7 +749,9 @@ def _scored_tokens(protocol: Protocol, portion: ObservedPortion) -> _Tokens | No
     return (portion.context_tokens.astype(np.uint64), *digests)
 
 
-def _can_not_differ(left: Measurement, right: Measurement, tokens: Mapping[str, _Tokens | None]) -> bool:
+def _can_not_differ(
+    left: Measurement, right: Measurement, tokens: Mapping[str, _Tokens | None]
+) -> bool:
     """Whether two measurements of a run are the same by construction."""
     if left.protocol.prompt_digest == right.protocol.prompt_digest:
         return same_order(left, right)
@@ -697,7 +759,12 @@ def _can_not_differ(left: Measurement, right: Measurement, tokens: Mapping[str, 
         return False
     one, other = (tokens[each.protocol.digest] for each in (left, right))
     same_items = np.array_equal(left.evidence.items, right.evidence.items)
-    return one is not None and other is not None and same_items and all(map(np.array_equal, one, other))
+    return (
+        one is not None
+        and other is not None
+        and same_items
+        and all(map(np.array_equal, one, other))
+    )
 
 
 def _constant(values: Floats, scale: Floats, offsets: Integers) -> bool:

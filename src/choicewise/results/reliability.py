@@ -56,7 +56,9 @@ def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:
     for name, protocol in run.protocols.items():
         if not METRICS[protocol.metric].softmax or protocol.score == "none":
             continue
-        measured = _fitting(fitted_on, name, replace(protocol, metric="log-score", aggregation="micro"))
+        measured = _fitting(
+            fitted_on, name, replace(protocol, metric="log-score", aggregation="micro")
+        )
         if _overlap(run, fitted_on, measured, protocol):
             raise UsageError(
                 f"{fitted_on.folder} and {run.folder} share items: a temperature that is fitted on the items it scores "
@@ -65,10 +67,14 @@ def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:
         assert measured.judged is not None
         temperature = fit_temperature(measured.judged)
         if math.isnan(temperature):
-            raise UsageError(f"{fitted_on.folder} has no item that is scored in full under {name}: nothing to fit on")
+            raise UsageError(
+                f"{fitted_on.folder} has no item that is scored in full under {name}: nothing to fit on"
+            )
         chosen[name] = replace(protocol, temperature=f"{temperature:.6g}")
         about = selection(fitted_on.manifest, measured) or f"{len(measured.evidence.items):,} items"
-        lines.append(f"{name}: temperature {temperature:.4g}, fitted on {measured.protocol.split or 'all'} ({about})")
+        lines.append(
+            f"{name}: temperature {temperature:.4g}, fitted on {measured.protocol.split or 'all'} ({about})"
+        )
     return run.under(chosen), lines
 
 
@@ -84,7 +90,9 @@ def _fitting(run: Run, name: str, protocol: Protocol) -> Measurement:
         other = {name: replace(protocol, split=split)}
         if not run.lacking(other):
             return run.under(other).measurements[name]
-    raise UsageError(f"{run.folder} was not asked what {name} asks, on any split: there is nothing to fit on")
+    raise UsageError(
+        f"{run.folder} was not asked what {name} asks, on any split: there is nothing to fit on"
+    )
 
 
 def _overlap(run: Run, other: Run, measured: Measurement, protocol: Protocol) -> bool:

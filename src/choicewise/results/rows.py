@@ -18,7 +18,13 @@ import numpy as np
 
 from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS, Metric
-from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
+from choicewise.protocols.protocol import (
+    Protocol,
+    axis_differences,
+    family,
+    short_signature,
+    signature,
+)
 from choicewise.protocols.readings import DRAWING, PERMUTED
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
 from choicewise.requests.blocks import unused
@@ -180,7 +186,9 @@ class Row:
     @property
     def counted(self) -> bool:
         """Whether the value is a share of items that are right or wrong."""
-        return self.metric not in METRICS or (METRICS[self.metric].counted and METRICS[self.metric].share)
+        return self.metric not in METRICS or (
+            METRICS[self.metric].counted and METRICS[self.metric].share
+        )
 
     @property
     def merit(self) -> float:
@@ -221,7 +229,11 @@ class Row:
     @property
     def counts(self) -> list[str]:
         """What is counted of its items, where there are any: ``3 missing``."""
-        return [f"{number:,} {words}" for name, words in COUNTS.items() if (number := getattr(self, name))]
+        return [
+            f"{number:,} {words}"
+            for name, words in COUNTS.items()
+            if (number := getattr(self, name))
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON knows it: NaN and infinity become null; ``flags`` are its warnings.
@@ -235,12 +247,19 @@ class Row:
             content["answers"] |= {"cut": self.cut, "text": self.cut_text}
         if self.open:
             content["rounding"]["identified"] = math.isfinite(self.high - self.low)
-        raised = {"flags": warnings, "alarms": [warning for warning in warnings if warning in SERIOUS]}
+        raised = {
+            "flags": warnings,
+            "alarms": [warning for warning in warnings if warning in SERIOUS],
+        }
         return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
 
 
 def rows(
-    manifest: Manifest, measured: Measurement, by: str | None, intervals: str | None, siblings: Sequence[Measurement]
+    manifest: Manifest,
+    measured: Measurement,
+    by: str | None,
+    intervals: str | None,
+    siblings: Sequence[Measurement],
 ) -> list[Row]:
     """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``.
 
@@ -279,7 +298,9 @@ def rows(
             interval=interval_name,
             low=extremes[group][0],
             high=extremes[group][1],
-            near_ties=int((measured.near_ties & among).sum()) if measured.bounded[among].all() else None,
+            near_ties=int((measured.near_ties & among).sum())
+            if measured.bounded[among].all()
+            else None,
             noise=measured.noise,
             skipped=len(dataset.skipped),
             **asdict(value),
@@ -292,11 +313,17 @@ def rows(
             dataset_source=dataset.source,
             server_changed=changed,
             calibrated=measured.if_calibrated(among),
-            answers=None if measured.statuses is None else answer_counts(measured.statuses[among], protocol),
+            answers=None
+            if measured.statuses is None
+            else answer_counts(measured.statuses[among], protocol),
             population=population,
             rounding=measured.rounding(among, value.value),
         )
-        report.append(replace(row, value=math.nan, se=math.nan, ci_low=math.nan, ci_high=math.nan) if row.open else row)
+        report.append(
+            replace(row, value=math.nan, se=math.nan, ci_low=math.nan, ci_high=math.nan)
+            if row.open
+            else row
+        )
     return report
 
 
@@ -304,13 +331,24 @@ def selection(manifest: Manifest, measured: Measurement) -> str:
     """The part of the data that a number is about, in words: subjects, a limit, a sample, or how much is there yet."""
     asked, every = measured.asked
     lacking = f"incomplete: {asked:,} of {every:,} items" if asked < every else ""
-    return ", ".join(filter(None, (chosen_part(manifest.selection), lacking or "incomplete" * (not manifest.complete))))
+    return ", ".join(
+        filter(
+            None,
+            (chosen_part(manifest.selection), lacking or "incomplete" * (not manifest.complete)),
+        )
+    )
 
 
 def chosen_part(chosen: Selection) -> str:
     """The part of the data that a run is to ask, in words; nothing for all of it."""
     subjects, limit = chosen.subjects, chosen.limit
-    named = [] if subjects is None else subjects if len(subjects) <= _MANY else [f"{len(subjects)} subjects"]
+    named = (
+        []
+        if subjects is None
+        else subjects
+        if len(subjects) <= _MANY
+        else [f"{len(subjects)} subjects"]
+    )
     first = [] if limit is None else [f"first {limit} of each subject"]
     drawn = [] if chosen.sample is None else [f"sample of {chosen.sample}, seed {chosen.seed}"]
     return ", ".join([*named, *first, *drawn])
@@ -343,10 +381,14 @@ def run_id(manifest: Manifest) -> str:
 
     What a model has not (a chat template) is left out, so that ids of before it was known stay the same.
     """
-    model = {name: value for name, value in manifest.model.computation.items() if value != ""} | {"name": ""}
+    model = {name: value for name, value in manifest.model.computation.items() if value != ""} | {
+        "name": ""
+    }
     model.pop("source", None)
     identity = {"model": model, "versions": manifest.versions, "engine": engine_path(manifest)}
-    return f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:_DIGITS]}"
+    return (
+        f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:_DIGITS]}"
+    )
 
 
 def engine_path(manifest: Manifest) -> str:
@@ -418,11 +460,17 @@ SERIOUS = (
 
 
 def nearest(
-    measured: Measurement, siblings: Sequence[Measurement], fits: Callable[[Protocol, Protocol], bool]
+    measured: Measurement,
+    siblings: Sequence[Measurement],
+    fits: Callable[[Protocol, Protocol], bool],
 ) -> Measurement | None:
     """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
     fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
-    return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
+    return min(
+        fitting,
+        key=lambda each: len(axis_differences(each.protocol, measured.protocol)),
+        default=None,
+    )
 
 
 _MANY = 3
@@ -435,7 +483,9 @@ def _skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ..
     return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
 
 
-def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
+def _interval(
+    measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None
+) -> tuple[str, Value]:
     if not measured.metric.counted:
         return "pooled" if measured.metric.pooled else "t", value
     if name is None:
@@ -446,7 +496,9 @@ def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, nam
     return name, replace(value, ci_low=low, ci_high=high)
 
 
-def _population(chosen: Selection, measured: Measurement, aggregation: str, group: str) -> int | None:
+def _population(
+    chosen: Selection, measured: Measurement, aggregation: str, group: str
+) -> int | None:
     """How many items a sample of a group was drawn from; None where all of it was asked."""
     sizes = chosen.drawn_from.get(measured.protocol.split or "", {})
     group_of = {subject: GROUPS[aggregation](subject, measured.categories) for subject in sizes}
@@ -502,7 +554,10 @@ def _diagnose(
     near_ties = float((measured.near_ties & among).sum() / value.n) if known else math.nan
     kinds = (_is_text_of, _is_permuted, _is_choices_only_of)
     text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
-    mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)
+    mismatch, consistency = (
+        _mismatch(text, measured, among),
+        _consistency(permuted, measured, among),
+    )
     alone, alone_p = _alone(choices, measured, among)
     length, length_chance = _length(measured, single)
     golds = evidence.gold_index[among]
@@ -514,14 +569,18 @@ def _diagnose(
         "positive": bool((impossible & POSITIVE).any()),
         "placeholder": bool((impossible & PLACEHOLDER).any()),
         "margins": alike,
-        "cut": measured.statuses is not None and bool(is_cut(measured.statuses)[among].mean() > _CUT),
+        "cut": measured.statuses is not None
+        and bool(is_cut(measured.statuses)[among].mean() > _CUT),
         # Without any number, as of what a log does not hold, there is none to speak against.
         "many-missing": value.n > 0 and value.missing > _MISSING * (value.n + value.missing),
         "many-unparsed": (measured.invalid & among).sum() > _UNPARSED * value.n,
         "many-tied": value.ties > _TIED * value.n and not alike,
         "chance": signs.at_chance and not measured.metric.pooled,
         "constant": signs.constant,
-        "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
+        "gold-constant": value.ties > 0
+        and len(golds) > 1
+        and golds[0] >= 0
+        and bool((golds == golds[0]).all()),
         "position": position.p < SIGNIFICANT,
         "length": abs(length) >= _LENGTH and length_chance < SIGNIFICANT,
         "rounded": measured.step is not None and measured.protocol.metric in OPEN,
@@ -577,8 +636,15 @@ def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
 
 
 def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
-    is_share = METRICS[other.metric].counted and METRICS[other.metric].predicted  # which guessing can be as good as
-    return is_share and not _shows_question(other) and _shows_question(protocol) and _labels(other) == _labels(protocol)
+    is_share = (
+        METRICS[other.metric].counted and METRICS[other.metric].predicted
+    )  # which guessing can be as good as
+    return (
+        is_share
+        and not _shows_question(other)
+        and _shows_question(protocol)
+        and _labels(other) == _labels(protocol)
+    )
 
 
 def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
@@ -589,7 +655,9 @@ def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
 def _in_one_order(protocol: Protocol) -> str:
     """The digest of the prompt with the options as given, without the seed where only the views need it."""
     seed = None if protocol.views in DRAWING and not protocol.shots else protocol.seed
-    return replace(as_accuracy(protocol), views="given", calibration="none", seed=seed).prompt_digest
+    return replace(
+        as_accuracy(protocol), views="given", calibration="none", seed=seed
+    ).prompt_digest
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
@@ -614,7 +682,9 @@ def _alone(sibling: Measurement | None, measured: Measurement, among: Mask) -> t
     if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
         return math.nan, math.nan
     scored = among & ~sibling.decisions.missing
-    chance = guess(sibling.evidence.item_offsets, sibling.evidence.right, sibling.protocol.metric)[scored]
+    chance = guess(sibling.evidence.item_offsets, sibling.evidence.right, sibling.protocol.metric)[
+        scored
+    ]
     return micro(sibling.decisions, among).value, guessing_p(sibling.credit[scored], chance)
 
 

@@ -54,8 +54,14 @@ class Run:
         return f"<Run of {model!r} on {dataset!r}: {facts}, {state}, in {str(self.folder)!r}>"
 
     def _repr_html_(self) -> str:
-        facts = {"model": self.manifest.model.name, "dataset": self.manifest.dataset.name, **self._sizes()}
-        return html_table(str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"})
+        facts = {
+            "model": self.manifest.model.name,
+            "dataset": self.manifest.dataset.name,
+            **self._sizes(),
+        }
+        return html_table(
+            str(self.folder), facts | {"complete": "yes" if self.manifest.complete else "no"}
+        )
 
     def _sizes(self) -> dict[str, int]:
         return {"items": count_items(self.manifest.blocks), "protocols": len(self.protocols)}
@@ -75,9 +81,15 @@ class Run:
             same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
             same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
             same += f"; limit {selection.limit}" if selection.limit else ""
-            same += f"; sample {selection.sample}, seed {selection.seed}" if selection.sample else ""
-            if reasons := [self.manifest.refused[name] for name in lacking if name in self.manifest.refused]:
-                raise UsageError(f"{self.folder} was not asked what {names} asks, as that was refused: {reasons[0]}")
+            same += (
+                f"; sample {selection.sample}, seed {selection.seed}" if selection.sample else ""
+            )
+            if reasons := [
+                self.manifest.refused[name] for name in lacking if name in self.manifest.refused
+            ]:
+                raise UsageError(
+                    f"{self.folder} was not asked what {names} asks, as that was refused: {reasons[0]}"
+                )
             advice = f"add it: evaluate {names} into the same folder, with {same}"
             raise UsageError(f"{self.folder} was not asked what {names} asks; {advice}")
         return Run(self.evidence, self.on_its_split(protocols))
@@ -86,13 +98,19 @@ class Run:
         """The names of those protocols that ask what the run did not ask."""
         known = {ask for block in self.manifest.blocks for ask in block.asks}
         recipes = self.on_its_split(protocols)
-        return [name for name, recipe in recipes.items() if {ask.name for ask in list_asks({name: recipe})} - known]
+        return [
+            name
+            for name, recipe in recipes.items()
+            if {ask.name for ask in list_asks({name: recipe})} - known
+        ]
 
     def on_its_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
         """The same protocols; those that name no split with the one that the run is about, if it is one."""
         splits = list(dict.fromkeys(block.split for block in self.manifest.blocks))
         return {
-            name: replace(recipe, split=splits[0]) if recipe.split is None and len(splits) == 1 else recipe
+            name: replace(recipe, split=splits[0])
+            if recipe.split is None and len(splits) == 1
+            else recipe
             for name, recipe in protocols.items()
         }
 
@@ -110,7 +128,10 @@ class Run:
 
     def about(self, *places: int) -> Run:
         """What the run observed of the items at these ``places`` of the item table; no more than that is read."""
-        return Run(RunEvidence(self.folder, self.manifest, sorted(places), self.evidence.items), self.protocols)
+        return Run(
+            RunEvidence(self.folder, self.manifest, sorted(places), self.evidence.items),
+            self.protocols,
+        )
 
     @cached_property
     def measurements(self) -> dict[str, Measurement]:
@@ -121,7 +142,10 @@ class Run:
     def unanswered(self) -> list[str]:
         """The items about which the model answered with NaN."""
         asked = {measured.evidence for measured in self.measurements.values()}
-        ids = [each.about["item"].filter(pa.array(each.column(NO_NUMBER))).combine_chunks() for each in asked]
+        ids = [
+            each.about["item"].filter(pa.array(each.column(NO_NUMBER))).combine_chunks()
+            for each in asked
+        ]
         return sorted(pc.unique(pa.concat_arrays(ids)).to_pylist()) if ids else []
 
     def release(self) -> None:
@@ -146,13 +170,19 @@ class Run:
         rows = [pa.array(answers, mask=answers < 0) for answers in tables.answers]
         for name, row in zip(KEYS, rows, strict=True):
             key = pc.coalesce(tables.observations["key"].take(row), table[name])
-            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), key)
+            table = table.set_column(
+                table.schema.get_field_index(name), table.schema.field(name), key
+            )
         answers = tables.observations.drop_columns(["key"]).take(rows[0])
         missing = pc.coalesce(table["missing"], answers["missing"])
         table = table.drop_columns(["missing"])
         for name, column in zip(answers.column_names, answers.columns, strict=True):
-            table = table.append_column(answers.schema.field(name), missing if name == "missing" else column)
-        for name, nats in zip(("correction_first", "correction_last"), tables.corrections, strict=True):
+            table = table.append_column(
+                answers.schema.field(name), missing if name == "missing" else column
+            )
+        for name, nats in zip(
+            ("correction_first", "correction_last"), tables.corrections, strict=True
+        ):
             table = table.append_column(name, pa.array(nats))
         return table
 
@@ -163,8 +193,12 @@ class Run:
         ``protocol``: only this one, or these where the name means several, as :meth:`choose` does and with its errors.
         """
         chosen = self.choose(None if protocol is None else [protocol])
-        scored = [measured for measured in chosen.measurements.values() if measured.scores is not None]
-        choices = {evidence: evidence.choices for evidence in {measured.evidence for measured in scored}}
+        scored = [
+            measured for measured in chosen.measurements.values() if measured.scores is not None
+        ]
+        choices = {
+            evidence: evidence.choices for evidence in {measured.evidence for measured in scored}
+        }
         parts = (_score_rows(measured, choices[measured.evidence]) for measured in scored)
         return pa.concat_tables([_SCORES.empty_table(), *parts])
 
@@ -176,7 +210,9 @@ class Run:
         no such protocol, or one that reads generated text and has no scores.
         """
         if protocol not in self.protocols:
-            raise UsageError(f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self.protocols)}")
+            raise UsageError(
+                f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self.protocols)}"
+            )
         return choice_probabilities(self.measurements[protocol], temperature)
 
     def report(self, by: str | None = None, interval: str | None = None) -> pa.Table:
@@ -191,7 +227,9 @@ class Run:
         """
         measured = list(self.measurements.values())
         read_texts(self.evidence, (each.protocol.prompt_digest for each in measured))
-        return [row for each in measured for row in rows(self.manifest, each, by, interval, measured)]
+        return [
+            row for each in measured for row in rows(self.manifest, each, by, interval, measured)
+        ]
 
 
 def count_items(blocks: Sequence[BlockRecord]) -> int:
@@ -250,7 +288,9 @@ _SCORES = pa.schema(
 def _score_rows(measured: Measurement, choices: Mapping[str, pa.Array]) -> pa.Table:
     item = row_of(measured.evidence.item_offsets)
     decided = {"prediction": measured.prediction[item], "credit": measured.credit[item]}
-    named = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(item), dtype=np.int8)), [measured.name])
+    named = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(len(item), dtype=np.int8)), [measured.name]
+    )
     scored = {"score": measured.scores, "low": measured.low_scores}
     columns = {**choices, "protocol": named.cast(pa.string()), **scored, **decided}
     return pa.table({name: columns[name] for name in _SCORES.names}, schema=_SCORES)

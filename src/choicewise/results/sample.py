@@ -37,7 +37,12 @@ class SampleEstimate:
         """A row of a report whose metric is called ``...-estimate``, with the ``population`` it is about."""
         content = asdict(self)
         estimate = content.pop("estimate")
-        about = {"subject": "all", "missing": 0, "interval": "t", "metric": f"{self.metric}-estimate"}
+        about = {
+            "subject": "all",
+            "missing": 0,
+            "interval": "t",
+            "metric": f"{self.metric}-estimate",
+        }
         return json_value({**content, **estimate, **about})
 
 
@@ -70,17 +75,28 @@ def sample_estimates(runs: Sequence[Summary]) -> Estimates:
     return Estimates(tuple(rows), tuple(dict.fromkeys(notes)))
 
 
-def _estimates(run: Summary, outcome: Outcome, same: Sequence[Summary], notes: list[str]) -> list[SampleEstimate]:
+def _estimates(
+    run: Summary, outcome: Outcome, same: Sequence[Summary], notes: list[str]
+) -> list[SampleEstimate]:
     protocol, metric = outcome.protocol, METRICS[outcome.protocol.metric]
     if metric.pooled or metric.exponential or protocol.aggregation not in ("micro", "macro"):
         return []
     sizes = run.manifest.selection.drawn_from.get(protocol.split or "", {})
-    items, names, others = pa.table({"item": pa.array([], pa.string())}), list[str](), list[Floats]()
+    items, names, others = (
+        pa.table({"item": pa.array([], pa.string())}),
+        list[str](),
+        list[Floats](),
+    )
     for other in same:
-        whole = next((each for each in other.outcomes.outcomes if each.protocol.digest == protocol.digest), None)
+        whole = next(
+            (each for each in other.outcomes.outcomes if each.protocol.digest == protocol.digest),
+            None,
+        )
         if whole is None or other.manifest.selection.sample is not None:
             continue
-        own = whole.items.filter(pc.is_in(whole.items["subject"].cast(pa.string()), pa.array([*sizes], pa.string())))
+        own = whole.items.filter(
+            pc.is_in(whole.items["subject"].cast(pa.string()), pa.array([*sizes], pa.string()))
+        )
         held = int(pc.sum(pc.is_in(outcome.ids, own["item"].combine_chunks())).as_py() or 0)
         if len(own) != sum(sizes.values()) or held < len(outcome.ids):
             notes.append(
@@ -96,7 +112,9 @@ def _estimates(run: Summary, outcome: Outcome, same: Sequence[Summary], notes: l
         return []
     weights = _weights(items, sizes) if protocol.aggregation == "macro" else None
     places = pc.index_in(outcome.ids, items["item"].combine_chunks()).to_numpy().astype(np.int64)
-    estimate = aipw(outcome.credit, places, np.array(others), weights, low=metric.low, high=metric.high)
+    estimate = aipw(
+        outcome.credit, places, np.array(others), weights, low=metric.low, high=metric.high
+    )
     return [
         SampleEstimate(
             model=run.manifest.model.name,

@@ -19,7 +19,15 @@ from choicewise.records import GENERATED, KEYS
 from choicewise.scoring import scores
 from choicewise.scoring.answers import Written
 from choicewise.scoring.decide import OUTSIDE, gold_rows, option_mass
-from choicewise.scoring.observed import Continuations, Floats, Integers, Mask, Range, reduce_rows, row_of
+from choicewise.scoring.observed import (
+    Continuations,
+    Floats,
+    Integers,
+    Mask,
+    Range,
+    reduce_rows,
+    row_of,
+)
 from choicewise.scoring.scores import SCORES, lacking, score_range, sensitivity
 from choicewise.scoring.significance import HALF
 
@@ -41,19 +49,25 @@ class ObservedPortion:
         self.requests = requests.take(pc.index_in(self.about["item"], items))
         self.items: Integers = self.about["position"].to_numpy().astype(np.int64)
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
-        self.item_offsets: Integers = offsets_of(self.about["choices"], tables.adding.get(prompt, 0))
+        self.item_offsets: Integers = offsets_of(
+            self.about["choices"], tables.adding.get(prompt, 0)
+        )
         self._rows = int(self.item_offsets[-1])
         under = pc.equal(tables.spans["prompt"], prompt)
         chosen = under.to_numpy()
         self._spans = tables.spans.filter(under)
-        self._item = np.asarray(pc.index_in(self._spans["item"], self.about["item"]).to_numpy(), dtype=np.int64)
+        self._item = np.asarray(
+            pc.index_in(self._spans["item"], self.about["item"]).to_numpy(), dtype=np.int64
+        )
         self._choice = self._spans["choice"].to_numpy()
         self._answers = tables.answers[0][chosen]
         self._no_number = tables.no_number[chosen]
         self._unlisted = tables.unlisted[chosen]
         self._impossible, self._certain = tables.impossible[chosen], tables.certain[chosen]
         place = np.cumsum(chosen) - 1
-        self._unanswered = [(int(place[span]), reason) for span, reason in tables.unanswered if chosen[span]]
+        self._unanswered = [
+            (int(place[span]), reason) for span, reason in tables.unanswered if chosen[span]
+        ]
         self._corrections = [nats[chosen] for nats in tables.corrections]
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
 
@@ -63,7 +77,10 @@ class ObservedPortion:
 
     def parts(self) -> list[Continuations]:
         """What was observed of each thing that the reading asks about a choice; each has the same rows."""
-        return [self._continuations(None, part) for part in range(1 + int(pc.max(self._spans["part"]).as_py() or 0))]
+        return [
+            self._continuations(None, part)
+            for part in range(1 + int(pc.max(self._spans["part"]).as_py() or 0))
+        ]
 
     @cached_property
     def part_sums(self) -> list[Floats]:
@@ -87,7 +104,8 @@ class ObservedPortion:
         """
         scored = self._read(null).to_numpy() & (self._choice >= 0)
         asked, bounds = (
-            np.bincount(self._item[spans], minlength=len(self.items)) for spans in (scored, scored & self._unlisted)
+            np.bincount(self._item[spans], minlength=len(self.items))
+            for spans in (scored, scored & self._unlisted)
         )
         return ((bounds > 0).astype(np.int8) + ((bounds > 0) & (bounds == asked))).astype(np.int8)
 
@@ -98,7 +116,9 @@ class ObservedPortion:
         np.bitwise_or.at(impossible, self._item[read], self._impossible[read])
         certain = read & self._certain & (self._choice >= 0)
         if certain.any():
-            codes = np.asarray(pc.fill_null(self._spans["null"].combine_chunks().dictionary_encode().indices, -1))
+            codes = np.asarray(
+                pc.fill_null(self._spans["null"].combine_chunks().dictionary_encode().indices, -1)
+            )
             asked = np.stack([self._item, self._spans["part"].to_numpy(), codes]).astype(np.int64)
             impossible[_certain_twice(asked, self._answers, certain)] |= PLACEHOLDER
         return impossible
@@ -114,7 +134,9 @@ class ObservedPortion:
         key = (name, null, outside)
         if key not in self._scores:
             observed = OUTSIDE[outside](self.continuations())
-            self._scores[key] = SCORES[name](observed, None if null is None else self.continuations(null))
+            self._scores[key] = SCORES[name](
+                observed, None if null is None else self.continuations(null)
+            )
         return self._scores[key]
 
     def score_range(self, name: str, null: str | None = None, outside: str = "keep") -> Range:
@@ -130,7 +152,9 @@ class ObservedPortion:
     def generated(self) -> list[str | None]:
         """The generated text of every item; None where there is none."""
         rows = self._generations
-        return list(self._tables.observations["text"].take(pa.array(rows, mask=rows < 0)).to_pylist())
+        return list(
+            self._tables.observations["text"].take(pa.array(rows, mask=rows < 0)).to_pylist()
+        )
 
     def written(self, limit: int = 0) -> list[Written | str | None]:
         """The generated text of every item with its end: ``FILTERED`` where it was withheld, None where there is none.
@@ -147,7 +171,11 @@ class ObservedPortion:
             if row["text"] is None or row["missing"] is not None:
                 texts.append(finish if finish == FILTERED else None)
                 continue
-            if finish is None and counts[place] and (counts[place] < limit or not last_sizes[place]):
+            if (
+                finish is None
+                and counts[place]
+                and (counts[place] < limit or not last_sizes[place])
+            ):
                 finish = EOS
             thought = bool(row["thought"]) or bool(row["thought_tokens"])
             how = {"finish": finish, "thought": thought, "named": bool(counts[place])}
@@ -160,7 +188,9 @@ class ObservedPortion:
         NaN where nothing was scored along a thought.
         """
         spans, parts = self._choice == 0, self._spans["part"].to_numpy()
-        known = pc.fill_null(pc.cast(self._tables.observations["thought_tokens"], pa.float64()), np.nan).to_numpy()
+        known = pc.fill_null(
+            pc.cast(self._tables.observations["thought_tokens"], pa.float64()), np.nan
+        ).to_numpy()
         kept = np.full((len(ALONG), len(self.items)), np.nan)
         kept[parts[spans], self._item[spans]] = np.append(known, np.nan)[self._answers[spans]]
         kept[0] = np.where(np.isnan(kept[-1]), np.nan, 0.0)
@@ -182,7 +212,9 @@ class ObservedPortion:
 
     def lacks(self, name: str, null: str | None) -> npt.NDArray[np.int8]:
         """What each item lacks for the score of that name, where its log has no more: places in ``LACKS``, [items]."""
-        rows = lacking(SCORES[name], self.continuations(), None if null is None else self.continuations(null))
+        rows = lacking(
+            SCORES[name], self.continuations(), None if null is None else self.continuations(null)
+        )
         return np.nan_to_num(reduce_rows(np.maximum, rows, self.item_offsets)).astype(np.int8)
 
     @cached_property
@@ -210,12 +242,21 @@ class ObservedPortion:
     def warnings(self) -> dict[str, Mask]:
         """Items that were not asked or scored in full, bool [items] by kind (:class:`choicewise.results.rows.Row`)."""
         cut = {"shots_dropped": "shots_dropped", "truncated": "tokens_dropped"}
-        requests = {name: pc.greater(pc.fill_null(self.requests[column], 0), 0) for name, column in cut.items()}
-        spans = {
-            name: pc.cast(self._spans[name], pa.int64()) for name in ("merged", "noncanonical", "lossy", "unknown")
+        requests = {
+            name: pc.greater(pc.fill_null(self.requests[column], 0), 0)
+            for name, column in cut.items()
         }
-        raised = {name: pc.greater(pc.fill_null(spans_, 0), 0).to_numpy() for name, spans_ in spans.items()}
-        of_requests = {name: np.asarray(items.to_numpy(), dtype=np.bool_) for name, items in requests.items()}
+        spans = {
+            name: pc.cast(self._spans[name], pa.int64())
+            for name in ("merged", "noncanonical", "lossy", "unknown")
+        }
+        raised = {
+            name: pc.greater(pc.fill_null(spans_, 0), 0).to_numpy()
+            for name, spans_ in spans.items()
+        }
+        of_requests = {
+            name: np.asarray(items.to_numpy(), dtype=np.bool_) for name, items in requests.items()
+        }
         return of_requests | {name: self._flagged(spans_) for name, spans_ in raised.items()}
 
     @property
@@ -240,11 +281,18 @@ class ObservedPortion:
         """By item, every question after its own context, or the ``null`` context: choice, part and keys in order."""
         asked = self._after(null)
         spans, item = self._spans.filter(asked), self._item[asked.to_numpy()]
-        place = np.stack([spans["part"].to_numpy(), spans["choice"].to_numpy(), item]).astype(np.int64)
+        place = np.stack([spans["part"].to_numpy(), spans["choice"].to_numpy(), item]).astype(
+            np.int64
+        )
         order = np.lexsort(place)
         order = order[np.append(True, (np.diff(place[:, order]) != 0).any(axis=0))[: len(order)]]
-        columns = (pc.cast(spans[name].take(pa.array(order)), pa.string()) for name in ("choice", "part", *KEYS))
-        lines = pc.binary_join_element_wise(*columns, " ", null_handling="replace", null_replacement="-")
+        columns = (
+            pc.cast(spans[name].take(pa.array(order)), pa.string())
+            for name in ("choice", "part", *KEYS)
+        )
+        lines = pc.binary_join_element_wise(
+            *columns, " ", null_handling="replace", null_replacement="-"
+        )
         ends = np.searchsorted(item[order], np.arange(len(self.items) + 1))
         by_item = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), lines.combine_chunks())
         return row_bytes(pa.chunked_array([by_item]))
@@ -262,12 +310,18 @@ class ObservedPortion:
         read = self._read(null)
         missing = self._spans["missing"]
         told = np.flatnonzero(pc.and_(read, pc.is_valid(missing)).to_numpy())
-        yield from zip(self._item[told].tolist(), missing.take(pa.array(told)).to_pylist(), strict=True)
+        yield from zip(
+            self._item[told].tolist(), missing.take(pa.array(told)).to_pylist(), strict=True
+        )
         wanted = read.to_numpy()
-        yield from ((int(self._item[span]), reason) for span, reason in self._unanswered if wanted[span])
+        yield from (
+            (int(self._item[span]), reason) for span, reason in self._unanswered if wanted[span]
+        )
         lost = pc.and_(pc.is_valid(self._spans["key"]), pa.array(self._answers < 0))
         for cause, spans in {LOST: lost, NO_NUMBER: pa.array(self._no_number)}.items():
-            yield from ((item, cause) for item in self._item[pc.and_(read, spans).to_numpy()].tolist())
+            yield from (
+                (item, cause) for item in self._item[pc.and_(read, spans).to_numpy()].tolist()
+            )
 
     def _continuations(self, null: str | None, part: int) -> Continuations:
         """The scored tokens of one ``part``, from the cache or laid out."""
@@ -302,7 +356,9 @@ class ObservedPortion:
         own = pc.and_(pc.is_null(self._spans["null"]), pc.equal(self._spans["part"], 0)).to_numpy()
         value = np.asarray(pc.cast(self._spans[name], pa.int64()).to_numpy(), dtype=np.int64)
         generated = own & (self._choice == GENERATED)
-        rows = _filled(len(self.items), 0, self._item[generated], value[generated])[row_of(self.item_offsets)]
+        rows = _filled(len(self.items), 0, self._item[generated], value[generated])[
+            row_of(self.item_offsets)
+        ]
         scored = own & (self._choice >= 0)
         rows[self._row(scored)] = value[scored]
         return rows.astype(np.int64)
@@ -314,7 +370,9 @@ class ObservedPortion:
 
     def _scored(self, null: str | None, part: int) -> tuple[Mask, Integers]:
         """Which spans score a choice after this context, bool [spans], and the row of each."""
-        spans = pc.fill_null(pc.and_(self._after(null), pc.equal(self._spans["part"], part)), False).to_numpy()
+        spans = pc.fill_null(
+            pc.and_(self._after(null), pc.equal(self._spans["part"], part)), False
+        ).to_numpy()
         chosen = np.asarray(spans & (self._choice >= 0), dtype=np.bool_)
         return chosen, self._row(chosen)
 
@@ -324,7 +382,9 @@ class ObservedPortion:
         return pc.is_null(column) if null is None else pc.fill_null(pc.equal(column, null), False)
 
     def _row(self, spans: Mask) -> Integers:
-        return np.asarray(self.item_offsets[:-1][self._item[spans]] + self._choice[spans], dtype=np.int64)
+        return np.asarray(
+            self.item_offsets[:-1][self._item[spans]] + self._choice[spans], dtype=np.int64
+        )
 
 
 LOST = "its observation lay in a damaged block, or in a shard that is not there; run or merge again to have it"
@@ -353,9 +413,13 @@ class RunTables:
         """The rows of the observations that the ``KEYS`` of each span name, int64 [3, spans]; -1: none."""
         known, keys = self.observations["key"], [self.spans[name] for name in KEYS]
         lost = pc.is_valid(self.observations["missing"]).to_numpy()
-        order = np.append(np.argsort(lost, kind="stable"), -1)  # of a question that was asked again the answer counts
+        order = np.append(
+            np.argsort(lost, kind="stable"), -1
+        )  # of a question that was asked again the answer counts
         known = known.take(pa.array(order[:-1])) if lost.any() else known
-        rows = np.stack([pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]).astype(np.int64)
+        rows = np.stack(
+            [pc.fill_null(pc.index_in(key, known), -1).to_numpy() for key in keys]
+        ).astype(np.int64)
         return order[rows] if lost.any() else rows
 
     @cached_property
@@ -366,7 +430,10 @@ class RunTables:
         """
         totals = np.append(np.where(self._at_most, np.nan, self._totals), np.nan)  # row -1: none
         named = (pc.is_valid(self.spans[column]).to_numpy() for column in _CORRECTIONS)
-        before, after = (np.where(name, totals[rows], 0.0) for name, rows in zip(named, self.answers[1:], strict=True))
+        before, after = (
+            np.where(name, totals[rows], 0.0)
+            for name, rows in zip(named, self.answers[1:], strict=True)
+        )
         return 0.0 - before, after  # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign
 
     @cached_property
@@ -378,7 +445,9 @@ class RunTables:
     def impossible(self) -> npt.NDArray[np.int8]:
         """Which numbers no model says (:func:`_impossible_logprobs`) are in a span's answers, bits as int8 [spans]."""
         rows = _impossible_logprobs(self._flat["logprobs"], self.offsets, self._totals)
-        return np.asarray(np.bitwise_or.reduce(np.append(rows, 0)[self.answers], axis=0), dtype=np.int8)  # row -1: none
+        return np.asarray(
+            np.bitwise_or.reduce(np.append(rows, 0)[self.answers], axis=0), dtype=np.int8
+        )  # row -1: none
 
     @cached_property
     def certain(self) -> Mask:
@@ -394,7 +463,10 @@ class RunTables:
         reasons = [*column.to_pylist(), None]  # row -1: none
         rows = self.answers
         spans = np.flatnonzero(np.append(pc.is_valid(column).to_numpy(), False)[rows].any(axis=0))
-        return [(span, next(filter(None, (reasons[row] for row in rows[:, span])))) for span in spans.tolist()]
+        return [
+            (span, next(filter(None, (reasons[row] for row in rows[:, span]))))
+            for span in spans.tolist()
+        ]
 
     @cached_property
     def no_number(self) -> Mask:
@@ -403,7 +475,9 @@ class RunTables:
         summed = (np.diff(self.offsets) > 0) | pc.is_valid(self.observations["total"]).to_numpy()
         no_value = pc.fill_null(pc.is_nan(self.observations["value"]), False).to_numpy()
         answered = pc.is_null(self.observations["missing"]).to_numpy()
-        nan = np.append(((summed & np.isnan(self._totals)) | no_value) & answered, False)  # row -1: none
+        nan = np.append(
+            ((summed & np.isnan(self._totals)) | no_value) & answered, False
+        )  # row -1: none
         return np.asarray(nan[self.answers].any(axis=0), dtype=np.bool_)
 
     @cached_property
@@ -417,7 +491,9 @@ class RunTables:
         sizes = np.append(self._flat["sizes"], 0)
         return counts, np.where(counts > 0, sizes[np.append(self.offsets[1:], 0)[rows] - 1], 0)
 
-    def continuations(self, rows: Integers, text: Sequence[str | None], item_offsets: Integers) -> Continuations:
+    def continuations(
+        self, rows: Integers, text: Sequence[str | None], item_offsets: Integers
+    ) -> Continuations:
         """The tokens of these ``rows`` of the observations; none where the row is -1."""
         starts = self.offsets[rows]
         counts = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
@@ -449,13 +525,20 @@ class RunTables:
     def _given(self) -> dict[str, Floats]:
         """What observations without tokens have of :class:`Continuations`, NaN for the others; only what any has."""
         columns = {name: self.observations[column] for name, column in _GIVEN.items()}
-        known = {name: column for name, column in columns.items() if column.null_count < len(column)}
-        return {name: pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy() for name, column in known.items()}
+        known = {
+            name: column for name, column in columns.items() if column.null_count < len(column)
+        }
+        return {
+            name: pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy()
+            for name, column in known.items()
+        }
 
     @cached_property
     def _at_most(self) -> Mask:
         """The observations whose log-probabilities are upper bounds, bool [observations]."""
-        return np.asarray(pc.fill_null(self.observations["at_most"], False).to_numpy(), dtype=np.bool_)
+        return np.asarray(
+            pc.fill_null(self.observations["at_most"], False).to_numpy(), dtype=np.bool_
+        )
 
     @cached_property
     def _totals(self) -> Floats:
@@ -470,7 +553,9 @@ def offsets_of(lists: pa.ChunkedArray, more: int = 0) -> Integers:
 
     ``more``: by how much each of them is longer.
     """
-    return np.concatenate([[0], np.cumsum(pc.list_value_length(lists).to_numpy() + more)]).astype(np.int64)
+    return np.concatenate([[0], np.cumsum(pc.list_value_length(lists).to_numpy() + more)]).astype(
+        np.int64
+    )
 
 
 def row_bytes(column: pa.ChunkedArray) -> Iterator[bytes]:
@@ -480,7 +565,10 @@ def row_bytes(column: pa.ChunkedArray) -> Iterator[bytes]:
     """
     array = column.combine_chunks()
     if pa.types.is_list(array.type):
-        counts, values = pc.fill_null(pc.list_value_length(array), -1).to_numpy(), pc.list_flatten(array)
+        counts, values = (
+            pc.fill_null(pc.list_value_length(array), -1).to_numpy(),
+            pc.list_flatten(array),
+        )
     else:
         counts = np.where(pc.is_valid(array).to_numpy(zero_copy_only=False), 1, -1)
         values = pc.drop_null(array)
@@ -496,7 +584,8 @@ def row_bytes(column: pa.ChunkedArray) -> Iterator[bytes]:
 def row_digests(*rows: Iterable[bytes]) -> npt.NDArray[np.void]:
     """A digest per item of everything that ``rows`` say of it, part after part: [items] of 16 bytes."""
     digests = (
-        hashlib.blake2b(b"".join(parts), digest_size=_DIGEST.itemsize).digest() for parts in zip(*rows, strict=True)
+        hashlib.blake2b(b"".join(parts), digest_size=_DIGEST.itemsize).digest()
+        for parts in zip(*rows, strict=True)
     )
     return np.frombuffer(b"".join(digests), dtype=_DIGEST)
 
@@ -527,7 +616,9 @@ _SENTINEL = -9999.0
 """What some servers write in place of a log-probability that they don't have (vLLM, for one that is impossible)."""
 
 
-def _impossible_logprobs(logprobs: npt.NDArray[np.float32], offsets: Integers, totals: Floats) -> npt.NDArray[np.int8]:
+def _impossible_logprobs(
+    logprobs: npt.NDArray[np.float32], offsets: Integers, totals: Floats
+) -> npt.NDArray[np.int8]:
     """Which of the two each observation has, int8 [observations]: of ``logprobs`` [tokens], or a total without any."""
     flat = logprobs.astype(np.float64)
     most = np.nan_to_num(reduce_rows(np.maximum, flat, offsets), nan=-1.0)

@@ -28,7 +28,14 @@ from choicewise.ports import source_digest
 from choicewise.protocols.between import apply_metrics
 from choicewise.protocols.protocol import OPEN_AXES, addition_of
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, FileRecord, Manifest
-from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, small_choices, small_codes
+from choicewise.results.outcomes import (
+    Outcome,
+    OutcomeKeeper,
+    Outcomes,
+    Summary,
+    small_choices,
+    small_codes,
+)
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, asked_protocols, open_run
 from choicewise.results.tables import read_item_names
@@ -68,7 +75,10 @@ def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = Fal
         return _summary(path, manifest, stored)
     problem = _stored_outcomes(path, manifest)
     if isinstance(problem, SummaryProblem) and not problem.older:
-        warn(f"{path / SUMMARY} {problem.words}; the numbers are computed from the observations", stacklevel=2)
+        warn(
+            f"{path / SUMMARY} {problem.words}; the numbers are computed from the observations",
+            stacklevel=2,
+        )
     return keep_summary(open_run(path))
 
 
@@ -149,11 +159,15 @@ def _under_metrics(folder: Path, metrics: Sequence[str], alone: bool) -> Summary
     run = open_run(folder)
     applied = apply_metrics(run.protocols, metrics)
     own = {protocol for protocol in run.protocols.values() if not alone}
-    part = run.under({name: protocol for name, protocol in applied.protocols.items() if protocol not in own})
+    part = run.under(
+        {name: protocol for name, protocol in applied.protocols.items() if protocol not in own}
+    )
     rows, outcomes = tuple(part.rows()), OutcomeKeeper().keep(part)
     run.release()
     if alone:
-        return Summary(folder=folder, manifest=run.manifest, rows=rows, outcomes=outcomes, applied=applied)
+        return Summary(
+            folder=folder, manifest=run.manifest, rows=rows, outcomes=outcomes, applied=applied
+        )
     known = summarize(folder)
     every = replace(known.outcomes, outcomes=(*known.outcomes.outcomes, *outcomes.outcomes))
     return replace(known, rows=(*known.rows, *rows), outcomes=every, applied=applied)
@@ -168,7 +182,13 @@ def _plain(outcome: _Stored) -> list[Any]:
     """All that an outcome says, in lists, texts and numbers."""
     rows = [asdict(row) for row in outcome.rows]
     arrays = outcome.items, outcome.values[outcome.codes], outcome.predicted
-    return [outcome.protocol, outcome.selection, outcome.first, rows, *(array.tolist() for array in arrays)]
+    return [
+        outcome.protocol,
+        outcome.selection,
+        outcome.first,
+        rows,
+        *(array.tolist() for array in arrays),
+    ]
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -178,7 +198,9 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12) or (math.isnan(one) and math.isnan(other))
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12) or (
+            math.isnan(one) and math.isnan(other)
+        )
     return bool(one == other)
 
 
@@ -205,7 +227,9 @@ def _summary(folder: Path, manifest: Manifest, stored: Sequence[_Stored]) -> Sum
     outcomes = []
     for each in stored:
         if id(each.items) not in tables:
-            tables[id(each.items)] = table if len(each.items) == len(table) else table.take(pa.array(each.items))
+            tables[id(each.items)] = (
+                table if len(each.items) == len(table) else table.take(pa.array(each.items))
+            )
         outcomes.append(
             Outcome(
                 name=each.protocol,
@@ -263,8 +287,17 @@ class _Stored(NamedTuple):
 
 
 _SCHEMA = pa.schema(
-    {"protocol": pa.string(), "selection": pa.string(), "rows": pa.string(), "items": pa.list_(pa.int32())}
-    | {"values": pa.list_(pa.float64()), "codes": pa.list_(pa.int32()), "predicted": pa.list_(pa.int16())}
+    {
+        "protocol": pa.string(),
+        "selection": pa.string(),
+        "rows": pa.string(),
+        "items": pa.list_(pa.int32()),
+    }
+    | {
+        "values": pa.list_(pa.float64()),
+        "codes": pa.list_(pa.int32()),
+        "predicted": pa.list_(pa.int16()),
+    }
     | {"first": pa.string()}
 )
 """One row per protocol; ``items`` is null where they are those of the protocol before."""
@@ -322,7 +355,9 @@ def _list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored])
     return manifest
 
 
-def _write_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]) -> dict[str, FileRecord]:
+def _write_summary(
+    folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]
+) -> dict[str, FileRecord]:
     """Replace the file, and return it by name, to be listed in the manifest.  StoreError where it can't be written."""
     table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
     with new_file(folder / SUMMARY) as partial:
@@ -353,12 +388,19 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
         if cells["items"].is_valid:
             items = cells["items"].values.to_numpy().astype(np.int64)
         rows = tuple(
-            replace(row, model=model, dataset=dataset) for row in _row_reader().validate_json(cells["rows"].as_py())
+            replace(row, model=model, dataset=dataset)
+            for row in _row_reader().validate_json(cells["rows"].as_py())
         )
-        values, codes, predicted = (cells[name].values.to_numpy() for name in ("values", "codes", "predicted"))
+        values, codes, predicted = (
+            cells[name].values.to_numpy() for name in ("values", "codes", "predicted")
+        )
         if not len(items) == len(codes) == len(predicted):
             raise ValueError("its columns are of several lengths")
-        if not (_within(items, 0, count) and _within(codes, 0, len(values)) and predicted.min(initial=-1) >= -1):
+        if not (
+            _within(items, 0, count)
+            and _within(codes, 0, len(values))
+            and predicted.min(initial=-1) >= -1
+        ):
             raise ValueError("it names what is not there")
         outcomes.append(
             _Stored(
@@ -373,7 +415,9 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
             )
         )
     names = [each.protocol for each in outcomes]
-    if names != [*manifest.protocols] or any(row.protocol != each.protocol for each in outcomes for row in each.rows):
+    if names != [*manifest.protocols] or any(
+        row.protocol != each.protocol for each in outcomes for row in each.rows
+    ):
         raise ValueError("its protocols are not those of the run")
     return outcomes
 
@@ -405,7 +449,9 @@ def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
     """
     written = summary.stat().st_mtime_ns
     changed = [
-        block for block in blocks if any(_changed(block_file(folder, block, table)) >= written for table in SCHEMAS)
+        block
+        for block in blocks
+        if any(_changed(block_file(folder, block, table)) >= written for table in SCHEMAS)
     ]
     if damaged_blocks(folder, changed):
         return False
@@ -439,7 +485,11 @@ def _code() -> str:
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(
-        file for room in SOURCES for file in package.rglob(room if room.endswith(".py") else f"{room}/**/*.py")
+        file
+        for room in SOURCES
+        for file in package.rglob(room if room.endswith(".py") else f"{room}/**/*.py")
     ):
-        digest.update(f"{file.relative_to(package).as_posix()}\0".encode() + file.read_bytes() + b"\0")
+        digest.update(
+            f"{file.relative_to(package).as_posix()}\0".encode() + file.read_bytes() + b"\0"
+        )
     return digest.hexdigest()

@@ -43,13 +43,23 @@ def averages(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> l
             continue
         for model in sweep.models:
             cells = [cell for cell in sweep.cells if cell.model == model]
-            own = {cell: summaries[folder / cell.folder] for cell in cells if folder / cell.folder in summaries}
+            own = {
+                cell: summaries[folder / cell.folder]
+                for cell in cells
+                if folder / cell.folder in summaries
+            }
             parts = tuple(_part(part, suite, cells, own) for part in suite.parts)
             asked = [each for each in own.values() if _asked(each, suite)]
             selections = dict.fromkeys(chosen_part(each.manifest.selection) for each in asked)
             words = "; ".join(filter(None, selections))
             chosen.append(
-                Average(suite=suite.name, model=shown[model], normalised=suite.normalised, parts=parts, selection=words)
+                Average(
+                    suite=suite.name,
+                    model=shown[model],
+                    normalised=suite.normalised,
+                    parts=parts,
+                    selection=words,
+                )
             )
     return ranked_averages(chosen)
 
@@ -85,7 +95,9 @@ def one_run(folder: str | Path) -> Path:
     """The run in ``folder``.  Raises UsageError, naming them, where there are several."""
     runs = run_folders([folder])
     if len(runs) > 1:
-        raise UsageError(f"{folder} holds {len(runs)} runs; name one of them", [str(run) for run in runs])
+        raise UsageError(
+            f"{folder} holds {len(runs)} runs; name one of them", [str(run) for run in runs]
+        )
     return runs[0]
 
 
@@ -164,7 +176,11 @@ class Average:
     @property
     def mean(self) -> float:
         """The plain mean of the parts that have a number, NaN without any."""
-        return math.fsum(part.value for part in self.counted) / len(self.counted) if self.counted else math.nan
+        return (
+            math.fsum(part.value for part in self.counted) / len(self.counted)
+            if self.counted
+            else math.nan
+        )
 
     @property
     def se(self) -> float:
@@ -182,8 +198,12 @@ class Average:
         if not self.counted or not all(part.strata for part in self.counted):
             return math.nan, math.nan
         strata = [each for part in self.counted for each in part.strata]
-        rights, sizes, lows = (np.array(column, dtype=np.float64) for column in zip(*strata, strict=True))
-        alike = np.repeat([len(part.strata) for part in self.counted], [len(part.strata) for part in self.counted])
+        rights, sizes, lows = (
+            np.array(column, dtype=np.float64) for column in zip(*strata, strict=True)
+        )
+        alike = np.repeat(
+            [len(part.strata) for part in self.counted], [len(part.strata) for part in self.counted]
+        )
         weights = 1 / (len(self.counted) * alike * (1 - lows))
         low, high = np.array(stratified(rights, sizes, weights=weights)) - weights @ lows
         return min(max(float(low), 0.0), self.mean), max(float(high), self.mean)
@@ -239,12 +259,20 @@ def ranked_averages(averages: Sequence[Average]) -> list[Average]:
             most[key] = max(most.get(key, 0), 0 if part.best is None else part.best.n)
     means = []
     for average, rivalry in zip(averages, rivalries, strict=True):
-        parts = [(part.best.n, most[rivalry, part.benchmark]) for part in average.parts if part.best is not None]
+        parts = [
+            (part.best.n, most[rivalry, part.benchmark])
+            for part in average.parts
+            if part.best is not None
+        ]
         few = any(count < COMPARABLE * of_rivals for count, of_rivals in parts)
         means.append(math.nan if few else average.mean)
     placed = ranks_among(means, rivalries)
     for rivalry, count in Counter(rivalries).items():
-        places = [place for place, own in enumerate(rivalries) if own == rivalry and placed[place] is not None]
+        places = [
+            place
+            for place, own in enumerate(rivalries)
+            if own == rivalry and placed[place] is not None
+        ]
         if len(places) == 1 < count:
             placed[places[0]] = None  # its rivals all scored too few items
     order = ranks_among(means, [each.suite for each in averages])
@@ -257,14 +285,24 @@ def ranked_averages(averages: Sequence[Average]) -> list[Average]:
 
 
 def _part(
-    part: PartRecord, suite: SuiteRecord, cells: Sequence[CellRecord], own: Mapping[CellRecord, Summary]
+    part: PartRecord,
+    suite: SuiteRecord,
+    cells: Sequence[CellRecord],
+    own: Mapping[CellRecord, Summary],
 ) -> PartValue:
     if part.unscored:
         return PartValue(part.benchmark, (), part.unscored)
     scored, problems = list[ScoredPart](), list[str]()
     for name, text in part.protocols.items():
-        rows = [(summary, row) for summary in own.values() for row in summary.rows if _measures(row, name, text)]
-        whole = [(summary, row) for summary, row in rows if "incomplete" not in row.selection and row.n]
+        rows = [
+            (summary, row)
+            for summary in own.values()
+            for row in summary.rows
+            if _measures(row, name, text)
+        ]
+        whole = [
+            (summary, row) for summary, row in rows if "incomplete" not in row.selection and row.n
+        ]
         if len(whole) == 1:
             scored.append(_scored(*whole[0], suite.normalised))
         else:
@@ -281,7 +319,9 @@ def _measures(row: Row, name: str, text: str) -> bool:
     return wanted == replace(measured, split=split, chat=wanted.chat, system=wanted.system)
 
 
-def _problem(part: PartRecord, name: str, cells: Sequence[CellRecord], rows: Sequence[Row], whole: int) -> str:
+def _problem(
+    part: PartRecord, name: str, cells: Sequence[CellRecord], rows: Sequence[Row], whole: int
+) -> str:
     if whole > 1:
         return f"{name} was measured on several datasets"
     if rows:
@@ -300,7 +340,9 @@ def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
     outcome = next(each for each in summary.outcomes.outcomes if each.name == row.protocol)
     credit, value, se = outcome.credit, row.value, row.se
     counts = _choices(summary, outcome) if normalised else np.ones(len(credit))
-    subjects = outcome.subjects if outcome.protocol.aggregation == "macro" else ["all"] * len(credit)
+    subjects = (
+        outcome.subjects if outcome.protocol.aggregation == "macro" else ["all"] * len(credit)
+    )
     numbers = np.unique(np.array(subjects, dtype=str), return_inverse=True)[1]
     strata, errors = list[Stratum](), list[float]()
     for number in range(int(numbers.max()) + 1):
@@ -311,7 +353,10 @@ def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
             errors.append(standard_error(credit[among]) / (1 - low))
     if normalised:
         values = [max((right / size - low) / (1 - low), 0.0) for right, size, low in strata]
-        value, se = math.fsum(values) / len(values), math.sqrt(math.fsum(each**2 for each in errors)) / len(errors)
+        value, se = (
+            math.fsum(values) / len(values),
+            math.sqrt(math.fsum(each**2 for each in errors)) / len(errors),
+        )
     return ScoredPart(
         protocol=row.protocol,
         metric=row.metric,
@@ -351,7 +396,10 @@ def _shown_names(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) 
         if (summary := summaries.get(folder / cell.folder)) is not None:
             names[cell.model] = summary.manifest.model.name
     called = list(names.values())
-    return {model: names[model] if called.count(names.get(model, "")) == 1 else model for model in sweep.models}
+    return {
+        model: names[model] if called.count(names.get(model, "")) == 1 else model
+        for model in sweep.models
+    }
 
 
 def _readable(runs: Sequence[Path]) -> Sequence[Path]:
@@ -373,7 +421,11 @@ def _nothing(folder: Path, sweep: Sweep) -> UsageError:
     """That a sweep has no run yet, why, and what to do."""
     reasons = list(dict.fromkeys(cell.failure for cell in sweep.cells if cell.failure))
     asked = counted(len(sweep.cells), "run")
-    why = f"each of {asked} failed; mend what stands below, and" if reasons else f"{asked} were to come, and"
+    why = (
+        f"each of {asked} failed; mend what stands below, and"
+        if reasons
+        else f"{asked} were to come, and"
+    )
     again = "type the same `choicewise sweep` line again, which asks what lacks"
     return UsageError(f"no run is there in {folder}: {why} {again}", reasons)
 
@@ -383,7 +435,9 @@ def _within(folder: Path) -> list[Path]:
     if os.path.exists(folder / MANIFEST):
         return []
     with suppress(OSError):  # whoever opens the folder says what is wrong with it
-        return sorted((manifest.parent for manifest in folder.glob(f"*/{MANIFEST}")), key=_by_number)
+        return sorted(
+            (manifest.parent for manifest in folder.glob(f"*/{MANIFEST}")), key=_by_number
+        )
     return []
 
 
@@ -401,7 +455,11 @@ def _sweep(folder: Path) -> tuple[Path, Sweep] | None:
         return None
     sweep = read_sweep(whole.parent)
     own = tuple(cell for cell in sweep.cells if cell.folder.partition("/")[0] == whole.name)
-    return (folder.parent if folder.name == whole.name else whole.parent, replace(sweep, cells=own)) if own else None
+    return (
+        (folder.parent if folder.name == whole.name else whole.parent, replace(sweep, cells=own))
+        if own
+        else None
+    )
 
 
 def _rivalry(average: Average) -> tuple[object, ...]:

@@ -47,14 +47,21 @@ def find_elsewhere(
         held = pc.is_in(read_columns(path, OBSERVATIONS, ["key"])["key"], keys)
         if pc.any(held).as_py() and (checked or not damaged_blocks(folder, [block])):
             batches = read_batches(path, OBSERVATIONS, OBSERVATIONS.names)
-            tables += [pa.Table.from_batches([batch.filter(pc.is_in(batch["key"], keys))]) for batch in batches]
+            tables += [
+                pa.Table.from_batches([batch.filter(pc.is_in(batch["key"], keys))])
+                for batch in batches
+            ]
     return pa.concat_tables(tables)
 
 
 def named(spans: pa.Table) -> pa.Array:
     """The keys that ``spans`` name, each once."""
     columns = [spans[name].combine_chunks() for name in KEYS]
-    return pc.unique(pa.concat_arrays([column for column in columns if column.null_count < len(column)] or [_NONE]))
+    return pc.unique(
+        pa.concat_arrays(
+            [column for column in columns if column.null_count < len(column)] or [_NONE]
+        )
+    )
 
 
 MOST = 64_000_000
@@ -73,7 +80,9 @@ class Portion:
     inside: frozenset[str] = frozenset()
 
 
-def list_portions(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]) -> list[Portion]:
+def list_portions(
+    folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]
+) -> list[Portion]:
     """The portions of the run in ``folder`` that has these blocks, and items of every subject at ``places``.
 
     A continued run can have blocks that begin and end elsewhere than its earlier ones: such a block is in several
@@ -87,7 +96,11 @@ def list_portions(folder: Path, blocks: Sequence[BlockRecord], places: Mapping[S
         weight = sum(weights[block.name] for block in new)
         if growing.items and growing.weight + weight > MOST:
             portions.append(growing)
-            growing, new, weight = _Growing(), covering, sum(weights[block.name] for block in covering)
+            growing, new, weight = (
+                _Growing(),
+                covering,
+                sum(weights[block.name] for block in covering),
+            )
         growing.items.append(rows)
         growing.blocks.update((block.name, block) for block in new)
         growing.weight += weight
@@ -115,7 +128,9 @@ def segments(
         own = by_subject[subject]
         waiting = sorted(own, key=lambda block: block.start, reverse=True)
         covering: list[BlockRecord] = []
-        for start, stop in pairwise(sorted({edge for block in own for edge in (block.start, block.stop)})):
+        for start, stop in pairwise(
+            sorted({edge for block in own for edge in (block.start, block.stop)})
+        ):
             covering = [block for block in covering if block.stop > start]
             while waiting and waiting[-1].start <= start:
                 covering.append(waiting.pop())
@@ -154,7 +169,9 @@ def read_item_table(folder: Path, manifest: Manifest) -> pa.Table:
 def read_item_names(folder: Path) -> pa.Table:
     """Columns ``item`` and ``subject`` alone, of an item file that was checked before."""
     columns = ("item", "subject")
-    batches = [pa.table({name: batch[name] for name in columns}) for batch in item_batches(folder, columns)]
+    batches = [
+        pa.table({name: batch[name] for name in columns}) for batch in item_batches(folder, columns)
+    ]
     names = pa.concat_tables(batches) if batches else _empty().select(columns)
     return names.set_column(1, "subject", names["subject"].dictionary_encode()).combine_chunks()
 
@@ -183,7 +200,11 @@ def read_item_rows(folder: Path, places: Sequence[int]) -> dict[int, dict[str, A
     start, waiting = 0, sorted(set(places))
     for batch in item_batches(folder, tuple(ITEMS.names)) if waiting else ():
         own = [place for place in waiting if start <= place < start + len(batch)]
-        rows |= zip(own, batch.take(pa.array([place - start for place in own], pa.int64())).to_pylist(), strict=True)
+        rows |= zip(
+            own,
+            batch.take(pa.array([place - start for place in own], pa.int64())).to_pylist(),
+            strict=True,
+        )
         start += len(batch)
         if start > waiting[-1]:
             break
@@ -200,7 +221,9 @@ def _lacking(folder: Path, portion: Portion) -> pa.Array:
 
 def _read(folder: Path, portion: Portion, table: str, columns: Sequence[str]) -> pa.Table:
     schema = SPANS if table == "spans" else OBSERVATIONS
-    tables = [read_columns(block_file(folder, block, table), schema, columns) for block in portion.blocks]
+    tables = [
+        read_columns(block_file(folder, block, table), schema, columns) for block in portion.blocks
+    ]
     return pa.concat_tables([schema.empty_table().select(columns), *tables])
 
 
@@ -225,13 +248,17 @@ class _Growing:
     def portion(self, order: Mapping[str, int]) -> Portion:
         """The portion, with its blocks in the order of the run."""
         blocks = tuple(sorted(self.blocks.values(), key=lambda block: order[block.name]))
-        inside = frozenset(block.name for block in blocks if self.covered[block.name] == block.stop - block.start)
+        inside = frozenset(
+            block.name for block in blocks if self.covered[block.name] == block.stop - block.start
+        )
         return Portion(np.concatenate(self.items), blocks, inside)
 
 
 def _weight(folder: Path, block: BlockRecord) -> int:
     spans, span_bytes = read_metadata(block_file(folder, block, "spans"), SPANS)
-    observations, observed_bytes = read_metadata(block_file(folder, block, "observations"), OBSERVATIONS)
+    observations, observed_bytes = read_metadata(
+        block_file(folder, block, "observations"), OBSERVATIONS
+    )
     groups = (observations.row_group(number) for number in range(observations.num_row_groups))
     tokens = sum(group.column(1).num_values for group in groups)
     usual = _SPAN * (spans.num_rows + observations.num_rows) + _TOKEN * tokens

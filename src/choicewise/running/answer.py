@@ -69,7 +69,9 @@ class Respondent(TokenCounter, Protocol):
     def selfcheck(self) -> SelfCheck | None:
         """The deepest self-check that was made so far; None before the first, and where there is none."""
 
-    def run(self, blocks: Sequence[Block], assignment: Assignment) -> Generator[BlockResult, None, None]:
+    def run(
+        self, blocks: Sequence[Block], assignment: Assignment
+    ) -> Generator[BlockResult, None, None]:
         """One result per block; its observations are used up before the next result is taken.
 
         Who takes no more results closes the generator, which ends all that is under way.  ``assignment`` says what of a
@@ -87,7 +89,9 @@ class Pool(AbstractContextManager["Pool"], Protocol):
     def computes(self) -> bool:
         """Whether the model is loaded somewhere else than in this process."""
 
-    def respondent(self, asked: Preparation, say: Callable[[str], None]) -> AbstractContextManager[Respondent]:
+    def respondent(
+        self, asked: Preparation, say: Callable[[str], None]
+    ) -> AbstractContextManager[Respondent]:
         """Who answers for the model of ``asked``; ``say`` gets lines about waits and failures."""
 
 
@@ -102,7 +106,9 @@ class OneProcess:
     def __exit__(self, *_: object) -> None:
         """There is nothing to end."""
 
-    def respondent(self, asked: Preparation, say: Callable[[str], None]) -> AbstractContextManager[Respondent]:
+    def respondent(
+        self, asked: Preparation, say: Callable[[str], None]
+    ) -> AbstractContextManager[Respondent]:
         """The model of this process."""
         return nullcontext(InProcess(asked))
 
@@ -168,7 +174,9 @@ class Preparation:
     skip_bad_items: bool
 
     @contextmanager
-    def ready(self, blocks: Sequence[Block], assignment: Assignment) -> Generator[Upcoming, None, None]:
+    def ready(
+        self, blocks: Sequence[Block], assignment: Assignment
+    ) -> Generator[Upcoming, None, None]:
         """The blocks, each prepared while the one before it is used; the first one is begun at once.
 
         They are cut as ``assignment`` needs it.  When the ``with`` ends nobody waits any more, and the thread stops at
@@ -176,7 +184,9 @@ class Preparation:
         """
         tokens = shard_tokens_of(self.model)
         if assignment.share is not None:
-            tokens = tokens or DEVICE_TOKENS  # several processes share what a server is asked at once
+            tokens = (
+                tokens or DEVICE_TOKENS
+            )  # several processes share what a server is asked at once
         with ThreadPoolExecutor(1) as thread, _Awaited(self.model) as awaited:
             yield Upcoming(thread.submit(self._prepare, block, awaited, tokens) for block in blocks)
 
@@ -274,7 +284,9 @@ class InProcess:
         """Input tokens to compute for all that was asked so far; None where they are not counted."""
         return self._model.planned
 
-    def run(self, blocks: Sequence[Block], assignment: Assignment) -> Generator[BlockResult, None, None]:
+    def run(
+        self, blocks: Sequence[Block], assignment: Assignment
+    ) -> Generator[BlockResult, None, None]:
         """One result per block; the model is loaded while the first block is rendered."""
         if not blocks:
             return
@@ -283,11 +295,18 @@ class InProcess:
             for ready in upcoming:
                 prepared = ready.prepared
                 assigned = assignment.take(ready.block, ready.shards)
-                self._model.check(prepared.deepest if assigned.new else 0)  # as if this process asked all of the run
+                self._model.check(
+                    prepared.deepest if assigned.new else 0
+                )  # as if this process asked all of the run
                 rows = prepared.inputs, prepared.requests, prepared.spans
                 answers = self._answers(assigned.shards)
-                if assignment.share is not None:  # a shard is written whole, so that a later one finds where it ends
-                    answers = (make_table(OBSERVATIONS, list(observe(self._model, each))) for each in assigned.shards)
+                if (
+                    assignment.share is not None
+                ):  # a shard is written whole, so that a later one finds where it ends
+                    answers = (
+                        make_table(OBSERVATIONS, list(observe(self._model, each)))
+                        for each in assigned.shards
+                    )
                 sizes = [len(shard) for shard in assigned.shards]
                 yield BlockResult(ready.block, *rows, sum(sizes), answers, sizes)
 

@@ -142,7 +142,9 @@ def drop_damaged_blocks(folder: Path, line_of: LineOf) -> Iterator[Examined]:
             continue
         with locked(run):
             dropped = list[str]()
-            while new := _drop(run, examined := examine(run)):  # another block may need what one held
+            while new := _drop(
+                run, examined := examine(run)
+            ):  # another block may need what one held
                 dropped += new
             examined.dropped = dropped
             manifest, _ = _usable(run, MANIFEST, "manifest", read_manifest)
@@ -160,7 +162,9 @@ def _drop(run: Path, examined: Examined) -> list[str]:
     if not reasons or any(fault.path == MANIFEST for fault in examined.harmed):
         return []  # which blocks there are is said by a manifest that is whole
     manifest = read_manifest(run)
-    blocks = usable_blocks(manifest.blocks, [block for block in manifest.blocks if block.name in reasons])
+    blocks = usable_blocks(
+        manifest.blocks, [block for block in manifest.blocks if block.name in reasons]
+    )
     with disk_errors(run):
         write_manifest(run, replace(manifest, blocks=blocks, complete=False))
     lines = []
@@ -199,11 +203,21 @@ def _runs(folder: Path) -> list[Path]:
         for name in (SWEEP, copy_of(Path(SWEEP)).name):
             with suppress(StoreError):
                 cells = [folder / cell.folder for cell in read_sweep(folder, name).cells]
-                return [run for run in dict.fromkeys(cells) if any((run / each).exists() for each in names)]
+                return [
+                    run
+                    for run in dict.fromkeys(cells)
+                    if any((run / each).exists() for each in names)
+                ]
     with disk_errors(folder):
-        within = {path.parent for name in names for path in (*folder.glob(f"*/{name}"), *folder.glob(f"*/*/{name}"))}
+        within = {
+            path.parent
+            for name in names
+            for path in (*folder.glob(f"*/{name}"), *folder.glob(f"*/*/{name}"))
+        }
     if not within:
-        raise StoreError(f"{folder} is no run folder and holds none; name one that `choicewise run` made")
+        raise StoreError(
+            f"{folder} is no run folder and holds none; name one that `choicewise run` made"
+        )
     return sorted(within)
 
 
@@ -220,8 +234,14 @@ def examine(run: Path) -> Examined:
     if manifest is None:
         return Examined(str(run), "lost", lost)
     state = "complete" if manifest.complete else "not complete"
-    examined = Examined(str(run), state if manifest.shard is None else f"{part_of(manifest.shard)}, {state}", lost)
-    examined.blocks, examined.items, faults = len(manifest.blocks), count_items(manifest.blocks), examined.faults
+    examined = Examined(
+        str(run), state if manifest.shard is None else f"{part_of(manifest.shard)}, {state}", lost
+    )
+    examined.blocks, examined.items, faults = (
+        len(manifest.blocks),
+        count_items(manifest.blocks),
+        examined.faults,
+    )
     faults += _copy(run, manifest) if not lost else ()
     faults += _items(run, manifest)
     stray = list(_stray_faults(run, manifest))
@@ -242,14 +262,18 @@ def _summary(run: Path, manifest: Manifest, compare: bool) -> list[Fault]:
     """What is wrong with the summary; ``compare``: whether its numbers are computed again."""
     if (problem := summary_problem(run, manifest)) is not None:
         words = f"{problem.words}; it counts for nothing and is written again"
-        return [Fault("summary", SUMMARY, words, Remedy.none if problem.older else Remedy.run_again)]
+        return [
+            Fault("summary", SUMMARY, words, Remedy.none if problem.older else Remedy.run_again)
+        ]
     if compare and (protocol := other_numbers(run, manifest)):
         words = f"says other numbers of {protocol} than follow from the observations; delete it"
         return [Fault("summary", SUMMARY, words, Remedy.by_hand)]
     return []
 
 
-def _usable(folder: Path, name: str, kind: str, read: Callable[..., _Record]) -> tuple[_Record | None, list[Fault]]:
+def _usable(
+    folder: Path, name: str, kind: str, read: Callable[..., _Record]
+) -> tuple[_Record | None, list[Fault]]:
     """What ``read`` makes of the file ``name``, or of its copy where that is lost, and what is wrong with it.
 
     Raises StoreError where there is neither.
@@ -297,7 +321,14 @@ def _items(run: Path, manifest: Manifest) -> list[Fault]:
             return [Fault("unreadable", ITEM_FILE, f"{reason}; make it readable", Remedy.by_hand)]
         return [Fault("item table", ITEM_FILE, reason, Remedy.run_again)]
     if reason := other_version(path, ITEMS):
-        return [Fault("item table", ITEM_FILE, f"{reason}; evaluate again into a new folder", Remedy.by_hand)]
+        return [
+            Fault(
+                "item table",
+                ITEM_FILE,
+                f"{reason}; evaluate again into a new folder",
+                Remedy.by_hand,
+            )
+        ]
     return []
 
 
@@ -307,9 +338,19 @@ def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
     for broken in damaged_blocks(run, blocks):
         where = broken.path.relative_to(run).as_posix()
         split, subject, start, stop = broken.block.place
-        about = f"{broken.reason}; the block holds items {start + 1} to {stop} of {subject} ({split})"
+        about = (
+            f"{broken.reason}; the block holds items {start + 1} to {stop} of {subject} ({split})"
+        )
         if broken.reason.startswith("can't be read") and broken.path.is_file():
-            faults.append(Fault("unreadable", where, f"{about}; make it readable", Remedy.by_hand, broken.block.name))
+            faults.append(
+                Fault(
+                    "unreadable",
+                    where,
+                    f"{about}; make it readable",
+                    Remedy.by_hand,
+                    broken.block.name,
+                )
+            )
         else:
             faults.append(Fault("damaged block", where, about, Remedy.drop, broken.block.name))
     return faults
@@ -323,7 +364,10 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
 
     ``harmed``: whether other blocks are damaged, which may hold them: then they come again with those.
     """
-    tables = (read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"]) for block in blocks)
+    tables = (
+        read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"])
+        for block in blocks
+    )
     held = [table["key"].combine_chunks() for table in tables]
     keys = pa.concat_arrays(held) if held else pa.array([], pa.string())
     faults = []
@@ -334,7 +378,9 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
         if lacking:
             where = f"{BLOCK_FOLDER}/{block.name}/spans.parquet"
             problem = f"names {lacking:,} observations that no block holds"
-            problem += "; they may lie in the damaged ones, and come again with those" if harmed else ""
+            problem += (
+                "; they may lie in the damaged ones, and come again with those" if harmed else ""
+            )
             remedy, useless = (Remedy.none, "") if harmed else (Remedy.drop, block.name)
             faults.append(Fault("lost observations", where, problem, remedy, useless))
     return faults
@@ -355,7 +401,12 @@ def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
         if path.name.endswith(PARTIAL):
             what = "is what a write left that was killed"
         where = path.relative_to(run).as_posix()
-        yield Fault("leftover", where, f"{what}; it counts for nothing, and the next run removes it", Remedy.none)
+        yield Fault(
+            "leftover",
+            where,
+            f"{what}; it counts for nothing, and the next run removes it",
+            Remedy.none,
+        )
     for path, own in _entries(run, listed):
         if path in unlisted:
             continue
@@ -367,7 +418,9 @@ def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
 
 def _entries(run: Path, listed: Collection[str]) -> Iterator[tuple[Path, bool]]:
     """Everything in the folder but what is inside links and strange folders, and whether a run has such a thing."""
-    yield from ((path, path.name in _OWN or path.name.endswith(PARTIAL)) for path in sorted(run.iterdir()))
+    yield from (
+        (path, path.name in _OWN or path.name.endswith(PARTIAL)) for path in sorted(run.iterdir())
+    )
     folder = run / BLOCK_FOLDER
     for block in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
         own = block.name in listed and block.is_dir()
@@ -379,7 +432,12 @@ def _entries(run: Path, listed: Collection[str]) -> Iterator[tuple[Path, bool]]:
 def _link(run: Path, path: Path) -> Fault:
     """A link: a large run may lie on several disks, and what the manifest lists is checked wherever it lies."""
     outside = ", outside the run folder" if not path.resolve().is_relative_to(run.resolve()) else ""
-    return Fault("link", path.relative_to(run).as_posix(), f"is a link to {os.readlink(path)}{outside}", Remedy.none)
+    return Fault(
+        "link",
+        path.relative_to(run).as_posix(),
+        f"is a link to {os.readlink(path)}{outside}",
+        Remedy.none,
+    )
 
 
 def _foreign(run: Path, path: Path) -> Fault:

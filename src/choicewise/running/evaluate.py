@@ -45,7 +45,15 @@ from choicewise.requests.blocks import Section
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
-from choicewise.running.answer import BlockResult, Pool, Preparation, Respondent, executor_of, loading_options, rows_of
+from choicewise.running.answer import (
+    BlockResult,
+    Pool,
+    Preparation,
+    Respondent,
+    executor_of,
+    loading_options,
+    rows_of,
+)
 from choicewise.running.examples import asked_selectors
 from choicewise.running.job import UNMEASURED, Job, OpenedSource, Source, Task, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
@@ -104,7 +112,9 @@ def evaluate(
     """
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):
-            raise UsageError(f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]")
+            raise UsageError(
+                f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]"
+            )
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
     if not protocols:
@@ -137,12 +147,20 @@ def evaluate(
         kept = asked.of_run(asked.choices[0], opened)
     elif job is not None:
         kept = job.as_read(opened.data)
-    task = Task.of(model, opened, opened.protocols, asked, rendered=rendered, kept=kept, command=command)
+    task = Task.of(
+        model, opened, opened.protocols, asked, rendered=rendered, kept=kept, command=command
+    )
     if isinstance(progress, bool) or progress is None:
-        tokens = partial(getattr, model, "computed")  # of replicas nothing is known before the first answer
-        progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
+        tokens = partial(
+            getattr, model, "computed"
+        )  # of replicas nothing is known before the first answer
+        progress = (
+            ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
+        )
     if not isinstance(executor, str):
-        return compute(task, Path(out), executor, progress, say or _silent)  # its owner ends the pool
+        return compute(
+            task, Path(out), executor, progress, say or _silent
+        )  # its owner ends the pool
     with chosen.pool(asked.workers, Sharing()) as pool:
         return compute(task, Path(out), pool, progress, say or _silent)
 
@@ -151,19 +169,27 @@ def _source(asked: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> So
     """Return what a call names, with its protocols resolved; the data are not opened."""
     path = asked.data[0].path if asked.data else None
     if isinstance(protocols, Mapping):
-        recipes = change_axes(protocols, f"shots={asked.shots}") if isinstance(asked.shots, int) else protocols
+        recipes = (
+            change_axes(protocols, f"shots={asked.shots}")
+            if isinstance(asked.shots, int)
+            else protocols
+        )
         return Source((), None, path, on_bad_item=asked.on_bad_item, recipes=dict(recipes))
     selectors = asked_selectors(asked.protocols, asked.shots)  # spelled as the catalogue has them
     recipes = resolve(*selectors)
     return Source(selectors, None, path, on_bad_item=asked.on_bad_item, recipes=recipes)
 
 
-def _open(source: Source, data: str | Path | Dataset, asked: Job, say: Callable[[str], None]) -> OpenedSource:
+def _open(
+    source: Source, data: str | Path | Dataset, asked: Job, say: Callable[[str], None]
+) -> OpenedSource:
     """Return the data and what is asked about them; a guess about them and a lack of examples are warned of."""
     if not isinstance(data, Dataset):
         data = source.open()
         if data.guess:
-            warnings.warn(f"{data.guess}; open_dataset(columns=...) reads it otherwise", stacklevel=3)
+            warnings.warn(
+                f"{data.guess}; open_dataset(columns=...) reads it otherwise", stacklevel=3
+            )
         for note in data.notes:
             say(note)
     lenient = bool(source.selectors) and asked.shots is None and data.name not in benchmarks()
@@ -174,7 +200,9 @@ def _open(source: Source, data: str | Path | Dataset, asked: Job, say: Callable[
     return OpenedSource(source, data, protocols, UNMEASURED, without=lacking)
 
 
-def compute(task: Task, out: Path, pool: Pool, progress: Progress, say: Callable[[str], None]) -> Run:
+def compute(
+    task: Task, out: Path, pool: Pool, progress: Progress, say: Callable[[str], None]
+) -> Run:
     """Have everything answered in ``pool`` that the folder ``out`` lacks of ``task``, and return the run.
 
     ``progress`` and ``say``: as of :func:`evaluate`, as errors.
@@ -183,7 +211,13 @@ def compute(task: Task, out: Path, pool: Pool, progress: Progress, say: Callable
     wanted = Manifest(
         model=_model_record(model),
         dataset=DatasetRecord(
-            data.name, data.digest, data.skipped, data.categories, data.content, data.source, data.read_with
+            data.name,
+            data.digest,
+            data.skipped,
+            data.categories,
+            data.content,
+            data.source,
+            data.read_with,
         ),
         selection=work.selection,
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
@@ -199,7 +233,9 @@ def compute(task: Task, out: Path, pool: Pool, progress: Progress, say: Callable
         work.check(list(work.stretches()))
     with open_folder(out, wanted, item_rows(work.sections)) as folder:
         unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
-        if task.share is not None and not folder.manifest.complete:  # whose part is known when all is prepared
+        if (
+            task.share is not None and not folder.manifest.complete
+        ):  # whose part is known when all is prepared
             stretches = list(work.stretches())
         assignment = Assignment(folder.observed(), task.share)
         if stretches and not new:
@@ -248,7 +284,10 @@ def item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
     for section in sections:
         by_split.setdefault(section.split, []).append(section)
     position = count()
-    return {split: chain.from_iterable(_rows(each, position) for each in own) for split, own in by_split.items()}
+    return {
+        split: chain.from_iterable(_rows(each, position) for each in own)
+        for split, own in by_split.items()
+    }
 
 
 def _rows(section: Section, position: Iterator[int]) -> Iterator[ItemRow]:
@@ -258,7 +297,9 @@ def _rows(section: Section, position: Iterator[int]) -> Iterator[ItemRow]:
 
 
 def _fields(item: Item) -> str:
-    return json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True) if item.fields else "{}"
+    return (
+        json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True) if item.fields else "{}"
+    )
 
 
 def _versions(model: Model) -> dict[str, str]:
@@ -293,7 +334,9 @@ def _observe(
     blocks = work.blocks(stretches)
     lacking = sum(block.work for block in blocks)
     unanswered = sum(len(block.items) * len(block.asks) for block in blocks)
-    before = int(lacking * (work.questions / unanswered - 1))  # as if a question took as much as those to come
+    before = int(
+        lacking * (work.questions / unanswered - 1)
+    )  # as if a question took as much as those to come
     tracker, total = Tracker(executor, before), before + lacking
     reports, running = (
         PeriodicReport(lambda: progress(tracker.done, total)),
@@ -304,7 +347,10 @@ def _observe(
         listed = {(block.place, block.asks) for block in folder.manifest.blocks}
         for result in results:
             names = tuple(ask.name for ask in result.block.asks)
-            if (result.block.place, names) in listed:  # this shard of the run has it, and the plan needs it once more
+            if (
+                result.block.place,
+                names,
+            ) in listed:  # this shard of the run has it, and the plan needs it once more
                 with tracker.block(result):
                     continue
             writing = BlockWriter(folder, result.block.place, executor)
@@ -335,7 +381,11 @@ class Tracker:
     @contextmanager
     def block(self, result: BlockResult) -> Iterator[None]:
         """Meanwhile ``result`` is answered."""
-        self._shards, self._passed, self._before = deque(result.shards), 0, self._executor.computed or 0
+        self._shards, self._passed, self._before = (
+            deque(result.shards),
+            0,
+            self._executor.computed or 0,
+        )
         self._answered, self._result = 0, result
         yield
         self._finished, self._result = self._finished + result.block.work, None
@@ -353,14 +403,22 @@ class Tracker:
         if (result := self._result) is None:
             return self._finished
         answered = float(self._answered)
-        computed, planned = ((each or 0) - self._before for each in (self._executor.computed, self._executor.planned))
+        computed, planned = (
+            (each or 0) - self._before for each in (self._executor.computed, self._executor.planned)
+        )
         if self._shards and planned > 0:
             answered = self._passed + self._shards[0] * min(computed / planned, 1.0)
-        return self._finished + int(min(answered / max(result.questions, 1), 1.0) * result.block.work)
+        return self._finished + int(
+            min(answered / max(result.questions, 1), 1.0) * result.block.work
+        )
 
 
 def _ask_unanswered(
-    folder: RunFolder, executor: Respondent, work: Work, unanswered: Mapping[str, str], progress: Progress
+    folder: RunFolder,
+    executor: Respondent,
+    work: Work,
+    unanswered: Mapping[str, str],
+    progress: Progress,
 ) -> str:
     """Ask the questions ``unanswered`` (:meth:`RunFolder.unanswered`) that ``work`` names once more; says what came.
 
@@ -378,10 +436,18 @@ def _ask_unanswered(
                     asked += 1
                     answers.add(observation)
                     progress(asked, len(unanswered))
-    what = "1 question that had no answer was" if asked == 1 else f"{asked:,} questions that had no answer were"
-    line = f"{what} asked again: {answers.count:,} answered now, {asked - answers.count:,} still not"
+    what = (
+        "1 question that had no answer was"
+        if asked == 1
+        else f"{asked:,} questions that had no answer were"
+    )
+    line = (
+        f"{what} asked again: {answers.count:,} answered now, {asked - answers.count:,} still not"
+    )
     other = len(unanswered) - asked
-    return line + (f"; {other:,} more belong to protocols that this line does not name" if other else "")
+    return line + (
+        f"; {other:,} more belong to protocols that this line does not name" if other else ""
+    )
 
 
 class _Answers:
@@ -428,19 +494,32 @@ def _stretches(folder: RunFolder, work: Work, unanswered: Mapping[str, str]) -> 
         runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1) if own else []
         for positions in (run.tolist() for run in runs):  # each without a gap
             names = set[str]().union(*(own[position] for position in positions))
-            yield section, positions[0], positions[-1] + 1, [ask for name, ask in asks.items() if name in names]
+            yield (
+                section,
+                positions[0],
+                positions[-1] + 1,
+                [ask for name, ask in asks.items() if name in names],
+            )
 
 
-def _first_askers(folder: RunFolder, unanswered: Mapping[str, str], asks: Mapping[str, object]) -> dict[str, set[str]]:
+def _first_askers(
+    folder: RunFolder, unanswered: Mapping[str, str], asks: Mapping[str, object]
+) -> dict[str, set[str]]:
     """Ways of asking by item: of all that led to a question, the first one, as many share those after null contexts."""
     wanted = pa.array(list(unanswered), pa.string())
     seen = set[str]()
     by_item: dict[str, set[str]] = {}
     for block in folder.manifest.blocks:
-        spans = read_columns(block_file(folder.path, block, "spans"), SPANS, ["prompt", "item", "null", *KEYS])
+        spans = read_columns(
+            block_file(folder.path, block, "spans"), SPANS, ["prompt", "item", "null", *KEYS]
+        )
         for column in KEYS:
-            rows = spans.filter(pc.is_in(spans[column], wanted)).select(["prompt", "item", "null", column])
-            for prompt, item, null, key in zip(*(each.to_pylist() for each in rows.columns), strict=True):
+            rows = spans.filter(pc.is_in(spans[column], wanted)).select(
+                ["prompt", "item", "null", column]
+            )
+            for prompt, item, null, key in zip(
+                *(each.to_pylist() for each in rows.columns), strict=True
+            ):
                 name = prompt if null is None else f"{prompt}|{null}"
                 if key not in seen and name in asks:
                     seen.add(key)
@@ -448,10 +527,14 @@ def _first_askers(folder: RunFolder, unanswered: Mapping[str, str], asks: Mappin
     return by_item
 
 
-def _places(folder: RunFolder, by_item: Mapping[str, set[str]]) -> dict[Subject, dict[int, set[str]]]:
+def _places(
+    folder: RunFolder, by_item: Mapping[str, set[str]]
+) -> dict[Subject, dict[int, set[str]]]:
     """The same by subject and position in it."""
     items = read_item_table(folder.path, folder.manifest)
-    rows = pc.index_in(pa.array(list(by_item), pa.string()), items["item"].combine_chunks()).to_pylist()
+    rows = pc.index_in(
+        pa.array(list(by_item), pa.string()), items["item"].combine_chunks()
+    ).to_pylist()
     names = dict(zip(rows, by_item.values(), strict=True))
     wanted = np.array(list(names), dtype=np.int64)
     places: dict[Subject, dict[int, set[str]]] = {}

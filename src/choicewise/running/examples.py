@@ -22,7 +22,10 @@ def checked_shots(shots: object) -> object:
 
 def asked_selectors(selectors: Sequence[str], shots: int | str | None) -> tuple[str, ...]:
     """The selectors of the same protocols with so many ``shots``, where that is a number."""
-    return tuple(with_changes(each, f"shots={shots}") if isinstance(shots, int) else each for each in selectors)
+    return tuple(
+        with_changes(each, f"shots={shots}") if isinstance(shots, int) else each
+        for each in selectors
+    )
 
 
 def ways_without_examples(selectors: Sequence[str], data: Dataset) -> tuple[str, ...]:
@@ -35,7 +38,9 @@ def ways_without_examples(selectors: Sequence[str], data: Dataset) -> tuple[str,
     return tuple(with_changes(each, "shots=0") if each in lacking else each for each in selectors)
 
 
-def without_shots(data: str, selectors: Sequence[str], named: Mapping[str, Protocol], asked: Collection[str]) -> str:
+def without_shots(
+    data: str, selectors: Sequence[str], named: Mapping[str, Protocol], asked: Collection[str]
+) -> str:
     """The line that says that ``data`` has no examples for shots of ``named``, and is ``asked`` without; or nothing.
 
     ``selectors``: what ``named`` was meant by.
@@ -49,8 +54,14 @@ def without_shots(data: str, selectors: Sequence[str], named: Mapping[str, Proto
     }
     if not changed:
         return ""
-    own = [each for each in selectors if MARK in each or "|" in each or not changed.keys().isdisjoint(resolve(each))]
-    names = listed([f"`{with_changes(each, 'shots=0')}`" for each in own if "|" not in each] or ["signatures"])
+    own = [
+        each
+        for each in selectors
+        if MARK in each or "|" in each or not changed.keys().isdisjoint(resolve(each))
+    ]
+    names = listed(
+        [f"`{with_changes(each, 'shots=0')}`" for each in own if "|" not in each] or ["signatures"]
+    )
     *fewer, most = sorted({*changed.values()})
     published = listed([*(f"{number}-" for number in fewer), f"{most}-shot numbers"])
     return f"{data} has no examples for shots: asked without, as {names}; these are not the published {published}"

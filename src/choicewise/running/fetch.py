@@ -50,9 +50,15 @@ def needed_benchmarks(selectors: Sequence[str]) -> list[str]:
     """
     names: dict[str, None] = {}
     for selector in selectors:
-        own = {selector} if selector in benchmarks() else {each.benchmark for each in resolve(selector).values()}
+        own = (
+            {selector}
+            if selector in benchmarks()
+            else {each.benchmark for each in resolve(selector).values()}
+        )
         if own == {ANY}:
-            raise UsageError(f"{selector} fits every dataset and names none; benchmarks are {', '.join(benchmarks())}")
+            raise UsageError(
+                f"{selector} fits every dataset and names none; benchmarks are {', '.join(benchmarks())}"
+            )
         names |= dict.fromkeys(sorted(own - {ANY}))
     return list(names)
 
@@ -65,7 +71,11 @@ def fetch_benchmark(name: str, to: Path, progress: Download | None = None) -> De
     """
     known, folder = benchmark(name), to / name
     there = read_fetched(folder)
-    if there is not None and there.commit == known.revision and {*_unchanged(folder, there)} == {*there.files}:
+    if (
+        there is not None
+        and there.commit == known.revision
+        and {*_unchanged(folder, there)} == {*there.files}
+    ):
         return _delivery(name, folder, there, 0)
     snapshot = open_snapshot(HubName(known.repository, revision=known.revision), BENCHMARK)
     splits = benchmark_files(known, snapshot.files, snapshot.source)
@@ -76,23 +86,38 @@ def fetch_benchmark(name: str, to: Path, progress: Download | None = None) -> De
 def fetch_model(name: HubName, to: Path, progress: Download | None = None) -> Delivery:
     """The files of a model in the folder ``to/models/ORG/NAME``; ModelError when they can't be had, else the same."""
     snapshot, paths = open_hub_model(name, progress)
-    return _deliver(str(name), snapshot, name.revision or "main", paths, to / MODELS / name.repository, progress)
+    return _deliver(
+        str(name), snapshot, name.revision or "main", paths, to / MODELS / name.repository, progress
+    )
 
 
 def _deliver(
-    name: str, snapshot: Snapshot, revision: str, paths: Collection[str], folder: Path, progress: Download | None
+    name: str,
+    snapshot: Snapshot,
+    revision: str,
+    paths: Collection[str],
+    folder: Path,
+    progress: Download | None,
 ) -> Delivery:
     there = read_fetched(folder)
     if there is None and folder.is_dir() and any(folder.iterdir()):
-        raise DataError(f"{folder} holds what was not fetched; move it away, or fetch to another folder")
-    unchanged = _unchanged(folder, there) if there is not None and there.commit == snapshot.commit else {}
+        raise DataError(
+            f"{folder} holds what was not fetched; move it away, or fetch to another folder"
+        )
+    unchanged = (
+        _unchanged(folder, there) if there is not None and there.commit == snapshot.commit else {}
+    )
     lacking = [path for path in paths if path not in unchanged]
     originals = dict(zip(lacking, snapshot.download(lacking, progress), strict=True))
     records = unchanged | {path: _checked(original) for path, original in originals.items()}
-    fetched = Fetched(snapshot.name.repository, revision, snapshot.commit, {path: records[path] for path in paths})
+    fetched = Fetched(
+        snapshot.name.repository, revision, snapshot.commit, {path: records[path] for path in paths}
+    )
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / NAME, fetched.text)  # first: what is interrupted from here on is seen to be incomplete
+        write_text(
+            folder / NAME, fetched.text
+        )  # first: what is interrupted from here on is seen to be incomplete
         for path, original in originals.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             with new_file(folder / path) as partial:
@@ -116,9 +141,13 @@ def _checked(original: Path) -> FileRecord:
     if re.fullmatch("[0-9a-f]{64}", blob.name):
         actual = record.sha256
     elif re.fullmatch("[0-9a-f]{40}", blob.name):  # as git has it
-        actual = hashlib.sha1(b"blob %d\0" % record.bytes + blob.read_bytes(), usedforsecurity=False).hexdigest()
+        actual = hashlib.sha1(
+            b"blob %d\0" % record.bytes + blob.read_bytes(), usedforsecurity=False
+        ).hexdigest()
     if actual != blob.name:
-        raise DataError(f"{blob} is not what the Hub lists under that checksum; remove it and fetch again")
+        raise DataError(
+            f"{blob} is not what the Hub lists under that checksum; remove it and fetch again"
+        )
     return record
 
 

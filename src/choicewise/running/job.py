@@ -32,14 +32,32 @@ from choicewise.models.kinds import model_kind, refusal
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.between import MARK, split_changes
-from choicewise.protocols.catalogue import having_score, in_chat, resolve, spelled, suite, suite_names
+from choicewise.protocols.catalogue import (
+    having_score,
+    in_chat,
+    resolve,
+    spelled,
+    suite,
+    suite_names,
+)
 from choicewise.protocols.panel import with_panels
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Selection
-from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
+from choicewise.requests.blocks import (
+    has_shots,
+    list_sections,
+    misfit,
+    with_split,
+    without_examples,
+)
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.answer import checked_executor
-from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
+from choicewise.running.examples import (
+    asked_selectors,
+    checked_shots,
+    ways_without_examples,
+    without_shots,
+)
 from choicewise.running.shards import Share, share_of
 from choicewise.running.work import Work
 from choicewise.util.files import SETTINGS, folder_name, read_text
@@ -115,7 +133,9 @@ class ModelChoice(Loading):
     def label(self) -> str:
         """The name, and the options where there are any: no two models of a job have the same."""
         given = {**self.options, "chat": self.chat, "system": self.system}
-        return ", ".join([self.name, *(f"{key} {value}" for key, value in given.items() if value is not None)])
+        return ", ".join(
+            [self.name, *(f"{key} {value}" for key, value in given.items() if value is not None)]
+        )
 
     @property
     def _location(self) -> str:
@@ -135,7 +155,9 @@ class ModelChoice(Loading):
         """What changes when the model of that name becomes another: its files, or its commit on the Hub."""
         on_hub = None if os.path.exists(self._location) else hub_name(self._location)
         commit = None if on_hub is None else commit_of(on_hub, MODEL)
-        folders = [Path(name) for name in (self._location, self.adapter) if name and os.path.isdir(name)]
+        folders = [
+            Path(name) for name in (self._location, self.adapter) if name and os.path.isdir(name)
+        ]
         return self.label, [state_of(folder) for folder in folders], commit
 
     def asked(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
@@ -143,7 +165,10 @@ class ModelChoice(Loading):
         return in_chat(protocols, self.chat, self.system)
 
     def load(
-        self, progress: Download | None = None, say: Callable[[str], None] = lambda line: None, **more: Any
+        self,
+        progress: Download | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        **more: Any,
     ) -> Model:
         """The model; ``progress`` hears of a download, ``say`` of waits for a server; ``more``: options that win.
 
@@ -183,13 +208,18 @@ class Job(Loading):
     """
 
     models: Annotated[tuple[Annotated[ModelChoice, _or_text("name")], ...], Strict(False)] = ()
-    protocols: Annotated[tuple[Annotated[_Text, AfterValidator(spelled)], ...], Field(min_length=1), Strict(False)]
+    protocols: Annotated[
+        tuple[Annotated[_Text, AfterValidator(spelled)], ...], Field(min_length=1), Strict(False)
+    ]
     shots: Annotated[int | str | None, BeforeValidator(checked_shots)] = None
     score: _Text | None = None
     panel: bool = False
-    data: Annotated[tuple[Annotated[DataChoice, _or_text("path")], ...], Field(min_length=1), Strict(False)] | None = (
-        None
-    )
+    data: (
+        Annotated[
+            tuple[Annotated[DataChoice, _or_text("path")], ...], Field(min_length=1), Strict(False)
+        ]
+        | None
+    ) = None
     subjects: _Texts | None = None
     limit: _Count | None = None
     sample: _Count | None = None
@@ -246,7 +276,9 @@ class Job(Loading):
 
     def as_read(self, data: Dataset) -> Job:
         """The same with what was guessed of the columns of ``data``."""
-        return self.model_copy(update={"data": tuple(choice.as_read(data) for choice in self.data or ()) or None})
+        return self.model_copy(
+            update={"data": tuple(choice.as_read(data) for choice in self.data or ()) or None}
+        )
 
 
 def read_plan(path: Path) -> Job:
@@ -258,7 +290,9 @@ def read_plan(path: Path) -> Job:
     try:
         table = read_toml(read_text(path, SETTINGS))
     except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}; name the file of a plan") from error
+        raise UsageError(
+            f"{path} can't be read: {error.strerror}; name the file of a plan"
+        ) from error
     except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     try:
@@ -270,7 +304,9 @@ def read_plan(path: Path) -> Job:
 def job_of(table: Mapping[str, Any]) -> Job:
     """The job that a table with these keys says.  Raises UsageError, naming keys, with everything that is wrong."""
     given = {key: value for key, value in table.items() if value is not None}
-    lacking = [f"{key} is missing" for key, value in table.items() if value is None and key == "models"]
+    lacking = [
+        f"{key} is missing" for key, value in table.items() if value is None and key == "models"
+    ]
     try:
         job = Job.model_validate(given)
     except ValidationError as error:
@@ -327,9 +363,13 @@ class Source:
         """
         if self.path is None:
             return open_benchmark(self.name, on_bad_item=self.on_bad_item, progress=progress)
-        return open_dataset(self.path, on_bad_item=self.on_bad_item, columns=self.columns, progress=progress)
+        return open_dataset(
+            self.path, on_bad_item=self.on_bad_item, columns=self.columns, progress=progress
+        )
 
-    def protocols(self, data: Dataset, subjects: Sequence[str] | None = None) -> dict[str, Protocol]:
+    def protocols(
+        self, data: Dataset, subjects: Sequence[str] | None = None
+    ) -> dict[str, Protocol]:
         """What the selectors mean for ``data``, with their panels where these are asked.
 
         Ways between protocols pass by what it has no shots for.
@@ -338,17 +378,23 @@ class Source:
         if not self.panel:
             return own
         return {
-            name: each for name, each in with_panels(own).items() if name in own or not misfit(each, data, subjects)
+            name: each
+            for name, each in with_panels(own).items()
+            if name in own or not misfit(each, data, subjects)
         }
 
     def _own(self, data: Dataset, subjects: Sequence[str] | None) -> dict[str, Protocol]:
         if not any(MARK in selector for selector in self.selectors):
             return dict(self.recipes)
         selectors = ways_without_examples(self.selectors, data) if self.lenient else self.selectors
-        named = _about(self.benchmark, resolve(*selectors, possible=partial(has_shots, data, subjects)))
+        named = _about(
+            self.benchmark, resolve(*selectors, possible=partial(has_shots, data, subjects))
+        )
         return named if self.score is None else having_score(named, self.score)
 
-    def asking(self, data: Dataset, named: Mapping[str, Protocol]) -> tuple[dict[str, Protocol], str]:
+    def asking(
+        self, data: Dataset, named: Mapping[str, Protocol]
+    ) -> tuple[dict[str, Protocol], str]:
         """The protocols as ``data`` is asked under them, and the line of :func:`without_shots`."""
         if not self.lenient:
             return dict(named), ""
@@ -370,7 +416,9 @@ class Source:
         """A digest of the protocols, and of where the data lie, with the sizes and times of their files."""
         if self.path is not None:  # the files on this machine, or the commit on the Hub
             on_hub = dataset_name(self.path)
-            state: object = state_of(Path(self.path)) if on_hub is None else commit_of(on_hub, DATASET)
+            state: object = (
+                state_of(Path(self.path)) if on_hub is None else commit_of(on_hub, DATASET)
+            )
         else:
             folder = local_folder(self.name)
             state = benchmark(self.name).revision if folder is None else state_of(folder)
@@ -380,33 +428,58 @@ class Source:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def sources_of(job: Job, selectors: Sequence[str] | None = None, fitting: bool = False) -> list[Source]:
+def sources_of(
+    job: Job, selectors: Sequence[str] | None = None, fitting: bool = False
+) -> list[Source]:
     """The datasets of ``job``: its own that name no benchmark, or else the benchmarks', its own in their place.
 
     ``selectors``: those of its protocols that the catalogue knows; ``fitting``: as of the source.  The catalogue
     resolves them here, once.  Raises UsageError, ProtocolError, and DataError for a benchmark that nothing is known of.
     """
-    own, data = asked_selectors(job.protocols if selectors is None else selectors, job.shots), job.data or ()
+    own, data = (
+        asked_selectors(job.protocols if selectors is None else selectors, job.shots),
+        job.data or (),
+    )
     recipes = resolve(*own)
     if job.score is not None:
         recipes = having_score(recipes, job.score)
     named = {each.benchmark: each for each in data if each.benchmark is not None}
     alone = [each for each in data if each.benchmark is None]
     if named and alone:
-        raise UsageError(f"data: {alone[0].path} says no benchmark and others do; say it of all or of none")
+        raise UsageError(
+            f"data: {alone[0].path} says no benchmark and others do; say it of all or of none"
+        )
     how: dict[str, Any]
     if alone and not own:
-        raise UsageError(f"data: every protocol has data of its own, and {alone[0].path} is asked by none")
+        raise UsageError(
+            f"data: every protocol has data of its own, and {alone[0].path} is asked by none"
+        )
     if alone:
         for name in own:
-            if (plain := split_changes(name)[0]) in suite_names() and len(parts := suite(plain).parts) > 1:
+            if (plain := split_changes(name)[0]) in suite_names() and len(
+                parts := suite(plain).parts
+            ) > 1:
                 asked = ", ".join(part.benchmark for part in parts)
-                raise UsageError(f"{plain} asks {asked}, and one dataset was named for all of them; leave it out")
-        how = {"fitting": fitting, "lenient": job.shots is None, "score": job.score, "panel": job.panel}
+                raise UsageError(
+                    f"{plain} asks {asked}, and one dataset was named for all of them; leave it out"
+                )
+        how = {
+            "fitting": fitting,
+            "lenient": job.shots is None,
+            "score": job.score,
+            "panel": job.panel,
+        }
         fits = _matched(own, recipes, alone) if len(alone) > 1 else {}
         return [
             Source(
-                chosen, None, each.path, each.columns, job.on_bad_item, **how, recipes=mine, matched=each.path in fits
+                chosen,
+                None,
+                each.path,
+                each.columns,
+                job.on_bad_item,
+                **how,
+                recipes=mine,
+                matched=each.path in fits,
             )
             for each in alone
             for chosen, mine in [fits.get(each.path, (own, recipes))]
@@ -417,8 +490,14 @@ def sources_of(job: Job, selectors: Sequence[str] | None = None, fitting: bool =
     for name in dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values()):
         place = named.pop(name, None)
         path, columns = (None, None) if place is None else (place.path, place.columns)
-        how = {"lenient": path is not None and job.shots is None, "score": job.score, "panel": job.panel}
-        sources.append(Source(own, name, path, columns, job.on_bad_item, **how, recipes=_about(name, recipes)))
+        how = {
+            "lenient": path is not None and job.shots is None,
+            "score": job.score,
+            "panel": job.panel,
+        }
+        sources.append(
+            Source(own, name, path, columns, job.on_bad_item, **how, recipes=_about(name, recipes))
+        )
     if named:
         asked = ", ".join(each.name for each in sources)
         raise UsageError(f"data: no protocol asks {min(named)}; they ask {asked}")
@@ -428,18 +507,26 @@ def sources_of(job: Job, selectors: Sequence[str] | None = None, fitting: bool =
 _Part = tuple[tuple[str, ...], Mapping[str, Protocol]]
 
 
-def _matched(selectors: Sequence[str], recipes: Mapping[str, Protocol], data: Sequence[DataChoice]) -> dict[str, _Part]:
+def _matched(
+    selectors: Sequence[str], recipes: Mapping[str, Protocol], data: Sequence[DataChoice]
+) -> dict[str, _Part]:
     """By path what is asked on each of several data: selectors, and the protocols that they mean.
 
     A protocol is asked on the data of its own benchmark where such are among them, else on those of none.  Empty where
     no data are of a benchmark that is asked.  Raises UsageError for data that nothing is left to ask on.
     """
-    asked = dict.fromkeys(recipe.benchmark for recipe in recipes.values() if recipe.benchmark != ANY)
+    asked = dict.fromkeys(
+        recipe.benchmark for recipe in recipes.values() if recipe.benchmark != ANY
+    )
     of = {each.path: benchmark_of(each.path, asked) for each in data}
-    if not any(name in asked for name in of.values()) or any(MARK in selector for selector in selectors):
+    if not any(name in asked for name in of.values()) or any(
+        MARK in selector for selector in selectors
+    ):
         return {}
     others = [path for path, name in of.items() if name not in asked] or [*of]
-    places = {name: [path for path in of if of[path] == name] or others for name in asked} | {ANY: [*of]}
+    places = {name: [path for path in of if of[path] == name] or others for name in asked} | {
+        ANY: [*of]
+    }
     parts: dict[str, _Part] = {}
     for path in of:
         own = {name: recipe for name, recipe in recipes.items() if path in places[recipe.benchmark]}
@@ -448,9 +535,18 @@ def _matched(selectors: Sequence[str], recipes: Mapping[str, Protocol], data: Se
                 f"data: {path} is asked by none, as every protocol has data of its own benchmark; leave it out, or "
                 "say the benchmark of all"
             )
-        meant = {selector: [name for name in resolve(selector) if name in recipes] for selector in selectors}
+        meant = {
+            selector: [name for name in resolve(selector) if name in recipes]
+            for selector in selectors
+        }
         whole = (each for each, names in meant.items() if names and own.keys() >= {*names})
-        some = (name for names in meant.values() if not own.keys() >= {*names} for name in names if name in own)
+        some = (
+            name
+            for names in meant.values()
+            if not own.keys() >= {*names}
+            for name in names
+            if name in own
+        )
         parts[path] = (*whole, *some), own
     return parts
 
@@ -502,7 +598,9 @@ class Task:
         ``rendered``: further requests that were rendered elsewhere.
         """
         requests = [*opened.source.rendered, *rendered]
-        work = Work.of(model, opened.data, protocols, job.selection, requests, job.on_bad_item == "skip")
+        work = Work.of(
+            model, opened.data, protocols, job.selection, requests, job.on_bad_item == "skip"
+        )
         return cls(model, work, None if job.shard is None else share_of(job.shard), kept, command)
 
 
@@ -510,7 +608,9 @@ UNMEASURED = 1_000_000
 """Units of work of a run that is the only one; it can be told in so many parts how far it is."""
 
 
-def open_source(source: Source, job: Job, progress: Download | None = None, measured: bool = True) -> OpenedSource:
+def open_source(
+    source: Source, job: Job, progress: Download | None = None, measured: bool = True
+) -> OpenedSource:
     """The dataset of ``source``.  Raises DataError for data that are not there, and items and shots that won't do.
 
     Unless ``measured``, items and shots are not looked at, and the work counts as :data:`UNMEASURED`.
@@ -524,7 +624,9 @@ def open_source(source: Source, job: Job, progress: Download | None = None, meas
             if reason := misfit(asked, data, job.subjects):
                 left_out.setdefault(reason, []).append(name)
         if sum(map(len, left_out.values())) == len(named):
-            raise DataError("no protocol can ask it", [f"{names[0]}: {why}" for why, names in left_out.items()])
+            raise DataError(
+                "no protocol can ask it", [f"{names[0]}: {why}" for why, names in left_out.items()]
+            )
         without = {name for names in left_out.values() for name in names}
         named = {name: recipe for name, recipe in named.items() if name not in without}
     named, lacking = source.asking(data, named)
@@ -535,7 +637,9 @@ def open_source(source: Source, job: Job, progress: Download | None = None, meas
     work = Work(data, recipes, sections, source.rendered, job.chosen["skip_bad_items"])
     stretches = list(work.stretches())
     work.check(stretches)
-    return OpenedSource(source, data, named, sum(block.work for block in work.blocks(stretches)), left_out, lacking)
+    return OpenedSource(
+        source, data, named, sum(block.work for block in work.blocks(stretches)), left_out, lacking
+    )
 
 
 def open_all(
@@ -562,21 +666,31 @@ def refuse(failed: Mapping[str, DataError], without_missing: bool = False) -> No
     if wrong:
         if len(wrong) == 1:
             raise wrong[0]
-        lines = [line for error in wrong for line in (error.message, *(f"  {part}" for part in error.problems))]
+        lines = [
+            line
+            for error in wrong
+            for line in (error.message, *(f"  {part}" for part in error.problems))
+        ]
         raise DataError(f"the questions of {len(wrong)} benchmarks can't be used", lines)
     if missing and not without_missing:
         names = [name for error in missing for name in error.benchmarks]
         if len(missing) == 1:
             raise missing[0]
-        raise MissingData(f"the questions of {len(names)} benchmarks are nowhere", [*_told(missing)], names)
+        raise MissingData(
+            f"the questions of {len(names)} benchmarks are nowhere", [*_told(missing)], names
+        )
 
 
 def _about(benchmark: str | None, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    return {name: recipe for name, recipe in recipes.items() if benchmark in (None, recipe.benchmark)}
+    return {
+        name: recipe for name, recipe in recipes.items() if benchmark in (None, recipe.benchmark)
+    }
 
 
 def _told(missing: Sequence[MissingData]) -> list[str]:
-    return list(dict.fromkeys(part for error in missing for part in (error.message, *error.problems)))
+    return list(
+        dict.fromkeys(part for error in missing for part in (error.message, *error.problems))
+    )
 
 
 def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
@@ -608,8 +722,14 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
 def _problem(error: Mapping[str, Any]) -> str:
     """What pydantic says of a key, in our words."""
     # the name of a union's member stands among the keys
-    path = [part for part in error["loc"] if isinstance(part, int) or part in _KEYS or part == error["loc"][-1]]
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    path = [
+        part
+        for part in error["loc"]
+        if isinstance(part, int) or part in _KEYS or part == error["loc"][-1]
+    ]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(
+        "."
+    )
     match error["type"]:
         case "extra_forbidden":
             nested: dict[str, type[_Value]] = {"models": ModelChoice, "data": DataChoice}

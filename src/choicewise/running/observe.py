@@ -30,11 +30,19 @@ from choicewise.questions import (
 from choicewise.records import ObservationRow
 from choicewise.requests.request import BlockQuestion
 from choicewise.thoughts import ENDS, split
-from choicewise.tokens.byte_coverings import ByteProbability, TokenQuestion, answer_with_bytes, sizes, token_sizes
+from choicewise.tokens.byte_coverings import (
+    ByteProbability,
+    TokenQuestion,
+    answer_with_bytes,
+    sizes,
+    token_sizes,
+)
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
-NO_TOKENS = "the server names no tokens of the text that it generated, so nothing can be scored after it"
+NO_TOKENS = (
+    "the server names no tokens of the text that it generated, so nothing can be scored after it"
+)
 IN_A_THOUGHT = "the text that was generated ends in an open thought, inside which nothing is scored"
 CUT_THOUGHT = "the thought was cut before its end; give it more tokens, or a limit of its own (thought_tokens)"
 ENDLESS = "the model ended in its thought, and answered nothing"
@@ -70,12 +78,16 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
             asked[key], along = concluded
             kept |= {} if along is None else {key: along}
     bytes_of = token_sizes(model.tokenizer)
-    yield from (_unanswered(key, question, reason, bytes_of) for key, (question, reason) in lost.items())
+    yield from (
+        _unanswered(key, question, reason, bytes_of) for key, (question, reason) in lost.items()
+    )
     for row in _answers(model, asked):
         yield row._replace(thought_tokens=kept[row.key]) if row.key in kept else row
 
 
-def _concluded(question: Conclusion, chain: ObservationRow, tokenizer: Tokenizer) -> tuple[Span, int | None] | str:
+def _concluded(
+    question: Conclusion, chain: ObservationRow, tokenizer: Tokenizer
+) -> tuple[Span, int | None] | str:
     """The span to score after ``chain``, and how many tokens of its thought come before; or why nothing is scored."""
     if chain.missing is not None:
         return chain.missing
@@ -101,22 +113,34 @@ def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[O
     for index, answer in answer_with_bytes(answering, list(questions.values()), model.tokenizer):
         key, question, text = keys[index], questions[keys[index]], answer.text
         if answer.missing is not None:
-            row = _unanswered(key, question, answer.missing, bytes_of)._replace(exchange=answer.exchange)
+            row = _unanswered(key, question, answer.missing, bytes_of)._replace(
+                exchange=answer.exchange
+            )
             yield row if answer.ended is None else row._replace(finish=answer.ended.finish)
             continue
-        if isinstance(question, Generation) and text is None and not answer.is_nan:  # of NaN no token is the likeliest
+        if (
+            isinstance(question, Generation) and text is None and not answer.is_nan
+        ):  # of NaN no token is the likeliest
             text = model.tokenizer.decode(answer.tokens)
         own_sizes = sizes(question, answer, bytes_of)
         numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value
         row = ObservationRow(*numbers, at_most=answer.at_most or None, exchange=answer.exchange)
-        yield _with_end(row, question, answer, model.tokenizer) if isinstance(question, Generation) else row
+        yield (
+            _with_end(row, question, answer, model.tokenizer)
+            if isinstance(question, Generation)
+            else row
+        )
 
 
-def _with_end(row: ObservationRow, question: Generation, answer: TokenScores, tokenizer: Tokenizer) -> ObservationRow:
+def _with_end(
+    row: ObservationRow, question: Generation, answer: TokenScores, tokenizer: Tokenizer
+) -> ObservationRow:
     """The row with how its text ended, and where its thought began."""
     ended, tokens, raw = answer.ended or Ended(), answer.tokens.tolist(), None
     if not question.marks.keys().isdisjoint(tokens):
-        raw = b"".join(question.spelled(token, tokenizer.token_bytes) for token in tokens).decode(errors="replace")
+        raw = b"".join(question.spelled(token, tokenizer.token_bytes) for token in tokens).decode(
+            errors="replace"
+        )
     return row._replace(
         finish=ended.finish,
         raw=raw,
@@ -143,7 +167,10 @@ def _answer_in_parts(model: Model, questions: Sequence[Question]) -> Answers:
     }
     others = [index for index in range(len(questions)) if index not in limited]
     if others:
-        yield from ((others[place], answer) for place, answer in model.answer([questions[each] for each in others]))
+        yield from (
+            (others[place], answer)
+            for place, answer in model.answer([questions[each] for each in others])
+        )
     if not limited:
         return
     whole = [replace(each, thought=None, closing=None) for each in limited.values()]
@@ -167,7 +194,9 @@ def _answer_in_parts(model: Model, questions: Sequence[Question]) -> Answers:
             opened = "" if len(head.tokens) else asked.opened
             answers[index] = replace(whole[place], context=context, opened=opened), head, forced
     indices = list(answers)
-    for place, answer in model.answer([question for question, _, _ in answers.values()]) if answers else ():
+    for place, answer in (
+        model.answer([question for question, _, _ in answers.values()]) if answers else ()
+    ):
         index, (_, head, forced) = indices[place], answers[indices[place]]
         if answer.missing is None and answer.text is None:
             ended = (answer.ended or Ended())._replace(forced=forced)
@@ -177,13 +206,18 @@ def _answer_in_parts(model: Model, questions: Sequence[Question]) -> Answers:
         yield index, answer
 
 
-def _closed(asked: Generation, thought: TokenScores, tokenizer: Tokenizer) -> tuple[TokenScores | None, bool | None]:
+def _closed(
+    asked: Generation, thought: TokenScores, tokenizer: Tokenizer
+) -> tuple[TokenScores | None, bool | None]:
     """What stands before the answer, and whether the thought in it was closed at its limit.
 
     Nothing where no thought began; None where the model ended in its thought, after which it answers nothing.
     """
     tokens = thought.tokens.tolist()
-    parts = split(b"".join(asked.spelled(token, tokenizer.token_bytes) for token in tokens), asked.opened or "")
+    parts = split(
+        b"".join(asked.spelled(token, tokenizer.token_bytes) for token in tokens),
+        asked.opened or "",
+    )
     if not parts.open:
         return (thought, False) if parts.thoughts else (TokenScores.of(), None)
     finish = None if thought.ended is None else thought.ended.finish

@@ -85,7 +85,9 @@ def total(plans: Sequence[Plan]) -> Plan:
         tokens_dropped=sum(each.tokens_dropped for each in plans),
         speed=unique / sum(seconds) if len(seconds) == len(plans) else None,
         refused={name: reason for each in plans for name, reason in each.refused.items()},
-        sent=None if any(each.sent is None for each in plans) else sum(each.sent or 0 for each in plans),
+        sent=None
+        if any(each.sent is None for each in plans)
+        else sum(each.sent or 0 for each in plans),
     )
 
 
@@ -128,9 +130,18 @@ def plan(
         shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)
         tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
         if probe and speed is None:
-            speed = measure_speed(model, [question for question in new if isinstance(question, Span)])
+            speed = measure_speed(
+                model, [question for question in new if isinstance(question, Span)]
+            )
         done += block.work
-    counts = work.questions, tokens_asked, tokens_unique, dict(missing), shots_dropped, tokens_dropped
+    counts = (
+        work.questions,
+        tokens_asked,
+        tokens_unique,
+        dict(missing),
+        shots_dropped,
+        tokens_dropped,
+    )
     return Plan(*counts, speed, work.refused, sent)
 
 
@@ -143,7 +154,9 @@ def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> i
     spans: list[Span | Mass] = []
     contexts, states = [], []
     sets: dict[str, int] = {}  # contexts with a set, each computed once with all that follows it
-    generations: dict[str, int] = {}  # before conclusions; no two of full length share generated tokens
+    generations: dict[
+        str, int
+    ] = {}  # before conclusions; no two of full length share generated tokens
     alone = 0
     for question in questions:
         match question:
@@ -168,7 +181,9 @@ def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> i
                 alone += len(question.continuation) - 1
             case Cosine():
                 states += [_input(question.left), _input(question.right)]
-    return sum(len(build(group)) for group in (spans, contexts, states)) + sum(sets.values()) + alone
+    return (
+        sum(len(build(group)) for group in (spans, contexts, states)) + sum(sets.values()) + alone
+    )
 
 
 def _input(text: Ids) -> Span:
@@ -178,7 +193,9 @@ def _input(text: Ids) -> Span:
 
 def measure_speed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:
     """Unique tokens a second: the first span is answered, the first two, four, ..., until that takes ``seconds``."""
-    model.check(max((span.inputs for span in spans), default=0))  # it is loaded, and has checked itself
+    model.check(
+        max((span.inputs for span in spans), default=0)
+    )  # it is loaded, and has checked itself
     count = 1
     while spans:
         start = perf_counter()

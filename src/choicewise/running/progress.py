@@ -22,7 +22,9 @@ _BAR = 20
 
 def print_line(line: str) -> None:
     """``line`` on stderr, with escapes for what can't be seen."""
-    shown = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    shown = (
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
+    )
     print("".join(shown), file=sys.stderr, flush=True)
 
 
@@ -83,7 +85,11 @@ class ProgressReport:
 
     def _waiting(self) -> str:
         tokens = self._computed()
-        return f"checking the model, {tokens:,} tokens so far" if tokens else "waiting for the first answer"
+        return (
+            f"checking the model, {tokens:,} tokens so far"
+            if tokens
+            else "waiting for the first answer"
+        )
 
 
 def duration(seconds: float) -> str:
@@ -173,7 +179,9 @@ class TimeLeft:
 
     def seconds(self, now: float) -> float | None:
         """Estimated seconds left at ``now``; None where nothing can be said yet."""
-        if self._first is None or self._moments[-1][1] - self._first < ENOUGH * (self._total - self._before):
+        if self._first is None or self._moments[-1][1] - self._first < ENOUGH * (
+            self._total - self._before
+        ):
             return None
         (start, before), (end, done) = self._moments[0], self._moments[-1]
         if end <= start:

@@ -21,7 +21,13 @@ from choicewise.requests.request import ChoiceGroup
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
 from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
-from choicewise.tokens.byte_coverings import ByteProbability, TokenQuestion, answer_with_bytes, sizes, token_sizes
+from choicewise.tokens.byte_coverings import (
+    ByteProbability,
+    TokenQuestion,
+    answer_with_bytes,
+    sizes,
+    token_sizes,
+)
 from choicewise.tokens.encode import Encodings
 from choicewise.util.text import has_half_character
 
@@ -61,13 +67,17 @@ def score_texts(
     scored or the model can't be read so, and ProtocolError for another reading or boundary.
     """
     if isinstance(choices, str):
-        raise UsageError(f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]")
+        raise UsageError(
+            f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]"
+        )
     choices = list(choices)
     if not choices:
         raise UsageError("there is nothing to score; name at least one choice")
     for text in (context, *choices, premise or ""):
         if has_half_character(text):
-            raise UsageError(f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads")
+            raise UsageError(
+                f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads"
+            )
     if isinstance(model, str | Path):
         model = load_model(model)
     way = _TextReading.of(model, reading, boundary)
@@ -87,7 +97,10 @@ def score_texts(
         "bos": [choice.bos for choice, _ in asked],
         "unknown": [choice.unknown for choice, _ in asked],
     }
-    columns = {"choice": pa.array(choices, pa.string()), "reading": pa.array([way.name] * len(choices), pa.string())}
+    columns = {
+        "choice": pa.array(choices, pa.string()),
+        "reading": pa.array([way.name] * len(choices), pa.string()),
+    }
     columns |= {name: pa.array(values, pa.int64()) for name, values in counts.items()}
     for flag in ("merged", "noncanonical", "lossy"):
         columns[flag] = pa.array([getattr(choice, flag) for choice, _ in asked], pa.bool_())
@@ -104,15 +117,26 @@ def _observe(model: Model, asked: Sequence[_AskedText], choices: Sequence[str]) 
     wanted = {question.key: question for question in every if question is not None}
     keys = list(wanted)
     answers = {
-        keys[index]: answer for index, answer in answer_with_bytes(model.answer, list(wanted.values()), model.tokenizer)
+        keys[index]: answer
+        for index, answer in answer_with_bytes(model.answer, list(wanted.values()), model.tokenizer)
     }
-    rows = [TokenScores.of() if question is None else answers[question.key] for _, question in asked]
+    rows = [
+        TokenScores.of() if question is None else answers[question.key] for _, question in asked
+    ]
     bytes_of = token_sizes(model.tokenizer)
-    scored = [(question, row) for (_, question), row in zip(asked, rows, strict=True) if question is not None]
+    scored = [
+        (question, row)
+        for (_, question), row in zip(asked, rows, strict=True)
+        if question is not None
+    ]
     lengths = [size for question, row in scored for size in sizes(question, row, bytes_of).tolist()]
 
     def total(correction: Mass | ByteProbability | None) -> float:
-        return 0.0 if correction is None else float(answers[correction.key].logprobs.sum(dtype=np.float64))
+        return (
+            0.0
+            if correction is None
+            else float(answers[correction.key].logprobs.sum(dtype=np.float64))
+        )
 
     return Continuations(
         tokens=np.concatenate([row.tokens for row in rows]),
@@ -128,7 +152,12 @@ def _observe(model: Model, asked: Sequence[_AskedText], choices: Sequence[str]) 
     )
 
 
-_OF_TEXTS = ("loglikelihood", "pseudo-loglikelihood", "pseudo-loglikelihood-within-word", "encoder-decoder")
+_OF_TEXTS = (
+    "loglikelihood",
+    "pseudo-loglikelihood",
+    "pseudo-loglikelihood-within-word",
+    "encoder-decoder",
+)
 """Readings that score one text after another; of those that a model can be asked with, the first is its default."""
 
 
@@ -156,7 +185,9 @@ class _TextReading:
         Raises ProtocolError for another reading or boundary, ModelError for one that the model can't be asked with.
         """
         if reading is not None and reading not in _OF_TEXTS:
-            raise ProtocolError(f"no reading of texts is called {reading!r}; {did_you_mean(reading, _OF_TEXTS)}")
+            raise ProtocolError(
+                f"no reading of texts is called {reading!r}; {did_you_mean(reading, _OF_TEXTS)}"
+            )
         possible = [name for name in supported_readings(model.supports) if name in _OF_TEXTS]
         if not possible or (reading is not None and reading not in possible):
             raise ModelError(
@@ -166,14 +197,20 @@ class _TextReading:
         name = possible[0] if reading is None else reading
         allowed = READINGS[name].boundaries
         if boundary is not None and allowed and boundary not in allowed:
-            raise ProtocolError(f"reading {name} takes boundary {' or '.join(allowed)}, not {boundary}")
+            raise ProtocolError(
+                f"reading {name} takes boundary {' or '.join(allowed)}, not {boundary}"
+            )
         policy = boundary or next(iter(allowed), "lcp")
         encodings = Encodings(model.tokenizer, "default", READINGS[name].enclosed)
         return cls(model, name, policy, cast(ChoiceAsker, ASKERS[name]).form, encodings)
 
-    def ask(self, context: str, choices: Sequence[str], policy: str | None = None) -> list[_AskedText]:
+    def ask(
+        self, context: str, choices: Sequence[str], policy: str | None = None
+    ) -> list[_AskedText]:
         """One per choice, each within the model's window; ``policy``: another boundary than the reading's own."""
-        (located,) = choice_questions_batch(self.encodings, policy or self.boundary, [context], [choices], [()])
+        (located,) = choice_questions_batch(
+            self.encodings, policy or self.boundary, [context], [choices], [()]
+        )
         asked = []
         for text, unfitted in zip(choices, located, strict=True):
             choice = self.form.fit(unfitted, self.model.window, self.encodings, cut_start=False)
@@ -183,13 +220,17 @@ class _TextReading:
             asked.append(_AskedText(choice, cast(TokenQuestion | None, question)))
         return asked
 
-    def ask_null(self, context: str, choices: Sequence[str], null: str, own: Sequence[_AskedText]) -> list[_AskedText]:
+    def ask_null(
+        self, context: str, choices: Sequence[str], null: str, own: Sequence[_AskedText]
+    ) -> list[_AskedText]:
         """The same choices after the ``null`` context; ``own`` is how they are asked after ``context``."""
         group = ChoiceGroup(context, False, tuple(choices), (), ()).after(null)
         asked = self.ask(null, group.continuations, group.policy(self.boundary))
         if self.boundary not in COUNTING or group.spaced:
             return asked
-        compared = comparable([one.choice for one in own], [one.choice for one in asked], self.model.tokenizer)
+        compared = comparable(
+            [one.choice for one in own], [one.choice for one in asked], self.model.tokenizer
+        )
         return [
             _AskedText(choice, None if choice.missing else one.question)
             for choice, one in zip(compared, asked, strict=True)

@@ -51,7 +51,9 @@ def share_of(text: str, environment: Mapping[str, str] = os.environ) -> Share:
     if match := re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text):
         share = Share(int(match[1]), int(match[2]))
         if not 1 <= share.number <= share.of:
-            raise ValueError(WANTED + (f": 1/{share.of} to {share.of}/{share.of}" if share.of else ""))
+            raise ValueError(
+                WANTED + (f": 1/{share.of} to {share.of}/{share.of}" if share.of else "")
+            )
         return share
     if (array := find(TaskArray, text)) is None:
         names = " or ".join(each.name for each in all_of(TaskArray))
@@ -88,7 +90,9 @@ class Assignment:
         if self.share is not None:
             self._counts.append(tuple(map(len, asked)))
             self._digest.add(block.place, [ask.name for ask in block.asks], asked)
-            own = [shard for number, shard in enumerate(asked, self._shards) if self.share.owns(number)]
+            own = [
+                shard for number, shard in enumerate(asked, self._shards) if self.share.owns(number)
+            ]
             asked = [{key: shard[key] for key in self._held.without(list(shard))} for shard in own]
             self._shards += len(shards)
         return Assigned(bool(new), [shard for shard in asked if shard])
@@ -98,7 +102,9 @@ class Assignment:
         """What the manifest says when all blocks were taken; None where this process asks the whole run."""
         if self.share is None:
             return None
-        return ShardRecord(self.share.of, (self.share.number,), (), self._digest.text, tuple(self._counts))
+        return ShardRecord(
+            self.share.of, (self.share.number,), (), self._digest.text, tuple(self._counts)
+        )
 
 
 class PlanDigest:
@@ -107,7 +113,9 @@ class PlanDigest:
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
 
-    def add(self, place: tuple[str, str, int, int], asks: Sequence[str], shards: Sequence[Iterable[str]]) -> None:
+    def add(
+        self, place: tuple[str, str, int, int], asks: Sequence[str], shards: Sequence[Iterable[str]]
+    ) -> None:
         """Add the next block; the keys of a shard may come in any order."""
         self._sha.update(repr((place, tuple(asks), [sorted(shard) for shard in shards])).encode())
 

@@ -60,7 +60,9 @@ class Audience:
     progress: Progress = lambda done, total: None
     say: Callable[[str], None] = lambda line: None
     opened: Callable[[OpenedSource], None] = lambda source: None
-    ready: Callable[[Model, OpenedSource, Mapping[str, Protocol]], None] = lambda model, source, recipes: None
+    ready: Callable[[Model, OpenedSource, Mapping[str, Protocol]], None] = (
+        lambda model, source, recipes: None
+    )
     download: Download | None = None
 
 
@@ -87,13 +89,21 @@ def sweep(
     recorded.
     """
     sources = sources_of(job, fitting=True) if sources is None else sources
-    for name in (str(out), *(model.name for model in job.models), *(source.name for source in sources)):
+    for name in (
+        str(out),
+        *(model.name for model in job.models),
+        *(source.name for source in sources),
+    ):
         check_name(name, "a model, a dataset or the folder of the sweep")
     folder, models = Path(out), job.choices
     if alone:
         check_folder(folder)
-        cells = [CellRecord(model.label, source.name, ".", "") for model in models for source in sources]
-        return _Sweep(folder, Sweep(cells=tuple(cells)), job, models, sources, audience, go_on, alone, command).run()
+        cells = [
+            CellRecord(model.label, source.name, ".", "") for model in models for source in sources
+        ]
+        return _Sweep(
+            folder, Sweep(cells=tuple(cells)), job, models, sources, audience, go_on, alone, command
+        ).run()
     begun_sweep(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +115,9 @@ def sweep(
             return runs.run()
         except ChoicewiseError:
             begun = any((folder / cell.folder / MANIFEST).exists() for cell in runs.own)
-            write_begun(folder, runs.record if begun else before)  # what was refused leaves nothing behind
+            write_begun(
+                folder, runs.record if begun else before
+            )  # what was refused leaves nothing behind
             raise
 
 
@@ -132,18 +144,28 @@ class _Sweep:
         """What is asked, without what is left of earlier lines."""
         labels = {model.label for model in self.models}
         names = {source.name for source in self.sources}
-        return [cell for cell in self.record.cells if cell.model in labels and cell.dataset in names]
+        return [
+            cell for cell in self.record.cells if cell.model in labels and cell.dataset in names
+        ]
 
     def run(self) -> Sweep:
         """Do all that is not done."""
-        waiting = [replace(cell, done=False, failure="") for cell in self.own if not is_done(self.folder, cell)]
+        waiting = [
+            replace(cell, done=False, failure="")
+            for cell in self.own
+            if not is_done(self.folder, cell)
+        ]
         self._keep(*waiting, write=False)
         opened = self._open(waiting)
         self._keep()
         ready = [cell for cell in waiting if cell.dataset in opened]
-        turns = [(model, [cell for cell in ready if cell.model == model.label]) for model in self.models]
+        turns = [
+            (model, [cell for cell in ready if cell.model == model.label]) for model in self.models
+        ]
         turns = [(model, cells) for model, cells in turns if cells]
-        shown = SweepProgress(self.audience.progress, sum(opened[cell.dataset].work for cell in ready))
+        shown = SweepProgress(
+            self.audience.progress, sum(opened[cell.dataset].work for cell in ready)
+        )
         threads = self._executor.at_once(len(turns), self.audience.say) if turns else 1
         if threads > 1:
             self._together(turns, threads, opened, shown)
@@ -164,7 +186,11 @@ class _Sweep:
                 write_sweep(self.folder, self.record)
 
     def _together(
-        self, turns: Sequence[Turn], threads: int, opened: Mapping[str, OpenedSource], shown: SweepProgress
+        self,
+        turns: Sequence[Turn],
+        threads: int,
+        opened: Mapping[str, OpenedSource],
+        shown: SweepProgress,
     ) -> None:
         """Several models at once, each evaluated by a thread; the executor computes as resources become free."""
         pools: list[Pool] = []
@@ -174,7 +200,9 @@ class _Sweep:
             ending.safe_point()
             loaded, failure = self._load(model)
             memory = bytes_of(model.memory or "") or None
-            sharing = Sharing(models=len(turns), others=pools, memory=memory, safe_point=ending.safe_point)
+            sharing = Sharing(
+                models=len(turns), others=pools, memory=memory, safe_point=ending.safe_point
+            )
             served = loaded is not None and served_model(loaded) is not None
             with OneProcess() if served else self._executor.pool(self.job.workers, sharing) as pool:
                 pools.append(pool)
@@ -193,12 +221,19 @@ class _Sweep:
         for name, error in failed.items():
             self.audience.say(f"{name} is left out: {error.message}")
             self._keep(
-                *(replace(cell, failure=_reason(error)) for cell in waiting if cell.dataset == name), write=False
+                *(
+                    replace(cell, failure=_reason(error))
+                    for cell in waiting
+                    if cell.dataset == name
+                ),
+                write=False,
             )
         for name, source in opened.items():
             for why, protocols in source.left_out.items():
                 more = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
-                self.audience.say(f"{protocols[0]}{more} can't be asked on {name}, and is left out there: {why}")
+                self.audience.say(
+                    f"{protocols[0]}{more} can't be asked on {name}, and is left out there: {why}"
+                )
             if source.source.matched:
                 self.audience.say(
                     f"{name} is asked {listed(source.source.selectors)} alone: each benchmark is asked on its own data"
@@ -239,7 +274,9 @@ class _Sweep:
                     self._evaluate(own, model, self.folder / cell.folder, source, part, pool)
             if failure or problems:
                 shown.tick()  # where Ctrl-C became another exception, nothing failed: that ends the sweep
-            done = replace(cell, done=not problems and own is not None, failure="".join(problems) or failure)
+            done = replace(
+                cell, done=not problems and own is not None, failure="".join(problems) or failure
+            )
             if done.failure:
                 self.audience.say(f"{model.label} on {cell.dataset} failed: {done.failure}")
             self._keep(done)
@@ -260,9 +297,13 @@ class _Sweep:
         check_folder(folder)
         kept = self.job.of_run(model, source)
         task = Task.of(loaded, source, recipes, self.job, kept=kept, command=self.command)
-        run = compute(task, folder, pool, progress, lambda line: self.audience.say(f"{about}{line}"))
+        run = compute(
+            task, folder, pool, progress, lambda line: self.audience.say(f"{about}{line}")
+        )
         whole = run.manifest.shard is None or run.manifest.shard.whole
-        if whole and not self.alone:  # who asked for one run reads it next, and keeps its summary then
+        if (
+            whole and not self.alone
+        ):  # who asked for one run reads it next, and keeps its summary then
             keep_summary(run)
 
     @contextmanager
@@ -316,17 +357,27 @@ def with_cells(
     """
     folders = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
     data = {cell.dataset: cell.folder.partition("/")[2] for cell in sweep.cells}
-    sweep = _begun(out, sweep, [model.label for model in models], [source.name for source in sources])
+    sweep = _begun(
+        out, sweep, [model.label for model in models], [source.name for source in sources]
+    )
     before = {(cell.model, cell.dataset): cell for cell in sweep.cells}
     cells: dict[tuple[str, str], CellRecord] = {}
     asked_of = {source.name: source.asked for source in sources}
     for model in models:
         folder = folders.setdefault(model.label, free_name(model.folder, folders.values()))
         for source in sources:
-            inside = data.setdefault(source.name, free_name(folder_name(Path(source.name).stem), data.values()))
+            inside = data.setdefault(
+                source.name, free_name(folder_name(Path(source.name).stem), data.values())
+            )
             drawn = (job.sample, job.selection.seed) if job.sample else ()
             part = (job.subjects, job.limit, job.on_bad_item == "skip", *drawn)
-            content = [__version__, model.state, asked_of[source.name], part, *([job.shard] if job.shard else [])]
+            content = [
+                __version__,
+                model.state,
+                asked_of[source.name],
+                part,
+                *([job.shard] if job.shard else []),
+            ]
             asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()
             new = CellRecord(model.label, source.name, f"{folder}/{inside}", asked)
             old = before.pop((model.label, source.name), None)
@@ -336,7 +387,9 @@ def with_cells(
         for name in asked_selectors(job.protocols, job.shots)
         if name in suite_names() and job.score is None
     }
-    protocols = dict.fromkeys([*sweep.protocols, *(each for source in sources for each in source.selectors)])
+    protocols = dict.fromkeys(
+        [*sweep.protocols, *(each for source in sources for each in source.selectors)]
+    )
     every = (*cells.values(), *before.values())
     return replace(sweep, protocols=tuple(protocols), suites=tuple(known.values()), cells=every)
 
@@ -351,7 +404,9 @@ def write_begun(out: Path, sweep: Sweep) -> None:
             path.unlink(missing_ok=True)
 
 
-def _begun(out: Path, sweep: Sweep, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> Sweep:
+def _begun(
+    out: Path, sweep: Sweep, models: Sequence[str] = (), datasets: Sequence[str] = ()
+) -> Sweep:
     """The sweep with the cells that have a run which did not fail, or are of these models and datasets, and the suites
     of these."""
 
@@ -363,7 +418,9 @@ def _begun(out: Path, sweep: Sweep, models: Sequence[str] = (), datasets: Sequen
 
     cells = tuple(cell for cell in sweep.cells if asked(cell) or is_there(cell))
     there = {cell.dataset for cell in cells}
-    suites = tuple(suite for suite in sweep.suites if there & {part.benchmark for part in suite.parts})
+    suites = tuple(
+        suite for suite in sweep.suites if there & {part.benchmark for part in suite.parts}
+    )
     return replace(sweep, cells=cells, suites=suites)
 
 
@@ -371,7 +428,11 @@ def is_done(out: Path, cell: CellRecord) -> bool:
     """Whether the run of the cell is there and complete, and no question of it is to be asked again."""
     run = out / cell.folder
     try:
-        return cell.done and (manifest := read_manifest(run)).complete and not unanswered_keys(run, manifest)
+        return (
+            cell.done
+            and (manifest := read_manifest(run)).complete
+            and not unanswered_keys(run, manifest)
+        )
     except StoreError:
         return False
 
@@ -389,7 +450,11 @@ def _is_other(path: Path) -> bool:
 
 def _suite_record(suite: Suite) -> SuiteRecord:
     parts = tuple(
-        PartRecord(part.benchmark, {name: signature(each) for name, each in part.protocols.items()}, part.unscored)
+        PartRecord(
+            part.benchmark,
+            {name: signature(each) for name, each in part.protocols.items()},
+            part.unscored,
+        )
         for part in suite.parts
     )
     return SuiteRecord(suite.name, suite.title, parts, suite.normalised, suite.average)

@@ -35,7 +35,9 @@ def split_tasks(selectors: Iterable[str]) -> tuple[list[str], list[str]]:
     return tasks, others
 
 
-def sources_of(job: Job, fitting: bool = False, spelled: Callable[[str], str] = str) -> list[Source]:
+def sources_of(
+    job: Job, fitting: bool = False, spelled: Callable[[str], str] = str
+) -> list[Source]:
     """Return where the questions of ``job`` come from: the catalogue's protocols and tasks. Errors are those of each.
 
     ``fitting``: protocols that can't ask what the data hold are left out. ``spelled``: from the name of an option to
@@ -57,10 +59,14 @@ def _refusal(job: Job, tasks: Sequence[str], spelled: Callable[[str], str]) -> s
     """Return why an option of ``job`` is refused beside its ``tasks``, "" if none is."""
     given = [option for option in TASK_OPTIONS if getattr(job, option)]
     if not tasks:
-        return _without_use("protocols without a task of the harness (lm-eval:TASK) have", given, spelled)
+        return _without_use(
+            "protocols without a task of the harness (lm-eval:TASK) have", given, spelled
+        )
     first = tasks[0]
     if job.score:
-        return _without_use(f"{first} names its own metrics, as {first}:acc_norm, and has", ["score"], spelled)
+        return _without_use(
+            f"{first} names its own metrics, as {first}:acc_norm, and has", ["score"], spelled
+        )
     for task in tasks:
         library = library_of(task)
         assert library is not None
@@ -70,7 +76,9 @@ def _refusal(job: Job, tasks: Sequence[str], spelled: Callable[[str], str]) -> s
     for model in job.models:
         chat = [option for option in ("chat", "system") if getattr(model, option)]
         if chat:
-            return _without_use(f"{first} is asked as the harness asks without a chat and has", chat, spelled)
+            return _without_use(
+                f"{first} is asked as the harness asks without a chat and has", chat, spelled
+            )
     return ""
 
 

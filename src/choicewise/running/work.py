@@ -114,7 +114,11 @@ class Work:
             asks = {ask.name: ask for ask in self.asks if ask.protocol.split == section.split}
             count = len(section.items)
             whole = iter([(0, count, list(asks))])
-            lacking = whole if folder is None else folder.missing(section.split, section.subject, count, asks)
+            lacking = (
+                whole
+                if folder is None
+                else folder.missing(section.split, section.subject, count, asks)
+            )
             for start, stop, names in lacking:
                 yield section, start, stop, [asks[name] for name in names]
 
@@ -125,7 +129,11 @@ class Work:
 
     def blocks(self, stretches: Sequence[Stretch]) -> list[Block]:
         """The same in blocks that fit in memory."""
-        return [block for stretch in stretches for block in cut_blocks(*stretch, self.data, self.rendered)]
+        return [
+            block
+            for stretch in stretches
+            for block in cut_blocks(*stretch, self.data, self.rendered)
+        ]
 
 
 _CHOICES = (
@@ -136,7 +144,10 @@ _CHOICES = (
 
 
 def _quiz(count: int) -> Dataset:
-    items = (Item(str(number), f"Which of these is right, {number}?", _CHOICES[:count], (0,)) for number in range(2))
+    items = (
+        Item(str(number), f"Which of these is right, {number}?", _CHOICES[:count], (0,))
+        for number in range(2)
+    )
     return Dataset(f"{count} choices", {"test": tuple(items)})
 
 
@@ -162,7 +173,9 @@ class Servable:
 def servable(model: Model) -> Servable:
     """What ``model`` can be asked under, without shots; nothing is asked."""
     served, chats, untried, refused = list[str](), list[str](), list[str](), dict[str, str]()
-    for name, protocol in ((name, each) for entry in entries() for name, each in entry.protocols.items()):
+    for name, protocol in (
+        (name, each) for entry in entries() for name, each in entry.protocols.items()
+    ):
         reason = lacking(model, protocol)
         if reason is None:
             try:
@@ -262,10 +275,15 @@ def refuse_all(model: Model, refused: Mapping[str, str]) -> None:
     reasons = by_reason(refused)
     if len(reasons) == 1:
         ((reason, names),) = reasons.items()
-        which = f"protocol {names[0]}" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more protocols"
+        which = (
+            f"protocol {names[0]}"
+            if len(names) == 1
+            else f"{names[0]} and {len(names) - 1} more protocols"
+        )
         raise ModelError(f"{reason}; {which} can't be asked; {advice}")
     raise ModelError(
-        f"{model.name} can be asked under none of {len(refused)} protocols; {advice}", refused_lines(refused)
+        f"{model.name} can be asked under none of {len(refused)} protocols; {advice}",
+        refused_lines(refused),
     )
 
 
@@ -280,7 +298,9 @@ def objection(
 
     Raises DataError where none of them can be made.
     """
-    section = next((each for each in sections if each.split == protocol.split and len(each.items)), None)
+    section = next(
+        (each for each in sections if each.split == protocol.split and len(each.items)), None
+    )
     if section is None:
         return None
     asks = list_asks({"": protocol})
@@ -295,7 +315,9 @@ def objection(
     if not prepared.wanted and prepared.requests:
         raise DataError(prepared.requests[0].missing or "nothing is asked")
     objections = (
-        model.objection(each) for wanted in prepared.wanted.values() for each in asked_parts(wanted, model.tokenizer)
+        model.objection(each)
+        for wanted in prepared.wanted.values()
+        for each in asked_parts(wanted, model.tokenizer)
     )
     return next((objection for objection in objections if objection is not None), None)
 
@@ -344,14 +366,18 @@ class Plausible:
             return f"{said}: the true ending is likelier"
         if self.true_at_most:
             return f"{said}: which is likelier is not known"
-        return f"{said}: the true ending is not likelier; doubt the model, unless it knows no English"
+        return (
+            f"{said}: the true ending is not likelier; doubt the model, unless it knows no English"
+        )
 
 
 def plausible(model: Model) -> Plausible:
     """Ask ``model`` for both; raises ModelError where its server fails."""
     objection = ""
     for special in (True, False):
-        alone, *wholes = model.tokenizer.encode([TEXT, *(TEXT + ending for ending in ENDINGS)], special=special)
+        alone, *wholes = model.tokenizer.encode(
+            [TEXT, *(TEXT + ending for ending in ENDINGS)], special=special
+        )
         begins = common_prefix([alone, *wholes])
         spans = [Span(whole[:begins], whole[begins:]) for whole in wholes]
         objections = [_implausible(model, span) for span in spans]
@@ -361,7 +387,9 @@ def plausible(model: Model) -> Plausible:
             reasons = [answers[place].missing for place in range(2)]
             if objection := next(filter(None, reasons), ""):
                 continue
-            true, silly = (float(answers[place].logprobs.sum(dtype="float64")) for place in range(2))
+            true, silly = (
+                float(answers[place].logprobs.sum(dtype="float64")) for place in range(2)
+            )
             return Plausible(true, silly, bool(answers[0].at_most), bool(answers[1].at_most))
     return Plausible(objection=objection)
 
@@ -393,12 +421,15 @@ def note_change(folder: RunFolder, model: Model) -> None:
     try:
         now = replace(before, probes=dict(served.probe_now()), named=served.record.named)
     except ModelError as error:
-        warnings.warn(f"the server was not probed again after the last question: {error}", stacklevel=3)
+        warnings.warn(
+            f"the server was not probed again after the last question: {error}", stacklevel=3
+        )
         return
     if lines := before.differences(now):
         folder.note_changed("; ".join(lines))
         warnings.warn(
-            f"the server answers otherwise than at the beginning of the run: {'; '.join(lines)}", stacklevel=3
+            f"the server answers otherwise than at the beginning of the run: {'; '.join(lines)}",
+            stacklevel=3,
         )
 
 

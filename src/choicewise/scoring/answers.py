@@ -42,7 +42,9 @@ WHY: Final = (
 WHOLE: Final = ("letter-match", "option-match")
 """Decisions that take the text as it is, with the limit as a part of the recipe: it may end where it likes."""
 
-SETTLED: Final = frozenset({"simple-evals@f517a91", "harness-letter@4e7e0d4", "harness-answer-is@4e7e0d4"})
+SETTLED: Final = frozenset(
+    {"simple-evals@f517a91", "harness-letter@4e7e0d4", "harness-answer-is@4e7e0d4"}
+)
 """Rules that take the first match of one pattern: once they read an answer, more of the answer does not change it.
 
 What they read in a thought is no answer.  So it is settled only if the text is known to begin outside a thought: the
@@ -122,7 +124,9 @@ def answer_counts(statuses: Statuses, protocol: Protocol) -> AnswerCounts:
     numbers = np.bincount(statuses % UNSAID, minlength=len(STATUSES)).tolist()
     limit = (protocol.new_tokens or 0) + (protocol.thought_tokens or 0)
     return AnswerCounts(
-        **dict(zip(STATUSES, numbers, strict=True)), unknown=int((statuses >= UNSAID).sum()), limit=limit
+        **dict(zip(STATUSES, numbers, strict=True)),
+        unknown=int((statuses >= UNSAID).sum()),
+        limit=limit,
     )
 
 
@@ -139,13 +143,18 @@ def judged(
         settled=protocol.decision in SETTLED,
         prompt_known=protocol.chat == "none" and protocol.requests is None,
     )
-    statuses = np.array([_status(text, bool(is_read), rule) for text, is_read in zip(written, read, strict=True)])
+    statuses = np.array(
+        [_status(text, bool(is_read), rule) for text, is_read in zip(written, read, strict=True)]
+    )
     statuses = statuses.astype(np.int8)
     if protocol.cut == "read":
         return decisions, statuses
     lost = np.isin(statuses % UNSAID, [CUT_THINKING, CUT_ANSWER, EMPTY])
     value = 0.0 if protocol.cut == "wrong" else np.nan
-    credit, prediction = np.where(lost, value, decisions.credit), np.where(lost, -1, decisions.prediction)
+    credit, prediction = (
+        np.where(lost, value, decisions.credit),
+        np.where(lost, -1, decisions.prediction),
+    )
     return replace(decisions, credit=credit, prediction=prediction), statuses
 
 

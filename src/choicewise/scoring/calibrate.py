@@ -38,7 +38,9 @@ def calibrated_range(
 
 def log_shares(scores: Floats) -> Floats:
     """log softmax over the labels, float64 as ``scores``: each row's probabilities sum to 1."""
-    with np.errstate(invalid="ignore"):  # labels that are all impossible have no shares: NaN, missing
+    with np.errstate(
+        invalid="ignore"
+    ):  # labels that are all impossible have no shares: NaN, missing
         return scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
 
 
@@ -80,7 +82,9 @@ def view_mean(scores: Floats) -> Floats:
     ``scores``: float64 [items, views, labels].  Where the last axis holds the options, each under the label it had in
     the view's order, it is the mean over cyclic or all permutations (Zheng et al. 2024).
     """
-    return np.asarray(np.logaddexp.reduce(log_shares(scores), axis=1) - np.log(scores.shape[1]), dtype=np.float64)
+    return np.asarray(
+        np.logaddexp.reduce(log_shares(scores), axis=1) - np.log(scores.shape[1]), dtype=np.float64
+    )
 
 
 def view_geometric_mean(scores: Floats) -> Floats:
@@ -102,12 +106,17 @@ def calibrated(name: str, views: str, parts: Sequence[Floats], item_offsets: Int
     scores = np.full(int(item_offsets[-1]), np.nan)
     for _, rows in by_length(item_offsets):
         with np.errstate(invalid="ignore"):  # where a label is impossible or missing: NaN
-            scores[rows] = _calibrated(name, views, np.stack([part[rows] for part in parts], axis=1))
+            scores[rows] = _calibrated(
+                name, views, np.stack([part[rows] for part in parts], axis=1)
+            )
     return scores
 
 
 def order_predictions(
-    views: str, parts: Sequence[Floats], item_offsets: Integers, lows: Sequence[Floats] | None = None
+    views: str,
+    parts: Sequence[Floats],
+    item_offsets: Integers,
+    lows: Sequence[Floats] | None = None,
 ) -> Integers:
     """The likeliest option of every item in each order, int64 [orders, items]; -1 where one is missing.
 
@@ -119,7 +128,9 @@ def order_predictions(
         observed = np.stack([part[rows] for part in parts])
         lowest = np.stack([part[rows] for part in lows or parts])
         best = lowest.argmax(axis=-1)
-        others = np.where(np.arange(rows.shape[1]) == best[..., None], -np.inf, observed).max(axis=-1)
+        others = np.where(np.arange(rows.shape[1]) == best[..., None], -np.inf, observed).max(
+            axis=-1
+        )
         unsure = (others > lowest.max(axis=-1)) | np.isnan(observed).any(axis=-1)
         best = np.where(unsure, -1, best)
         orders = _option_orders(views, rows.shape[1], len(parts))
@@ -139,7 +150,9 @@ def answer_places(views: str, predictions: Integers, item_offsets: Integers) -> 
             own = np.minimum(np.arange(len(predictions)), len(orders) - 1)
             own = np.where(np.arange(len(predictions)) < len(orders), own, 0)
             predicted = predictions[:, items]
-            places[:, items] = np.where(predicted < 0, -1, place_of[own[:, None], np.maximum(predicted, 0)])
+            places[:, items] = np.where(
+                predicted < 0, -1, place_of[own[:, None], np.maximum(predicted, 0)]
+            )
     return places
 
 
@@ -171,7 +184,9 @@ def _calibrated_range(name: str, views: str, observed: Range) -> Range:
     if name == "permutation":
         return _view_mean(ordered)
     if name == "permutation-geometric":
-        return _share_range(_each(_share_range(ordered), lambda each: np.maximum(each, _LEAST).mean(axis=1)))
+        return _share_range(
+            _each(_share_range(ordered), lambda each: np.maximum(each, _LEAST).mean(axis=1))
+        )
     by_label = _each(ordered, lambda each: np.take_along_axis(each, orders[None], axis=-1))
     mean_shares = _each(_share_range(by_label), lambda each: each.mean(axis=1))
     return _without(given, _mean_of_known(_share_range(mean_shares)))
@@ -183,7 +198,9 @@ def _each(ends: Range, function: Callable[[Floats], Floats]) -> Range:
 
 def _view_mean(scores: Range) -> Range:
     views = scores[0].shape[1]
-    return _each(_share_range(scores), lambda each: np.logaddexp.reduce(each, axis=1) - np.log(views))
+    return _each(
+        _share_range(scores), lambda each: np.logaddexp.reduce(each, axis=1) - np.log(views)
+    )
 
 
 def _without(scores: Range, prior: Range) -> Range:
@@ -206,7 +223,9 @@ def _calibrated(name: str, views: str, observed: Floats) -> Floats:
     given = observed[:, 0]
     if name == "batch":
         return batch(given)
-    if name == "contextual":  # with the content-free inputs of each item, which differ where header or shots do
+    if (
+        name == "contextual"
+    ):  # with the content-free inputs of each item, which differ where header or shots do
         return without(given, view_mean(observed[:, 1:]))
     orders = _option_orders(views, observed.shape[2], observed.shape[1])
     if orders is None:

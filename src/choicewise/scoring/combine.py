@@ -111,7 +111,12 @@ class Combiner:
             return scores, decisions, None if scores is None else Lows.of(scores, scores), statuses
         if not observed.bounded:
             known = self.scores(protocol, observed)
-            return known, decided(protocol, known, observed.item_offsets, observed.right), Lows.of(known, known), None
+            return (
+                known,
+                decided(protocol, known, observed.item_offsets, observed.right),
+                Lows.of(known, known),
+                None,
+            )
         low, high = self.range(protocol, observed)
         decisions = decided_between(protocol, (low, high), observed.item_offsets, observed.right)
         return high, decisions, Lows.of(low, high), None
@@ -125,7 +130,9 @@ class Combiner:
         if not bounds:
             return scores, scores
         item = row_of(observed.item_offsets)
-        in_item = np.nan_to_num(reduce_rows(np.maximum, np.any(bounds, axis=0), observed.item_offsets))
+        in_item = np.nan_to_num(
+            reduce_rows(np.maximum, np.any(bounds, axis=0), observed.item_offsets)
+        )
         return not_known(scores, in_item[item])
 
 
@@ -137,7 +144,9 @@ def along(parts: Sequence[Continuations], score: str) -> Floats:
     known = [part.sums for part in parts]
     lacking = np.isnan(known).any(axis=0) if len(known) == len(ALONG) else True
     item = row_of(parts[0].item_offsets)
-    lost = np.nan_to_num(reduce_rows(np.maximum, np.broadcast_to(lacking, item.shape), parts[0].item_offsets))[item]
+    lost = np.nan_to_num(
+        reduce_rows(np.maximum, np.broadcast_to(lacking, item.shape), parts[0].item_offsets)
+    )[item]
     return np.where(lost > 0, np.nan, known[min(list(ALONG).index(score), len(known) - 1)])
 
 
@@ -156,14 +165,18 @@ def vote(parts: Sequence[Continuations]) -> Floats:
     item = row_of(parts[0].item_offsets)
     total = np.zeros(len(item))
     for part in parts:
-        at_top = part.sums == reduce_rows(np.maximum, part.sums, part.item_offsets)[item]  # NaN when any option is
+        at_top = (
+            part.sums == reduce_rows(np.maximum, part.sums, part.item_offsets)[item]
+        )  # NaN when any option is
         with np.errstate(invalid="ignore"):
             shares = at_top / reduce_rows(np.add, at_top, part.item_offsets)[item]
         total += np.where(np.isnan(part.sums), np.nan, shares)
     return total / len(parts)
 
 
-def said_options(generated: Continuations, options: Sequence[Sequence[str]], item_offsets: Integers) -> Continuations:
+def said_options(
+    generated: Continuations, options: Sequence[Sequence[str]], item_offsets: Integers
+) -> Continuations:
     """The tokens that say an option, one row per (item, choice); every row but that of the option said is missing.
 
     ``generated`` has one row per item, ``options`` the continuations each item was waiting for.  An option is said
@@ -182,7 +195,11 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
             counts[first + choice] = count
             said[start : start + count] = True
     tokens, logprobs = generated.tokens[said], generated.logprobs[said]
-    sizes, ranks, offsets = generated.sizes[said], generated.ranks[said], np.concatenate([[0], np.cumsum(counts)])
+    sizes, ranks, offsets = (
+        generated.sizes[said],
+        generated.ranks[said],
+        np.concatenate([[0], np.cumsum(counts)]),
+    )
     return Continuations(
         tokens=tokens,
         logprobs=logprobs,
@@ -205,12 +222,18 @@ def option_match(said: Continuations, gold: Mask) -> Decisions:
         rows = range(said.item_offsets[item], said.item_offsets[item + 1])
         for chosen in (row for row in rows if said.counts[row]):
             prediction[item] = chosen - said.item_offsets[item]
-            credit[item] = any(gold[row] for row in rows if _said_text(said, row) == _said_text(said, chosen))
+            credit[item] = any(
+                gold[row] for row in rows if _said_text(said, row) == _said_text(said, chosen)
+            )
     return Decisions.uncompared(prediction, credit)
 
 
 def extract(
-    rule: str, texts: Sequence[str | None], gold: Sequence[Sequence[int]], choices: Sequence[int], letters: str
+    rule: str,
+    texts: Sequence[str | None],
+    gold: Sequence[Sequence[int]],
+    choices: Sequence[int],
+    letters: str,
 ) -> Decisions:
     """The letter that the published ``rule`` (:data:`~choicewise.scoring.extract.RULES`) finds in each text.
 
@@ -226,7 +249,9 @@ def extract(
     return Decisions.uncompared(prediction, credit)
 
 
-def compare(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]) -> Decisions:
+def compare(
+    rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]
+) -> Decisions:
     """Whether each text has the number of its item's solution, by the published ``rule`` (:data:`NUMBERS`).
 
     ``solutions``: the choices of every item, of which the first is the solution.  A text without a number is wrong;
@@ -313,7 +338,9 @@ def greedy_token_selection(parts: Parts) -> Floats:
     for start, end in pairwise(observed.item_offsets.tolist()):
         if end > start and not np.isnan(observed.token_sums[start:end]).any():
             splits = observed.offsets[start + 1 : end] - observed.offsets[start]
-            logprobs = observed.logprobs[observed.offsets[start] : observed.offsets[end]].astype(np.float64)
+            logprobs = observed.logprobs[observed.offsets[start] : observed.offsets[end]].astype(
+                np.float64
+            )
             scores[start:end] = _select_remaining(np.split(logprobs, splits))
     return scores
 
@@ -325,8 +352,12 @@ def log_sum(parts: Sequence[Continuations]) -> Floats:
     """
     total = np.full(len(parts[0].text), -np.inf)
     for place, part in enumerate(parts):
-        counted = np.array([not _spelling_held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_)
-        with np.errstate(invalid="ignore"):  # a missing spelling stays NaN: what it would have added is not known
+        counted = np.array(
+            [not _spelling_held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_
+        )
+        with np.errstate(
+            invalid="ignore"
+        ):  # a missing spelling stays NaN: what it would have added is not known
             total = np.logaddexp(total, np.where(counted, part.token_sums, -np.inf))
     return total
 
@@ -356,14 +387,18 @@ def without_end(parts: Sequence[Continuations]) -> Continuations:
     logprobs = observed.logprobs.astype(np.float64)
     for number, part in enumerate(parts[1:]):
         here = (place == number) & (part.counts[row] > 0)
-        with np.errstate(invalid="ignore", divide="ignore"):  # where EOS is certain nothing else can be
+        with np.errstate(
+            invalid="ignore", divide="ignore"
+        ):  # where EOS is certain nothing else can be
             logprobs[here] -= np.log1p(-np.exp(part.sums[row[here]]))
     return replace(observed, logprobs=logprobs.astype(np.float32), totals=None)
 
 
 def difference(parts: Sequence[Continuations]) -> Floats:
     """log P(first answer) - log P(second answer), in nats: of Yes and No the log-odds of Yes (Kadavath et al. 2022)."""
-    with np.errstate(invalid="ignore"):  # of two impossible answers neither is likelier: NaN, missing
+    with np.errstate(
+        invalid="ignore"
+    ):  # of two impossible answers neither is likelier: NaN, missing
         return parts[0].sums - parts[1].sums
 
 
@@ -377,7 +412,9 @@ def difference_range(parts: Sequence[Continuations]) -> Range:
 def _loglikelihood_scores(protocol: Recipe, observed: Observed) -> Floats:
     if protocol.calibration == "none":
         return observed.scores(protocol.score, protocol.null, protocol.outside)
-    return calibrated(protocol.calibration, protocol.views, observed.part_sums, observed.item_offsets)
+    return calibrated(
+        protocol.calibration, protocol.views, observed.part_sums, observed.item_offsets
+    )
 
 
 def _loglikelihood_range(protocol: Recipe, observed: Observed) -> Range:
@@ -428,11 +465,15 @@ def _generate_longest(generated: Continuations, item: int, texts: Sequence[str])
         return 0, 0
     choice = max(said, key=lambda choice: len(bare[choice]))
     end = len((whole[choice] if text.startswith(whole[choice]) else bare[choice]).encode())
-    ends = np.cumsum(generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]).tolist()
+    ends = np.cumsum(
+        generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]
+    ).tolist()
     return choice, ends.index(end) + 1 if end in ends else 0
 
 
-def _generate_decisions(protocol: Recipe, observed: Observed) -> tuple[Floats | None, Decisions, Statuses]:
+def _generate_decisions(
+    protocol: Recipe, observed: Observed
+) -> tuple[Floats | None, Decisions, Statuses]:
     written = observed.written((protocol.new_tokens or 0) + (protocol.thought_tokens or 0))
     texts = [each.read(protocol.cut) if isinstance(each, Written) else None for each in written]
     rule, scores = protocol.decision, None
@@ -465,7 +506,10 @@ def _rating_bound(ufunc: np.ufunc, values: Floats) -> Floats:
 
 def _select_remaining(choices: Sequence[Floats]) -> list[float]:
     longest = max(map(len, choices))
-    padded = [np.concatenate([choice, np.full(longest - len(choice), choice.mean())]) for choice in choices]
+    padded = [
+        np.concatenate([choice, np.full(longest - len(choice), choice.mean())])
+        for choice in choices
+    ]
     remaining = list(range(len(choices)))
     for place in range(longest):
         best = max(padded[index][place] for index in remaining)
@@ -516,7 +560,9 @@ SELECT: dict[str, Callable[[Parts], Floats]] = {
 
 COMBINERS: dict[str, Combiner] = ports.OpenTable(
     {
-        "along-thought": Combiner(lambda protocol, observed: along(observed.parts(), protocol.score)),
+        "along-thought": Combiner(
+            lambda protocol, observed: along(observed.parts(), protocol.score)
+        ),
         "chain-of-thought": Combiner(
             lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
             ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),

@@ -14,7 +14,15 @@ import numpy as np
 
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
-from choicewise.scoring.observed import Continuations, Floats, Integers, Mask, Range, reduce_rows, row_of
+from choicewise.scoring.observed import (
+    Continuations,
+    Floats,
+    Integers,
+    Mask,
+    Range,
+    reduce_rows,
+    row_of,
+)
 
 TIES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "first": lambda first_is_right, right, tops: first_is_right,
@@ -48,7 +56,9 @@ def argmax(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Dec
         margin = np.where(tied, 0.0, top - second)
     return Decisions(
         prediction=np.where(missing, -1, first).astype(np.int64),
-        credit=np.where(missing, np.nan, TIES[ties](first_is_right, right, np.where(missing, 1, tops))),
+        credit=np.where(
+            missing, np.nan, TIES[ties](first_is_right, right, np.where(missing, 1, tops))
+        ),
         tied=tied,
         margin=np.where(missing | (np.diff(item_offsets) < 2), np.nan, margin),
     )
@@ -63,7 +73,9 @@ def mc1(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisi
     asked = np.flatnonzero(compared("mc1", item_offsets, gold))
     offsets = np.searchsorted(asked, item_offsets)
     decisions = argmax(scores[asked], offsets, gold[asked], ties)
-    predicted = asked[np.minimum(offsets[:-1] + decisions.prediction, len(asked) - 1)] - item_offsets[:-1]
+    predicted = (
+        asked[np.minimum(offsets[:-1] + decisions.prediction, len(asked) - 1)] - item_offsets[:-1]
+    )
     return replace(decisions, prediction=np.where(decisions.prediction < 0, -1, predicted))
 
 
@@ -99,8 +111,12 @@ def likelihood(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) ->
 
     The items' mean is that of ``perplexity`` in lm_eval/api/metrics.py@4e7e0d4: per continuation, not per token.
     """
-    first = reduce_rows(np.minimum, np.where(gold, np.arange(len(scores)), np.inf), item_offsets).astype(np.int64)
-    return Decisions.uncompared(np.where(np.isnan(scores[first]), -1, first - item_offsets[:-1]), scores[first])
+    first = reduce_rows(
+        np.minimum, np.where(gold, np.arange(len(scores)), np.inf), item_offsets
+    ).astype(np.int64)
+    return Decisions.uncompared(
+        np.where(np.isnan(scores[first]), -1, first - item_offsets[:-1]), scores[first]
+    )
 
 
 CREDITS: Mapping[str, Credited] = {
@@ -124,7 +140,9 @@ def decided(protocol: Protocol, scores: Floats, item_offsets: Integers, right: M
 _COMPARING = (argmax, CREDITS["mc1"])
 
 
-def decided_between(protocol: Protocol, scores: Range, item_offsets: Integers, right: Mask) -> Decisions:
+def decided_between(
+    protocol: Protocol, scores: Range, item_offsets: Integers, right: Mask
+) -> Decisions:
     """The same from the lowest and the highest that every score may be.
 
     An item is decided where one choice is the best whatever the others are; one that is equal to a bound counts as the
@@ -140,13 +158,17 @@ def decided_between(protocol: Protocol, scores: Range, item_offsets: Integers, r
     item = row_of(item_offsets)
     best = reduce_rows(np.maximum, np.where(among, low, -np.inf), item_offsets)[item]
     above, at_top = among & (high > best), among & (low == best)
-    tops, aboves, both = (reduce_rows(np.add, rows, item_offsets) for rows in (at_top, above, at_top & above))
+    tops, aboves, both = (
+        reduce_rows(np.add, rows, item_offsets) for rows in (at_top, above, at_top & above)
+    )
     alone = (tops == 1) & (aboves == 1) & (both == 1)
     rival = reduce_rows(np.maximum, np.where(among & ~at_top, high, -np.inf), item_offsets)
     bounded = np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0
     with np.errstate(invalid="ignore"):
         least = reduce_rows(np.maximum, np.where(among, low, -np.inf), item_offsets) - rival
-    margin = np.where(bounded & ~decisions.tied & ~np.isnan(decisions.margin), least, decisions.margin)
+    margin = np.where(
+        bounded & ~decisions.tied & ~np.isnan(decisions.margin), least, decisions.margin
+    )
     return _missing(replace(decisions, margin=margin), (np.nan_to_num(aboves) > 0) & ~alone)
 
 
@@ -206,7 +228,9 @@ def compared(metric: str, item_offsets: Integers, gold: Mask) -> Mask:
     if metric != "mc1":
         return np.ones(len(gold), dtype=np.bool_)
     index = np.arange(len(gold))
-    first = reduce_rows(np.minimum, np.where(gold, index, np.inf), item_offsets)[row_of(item_offsets)]
+    first = reduce_rows(np.minimum, np.where(gold, index, np.inf), item_offsets)[
+        row_of(item_offsets)
+    ]
     return np.asarray((index == first) | ~gold, dtype=np.bool_)
 
 
@@ -227,10 +251,14 @@ def gold_rows(gold: Sequence[Sequence[int]], item_offsets: Integers) -> Mask:
     Raises DataError when an index is not one of its item's choices.
     """
     mask = np.zeros(int(item_offsets[-1]), dtype=bool)
-    for position, (indices, start, end) in enumerate(zip(gold, item_offsets[:-1], item_offsets[1:], strict=True)):
+    for position, (indices, start, end) in enumerate(
+        zip(gold, item_offsets[:-1], item_offsets[1:], strict=True)
+    ):
         for index in indices:
             if not 0 <= index < end - start:
-                raise DataError(f"item {position} has gold {index} but {end - start} choices; check its answer column")
+                raise DataError(
+                    f"item {position} has gold {index} but {end - start} choices; check its answer column"
+                )
             mask[start + index] = True
     return mask
 
@@ -251,7 +279,10 @@ def greedy_match(greedy: Floats, item_offsets: Integers, gold: Mask) -> Decision
 
 
 def letter_match(
-    texts: Sequence[str | None], options: Sequence[Sequence[str]], gold: Sequence[Sequence[int]], letters: str
+    texts: Sequence[str | None],
+    options: Sequence[Sequence[str]],
+    gold: Sequence[Sequence[int]],
+    letters: str,
 ) -> Decisions:
     """Credit for text that is an option's letter and nothing else, as HELM reads it (basic_metrics.py@cab5d89:492).
 
@@ -262,9 +293,13 @@ def letter_match(
     prediction, credit = np.full(len(texts), -1, dtype=np.int64), np.full(len(texts), np.nan)
     for position, (text, choices, right) in enumerate(zip(texts, options, gold, strict=True)):
         if text is not None:
-            index = {letter: index for index, letter in enumerate(letters[: len(choices)])}.get(text.strip(), -1)
+            index = {letter: index for index, letter in enumerate(letters[: len(choices)])}.get(
+                text.strip(), -1
+            )
             prediction[position] = index
-            credit[position] = index >= 0 and choices[index].strip() in {choices[gold].strip() for gold in right}
+            credit[position] = index >= 0 and choices[index].strip() in {
+                choices[gold].strip() for gold in right
+            }
     return Decisions.uncompared(prediction, credit)
 
 
@@ -277,16 +312,27 @@ def limited(observed: Continuations, top: int, logprob: float) -> Continuations:
     """
     ranks = observed.ranks
     outside = (ranks >= top) | (-1 - ranks >= top)
-    open_ = (ranks < 0) & (observed.logprobs < -np.log(top))  # of tokens with 1 / top or more there are top at most
+    open_ = (ranks < 0) & (
+        observed.logprobs < -np.log(top)
+    )  # of tokens with 1 / top or more there are top at most
     given = np.where(open_, np.float32(np.nan), observed.logprobs)
     at_most = observed.at_most
     if at_most is not None:
         bound = at_most[row_of(observed.offsets)]
         given = np.where(bound, np.maximum(observed.logprobs, np.float32(logprob)), given)
-        still, some = (observed.reduce(np.maximum, each) == 1 for each in ((ranks < 0) & ~outside, ranks < 0))
+        still, some = (
+            observed.reduce(np.maximum, each) == 1 for each in ((ranks < 0) & ~outside, ranks < 0)
+        )
         at_most = at_most & (still | ~some)
     logprobs = np.where(outside, np.float32(logprob), given)
-    return replace(observed, logprobs=logprobs, totals=None, token_counts=None, all_greedy=None, at_most=at_most)
+    return replace(
+        observed,
+        logprobs=logprobs,
+        totals=None,
+        token_counts=None,
+        all_greedy=None,
+        at_most=at_most,
+    )
 
 
 def choice_distribution(scores: Floats, item_offsets: Integers, temperature: float = 1.0) -> Floats:
@@ -296,7 +342,9 @@ def choice_distribution(scores: Floats, item_offsets: Integers, temperature: flo
     to be reported with its temperature, above 0 (Franke et al. 2024).
     """
     item = row_of(item_offsets)
-    with np.errstate(invalid="ignore"):  # an item all of whose choices are impossible has no distribution: NaN
+    with np.errstate(
+        invalid="ignore"
+    ):  # an item all of whose choices are impossible has no distribution: NaN
         scaled = (scores - reduce_rows(np.maximum, scores, item_offsets)[item]) / temperature
     weights = np.exp(scaled)
     return weights / reduce_rows(np.add, weights, item_offsets)[item]
@@ -308,7 +356,10 @@ def divergences(left: Floats, right: Floats, item_offsets: Integers) -> Floats:
     NaN where a score is not known or all choices are impossible, infinite where right excludes what left does not.
     """
     with np.errstate(invalid="ignore"):
-        logs = [own - reduce_rows(np.logaddexp, own, item_offsets)[row_of(item_offsets)] for own in (left, right)]
+        logs = [
+            own - reduce_rows(np.logaddexp, own, item_offsets)[row_of(item_offsets)]
+            for own in (left, right)
+        ]
         terms = np.where(np.isneginf(logs[0]), 0.0, np.exp(logs[0]) * (logs[0] - logs[1]))
     return np.maximum(reduce_rows(np.add, terms, item_offsets), 0.0)  # rounding alone goes below
 

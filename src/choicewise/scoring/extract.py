@@ -35,14 +35,48 @@ from choicewise import ports
 _PATTERNS = (
     *(r"答案是?\s*([@])", r"答案是?\s*：\s*([@])", r"答案是?\s*:\s*([@])", r"答案应该?是\s*([@])"),
     *(r"答案应该?选\s*([@])", r"答案为\s*([@])", r"答案选\s*([@])", r"选择?\s*([@])"),
-    *(r"故选?\s*([@])只有选?项?\s?([@])\s?是?对", r"只有选?项?\s?([@])\s?是?错", r"只有选?项?\s?([@])\s?不?正确"),
-    *(r"只有选?项?\s?([@])\s?错误", r"说法不?对选?项?的?是\s?([@])", r"说法不?正确选?项?的?是\s?([@])"),
-    *(r"说法错误选?项?的?是\s?([@])", r"([@])\s?是正确的", r"([@])\s?是正确答案", r"选项\s?([@])\s?正确"),
-    *(r"所以答\s?([@])", r"所以\s?([@][.。$]?$)", r"所有\s?([@][.。$]?$)", r"[\s，：:,]([@])[。，,\.]?$"),
-    *(r"[\s，,：:][故即]([@])[。\.]?$", r"[\s，,：:]因此([@])[。\.]?$", r"[是为。]\s?([@])[。\.]?$"),
-    *(r"因此\s?([@])[。\.]?$", r"显然\s?([@])[。\.]?$", r"答案是\s?(\S+)(?:。|$)", r"答案应该是\s?(\S+)(?:。|$)"),
-    *(r"答案为\s?(\S+)(?:。|$)", r"[Tt]he answer is:?\s+\(?([@])\)?", r"[Tt]he answer is option:?\s+\(?([@])\)?"),
-    *(r"[Tt]he correct answer is:?\s+\(?([@])\)?", r"[Tt]he correct answer is option:?\s+\(?([@])\)?"),
+    *(
+        r"故选?\s*([@])只有选?项?\s?([@])\s?是?对",
+        r"只有选?项?\s?([@])\s?是?错",
+        r"只有选?项?\s?([@])\s?不?正确",
+    ),
+    *(
+        r"只有选?项?\s?([@])\s?错误",
+        r"说法不?对选?项?的?是\s?([@])",
+        r"说法不?正确选?项?的?是\s?([@])",
+    ),
+    *(
+        r"说法错误选?项?的?是\s?([@])",
+        r"([@])\s?是正确的",
+        r"([@])\s?是正确答案",
+        r"选项\s?([@])\s?正确",
+    ),
+    *(
+        r"所以答\s?([@])",
+        r"所以\s?([@][.。$]?$)",
+        r"所有\s?([@][.。$]?$)",
+        r"[\s，：:,]([@])[。，,\.]?$",
+    ),
+    *(
+        r"[\s，,：:][故即]([@])[。\.]?$",
+        r"[\s，,：:]因此([@])[。\.]?$",
+        r"[是为。]\s?([@])[。\.]?$",
+    ),
+    *(
+        r"因此\s?([@])[。\.]?$",
+        r"显然\s?([@])[。\.]?$",
+        r"答案是\s?(\S+)(?:。|$)",
+        r"答案应该是\s?(\S+)(?:。|$)",
+    ),
+    *(
+        r"答案为\s?(\S+)(?:。|$)",
+        r"[Tt]he answer is:?\s+\(?([@])\)?",
+        r"[Tt]he answer is option:?\s+\(?([@])\)?",
+    ),
+    *(
+        r"[Tt]he correct answer is:?\s+\(?([@])\)?",
+        r"[Tt]he correct answer is option:?\s+\(?([@])\)?",
+    ),
     *(r"[Tt]he answer to the question is:?\s+\(?([@])\)?", r"^选项\s?([@])", r"^([@])\s?选?项"),
     *(r"(\s|^)[@][\s。，,：:\.$]", r"1.\s?(.*?)$", r"1.\s?([@])[.。$]?$", r"([@]):", r"([@])"),
 )
@@ -52,18 +86,27 @@ _PATTERNS = (
 _ADDED = {
     r"答案是?\s*:\s*([@])": (r"答案选项应?该?是\s*([@])", r"答案选项应?该?为\s*([@])"),
     r"答案应该?选\s*([@])": (
-        *(r"答案选项为?\s*：\s*([@])", r"答案选项为?\s+\(?\*?\*?([@])\*?\*?\)?", r"答案选项是?\s*:\s*([@])"),
+        *(
+            r"答案选项为?\s*：\s*([@])",
+            r"答案选项为?\s+\(?\*?\*?([@])\*?\*?\)?",
+            r"答案选项是?\s*:\s*([@])",
+        ),
     ),
     r"答案为\s?(\S+)(?:。|$)": (r"(?i)ANSWER\s*:\s*([@])",),
     r"[Tt]he answer is:?\s+\(?([@])\)?": (r"[Tt]he answer is:?\s+\(?\*?\*?([@])\*?\*?\)?",),
     r"[Tt]he correct answer is option:?\s+\(?([@])\)?": (
-        *(r"[Tt]he correct answer is:?.*?boxed{([@])}", r"[Tt]he correct option is:?.*?boxed{([@])}"),
+        *(
+            r"[Tt]he correct answer is:?.*?boxed{([@])}",
+            r"[Tt]he correct option is:?.*?boxed{([@])}",
+        ),
         r"[Tt]he correct answer option is:?.*?boxed{([@])}",
     ),
 }
 """Pattern → those that stand behind it at a5acc4b."""
 
-_PATTERNS_2026 = tuple(each for pattern in _PATTERNS for each in (pattern, *_ADDED.get(pattern, ())))
+_PATTERNS_2026 = tuple(
+    each for pattern in _PATTERNS for each in (pattern, *_ADDED.get(pattern, ()))
+)
 
 
 def first_option(text: str, letters: str) -> str | None:
@@ -97,7 +140,20 @@ def simple_evals_first_answer(text: str, letters: str) -> str | None:
 
 
 _REMOVED = (
-    *("**", "$\\boxed{", "}$", "\\$", "$\\text{", "$", "\\mathrm{", "\\{", "\\text", "\\(", "\\mathbf{", "{"),
+    *(
+        "**",
+        "$\\boxed{",
+        "}$",
+        "\\$",
+        "$\\text{",
+        "$",
+        "\\mathrm{",
+        "\\{",
+        "\\text",
+        "\\(",
+        "\\mathbf{",
+        "{",
+    ),
     "\\boxed",
 )
 """Markdown and LaTeX that is removed, in this order."""
@@ -107,10 +163,43 @@ _LETTERS = dict(zip("أبجد" + "অবডঢ" + "ＡＢＣＤ", "ABCD" * 3, st
 
 _ANSWER = (
     *("Answer\\s*:", "উত্তর\\s*:", "उत्तर\\s*:", "উত্তরঃ", "উত্তর\\s*:", "Antwort\\s*:"),
-    *("답변\\s*:", "정답\\s*:", "답\\s*:", "答案\\s*：", "答案\\s*:", "答\\s*：", "答\\s*:", "答复\\s*："),
-    *("答曰\\s*：", "الإجابة:", "الجواب:", "إجابة:", "الإجابة النهائية:", "الإجابة الصحيحة:", "الإجابة الصحيحة هي:"),
-    *("الإجابة هي:", "الجواب النهائي:", "Respuesta\\s*:", "Risposta\\s*:", "答え\\s*:", "答え\\s*：", "回答\\s*:"),
-    *("回答\\s*：", "解答\\s*:", "Jawaban\\s*:", "Réponse\\s*:", "Resposta\\s*:", "Jibu\\s*:", "Idahun\\s*:"),
+    *(
+        "답변\\s*:",
+        "정답\\s*:",
+        "답\\s*:",
+        "答案\\s*：",
+        "答案\\s*:",
+        "答\\s*：",
+        "答\\s*:",
+        "答复\\s*：",
+    ),
+    *(
+        "答曰\\s*：",
+        "الإجابة:",
+        "الجواب:",
+        "إجابة:",
+        "الإجابة النهائية:",
+        "الإجابة الصحيحة:",
+        "الإجابة الصحيحة هي:",
+    ),
+    *(
+        "الإجابة هي:",
+        "الجواب النهائي:",
+        "Respuesta\\s*:",
+        "Risposta\\s*:",
+        "答え\\s*:",
+        "答え\\s*：",
+        "回答\\s*:",
+    ),
+    *(
+        "回答\\s*：",
+        "解答\\s*:",
+        "Jawaban\\s*:",
+        "Réponse\\s*:",
+        "Resposta\\s*:",
+        "Jibu\\s*:",
+        "Idahun\\s*:",
+    ),
     *("Ìdáhùn\\s*:", "Idáhùn\\s*:", "Àmọ̀nà\\s*:", "Àdáhùn\\s*:", "Ànúgọ\\s*:", "Àṣàyàn\\s*:"),
 )
 """The word "Answer" and its translations, in the order in which they are tried."""
@@ -227,7 +316,9 @@ def _option(letter: str | None, letters: str) -> str | None:
 
 def _said(pattern: str, text: str, letters: str) -> str | None:
     """What the first match of ``pattern`` reads, in which ``@`` stands for A to J and the item's letters."""
-    match = re.search(pattern.replace("@", re.escape("".join(dict.fromkeys(_A_TO_J + letters)))), text)
+    match = re.search(
+        pattern.replace("@", re.escape("".join(dict.fromkeys(_A_TO_J + letters)))), text
+    )
     return match and match[1]
 
 
@@ -245,7 +336,10 @@ def _mmlu_pro(text: str, letters: str) -> str | None:
 
     For a text without any the source draws an option at random; here it has none, and is wrong.
     """
-    return _option(_said(_ANSWER_IS, text, letters) or _behind_answer(text, letters) or _last(text, letters), letters)
+    return _option(
+        _said(_ANSWER_IS, text, letters) or _behind_answer(text, letters) or _last(text, letters),
+        letters,
+    )
 
 
 def _behind_answer(text: str, letters: str) -> str | None:
@@ -276,12 +370,16 @@ _HELM_GPQA: Final = (
 
 def _helm_gpqa(text: str, letters: str) -> str | None:
     """What the first of four patterns that matches reads."""
-    return _option(next(filter(None, (_said(each, text, letters) for each in _HELM_GPQA)), None), letters)
+    return _option(
+        next(filter(None, (_said(each, text, letters) for each in _HELM_GPQA)), None), letters
+    )
 
 
 _MARKER: Final = re.compile(r"(?i)ANSWER\s*:\s*\**\s*")
 
-_TYPESET: Final = re.compile(r"(?:(?:\$+|\\\(|\\(?:boxed|fbox|text|textbf|mathbf|mathrm)\s*\{)\s*)*")
+_TYPESET: Final = re.compile(
+    r"(?:(?:\$+|\\\(|\\(?:boxed|fbox|text|textbf|mathbf|mathrm)\s*\{)\s*)*"
+)
 
 _LABELS: Final = (
     re.compile(r"[\(\[（【]\s*([A-Za-z\d](?:\s*[,，/、]\s*[A-Za-z\d])*)\s*[\)\]）】]"),
@@ -302,7 +400,9 @@ def _evalscope(text: str, letters: str) -> str | None:
         for pattern in _LABELS:
             if (match := pattern.match(text, start)) and (labels := _labels(match[1], letters)):
                 return _option(labels, letters) if len(labels) == 1 else None
-    return _option(next((character for character in reversed(text) if character.isupper()), None), letters)
+    return _option(
+        next((character for character in reversed(text) if character.isupper()), None), letters
+    )
 
 
 def _labels(said: str, letters: str) -> str:
@@ -313,7 +413,9 @@ def _labels(said: str, letters: str) -> str:
     for place, word in enumerate(words):
         if labels[place]:
             end = word.end()
-        elif not (end and True in labels[place + 1 : place + 2] and word[0].lower() in ("and", "or")):
+        elif not (
+            end and True in labels[place + 1 : place + 2] and word[0].lower() in ("and", "or")
+        ):
             break
     return said[:end]
 
@@ -336,7 +438,10 @@ def _anchored(letters: str) -> tuple[re.Pattern[str], ...]:
     end = r"(?:\*\*)?(?:\.|,|\s?:| |$)"
     alone = rf"(?:^| )(?:\*\*)?{index}{end}"
     patterns = (
-        *(rf"(?i:final answer is):?\s*{index}\.?\s?I hope", rf"(?i:final answer.{{0,100}}?)\s+is:?\s*{index}"),
+        *(
+            rf"(?i:final answer is):?\s*{index}\.?\s?I hope",
+            rf"(?i:final answer.{{0,100}}?)\s+is:?\s*{index}",
+        ),
         *(rf"(?i:answer)\s?:.{{0,50}}?{alone}", rf"(?i:answer).{{0,50}}?{alone}"),
         *(rf"^(?:\*\*)?{index}{end}", rf"\n(?:\*\*)?{index}{end}"),
     )

@@ -40,8 +40,13 @@ def stratified(
     Mean ± 1.96 standard errors has no width where every subject is all wrong or all right, and too little near it.
     """
     weights = np.full(len(sizes), 1 / len(sizes)) if weights is None else weights
-    if (alone := sizes == 1).sum() > 1:  # what does not vary within a subject varies between such subjects
-        weight, size = weights[alone].sum(), weights[alone].sum() ** 2 / np.square(weights[alone]).sum()
+    if (
+        alone := sizes == 1
+    ).sum() > 1:  # what does not vary within a subject varies between such subjects
+        weight, size = (
+            weights[alone].sum(),
+            weights[alone].sum() ** 2 / np.square(weights[alone]).sum(),
+        )
         rights = np.append(rights[~alone], size * (weights @ (rights * alone)) / weight)
         weights = np.append(weights[~alone], weight)
         sizes = np.append(sizes[~alone], size)
@@ -57,7 +62,9 @@ def stratified(
         pull = slope * weights
         linear = pull + sizes
         root = np.sqrt(np.maximum(linear**2 - 4 * pull * rights, 0.0))
-        with np.errstate(invalid="ignore", divide="ignore"):  # where one form is 0 / 0 the other one is taken
+        with np.errstate(
+            invalid="ignore", divide="ignore"
+        ):  # where one form is 0 / 0 the other one is taken
             p = np.where(linear > 0, 2 * rights / (linear + root), (linear - root) / (2 * pull))
         return float(weights @ np.clip(p, 0.0, 1.0))
 
@@ -67,13 +74,17 @@ def stratified(
         for _ in range(_STEPS):
             middle = (low + high) / 2
             slope = sign * total * middle / (1 - middle)
-            low, high = (low, middle) if slope * (mean - constrained(slope)) > threshold else (middle, high)
+            low, high = (
+                (low, middle) if slope * (mean - constrained(slope)) > threshold else (middle, high)
+            )
         return constrained(sign * total * low / (1 - low))
 
     return min(bound(1), mean), max(bound(-1), mean)
 
 
-def wilson(mean: float, n: float, level: float = 0.95, freedom: float = math.inf) -> tuple[float, float]:
+def wilson(
+    mean: float, n: float, level: float = 0.95, freedom: float = math.inf
+) -> tuple[float, float]:
     """(low, high) of the interval for a proportion ``mean`` observed over ``n`` items (Wilson 1927).
 
     Unlike mean ± 1.96 standard errors it keeps its level at a few dozen items and near 0 and 1.  Fractional credits
@@ -289,9 +300,17 @@ def credit_range(
     could_win |= (scores == best[item]) & (known > 0)
     open_ = reduce_rows(np.add, could_win, item_offsets) > 1
     could_win |= scores == best[item]
-    least = np.where(open_, 1 - reduce_rows(np.maximum, could_win & ~gold, item_offsets), decisions.credit)
-    most = np.where(open_, reduce_rows(np.maximum, could_win & gold, item_offsets), decisions.credit)
-    undecided = decisions.missing & ~np.isnan(best) & (np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0)
+    least = np.where(
+        open_, 1 - reduce_rows(np.maximum, could_win & ~gold, item_offsets), decisions.credit
+    )
+    most = np.where(
+        open_, reduce_rows(np.maximum, could_win & gold, item_offsets), decisions.credit
+    )
+    undecided = (
+        decisions.missing
+        & ~np.isnan(best)
+        & (np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0)
+    )
     known_range = (~decisions.missing | undecided) & bounded
     least, most = np.fmin(least, decisions.credit), np.fmax(most, decisions.credit)
     scored = known_range & ~np.isnan(least) & ~np.isnan(most)
@@ -352,7 +371,9 @@ def _mean_of(credits: Floats, tied: Mask, counted: bool) -> Value:
     mean, error = float(credit.mean()) if n else math.nan, standard_error(credit)
     low, high = wilson(mean, n) if counted else student(mean, error, n - 1)
     ties = int(tied[scored].sum())
-    return Value(value=mean, se=error, ci_low=low, ci_high=high, n=n, missing=len(credits) - n, ties=ties)
+    return Value(
+        value=mean, se=error, ci_low=low, ci_high=high, n=n, missing=len(credits) - n, ties=ties
+    )
 
 
 def macro(decisions: Decisions, subjects: Sequence[str], counted: bool = True) -> Value:
@@ -426,20 +447,40 @@ GROUPS: dict[str, Callable[[str, Categories], str]] = {
 
 
 def _by(
-    aggregation: str, decisions: Decisions, subjects: Sequence[str], categories: Categories, counted: bool = True
+    aggregation: str,
+    decisions: Decisions,
+    subjects: Sequence[str],
+    categories: Categories,
+    counted: bool = True,
 ) -> dict[str, Value]:
     """A mean over the items of every group, in the order of the categories, then of first appearance."""
-    known = (subject for parts in categories.values() for members in parts.values() for subject in members)
-    group_of = {subject: GROUPS[aggregation](subject, categories) for subject in (*known, *dict.fromkeys(subjects))}
+    known = (
+        subject
+        for parts in categories.values()
+        for members in parts.values()
+        for subject in members
+    )
+    group_of = {
+        subject: GROUPS[aggregation](subject, categories)
+        for subject in (*known, *dict.fromkeys(subjects))
+    }
     values = by_group(decisions, [group_of[subject] for subject in subjects], counted)
     return {name: values[name] for name in dict.fromkeys(group_of.values()) if name in values}
 
 
 AGGREGATIONS: dict[str, Callable[..., dict[str, Value]]] = {
-    "micro": lambda decisions, subjects, categories, counted=True: {"all": micro(decisions, None, counted)},
-    "bytes": lambda decisions, subjects, categories, counted=True: {"all": micro(decisions, None, counted)},
-    "macro": lambda decisions, subjects, categories, counted=True: {"all": macro(decisions, subjects, counted)},
-    "subjects": lambda decisions, subjects, categories, counted=True: by_group(decisions, subjects, counted),
+    "micro": lambda decisions, subjects, categories, counted=True: {
+        "all": micro(decisions, None, counted)
+    },
+    "bytes": lambda decisions, subjects, categories, counted=True: {
+        "all": micro(decisions, None, counted)
+    },
+    "macro": lambda decisions, subjects, categories, counted=True: {
+        "all": macro(decisions, subjects, counted)
+    },
+    "subjects": lambda decisions, subjects, categories, counted=True: by_group(
+        decisions, subjects, counted
+    ),
     "categories": partial(_by, "categories"),
     "subcategories": partial(_by, "subcategories"),
 }

@@ -54,20 +54,30 @@ class Continuations:
     def __post_init__(self) -> None:
         for name in ("logprobs", "sizes", "ranks"):
             if (length := len(getattr(self, name))) != len(self.tokens):
-                raise StoreError(f"{len(self.tokens)} tokens but {length} {name}; check the run folder")
+                raise StoreError(
+                    f"{len(self.tokens)} tokens but {length} {name}; check the run folder"
+                )
         _check_offsets("offsets", self.offsets, len(self.tokens))
         _check_offsets("item_offsets", self.item_offsets, len(self.text))
         if len(self.offsets) != len(self.text) + 1:
-            raise StoreError(f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens")
+            raise StoreError(
+                f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens"
+            )
         for name in ("totals", "token_counts", "all_greedy", "at_most"):
             given = getattr(self, name)
             if given is not None and len(given) != len(self.text):
-                raise StoreError(f"{len(self.text)} continuation texts but {len(given)} {name}; check the run folder")
+                raise StoreError(
+                    f"{len(self.text)} continuation texts but {len(given)} {name}; check the run folder"
+                )
 
     @cached_property
     def sums(self) -> Floats:
         """log P(continuation | context) of each row in nats, float64 [rows]; NaN where missing."""
-        return self.token_sums if self.totals is None else np.where(self.counts > 0, self.token_sums, self.totals)
+        return (
+            self.token_sums
+            if self.totals is None
+            else np.where(self.counts > 0, self.token_sums, self.totals)
+        )
 
     @cached_property
     def token_sums(self) -> Floats:
@@ -140,7 +150,9 @@ class Lows:
         """Those of all parts, in order."""
         starts = np.cumsum([0, *(part.count for part in parts)])
         places = [part.places + start for part, start in zip(parts, starts, strict=False)]
-        return cls(int(starts[-1]), np.concatenate(places), np.concatenate([part.values for part in parts]))
+        return cls(
+            int(starts[-1]), np.concatenate(places), np.concatenate([part.values for part in parts])
+        )
 
     def filled(self, scores: Floats) -> Floats:
         """The lowest that all ``scores`` [rows] may be."""
@@ -190,4 +202,6 @@ def by_length(offsets: Integers) -> Iterator[tuple[Integers, Integers]]:
 
 def _check_offsets(name: str, offsets: Integers, end: int) -> None:
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
-        raise StoreError(f"{name} of the observed continuations must rise from 0 to {end}; check the run folder")
+        raise StoreError(
+            f"{name} of the observed continuations must rise from 0 to {end}; check the run folder"
+        )

@@ -64,7 +64,9 @@ class Judged:
         """log p of every choice; NaN for an item with a score that is not known, or with impossible choices alone."""
         scaled = self.scores / self.temperature
         with np.errstate(invalid="ignore"):
-            return np.asarray(scaled - self.reduced(np.logaddexp, scaled)[self.item], dtype=np.float64)
+            return np.asarray(
+                scaled - self.reduced(np.logaddexp, scaled)[self.item], dtype=np.float64
+            )
 
     @cached_property
     def shares(self) -> Floats:
@@ -81,7 +83,10 @@ class Judged:
             best = self.reduced(np.fmax, np.where(among, self.scores, -np.inf))
             among = among & (self.scores == best[self.item])
         index = np.arange(len(among))
-        return np.asarray(index == self.reduced(np.minimum, np.where(among, index, np.inf))[self.item], dtype=np.bool_)
+        return np.asarray(
+            index == self.reduced(np.minimum, np.where(among, index, np.inf))[self.item],
+            dtype=np.bool_,
+        )
 
     @property
     def first(self) -> Judged:
@@ -121,7 +126,9 @@ def credits(metric: str, judged: Judged) -> Floats:
     if METRICS[metric].pooled:
         vectors, pool = _vectors(metric, judged)
         known = vectors[~np.isnan(vectors).any(axis=1)]
-        return vectors @ pool(known.mean(axis=0))[1] if len(known) else np.full(len(vectors), np.nan)
+        return (
+            vectors @ pool(known.mean(axis=0))[1] if len(known) else np.full(len(vectors), np.nan)
+        )
     each = _CREDITS[metric](judged)
     if judged.bytes is None:
         return each
@@ -129,7 +136,9 @@ def credits(metric: str, judged: Judged) -> Floats:
     scored = ~np.isnan(each) & ~np.isnan(weight)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = (weight * each)[scored].sum() / weight[scored].sum()
-        return np.asarray(np.where(scored, ratio + weight * (each - ratio) / weight[scored].mean(), np.nan))
+        return np.asarray(
+            np.where(scored, ratio + weight * (each - ratio) / weight[scored].mean(), np.nan)
+        )
 
 
 def pooled(metric: str, judged: Judged, among: Mask) -> Value:
@@ -146,7 +155,15 @@ def pooled(metric: str, judged: Judged, among: Mask) -> Value:
     known = vectors[~np.isnan(vectors).any(axis=1)]
     n, missing = len(known), len(vectors) - len(known)
     if not n:
-        return Value(value=math.nan, se=math.nan, ci_low=math.nan, ci_high=math.nan, n=0, missing=missing, ties=0)
+        return Value(
+            value=math.nan,
+            se=math.nan,
+            ci_low=math.nan,
+            ci_high=math.nan,
+            n=0,
+            missing=missing,
+            ties=0,
+        )
     mean = known.mean(axis=0)
     value, error = float(pool(mean)[0]), math.nan
     if n > 1:
@@ -155,7 +172,15 @@ def pooled(metric: str, judged: Judged, among: Mask) -> Value:
         error = float(np.std(pool(drawn)[0]))
     low, high = _pooled_interval(metric, own, known)
     # What is true may be below any sample's error; the interval is shown beside the sample's, and holds that, too.
-    return Value(value=value, se=error, ci_low=min(low, value), ci_high=max(high, value), n=n, missing=missing, ties=0)
+    return Value(
+        value=value,
+        se=error,
+        ci_low=min(low, value),
+        ci_high=max(high, value),
+        n=n,
+        missing=missing,
+        ties=0,
+    )
 
 
 def subset(judged: Judged, among: Mask) -> Judged:
@@ -189,12 +214,16 @@ def uniform(metric: str, judged: Judged) -> Floats:
     if not METRICS[metric].softmax or judged.text_probability is not None:
         return nothing
     right = judged.reduced(np.add, judged.right.astype(np.float64))
-    even = replace(judged, scores=np.where(np.isnan(judged.scores), np.nan, 0.0), hit=right / judged.choices)
+    even = replace(
+        judged, scores=np.where(np.isnan(judged.scores), np.nan, 0.0), hit=right / judged.choices
+    )
     if metric == "soft-accuracy":
         return even.reduced(np.add, even.shares * people_shares(even))
     if metric in _PAYMENTS:
         wrong = judged.choices - 1 - right
-        return np.where(np.isnan(judged.hit), np.nan, (right - _PAYMENTS[metric] * wrong) / judged.choices)
+        return np.where(
+            np.isnan(judged.hit), np.nan, (right - _PAYMENTS[metric] * wrong) / judged.choices
+        )
     return even.confidence - even.hit if METRICS[metric].pooled else _CREDITS[metric](even)
 
 
@@ -215,7 +244,9 @@ def people_shares(judged: Judged) -> Floats:
     if judged.soft is None:
         return np.full(len(judged.scores), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(judged.soft / judged.reduced(np.add, judged.soft)[judged.item], dtype=np.float64)
+        return np.asarray(
+            judged.soft / judged.reduced(np.add, judged.soft)[judged.item], dtype=np.float64
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +291,9 @@ def bins_of(confidence: Floats, number: int, closed_right: bool = False) -> Inte
     An edge holds 6 decimals of a bin: what is kept of 0.6 is float32, and a little less.
     """
     at = np.round(confidence * number, 6)
-    return np.asarray(np.clip(np.ceil(at) - 1 if closed_right else np.floor(at), 0, number - 1), dtype=np.int64)
+    return np.asarray(
+        np.clip(np.ceil(at) - 1 if closed_right else np.floor(at), 0, number - 1), dtype=np.int64
+    )
 
 
 def fit_temperature(judged: Judged) -> float:
@@ -276,9 +309,13 @@ def fit_temperature(judged: Judged) -> float:
 
     def loss(scale: float) -> float:
         scores = np.maximum(_CREDITS["log-score"](replace(known, temperature=math.exp(scale))), 0.0)
-        return float(np.minimum(scores, 1e6).mean())  # an impossible answer stays so at every temperature
+        return float(
+            np.minimum(scores, 1e6).mean()
+        )  # an impossible answer stays so at every temperature
 
-    return math.exp(float(minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-8}).x))
+    return math.exp(
+        float(minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-8}).x)
+    )
 
 
 BINS: Mapping[str, tuple[int, str]] = {
@@ -381,7 +418,9 @@ def _rps(judged: Judged) -> Floats:
     gold = judged.gold.astype(np.float64)
     target = gold / judged.reduced(np.add, gold)[judged.item]
     with np.errstate(divide="ignore", invalid="ignore"):
-        return judged.reduced(np.add, _cumulated(judged, judged.shares - target) ** 2) / (judged.choices - 1)
+        return judged.reduced(np.add, _cumulated(judged, judged.shares - target) ** 2) / (
+            judged.choices - 1
+        )
 
 
 def _misplaced(judged: Judged) -> Floats:
@@ -442,7 +481,9 @@ _CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
     "brier": _brier,
     "rps": _rps,
     "mae": _misplaced,
-    "brier-soft": lambda judged: judged.reduced(np.add, (judged.shares - people_shares(judged)) ** 2),
+    "brier-soft": lambda judged: judged.reduced(
+        np.add, (judged.shares - people_shares(judged)) ** 2
+    ),
     "kl": _divergence,
     "tv": lambda judged: judged.reduced(np.add, np.abs(judged.shares - people_shares(judged))) / 2,
     "soft-accuracy": _agreed,
@@ -457,8 +498,12 @@ _CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
 _EXPECTED: Mapping[str, Callable[[Judged], Floats]] = {
     "norm-prob": lambda judged: judged.reduced(np.add, judged.shares**2),
     "brier": lambda judged: 1 - judged.reduced(np.add, judged.shares**2),
-    "log-score": lambda judged: -judged.reduced(np.add, judged.shares * np.maximum(judged.logs, -1e300)),
-    "rps": lambda judged: judged.reduced(np.add, _spread(judged)) / np.maximum(judged.choices - 1, 1),
+    "log-score": lambda judged: (
+        -judged.reduced(np.add, judged.shares * np.maximum(judged.logs, -1e300))
+    ),
+    "rps": lambda judged: (
+        judged.reduced(np.add, _spread(judged)) / np.maximum(judged.choices - 1, 1)
+    ),
     "overconfidence": lambda judged: judged.confidence * 0,
 }
 """The value of an item if its answer is drawn from the softmax."""

@@ -84,7 +84,9 @@ def at_floor(metric: str, judged: Judged, step: float) -> Mask:
     return np.asarray(judged.reduced(np.minimum, np.where(judged.gold, nought, 1.0)) > 0)
 
 
-def top_bounds(scores: Floats, offsets: Integers, right: Mask, step: float) -> tuple[Floats, Floats, Mask]:
+def top_bounds(
+    scores: Floats, offsets: Integers, right: Mask, step: float
+) -> tuple[Floats, Floats, Mask]:
     """(low, high) of an item's hit, and whether rounding leaves open which choice is its top one; [items] each.
 
     ``scores``: log p of every choice, float64 [rows].  The hit is NaN where one is missing.
@@ -110,7 +112,9 @@ def require_number(name: str, metric: str, step: float | None) -> None:
         )
 
 
-def confidences(kind: str, probabilities: Sequence[float], mass: float | None = None) -> Mapping[str, float]:
+def confidences(
+    kind: str, probabilities: Sequence[float], mass: float | None = None
+) -> Mapping[str, float]:
     """What servers call ``confidence`` for an answer with these ``probabilities``, by whose formula it is.
 
     ``typesafe``: how far the top option is above an even share, (p - 1/n) / (1 - 1/n), for yes and no |2p - 1|; of a
@@ -208,12 +212,19 @@ def checks(answers: Iterable[Answered]) -> list[Check]:
 def _rounding_check(values: Sequence[float]) -> Check:
     step = rounding_step(values)
     doubt = "" if step is None else "a log score and KL are known between two bounds alone"
-    return Check("step of probabilities", len(values), "none" if step is None else f"{step:g}", doubt)
+    return Check(
+        "step of probabilities", len(values), "none" if step is None else f"{step:g}", doubt
+    )
 
 
 def _sum_check(sums: Sequence[float]) -> Check:
     off = sum(abs(total - 1) > 1e-5 for total in sums)
-    return Check("sum of an answer", len(sums), _range(sums), f"{off} of {len(sums)} are not 1" if off else "")
+    return Check(
+        "sum of an answer",
+        len(sums),
+        _range(sums),
+        f"{off} of {len(sums)} are not 1" if off else "",
+    )
 
 
 def _noul_check(nouls: Sequence[float]) -> Check:
@@ -228,14 +239,24 @@ def _mass_check(masses: Sequence[float]) -> Check:
     same = len(masses) > 1 and min(masses) == max(masses)
     half = sum(mass < 0.5 for mass in masses)
     low = f"below a half in {half} of {len(masses)}" if half else ""
-    return Check("label mass", len(masses), _range(masses), "not measured: always the same" if same else low)
+    return Check(
+        "label mass", len(masses), _range(masses), "not measured: always the same" if same else low
+    )
 
 
 def _confidence_check(agreeing: Sequence[tuple[str, ...]]) -> Check:
     counts = Counter(name for names in agreeing for name in names)
     known = [name for name, count in counts.items() if count == len(agreeing)]
-    named = ", ".join(known or (f"{name} in {count}" for name, count in counts.most_common())) or "no formula"
-    return Check("confidence agrees with", len(agreeing), named, "" if known else "by no one formula that is known")
+    named = (
+        ", ".join(known or (f"{name} in {count}" for name, count in counts.most_common()))
+        or "no formula"
+    )
+    return Check(
+        "confidence agrees with",
+        len(agreeing),
+        named,
+        "" if known else "by no one formula that is known",
+    )
 
 
 def _range(values: Sequence[float]) -> str:
@@ -247,7 +268,9 @@ _EDGE: Final = 0.01
 """Google keeps the probability of yes this far from 0 and 1 (google-genai 3.4.0)."""
 
 
-def _formulas(kind: str, probabilities: Sequence[float], mass: float | None) -> Mapping[str, tuple[float, float]]:
+def _formulas(
+    kind: str, probabilities: Sequence[float], mass: float | None
+) -> Mapping[str, tuple[float, float]]:
     """(confidence, how far it moves at most if every probability moves by one) by each formula."""
     n, top = len(probabilities), max(probabilities)
     if n == 1:
@@ -278,7 +301,9 @@ def _minus_log(share: Floats) -> Floats:
 
 
 def _log_score(judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    least, most = (judged.reduced(np.add, np.where(judged.gold, bound, 0.0)) for bound in (low, high))
+    least, most = (
+        judged.reduced(np.add, np.where(judged.gold, bound, 0.0)) for bound in (low, high)
+    )
     return _minus_log(np.minimum(most, 1.0)) + 0.0, _minus_log(least)
 
 
@@ -288,7 +313,9 @@ def _log_probability(judged: Judged, low: Floats, high: Floats) -> tuple[Floats,
 
 
 def _brier(judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    least, most = (judged.reduced(np.add, np.where(judged.gold, bound, 0.0)) for bound in (low, high))
+    least, most = (
+        judged.reduced(np.add, np.where(judged.gold, bound, 0.0)) for bound in (low, high)
+    )
     wrong = [judged.reduced(np.add, np.where(judged.gold, 0.0, bound**2)) for bound in (low, high)]
     return wrong[0] + (1 - np.minimum(most, 1.0)) ** 2, wrong[1] + (1 - least) ** 2
 
@@ -297,11 +324,19 @@ def _kl(judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     people = people_shares(judged)
     asked = people > 0
     room = 1 - judged.reduced(np.add, np.where(asked, 0.0, low))
-    nearest = _water(np.where(asked, people, 0.0), np.where(asked, low, 0.0), np.where(asked, high, 0.0), room, judged)
+    nearest = _water(
+        np.where(asked, people, 0.0),
+        np.where(asked, low, 0.0),
+        np.where(asked, high, 0.0),
+        room,
+        judged,
+    )
     own = np.where(asked, people * np.log(np.where(asked, people, 1.0)), 0.0)
 
     def divergence(shares: Floats) -> Floats:
-        return judged.reduced(np.add, own + np.where(asked, people * _minus_log(np.where(asked, shares, 1.0)), 0.0))
+        return judged.reduced(
+            np.add, own + np.where(asked, people * _minus_log(np.where(asked, shares, 1.0)), 0.0)
+        )
 
     known = ~np.isnan(judged.reduced(np.add, people))
     bounds = np.maximum(divergence(nearest), 0.0), divergence(low)
@@ -323,11 +358,15 @@ def _water(shares: Floats, low: Floats, high: Floats, room: Floats, judged: Judg
     return np.asarray(np.clip(most[judged.item] * shares, low, high))
 
 
-def _of_distance(power: int, scale: float, judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _of_distance(
+    power: int, scale: float, judged: Judged, low: Floats, high: Floats
+) -> tuple[Floats, Floats]:
     people = people_shares(judged)
     nearest = np.maximum(np.maximum(low - people, people - high), 0.0)
     farthest = np.maximum(np.abs(low - people), np.abs(high - people))
-    return judged.reduced(np.add, nearest**power) * scale, judged.reduced(np.add, farthest**power) * scale
+    return judged.reduced(np.add, nearest**power) * scale, judged.reduced(
+        np.add, farthest**power
+    ) * scale
 
 
 _BOUNDS: Mapping[str, Callable[[Judged, Floats, Floats], tuple[Floats, Floats]]] = {

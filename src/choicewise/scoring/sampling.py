@@ -49,7 +49,11 @@ class Estimate:
     def worth(self) -> float:
         """How many times as many items a plain sample needs for the same error; NaN where an error is not known."""
         share = (self.se / self.plain_se) ** 2 if self.plain_se > 0 else math.nan
-        return 1 / (share * (1 - self.n / self.population) + self.n / self.population) if share > 0 else math.nan
+        return (
+            1 / (share * (1 - self.n / self.population) + self.n / self.population)
+            if share > 0
+            else math.nan
+        )
 
 
 def aipw(
@@ -101,7 +105,12 @@ def aipw(
         residuals[held] = own[held] - predicted[places[held]]
         seen = places[~held]
         unseen_items = population - len(seen)
-        total = own[~held].sum() + predicted.sum() - predicted[seen].sum() + unseen_items * residuals[held].mean()
+        total = (
+            own[~held].sum()
+            + predicted.sum()
+            - predicted[seen].sum()
+            + unseen_items * residuals[held].mean()
+        )
         value += held.mean() * total / population
     error = _error(residuals, population)
     if n < population:
@@ -110,7 +119,9 @@ def aipw(
         highest = (own.sum() + rest * high) / population
     else:
         lowest = highest = plain
-    value, ci_low, ci_high = np.clip([value, *student(value, error, n - 1)], lowest, highest).tolist()
+    value, ci_low, ci_high = np.clip(
+        [value, *student(value, error, n - 1)], lowest, highest
+    ).tolist()
     return Estimate(
         value=value,
         se=error,
@@ -124,7 +135,11 @@ def aipw(
 
 
 def _error(credits: Floats, population: int) -> float:
-    return finite_population_error(credits, population) if len(credits) and np.ptp(credits) > _SAME else math.nan
+    return (
+        finite_population_error(credits, population)
+        if len(credits) and np.ptp(credits) > _SAME
+        else math.nan
+    )
 
 
 _SAME = 1e-9

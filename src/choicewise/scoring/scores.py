@@ -46,15 +46,23 @@ LACKS = (
 _TEXT, _COUNT, _FLAG, _NULL, _TOKENS, _EMPTY = range(1, len(LACKS))
 
 _SUPPLIED: dict[int, Callable[[Continuations, Continuations | None], _Given]] = {
-    _TEXT: lambda observed, null: (replace(observed, text=[text or "x" for text in observed.text]), null),
-    _COUNT: lambda observed, null: (replace(observed, token_counts=np.ones(len(observed.text))), null),
+    _TEXT: lambda observed, null: (
+        replace(observed, text=[text or "x" for text in observed.text]),
+        null,
+    ),
+    _COUNT: lambda observed, null: (
+        replace(observed, token_counts=np.ones(len(observed.text))),
+        null,
+    ),
     _FLAG: lambda observed, null: (replace(observed, all_greedy=np.ones(len(observed.text))), null),
     _NULL: lambda observed, null: (observed, None if null is None else observed),
 }
 """What may be lacking → the same observations with something in its place."""
 
 
-def lacking(score: Score, observed: Continuations, null: Continuations | None) -> npt.NDArray[np.int8]:
+def lacking(
+    score: Score, observed: Continuations, null: Continuations | None
+) -> npt.NDArray[np.int8]:
     """What the rows of ``observed`` lack for ``score``, as places in ``LACKS``; int8 [rows].
 
     ``null``: the continuations after the null context, where the score has one.
@@ -113,7 +121,11 @@ _TOKEN_SENSITIVITY = {
 }
 """Units of the score per nat of error in the log-likelihood, all of which one token can carry; NaN for a yes or no."""
 
-_TRIE_SENSITIVITY = {"first_divergent": 1.0, "locally_renormalised": 2.0, "constrained_greedy": np.nan}
+_TRIE_SENSITIVITY = {
+    "first_divergent": 1.0,
+    "locally_renormalised": 2.0,
+    "constrained_greedy": np.nan,
+}
 """Units of the score per nat of error in the log-likelihoods: all of it in one token, 2 where the errors of the other
 choices count too, NaN for a yes or no."""
 
@@ -123,7 +135,9 @@ FIXED: dict[str, float] = {**_TOKEN_SENSITIVITY, **_TRIE_SENSITIVITY}
 _STEP = 1e-3
 
 
-def sensitivity(name: str, score: Score, observed: Continuations, null: Continuations | None) -> Floats:
+def sensitivity(
+    name: str, score: Score, observed: Continuations, null: Continuations | None
+) -> Floats:
     """Units of the score per nat of noise in one token, float64 [rows]; NaN where not known.
 
     Errors of tokens are independent, so that of a sum over n tokens is √n times that of one: √n for a sum, 1 / √n for a
@@ -132,7 +146,8 @@ def sensitivity(name: str, score: Score, observed: Continuations, null: Continua
     if name in FIXED:
         return np.where(observed.counts > 0, FIXED[name], np.nan)
     moved, still = (
-        score(_moved(observed, -step), None if null is None else _moved(null, step)) for step in (_STEP, 0.0)
+        score(_moved(observed, -step), None if null is None else _moved(null, step))
+        for step in (_STEP, 0.0)
     )
     with np.errstate(invalid="ignore"):  # an impossible continuation stays impossible: not known
         return np.abs(moved - still) / _STEP
@@ -155,9 +170,13 @@ class Score:
         if not self.conditional:
             return self.function(observed)
         if null is None:
-            raise UsageError(f"the score {self.name} needs the continuations after its null context; none were given")
+            raise UsageError(
+                f"the score {self.name} needs the continuations after its null context; none were given"
+            )
         if len(null.text) != len(observed.text):
-            raise UsageError(f"{len(null.text)} continuations after the null context for {len(observed.text)} choices")
+            raise UsageError(
+                f"{len(null.text)} continuations after the null context for {len(observed.text)} choices"
+            )
         return self.function(observed, null)
 
 
@@ -172,7 +191,9 @@ def tokens(observed: Continuations) -> Floats:
 
 def pmi(observed: Continuations, null: Continuations) -> Floats:
     """S(context) - S(null context), in nats (Brown et al. 2020; OLMES acc_uncond)."""
-    with np.errstate(invalid="ignore"):  # two impossible continuations have no difference: NaN, missing
+    with np.errstate(
+        invalid="ignore"
+    ):  # two impossible continuations have no difference: NaN, missing
         return observed.sums - null.sums
 
 
@@ -306,8 +327,14 @@ def greedy(observed: Continuations) -> Floats:
 
     NaN where a rank is not known (lm-evaluation-harness exact_match).
     """
-    greedy = observed.reduce(np.minimum, np.where(observed.ranks == UNKNOWN, np.nan, observed.ranks == 0))
-    return greedy if observed.all_greedy is None else np.where(observed.counts > 0, greedy, observed.all_greedy)
+    greedy = observed.reduce(
+        np.minimum, np.where(observed.ranks == UNKNOWN, np.nan, observed.ranks == 0)
+    )
+    return (
+        greedy
+        if observed.all_greedy is None
+        else np.where(observed.counts > 0, greedy, observed.all_greedy)
+    )
 
 
 def first_divergent(observed: Continuations) -> Floats:
@@ -358,13 +385,19 @@ def _moved(observed: Continuations, nats: float) -> Continuations:
     step = added / np.maximum(observed.counts, 1)
     moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
     # of how many tokens a total without tokens is the sum is not known
-    totals = None if observed.totals is None else np.where(observed.counts > 0, observed.totals + added, np.nan)
+    totals = (
+        None
+        if observed.totals is None
+        else np.where(observed.counts > 0, observed.totals + added, np.nan)
+    )
     return replace(observed, logprobs=moved, totals=totals)  # type: ignore[arg-type]  # float32 would round the step away
 
 
 def _measured(observed: Continuations, length: Callable[[str], int]) -> Floats:
     """``length`` of every text, float64 [rows]; NaN where the text is not known."""
-    return np.array([np.nan if text is None else length(text) for text in observed.text], dtype=np.float64)
+    return np.array(
+        [np.nan if text is None else length(text) for text in observed.text], dtype=np.float64
+    )
 
 
 def _sum_over_path(observed: Continuations, step: Callable[[Floats], npt.NDArray[Any]]) -> Floats:
@@ -426,7 +459,9 @@ _FUNCTIONS: dict[str, Callable[..., Floats]] = {
 def _score(name: str) -> Score:
     """The score of a name; a decimal number that ends it is the function's exponent."""
     stem, _, exponent = name.rpartition("_")
-    function = partial(_FUNCTIONS[stem], alpha=float(exponent)) if "." in exponent else _FUNCTIONS[name]
+    function = (
+        partial(_FUNCTIONS[stem], alpha=float(exponent)) if "." in exponent else _FUNCTIONS[name]
+    )
     return Score(name, function, name in CONDITIONAL)
 
 

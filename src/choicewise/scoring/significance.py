@@ -39,7 +39,9 @@ SIGNIFICANT = 0.01
 """Warnings that are the outcome of a test are raised below this p-value."""
 
 
-def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, guesses: Floats | None = None) -> Validity:
+def validity(
+    decisions: Decisions, item_offsets: Integers, gold: Mask, guesses: Floats | None = None
+) -> Validity:
     """The checks of one protocol's decisions; ``gold``: which rows are right choices, bool [rows].
 
     ``guesses``: the credit of each item that is expected of guessing; None: as accuracy counts.
@@ -49,13 +51,21 @@ def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, guesses: 
     scored = ~decisions.missing
     credit = decisions.credit[scored]
     if not len(credit):
-        return Validity(chance=math.nan, at_chance=False, constant=False, most_common=math.nan, tie_rate=math.nan)
+        return Validity(
+            chance=math.nan,
+            at_chance=False,
+            constant=False,
+            most_common=math.nan,
+            tie_rate=math.nan,
+        )
     chance = float((guess(item_offsets, gold) if guesses is None else guesses)[scored].mean())
     near = len(credit) < 2 or abs(float(credit.mean()) - chance) <= standard_error(credit)
     at_chance = near and not math.isnan(chance)
     known = decisions.prediction >= 0
     predicted = decisions.prediction[known]
-    most_common = float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
+    most_common = (
+        float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
+    )
     choices, right = np.diff(item_offsets)[known], reduce_rows(np.add, gold, item_offsets)[known]
     hit = gold[item_offsets[:-1][known] + predicted]
     constant = most_common == 1.0 and _constant_p(choices, right, hit) < SIGNIFICANT
@@ -175,7 +185,9 @@ def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers)
     return correlations
 
 
-def length_shifts(chosen: Integers, right: Integers, lengths: Floats, item_offsets: Integers) -> Floats:
+def length_shifts(
+    chosen: Integers, right: Integers, lengths: Floats, item_offsets: Integers
+) -> Floats:
     """Return how much longer than the right choice the chosen one is, in ranks from 0 (shortest) to 1, float64 [items].
 
     ``chosen`` and ``right`` are places in the item, -1 for none; ``lengths``: of all choices, float64 [rows].  NaN for
@@ -225,7 +237,9 @@ def panel(credits: Floats, predictions: Integers) -> Panel:
     predicted = predictions >= 0
     shared = predicted.sum(axis=0) > 1
     # A protocol without a prediction (-1) counts neither as the greatest nor as the least.
-    least = np.where(predicted, predictions, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
+    least = np.where(predicted, predictions, np.iinfo(np.int64).max).min(
+        axis=0, initial=np.iinfo(np.int64).max
+    )
     flips = _mean((predictions.max(axis=0, initial=-1) != least)[shared].astype(np.float64))
     known = accuracies or [math.nan]
     return Panel(min(known), float(np.median(known)), max(known), flips)
@@ -253,7 +267,9 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     """
     means = np.array([_mean(difference) for difference in left - right])
     signs = np.where(np.abs(means) <= ALIKE, 0.0, np.sign(means))
-    return Agreement(left=int((signs == 1).sum()), right=int((signs == -1).sum()), even=int((signs == 0).sum()))
+    return Agreement(
+        left=int((signs == 1).sum()), right=int((signs == -1).sum()), even=int((signs == 0).sum())
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +288,9 @@ class Difference:
     missing: int
 
 
-def paired_difference(left: Floats, right: Floats, counted: bool = True, most: float = 1.0) -> Difference:
+def paired_difference(
+    left: Floats, right: Floats, counted: bool = True, most: float = 1.0
+) -> Difference:
     """Compare credits item by item, float64 [items] each with NaN for missing.
 
     Pairing removes what makes an item hard for both.  ``counted``: credits are right, wrong or a part of a tie; then
@@ -298,7 +316,9 @@ def mean_of_items(values: Floats, low: float = -math.inf, high: float = math.inf
     varies = n > 1 and np.ptp(known) >= 1e-9  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
     se = standard_error(known) if varies else math.nan
     ci_low, ci_high = np.clip(student(value, se, n - 1), low, high).tolist()
-    return Difference(value=value, se=se, ci_low=ci_low, ci_high=ci_high, n=n, missing=len(values) - n)
+    return Difference(
+        value=value, se=se, ci_low=ci_low, ci_high=ci_high, n=n, missing=len(values) - n
+    )
 
 
 def lost_per_token(
@@ -396,8 +416,12 @@ def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
     used = expected > 0
     recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=used)
     if used.sum() < 2:
-        return PositionBias(recalls=tuple(recalls.tolist()), rstd=math.nan, chi_square=math.nan, p=math.nan, n=n)
-    counts = np.bincount(predicted * positions + right, minlength=positions**2).reshape(positions, positions)
+        return PositionBias(
+            recalls=tuple(recalls.tolist()), rstd=math.nan, chi_square=math.nan, p=math.nan, n=n
+        )
+    counts = np.bincount(predicted * positions + right, minlength=positions**2).reshape(
+        positions, positions
+    )
     chi_square, p = _homogeneity(counts)
     return PositionBias(
         recalls=tuple(recalls.tolist()),
@@ -464,21 +488,33 @@ def sign_flip(left: Floats, right: Floats, steps: int = _STEPS) -> SignFlip:
     plain = both.any() and all(np.isin(side[both], (0, 1)).all() for side in (left, right))
     if plain and steps:
         return SignFlip(
-            left_only=left_only, right_only=right_only, by_tie=0, p=_binomial_tail(left_only, right_only), exact=True
+            left_only=left_only,
+            right_only=right_only,
+            by_tie=0,
+            p=_binomial_tail(left_only, right_only),
+            exact=True,
         )
     if not (_fractions(left[both]) and _fractions(right[both])):
         signed = (left - right)[both]
         differing = int((signed != 0).sum())
         p = _limit(float(signed.sum()), float(np.square(signed).sum()), differing)
         return SignFlip(
-            left_only=left_only, right_only=right_only, by_tie=differing - left_only - right_only, p=p, exact=False
+            left_only=left_only,
+            right_only=right_only,
+            by_tie=differing - left_only - right_only,
+            p=p,
+            exact=False,
         )
     differences = integer_differences(left[both], right[both])
     observed, largest = abs(sum(differences)), sum(map(abs, differences))
     exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
     p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
     return SignFlip(
-        left_only=left_only, right_only=right_only, by_tie=len(differences) - left_only - right_only, p=p, exact=exact
+        left_only=left_only,
+        right_only=right_only,
+        by_tie=len(differences) - left_only - right_only,
+        p=p,
+        exact=exact,
     )
 
 
@@ -504,7 +540,9 @@ def pairwise_p(credits: Floats) -> Floats:
             # Neighbouring sums of fractions differ by two units, so half of that corrects for continuity.
             beyond = max(0.0, abs(float(differences.sum())) - unit)
             differing = int(np.count_nonzero(differences))
-            p[one, other] = p[other, one] = _limit(beyond, float(np.square(differences).sum()), differing)
+            p[one, other] = p[other, one] = _limit(
+                beyond, float(np.square(differences).sum()), differing
+            )
     return p
 
 
@@ -541,7 +579,9 @@ def _unit(credits: Floats) -> float:
     """Return the greatest number that all ``credits`` are multiples of; 0 where they are no parts of a tie."""
     if not _fractions(credits):
         return 0.0
-    fractions = [Fraction(value).limit_denominator(_LARGEST) for value in np.unique(credits).tolist()]
+    fractions = [
+        Fraction(value).limit_denominator(_LARGEST) for value in np.unique(credits).tolist()
+    ]
     return 1 / math.lcm(*(fraction.denominator for fraction in fractions))
 
 
@@ -566,7 +606,9 @@ def integer_differences(left: Floats, right: Floats) -> list[int]:
     credits = [Fraction(value).limit_denominator(_LARGEST) for value in values.tolist()]
     scale = math.lcm(*(credit.denominator for credit in credits))
     multiples = np.array([int(credit * scale) for credit in credits], dtype=object)[positions]
-    differences = [difference for difference in multiples[: len(left)] - multiples[len(left) :] if difference]
+    differences = [
+        difference for difference in multiples[: len(left)] - multiples[len(left) :] if difference
+    ]
     unit = math.gcd(*differences)
     return [difference // unit for difference in differences]
 
@@ -605,7 +647,9 @@ def _correlations(scores: Floats, lengths: Floats) -> Floats:
     """The same of items with equally many choices: float64 [items] from [items, choices]."""
     left, right = _ranks(scores), _ranks(lengths)
     spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    return np.divide((left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0)
+    return np.divide(
+        (left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0
+    )
 
 
 def _ranks(values: Floats) -> Floats:
@@ -644,7 +688,9 @@ def _homogeneity(counts: Integers) -> tuple[float, float]:
     sizes = [int(pairs[pair]) for pair in upper]
     if math.prod(size + 1 for size in sizes) > EXACT:
         return chi_square, float(chdtrc(scale.sum(), chi_square))
-    turned = np.array(list(product(*(range(size + 1) for size in sizes))))  # the items of each pair that go one way
+    turned = np.array(
+        list(product(*(range(size + 1) for size in sizes)))
+    )  # the items of each pair that go one way
     directions = np.array([axes[row] - axes[column] for row, column in upper])
     statistics = np.square((2 * turned - sizes) @ directions).sum(axis=1)
     chances = math.prod(_binomial(size)[turned[:, place]] for place, size in enumerate(sizes))
@@ -683,7 +729,10 @@ def _fractions(credits: Floats) -> bool:
     values = np.unique(credits)
     if len(values) > _LARGEST:
         return False
-    return all(abs(float(Fraction(value).limit_denominator(_LARGEST)) - value) < 1e-9 for value in values.tolist())
+    return all(
+        abs(float(Fraction(value).limit_denominator(_LARGEST)) - value) < 1e-9
+        for value in values.tolist()
+    )
 
 
 def _binomial_tail(left_only: int, right_only: int) -> float:
@@ -691,4 +740,6 @@ def _binomial_tail(left_only: int, right_only: int) -> float:
     from scipy.special import bdtr
 
     differing = left_only + right_only
-    return min(1.0, 2 * float(bdtr(min(left_only, right_only), differing, 0.5))) if differing else 1.0
+    return (
+        min(1.0, 2 * float(bdtr(min(left_only, right_only), differing, 0.5))) if differing else 1.0
+    )

@@ -61,7 +61,16 @@ from choicewise.store.tables import (
     write_block,
     write_items,
 )
-from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked, read_text, remove, renew_copy, write_twice
+from choicewise.util.files import (
+    PARTIAL,
+    copy_of,
+    disk_errors,
+    locked,
+    read_text,
+    remove,
+    renew_copy,
+    write_twice,
+)
 from choicewise.util.jsonio import exact_json, json_digest
 from choicewise.util.text import quoted
 
@@ -110,7 +119,9 @@ class SpentMeter:
         (start, before, sent_before, known), (end, computed, sent, unique) = self._before, self._now
         if computed is None or before is None:
             return None
-        return Spent(tokens_asked, computed - before, end - start, sent - sent_before, unique - known)
+        return Spent(
+            tokens_asked, computed - before, end - start, sent - sent_before, unique - known
+        )
 
     def restart(self) -> None:
         """What was told by :meth:`spent` is on the disk."""
@@ -177,7 +188,9 @@ class RunFolder:
         """The keys of all observations there are, without ``but``."""
         keys = Keys()
         for block in self.manifest.blocks:
-            named = read_columns(block_file(self.path, block, "observations"), OBSERVATIONS, ["key"])["key"].to_pylist()
+            named = read_columns(
+                block_file(self.path, block, "observations"), OBSERVATIONS, ["key"]
+            )["key"].to_pylist()
             keys.add(key for key in named if key not in but)
         return keys
 
@@ -194,13 +207,28 @@ class RunFolder:
         """The keys of the questions that got no answer (:func:`unanswered_keys`), and the block of each."""
         return unanswered_keys(self.path, self.manifest)
 
-    def missing(self, split: str, subject: str, count: int, asks: Iterable[str]) -> list[tuple[int, int, list[str]]]:
+    def missing(
+        self, split: str, subject: str, count: int, asks: Iterable[str]
+    ) -> list[tuple[int, int, list[str]]]:
         """(start, stop, asks): which of the first ``count`` items of a subject were not asked in which of ``asks``."""
-        blocks = [block for block in self.manifest.blocks if (block.split, block.subject) == (split, subject)]
-        edges = {0, count, *(edge for block in blocks for edge in (block.start, block.stop) if edge < count)}
+        blocks = [
+            block
+            for block in self.manifest.blocks
+            if (block.split, block.subject) == (split, subject)
+        ]
+        edges = {
+            0,
+            count,
+            *(edge for block in blocks for edge in (block.start, block.stop) if edge < count),
+        }
         stretches: list[tuple[int, int, list[str]]] = []
         for start, stop in pairwise(sorted(edges)):
-            done = {ask for block in blocks if block.start <= start and stop <= block.stop for ask in block.asks}
+            done = {
+                ask
+                for block in blocks
+                if block.start <= start and stop <= block.stop
+                for ask in block.asks
+            }
             lacking = [ask for ask in asks if ask not in done]
             if stretches and stretches[-1][1:] == (start, lacking):
                 start = stretches.pop()[0]
@@ -223,12 +251,16 @@ class RunFolder:
         blocks = *self.manifest.blocks, BlockRecord(name, *place, tuple(asks), files)
         self._update(blocks=blocks, engine=self._engine(spent))
 
-    def replace_answers(self, name: str, answers: Mapping[str, ObservationRow], spent: Spent | None = None) -> str:
+    def replace_answers(
+        self, name: str, answers: Mapping[str, ObservationRow], spent: Spent | None = None
+    ) -> str:
         """Put ``answers`` in the places of the observations of block ``name`` that have their keys; its new name."""
         (block,) = (block for block in self.manifest.blocks if block.name == name)
         return self.replace_observations(name, replaced(self.path, block, answers), spent)
 
-    def replace_observations(self, name: str, observations: pa.Table, spent: Spent | None = None) -> str:
+    def replace_observations(
+        self, name: str, observations: pa.Table, spent: Spent | None = None
+    ) -> str:
         """Let block ``name`` have these ``observations`` instead of its own; returns its new name.
 
         The whole block is written again under a new name; when the manifest lists that one and no longer the old one,
@@ -236,7 +268,9 @@ class RunFolder:
         """
         (old,) = (block for block in self.manifest.blocks if block.name == name)
         new = replace(old, name=self._free_name())
-        tables = {table: block_file(self.path, old, table) for table in SCHEMAS} | {"observations": observations}
+        tables = {table: block_file(self.path, old, table) for table in SCHEMAS} | {
+            "observations": observations
+        }
         new = replace(new, files=write_block(self.path, new.name, tables))
         blocks = tuple(new if block.name == name else block for block in self.manifest.blocks)
         self._update(blocks=blocks, engine=self._engine(spent))
@@ -298,11 +332,15 @@ def check_folder(path: Path) -> None:
             raise StoreError(f"{path} has lost its {MANIFEST}; {_put_back(path / MANIFEST)}")
         # Another process may have begun the folder meanwhile: then it has the lock, and says so.
         if MANIFEST not in names and not all(name.endswith(PARTIAL) for name in names):
-            raise StoreError(f"{path} holds other files and no {MANIFEST}; choose an empty or new folder")
+            raise StoreError(
+                f"{path} holds other files and no {MANIFEST}; choose an empty or new folder"
+            )
 
 
 @contextmanager
-def open_folder(path: Path, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]) -> Iterator[RunFolder]:
+def open_folder(
+    path: Path, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]
+) -> Iterator[RunFolder]:
     """The folder at ``path`` for writing: new, or continued when it was made for the same measurement.
 
     ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its own protocols and gains the
@@ -326,7 +364,9 @@ def open_folder(path: Path, wanted: Manifest, items: Mapping[str, Iterable[ItemR
         yield RunFolder(path, manifest)
 
 
-def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]) -> Manifest:
+def continued(
+    path: Path, existing: Manifest, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]
+) -> Manifest:
     """The manifest to go on with when ``items`` are asked; it is written when it changes.
 
     Blocks and an item table that are damaged or gone are left out and written again.
@@ -341,7 +381,9 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     _check_identity(path, existing, wanted)
     protocols = {**existing.protocols, **_spelled_as(existing.protocols, wanted.protocols)}
     if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
-        raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another folder")
+        raise StoreError(
+            f"{path} holds another protocol under the name {changed[0]}; choose another folder"
+        )
     files = existing.files
     if damage(path / ITEM_FILE, files.get(ITEM_FILE)):
         if missing := sorted({block.split for block in existing.blocks} - set(items)):
@@ -355,8 +397,14 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
             f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
             "begin another folder with all the protocols at once"
         )
-    blocks = usable_blocks(existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)])
-    refused = {name: why for name, why in {**existing.refused, **wanted.refused}.items() if name not in protocols}
+    blocks = usable_blocks(
+        existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)]
+    )
+    refused = {
+        name: why
+        for name, why in {**existing.refused, **wanted.refused}.items()
+        if name not in protocols
+    }
     same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
     moved = wanted.server is not None and bool(wanted.job) and wanted.job != existing.job
     if same and refused == existing.refused and not moved:
@@ -364,7 +412,9 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     changes: dict[str, Any] = {} if same else {"complete": False}
     if moved or not same:  # a server's address may be another one by now
         changes |= {"job": wanted.job, "command": wanted.command} if wanted.job else {}
-    extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
+    extended = replace(
+        existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes
+    )
     write_manifest(path, extended)
     return extended
 
@@ -378,19 +428,27 @@ def _spelled_as(there: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str
     for name, text in wanted.items():
         kept[name] = text
         with suppress(ProtocolError):
-            if text != there.get(name, text) and parse_signature(text) == parse_signature(there[name]):
+            if text != there.get(name, text) and parse_signature(text) == parse_signature(
+                there[name]
+            ):
                 kept[name] = there[name]
     return kept
 
 
-def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
+def usable_blocks(
+    blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]
+) -> tuple[BlockRecord, ...]:
     """The blocks that are of use where the ``damaged`` ones are gone.
 
     A block without asks holds a part of the observations that another block of the same items names: without it that
     one is of no use.
     """
     parts = [block for block in damaged if not block.asks]
-    return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
+    return tuple(
+        block
+        for block in blocks
+        if block not in damaged and not any(_overlap(block, part) for part in parts)
+    )
 
 
 def leftovers(run: Path, manifest: Manifest) -> Iterator[Path]:
@@ -404,7 +462,11 @@ def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
     listed = {block.name for block in manifest.blocks}
     blocks = run / BLOCK_FOLDER
     there = sorted(blocks.iterdir()) if blocks.is_dir() and not blocks.is_symlink() else []
-    return [path for path in there if path.name not in listed and path.name.removesuffix(PARTIAL).isdecimal()]
+    return [
+        path
+        for path in there
+        if path.name not in listed and path.name.removesuffix(PARTIAL).isdecimal()
+    ]
 
 
 _IDENTITY = {
@@ -458,7 +520,9 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     manifest: Manifest = _read_record(path, _RUN)
     counts = Counter(block.name for block in manifest.blocks)
     if wrong := [name for name, count in counts.items() if not name.isdecimal() or count > 1]:
-        raise StoreError(f"{path} is damaged: {wrong[0]!r} is no name of a block; {_advice(path, _RUN)}")
+        raise StoreError(
+            f"{path} is damaged: {wrong[0]!r} is no name of a block; {_advice(path, _RUN)}"
+        )
     return manifest
 
 
@@ -483,7 +547,9 @@ def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
     sweep: Sweep = _read_record(path, _SWEEP)
     for cell in sweep.cells:
         if Path(cell.folder).is_absolute() or ".." in Path(cell.folder).parts:
-            raise StoreError(f"{path} is damaged: {cell.folder} lies outside; {_advice(path, _SWEEP)}")
+            raise StoreError(
+                f"{path} is damaged: {cell.folder} lies outside; {_advice(path, _SWEEP)}"
+            )
     return sweep
 
 
@@ -517,7 +583,11 @@ def _read_record(path: Path, kind: _Kind) -> Any:
         raise StoreError(f"{path} is not {kind.what} of Choicewise; choose another folder")
     version = content.pop("version", None)
     if version != kind.version:
-        advice = "upgrade Choicewise" if isinstance(version, int) and version > kind.version else kind.instead
+        advice = (
+            "upgrade Choicewise"
+            if isinstance(version, int) and version > kind.version
+            else kind.instead
+        )
         reads = f"this Choicewise reads {kind.version}"
         raise StoreError(f"{path} has version {version} of the format, and {reads}; {advice}")
     signed = kind.record is Manifest
@@ -529,11 +599,15 @@ def _read_record(path: Path, kind: _Kind) -> Any:
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
         problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
         field = ".".join(map(str, first["loc"]))
-        raise StoreError(f"{path} is damaged: field {field} {problem}; {_advice(path, kind)}") from error
+        raise StoreError(
+            f"{path} is damaged: field {field} {problem}; {_advice(path, kind)}"
+        ) from error
     except (RecursionError, ValueError) as error:
         raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
     if signed and listed != json_digest(content):
-        raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_advice(path, kind)}")
+        raise StoreError(
+            f"{path} was changed after it was written (its sha256 differs); {_advice(path, kind)}"
+        )
     return record
 
 
@@ -586,7 +660,11 @@ def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
 def _moved(old: Any, new: Any) -> str:
     """What to name to go on where a revision on the Hub is another commit by now."""
     before, now = getattr(old, "source", ""), getattr(new, "source", "")
-    return f", from {before} on the Hub, where this is {now or 'from elsewhere'}" if before and before != now else ""
+    return (
+        f", from {before} on the Hub, where this is {now or 'from elsewhere'}"
+        if before and before != now
+        else ""
+    )
 
 
 def _short(name: str, value: Any) -> Any:

@@ -37,6 +37,10 @@ def check_shard(path: Path, existing: Manifest, wanted: Manifest) -> None:
         return
     parts = ["the whole run" if each is None else part_of(each) for each in (there, here)]
     if parts[0] != parts[1] or there is None or there.engines:
-        raise StoreError(f"{path} holds {parts[0]}, and {parts[1]} is asked for; choose another folder")
+        raise StoreError(
+            f"{path} holds {parts[0]}, and {parts[1]} is asked for; choose another folder"
+        )
     if existing.protocols.keys() != wanted.protocols.keys():
-        raise StoreError(f"{path} holds {parts[0]} under other protocols; ask all shards the same, in new folders")
+        raise StoreError(
+            f"{path} holds {parts[0]} under other protocols; ask all shards the same, in new folders"
+        )

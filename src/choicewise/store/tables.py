@@ -36,7 +36,15 @@ from choicewise.records import (
     Manifest,
     ObservationRow,
 )
-from choicewise.util.files import TABLE, Refused, disk_errors, new_file, new_folder, open_file, read_bytes
+from choicewise.util.files import (
+    TABLE,
+    Refused,
+    disk_errors,
+    new_file,
+    new_folder,
+    open_file,
+    read_bytes,
+)
 from choicewise.util.tables import open_parquet, unpacked, write_parquet
 
 
@@ -106,7 +114,10 @@ def present_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[BlockRecord
     return [
         block
         for block in blocks
-        if all(path.name in block.files and size(path) == block.files[path.name].bytes for path in paths[block.name])
+        if all(
+            path.name in block.files and size(path) == block.files[path.name].bytes
+            for path in paths[block.name]
+        )
     ]
 
 
@@ -127,7 +138,9 @@ Rows = Sequence[tuple[Any, ...]]
 def make_table(schema: pa.Schema, rows: Rows) -> pa.Table:
     """Typed rows as a table."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table([_array(*pair) for pair in zip(columns, schema.types, strict=True)], schema=schema)
+    return pa.table(
+        [_array(*pair) for pair in zip(columns, schema.types, strict=True)], schema=schema
+    )
 
 
 def fingerprint(content: bytes) -> FileRecord:
@@ -155,9 +168,13 @@ def read_listed(path: Path, listed: FileRecord | None) -> bytes:
     except FileNotFoundError as error:
         raise StoreError(f"{path} is missing though the manifest lists it; {_RESTORE}") from error
     except OSError as error:
-        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable, or {_RESTORE}") from error
+        raise StoreError(
+            f"{path} can't be read: {error.strerror}; make it readable, or {_RESTORE}"
+        ) from error
     if fingerprint(content) != listed:
-        raise StoreError(f"{path} is not the file the manifest describes (size or sha256 differ); {_RESTORE}")
+        raise StoreError(
+            f"{path} is not the file the manifest describes (size or sha256 differ); {_RESTORE}"
+        )
     return content
 
 
@@ -193,7 +210,9 @@ def read_batches(path: Path, schema: pa.Schema, columns: Sequence[str]) -> Itera
     """The same in batches, so that a long table is never in memory as a whole."""
     with _opened(path, schema, columns, whole=False) as (file, _):
         wanted = pa.schema([schema.field(name) for name in columns])
-        for batch in file.iter_batches(batch_size=_BATCH, columns=_present(file, columns), use_threads=False):
+        for batch in file.iter_batches(
+            batch_size=_BATCH, columns=_present(file, columns), use_threads=False
+        ):
             yield _completed(batch, wanted)
 
 
@@ -274,7 +293,9 @@ def other_version(path: Path, schema: pa.Schema) -> str | None:
     return None
 
 
-def write_block(run: Path, name: str, tables: Mapping[str, Rows | pa.Table | Path]) -> dict[str, FileRecord]:
+def write_block(
+    run: Path, name: str, tables: Mapping[str, Rows | pa.Table | Path]
+) -> dict[str, FileRecord]:
     """Write the tables of one block in one step: rows, tables, or files to copy; returns the files by name."""
     with new_folder(run / BLOCK_FOLDER / name) as folder:
         for table, schema in SCHEMAS.items():
@@ -282,14 +303,19 @@ def write_block(run: Path, name: str, tables: Mapping[str, Rows | pa.Table | Pat
             if isinstance(content, Path):
                 shutil.copyfile(content, file)
             else:
-                write_arrow(file, content if isinstance(content, pa.Table) else make_table(schema, content))
+                write_arrow(
+                    file, content if isinstance(content, pa.Table) else make_table(schema, content)
+                )
         return {file.name: file_record(file) for file in sorted(folder.iterdir())}
 
 
 def read_blocks(run: Path, blocks: Sequence[BlockRecord], table: str) -> pa.Table:
     """One table of all ``blocks``, in their order; raises StoreError as :func:`read_table`."""
     file, schema = f"{table}.parquet", SCHEMAS[table]
-    parts = [read_table(run / BLOCK_FOLDER / block.name / file, schema, block.files.get(file)) for block in blocks]
+    parts = [
+        read_table(run / BLOCK_FOLDER / block.name / file, schema, block.files.get(file))
+        for block in blocks
+    ]
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
@@ -328,7 +354,9 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not pa.types.is_list(kind) or set(map(type, values)) != {np.ndarray}:
         return pa.array(values, kind)
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(values), kind.value_type))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.array(np.concatenate(values), kind.value_type)
+    )
 
 
 @contextmanager
@@ -348,12 +376,16 @@ def _opened(
 def _check_schema(path: Path, file: pq.ParquetFile, schema: pa.Schema) -> None:
     if file.schema_arrow != _written(file.schema_arrow, schema):
         advice = "evaluate again into a new folder"
-        raise StoreError(f"{path} has another schema than this version of Choicewise writes; {advice}")
+        raise StoreError(
+            f"{path} has another schema than this version of Choicewise writes; {advice}"
+        )
 
 
 def _written(stored: pa.Schema, schema: pa.Schema) -> pa.Schema:
     """``schema`` without the later columns that a file with the ``stored`` one lacks."""
-    return pa.schema([field for field in schema if field.name not in LATER or field.name in stored.names])
+    return pa.schema(
+        [field for field in schema if field.name not in LATER or field.name in stored.names]
+    )
 
 
 def _present(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:

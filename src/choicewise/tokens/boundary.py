@@ -44,7 +44,9 @@ from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, common_prefix, co
 _Asked = TypeVar("_Asked", bound=Span | Mass | ByteProbability)
 
 
-def _bytes(request: _TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+def _bytes(
+    request: _TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span
+) -> ChoiceQuestion:
     text = end + choice.encode()
     if (ways := count_spellings(request.vocabulary, text)) > LIMIT:
         return question.refused(
@@ -55,29 +57,42 @@ def _bytes(request: _TokenizedRequest, choice: str, end: bytes, question: Choice
     return question._replace(span=ByteProbability(span.context, text, offsets, gold=span.gold))
 
 
-def _heal(request: _TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+def _heal(
+    request: _TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span
+) -> ChoiceQuestion:
     after_shared = request.after_shared()
     if not len(after_shared[0]) or not end:
         return question
     words = request.vocabulary
-    spellings = dict.fromkeys(start for tokens in after_shared for start in _beginnings(words, tokens, end))
-    return question._replace(before=ByteProbability(span.context, end, (0, len(end)), tuple(spellings)))
+    spellings = dict.fromkeys(
+        start for tokens in after_shared for start in _beginnings(words, tokens, end)
+    )
+    return question._replace(
+        before=ByteProbability(span.context, end, (0, len(end)), tuple(spellings))
+    )
 
 
-def _word(request: _TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
+def _word(
+    request: _TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span
+) -> ChoiceQuestion:
     words = request.vocabulary
     if not words.marks_words:
         raise ModelError(
             "the tokens of this model do not mark where words begin, which boundary:word needs; "
             "use boundary:bytes, or boundary:lcp where they mark where words end"
         )
-    last, first = words.spelled(span.context[-1:].tolist()), words.spelled(span.continuation[:1].tolist())
+    last, first = (
+        words.spelled(span.context[-1:].tolist()),
+        words.spelled(span.continuation[:1].tolist()),
+    )
     if first[:1].isspace():
         begins = words.spaced
     elif not last or last[-1:].isspace():
         begins = words.unspaced
     else:
-        return question.refused(f"no word begins where continuation {choice!r} does, as boundary:word needs")
+        return question.refused(
+            f"no word begins where continuation {choice!r} does, as boundary:word needs"
+        )
     ended = words.spelled(span.continuation[-1:].tolist())[-1:].isspace()
     tokens = np.concatenate([span.context, span.continuation])
     after = None if ended else Mass(tokens, words.spaced, span.gold)
@@ -112,9 +127,13 @@ def choice_questions_batch(
     prefix token, and ProtocolError for any other ``policy``.
     """
     if policy not in (*BOUNDARIES, *LABELLED, APART):
-        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join((*BOUNDARIES, *LABELLED))}")
+        raise ProtocolError(
+            f"boundary is {policy!r}; it must be one of {', '.join((*BOUNDARIES, *LABELLED))}"
+        )
     texts = list(zip(contexts, continuations, strict=True))
-    if policy == "moved-space":  # what ends the context goes before every continuation that is not empty
+    if (
+        policy == "moved-space"
+    ):  # what ends the context goes before every continuation that is not empty
         spaces = [context[len(context.rstrip()) :] for context in contexts]
         texts = [
             (context.rstrip(), [space + choice if choice else "" for choice in choices])
@@ -126,7 +145,9 @@ def choice_questions_batch(
         encodings.add_bare(choice for _, choices in texts for choice in choices)
     if policy in ("separate", "last-token", "label-alone"):
         encodings.add_plain(choice for _, choices in texts for choice in choices)
-    requests = _tokenized_requests(encodings, [context for context, _ in texts], [choices for _, choices in texts])
+    requests = _tokenized_requests(
+        encodings, [context for context, _ in texts], [choices for _, choices in texts]
+    )
     if policy == "label":
         encodings.add_plain(text for request in requests for text in request.labelled)
     return [_ask(policy, request, gold) for request, gold in zip(requests, golds, strict=True)]
@@ -157,7 +178,9 @@ class ChoiceQuestion(NamedTuple):
 
     def questions(self) -> Iterator[Span | Mass | ByteProbability]:
         """All that the model must be asked."""
-        yield from (question for question in (self.span, self.before, self.after) if question is not None)
+        yield from (
+            question for question in (self.span, self.before, self.after) if question is not None
+        )
 
     @property
     def inputs(self) -> int:
@@ -186,7 +209,9 @@ class ChoiceQuestion(NamedTuple):
         )
 
 
-def char_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+def char_spans(
+    encodings: Encodings, context: str, continuation: str, gold: bool | None
+) -> ChoiceQuestion:
     """The tokens that hold a byte of ``continuation`` in the two texts encoded as one, after all tokens before them.
 
     All of a token that straddles the boundary is scored, because a probability can't be split, and flagged ``merged``.
@@ -202,10 +227,14 @@ def char_spans(encodings: Encodings, context: str, continuation: str, gold: bool
     first = int(np.searchsorted(ends, start, side="right"))
     merged = bool(ends[first - 1] < start) if first else start > 0
     before = tokens[:first] if first else nothing
-    return ChoiceQuestion(Span(before, tokens[first:], gold), merged, count(tokens[first:], tokenizer.unknown_id))
+    return ChoiceQuestion(
+        Span(before, tokens[first:], gold), merged, count(tokens[first:], tokenizer.unknown_id)
+    )
 
 
-def package_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+def package_spans(
+    encodings: Encodings, context: str, continuation: str, gold: bool | None
+) -> ChoiceQuestion:
     """The tokens that the package surprisal picks: ``surprise(context + continuation)[start:stop, "char"]``.
 
     It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
@@ -216,7 +245,9 @@ def package_spans(encodings: Encodings, context: str, continuation: str, gold: b
     """
     tokenizer = encodings.tokenizer
     if tokenizer.bos_id is None:
-        return ChoiceQuestion(None, missing="the package surprisal needs a BOS, and the tokenizer names none")
+        return ChoiceQuestion(
+            None, missing="the package surprisal needs a BOS, and the tokenizer names none"
+        )
     text = context + continuation
     (tokens,) = encodings.contexts([text])
     ends, spelled = _spelled(tokenizer, tokens)
@@ -243,11 +274,18 @@ def package_spans(encodings: Encodings, context: str, continuation: str, gold: b
 
 def ends_before(span: Span, eos_id: int) -> list[Span]:
     """What gives P(EOS) in place of every scored token: rows of the same forward pass, so they cost no token."""
-    tokens, eos = np.concatenate([span.context, span.continuation]), np.asarray([eos_id], dtype=np.int32)
-    return [Span(tokens[: len(span.context) + place], eos) for place in range(len(span.continuation))]
+    tokens, eos = (
+        np.concatenate([span.context, span.continuation]),
+        np.asarray([eos_id], dtype=np.int32),
+    )
+    return [
+        Span(tokens[: len(span.context) + place], eos) for place in range(len(span.continuation))
+    ]
 
 
-def select_spans(encodings: Encodings, context: str, continuation: str, gold: bool | None) -> ChoiceQuestion:
+def select_spans(
+    encodings: Encodings, context: str, continuation: str, gold: bool | None
+) -> ChoiceQuestion:
     """The tokens that ``select`` scores; as ``parts`` the token that it subtracts, and those after the first alone.
 
     It asks the server for the log-probabilities of ``prompt + choice`` from the prompt's last token on, in case that
@@ -266,7 +304,9 @@ def select_spans(encodings: Encodings, context: str, continuation: str, gold: bo
     last = len(prompt) - 1 if len(prompt) > 2 else 0
     healed = joined[last : last + 1]
     by_itself = tokenizer.decode(healed).removeprefix(" " if encodings.has_dummy_space else "")
-    ends = any(tokenizer.token_bytes[token] for token in healed)  # a BOS is text to the server, but not to a prompt
+    ends = any(
+        tokenizer.token_bytes[token] for token in healed
+    )  # a BOS is text to the server, but not to a prompt
     ends = ends and context.endswith(by_itself)
     if ends and not last:
         missing = f"the prompt {context!r} is too short for select, which goes back two tokens"
@@ -274,7 +314,9 @@ def select_spans(encodings: Encodings, context: str, continuation: str, gold: bo
     first, removed = (last + 1, Span(joined[:last], healed)) if ends else (max(last, 1), None)
     scored, merged = joined[first:], common_prefix([prompt, joined]) < len(prompt)
     if not len(scored):
-        return ChoiceQuestion(None, merged, missing=f"continuation {continuation!r} leaves select no token to score")
+        return ChoiceQuestion(
+            None, merged, missing=f"continuation {continuation!r} leaves select no token to score"
+        )
     alone = Span(scored[:1], scored[1:]) if len(scored) > 1 else None
     return ChoiceQuestion(
         Span(joined[:first], scored, gold),
@@ -301,7 +343,9 @@ def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQ
         return choice.refused(f"{window + excess} tokens do not fit the window of {window}")
     if excess >= len(choice.span.context):
         length = window + 1 + excess - len(choice.span.context)
-        return choice.refused(f"a continuation of {length} tokens does not fit the window of {window}")
+        return choice.refused(
+            f"a continuation of {length} tokens does not fit the window of {window}"
+        )
     return choice.without(excess)
 
 
@@ -350,7 +394,9 @@ class _TokenizedRequest:
     def turn(self) -> tuple[Ids, str]:
         """The tokens of the context after the last one that stands for no bytes, and their text."""
         pieces, context = self.encodings.tokenizer.token_bytes, self.context
-        start = next((place for place in range(len(context), 0, -1) if not pieces[context[place - 1]]), 0)
+        start = next(
+            (place for place in range(len(context), 0, -1) if not pieces[context[place - 1]]), 0
+        )
         return context[start:], self.encodings.tokenizer.decode(context[start:])
 
     @property
@@ -413,12 +459,16 @@ def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[C
             context = contexts[before] = request.context[: request.stem + before]
         span = Span(context, continuation, index in gold)
         flags = question.noncanonical, lossy or question.lossy, bos + question.bos
-        question = ChoiceQuestion(span, question.merged, question.unknown, None, 0, None, None, *flags)
+        question = ChoiceQuestion(
+            span, question.merged, question.unknown, None, 0, None, None, *flags
+        )
         if policy in CORRECTIONS:
             choice = request.choices[index]
             if question.unknown or (end := request.context_end(index)) is None:
                 needs = f"which boundary:{policy} needs"
-                question = question.refused(f"the tokens of continuation {choice!r} do not spell its text, {needs}")
+                question = question.refused(
+                    f"the tokens of continuation {choice!r} do not spell its text, {needs}"
+                )
             else:
                 question = CORRECTIONS[policy](request, choice, end, question, span)
         questions.append(question)
@@ -426,7 +476,12 @@ def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[C
 
 
 def _located(
-    policy: str, request: _TokenizedRequest, choice: str, joined: Ids, before: int | Ids, continuation: Ids
+    policy: str,
+    request: _TokenizedRequest,
+    choice: str,
+    joined: Ids,
+    before: int | Ids,
+    continuation: Ids,
 ) -> _Located:
     tokenizer, own = request.encodings.tokenizer, request.ends[0]
     merged = not joined.tobytes().startswith(own.tobytes())
@@ -436,7 +491,11 @@ def _located(
             reason = "has no tokens without a space before it, which its null context holds"
         elif choice and merged:
             reason = "leaves nothing to score: its characters merge into the context's tokens"
-        return before, continuation, ChoiceQuestion(None, merged, missing=f"continuation {choice!r} {reason}")
+        return (
+            before,
+            continuation,
+            ChoiceQuestion(None, merged, missing=f"continuation {choice!r} {reason}"),
+        )
     tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
     canonical = tokens.tobytes().endswith(joined.tobytes())
     spelled = request.encodings.lossless and (canonical or policy in _END_OF_JOINED)
@@ -455,14 +514,24 @@ def _labels(policy: str, request: _TokenizedRequest, located: list[_Located]) ->
     """``located``, refused where it is no label: not one token, an unknown one, or that of another continuation."""
     ids = [tuple(continuation.tolist()) for _, continuation, _ in located]
     labels = []
-    for choice, own, (before, continuation, question) in zip(request.choices, ids, located, strict=True):
-        others = [text for text, other in zip(request.choices, ids, strict=True) if other == own and text != choice]
+    for choice, own, (before, continuation, question) in zip(
+        request.choices, ids, located, strict=True
+    ):
+        others = [
+            text
+            for text, other in zip(request.choices, ids, strict=True)
+            if other == own and text != choice
+        ]
         where = "by itself" if policy == "label-alone" else "after the end of the prompt"
         if choice and len(own) != 1:
-            question = question.refused(f"label {choice!r} is no single token {where}: it can't be served as one")
+            question = question.refused(
+                f"label {choice!r} is no single token {where}: it can't be served as one"
+            )
         elif question.missing is None and (others or question.unknown):
             why = f"shares its token with {others[0]!r}" if others else "is an unknown token"
-            question = question.refused(f"label {choice!r} {why} {where}: it can't be served as one")
+            question = question.refused(
+                f"label {choice!r} {why} {where}: it can't be served as one"
+            )
         labels.append((before, continuation, question))
     return labels
 
@@ -485,7 +554,9 @@ def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids
         case "last-token":
             # a text without tokens of its own has no last one: what it ends with as a sequence is the BOS
             plain, sequences = encodings.plain, encodings.sequences
-            return [(size, sequences[choice][-1:][: len(plain[choice])]) for choice in request.choices]
+            return [
+                (size, sequences[choice][-1:][: len(plain[choice])]) for choice in request.choices
+            ]
         case "label":
             turn, grown = request.turn[0], [encodings.plain[text] for text in request.labelled]
             known = [np.array_equal(tokens[: len(turn)], turn) for tokens in grown]
@@ -503,18 +574,26 @@ def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids
     return [(before, tokens[shared:]) for tokens in joined]
 
 
-def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
+def _spelled(
+    tokenizer: Tokenizer, tokens: Ids
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
     pieces = [tokenizer.token_bytes[token] for token in tokens]
     return np.cumsum([len(piece) for piece in pieces], dtype=np.int64), b"".join(pieces)
 
 
 def _misspelt(text: str) -> str:
-    return f"the tokens do not spell {text!r}, so it has no character span" if text else "it has no text"
+    return (
+        f"the tokens do not spell {text!r}, so it has no character span"
+        if text
+        else "it has no text"
+    )
 
 
 def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
     starts = (tuple(tokens[:length].tolist()) for length in range(len(tokens)))
-    return takewhile(lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts)
+    return takewhile(
+        lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts
+    )
 
 
 def _tokenized_requests(
@@ -523,8 +602,12 @@ def _tokenized_requests(
     encodings.add_sequences(contexts)
     continued = encodings.continued(contexts, choices)
     whole = [index for index, rests in enumerate(continued) if rests is None]
-    encodings.add_sequences(contexts[index] + choice for index in whole if contexts[index] for choice in choices[index])
-    encodings.add_plain(choice for index in whole if not contexts[index] for choice in choices[index])
+    encodings.add_sequences(
+        contexts[index] + choice for index in whole if contexts[index] for choice in choices[index]
+    )
+    encodings.add_plain(
+        choice for index in whole if not contexts[index] for choice in choices[index]
+    )
     requests = []
     for text, own, rests in zip(contexts, choices, continued, strict=True):
         context = encodings.context(text)

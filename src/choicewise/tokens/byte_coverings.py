@@ -20,7 +20,9 @@ _UNLISTED = "a part of its byte probability is no more than an upper bound, and 
 """Why a byte probability has no answer."""
 
 PARTS = 50_000  # spans and masses asked at once, at most, unless one byte probability has more: some hundred megabytes
-LIMIT = 4096  # token sequences that one text may have before its last token: each is a row of the model
+LIMIT = (
+    4096  # token sequences that one text may have before its last token: each is a row of the model
+)
 
 Spelling = tuple[int, ...]
 """Tokens that spell a beginning of a text, but not all of it; no tokens spell its empty beginning."""
@@ -44,7 +46,9 @@ class ByteProbability:
     def key(self) -> str:
         """32 hex digits: the same text after the same tokens has the same key."""
         text = repr((self.text, self.offsets, self.spellings)).encode()
-        return question_key(b"cover", self.context, np.frombuffer(text, dtype=np.uint8).astype(np.int32))
+        return question_key(
+            b"cover", self.context, np.frombuffer(text, dtype=np.uint8).astype(np.int32)
+        )
 
     @property
     def continuation(self) -> Ids:
@@ -63,7 +67,9 @@ TokenQuestion = Question | ByteProbability
 
 
 def answer_with_bytes(
-    answer: Callable[[Sequence[Question]], Answers], questions: Sequence[TokenQuestion], tokenizer: Tokenizer
+    answer: Callable[[Sequence[Question]], Answers],
+    questions: Sequence[TokenQuestion],
+    tokenizer: Tokenizer,
 ) -> Answers:
     """The answers to ``questions`` from a model's ``answer``; byte probabilities are put together from their parts.
 
@@ -83,7 +89,9 @@ def answer_with_bytes(
             sums[index].take(part, scores)
             if not sums[index].unanswered:
                 yield index, sums.pop(index).result()
-    yield from ((index, impossible.result()) for index, impossible in sums.items())  # no token spells any of them
+    yield from (
+        (index, impossible.result()) for index, impossible in sums.items()
+    )  # no token spells any of them
 
 
 def parts(question: ByteProbability, tokenizer: Tokenizer) -> list[Span | Mass]:
@@ -149,10 +157,14 @@ class _CoveringSum:
     def __init__(self, question: ByteProbability, words: Vocabulary) -> None:
         self._question = question
         self.questions: list[Span | Mass] = []
-        self._terms: list[tuple[int | None, int, int]] = []  # (part of the spelling, part of the mass, which offset)
+        self._terms: list[
+            tuple[int | None, int, int]
+        ] = []  # (part of the spelling, part of the mass, which offset)
         considered = all_spellings(words, question.text)
         if question.spellings is not None:
-            considered = ((spelling, len(words.spelled(spelling))) for spelling in question.spellings)
+            considered = (
+                (spelling, len(words.spelled(spelling))) for spelling in question.spellings
+            )
         for spelling, spelled in considered:
             tokens = np.asarray(spelling, dtype=np.int32)
             context = np.concatenate([question.context, tokens])
@@ -180,11 +192,15 @@ class _CoveringSum:
         offsets = self._question.offsets
         totals = np.where(np.asarray(offsets) == 0, 0.0, -np.inf)
         for span_part, mass_part, number in self._terms:
-            term = self._logprobs[mass_part] + (0.0 if span_part is None else self._logprobs[span_part])
+            term = self._logprobs[mass_part] + (
+                0.0 if span_part is None else self._logprobs[span_part]
+            )
             totals[number] = np.logaddexp(totals[number], term)
         with np.errstate(invalid="ignore"):  # what follows the impossible has no probability
             logprobs = np.diff(totals).astype(np.float32)
-        first_bytes = np.asarray([self._question.text[start] for start in offsets[:-1]], dtype=np.int32)
+        first_bytes = np.asarray(
+            [self._question.text[start] for start in offsets[:-1]], dtype=np.int32
+        )
         if self._missing is not None:
             return TokenScores.unanswered(self._missing, first_bytes)
         return TokenScores(first_bytes, logprobs, ranks=np.full(len(logprobs), -1, dtype=np.int32))

@@ -95,11 +95,17 @@ class ChatTemplate(BoundedProcess):
             text, refused = self._rendered(asked[1:], arguments)
         if refused is not None:
             remedy = "ask without a chat, or in the other form of it: turns or message"
-            raise ModelError(f"the model's chat template refuses the messages ({refused}); {remedy}")
+            raise ModelError(
+                f"the model's chat template refuses the messages ({refused}); {remedy}"
+            )
         if not self._shows_the_user:
-            raise ModelError("the model's chat template leaves out what the user says; ask without a chat")
+            raise ModelError(
+                "the model's chat template leaves out what the user says; ask without a chat"
+            )
         if has_half_character(text):
-            raise ModelError("the model's chat template gives halves of characters (surrogates); ask without a chat")
+            raise ModelError(
+                "the model's chat template gives halves of characters (surrogates); ask without a chat"
+            )
         self._texts.put(key, text)
         return text
 
@@ -144,8 +150,12 @@ class ChatTemplate(BoundedProcess):
         asked = [Message("user", _SAID)]
         for switch in SWITCHES:
             with suppress(ModelError):  # of a template that refuses the switch
-                more = self.render(asked, {**arguments, switch: False}).removeprefix(self.render(asked, arguments))
-                if any(more.strip().endswith(tag) for tag in _CLOSING) and left_open(more.partition("</")[0]):
+                more = self.render(asked, {**arguments, switch: False}).removeprefix(
+                    self.render(asked, arguments)
+                )
+                if any(more.strip().endswith(tag) for tag in _CLOSING) and left_open(
+                    more.partition("</")[0]
+                ):
                     return more
         return next(tag for tag, shut in TAGS.items() if shut in closing) + closing
 
@@ -155,7 +165,11 @@ class ChatTemplate(BoundedProcess):
             prompt, _ = self._rendered([user], arguments)
             for switch in SWITCHES:
                 text, refused = self._rendered([user], {**arguments, switch: False})
-                if refused is None and text.startswith(prompt) and any(tag in text[len(prompt) :] for tag in _CLOSING):
+                if (
+                    refused is None
+                    and text.startswith(prompt)
+                    and any(tag in text[len(prompt) :] for tag in _CLOSING)
+                ):
                     return text[len(prompt) :]
         turn = {"role": "assistant", "content": _ANSWER, "reasoning_content": _THOUGHT}
         text, refused = self._rendered([user, turn], arguments, ended=True)
@@ -231,7 +245,11 @@ class ServedChat(ChatTemplate):
             messages = [Message(role, content) for role, content in turns]
         except (ValueError, TypeError, RecursionError):
             return None
-        return messages if all(isinstance(each, str) for message in messages for each in message) else None
+        return (
+            messages
+            if all(isinstance(each, str) for message in messages for each in message)
+            else None
+        )
 
 
 class MessageAlone(ServedChat):
@@ -240,7 +258,9 @@ class MessageAlone(ServedChat):
     def render(self, messages: Sequence[Message], arguments: Arguments = NONE) -> str:
         """The message; ModelError where there are several."""
         if [message.role for message in messages] != ["user"]:
-            raise ModelError("a chat of several messages needs the chat template of a model; name the model")
+            raise ModelError(
+                "a chat of several messages needs the chat template of a model; name the model"
+            )
         return messages[0].content
 
 

@@ -42,8 +42,12 @@ _PROBES = (
 _Continued = tuple[str, list[Ids]]
 """The end of a text; the tokens of that end alone, then of that end and each of the texts after it."""
 
-NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")  # a newline after a visible ASCII character; the text is split before it
-NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")  # a newline before a visible ASCII character; the text is split after it
+NEWLINE_STARTS = re.compile(
+    r"\n(?<=[!-~]\n)"
+)  # a newline after a visible ASCII character; the text is split before it
+NEWLINE_ENDS = re.compile(
+    r"\n(?=[!-~])"
+)  # a newline before a visible ASCII character; the text is split after it
 
 _WORD_STARTS = re.compile(r"(?=(?<=[!-~]) [A-Za-z])")
 """Before a space between a visible ASCII character and an ASCII letter."""
@@ -56,7 +60,10 @@ _LABEL = re.compile(r"\n*[!-~]{1,16}(?<=[.:)])(?= [A-Za-z])")
 _MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 
-SPLITS = {"Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE, "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE}
+SPLITS = {
+    "Llama 3": _WORDS + r"|\p{N}{1,3}" + _MARKS_AND_SPACE,
+    "Qwen 2": _WORDS + r"|\p{N}" + _MARKS_AND_SPACE,
+}
 """The expressions by which published tokenizers split a text so that a newline ends a piece."""
 
 
@@ -89,9 +96,15 @@ class Encodings:
         doubled = [self.tokenizer.bos_id] * 2
         added = self._encode(self.sequences, texts, special=self._special)
         if len(self.suffix):
-            self.sequences.update((text, self.sequences[text][: -len(self.suffix)]) for text in added)
-        if again := [text for text in added if self._special and self.sequences[text][:2].tolist() == doubled]:
-            self.sequences.update(zip(again, self.tokenizer.encode(again, special=False), strict=True))
+            self.sequences.update(
+                (text, self.sequences[text][: -len(self.suffix)]) for text in added
+            )
+        if again := [
+            text for text in added if self._special and self.sequences[text][:2].tolist() == doubled
+        ]:
+            self.sequences.update(
+                zip(again, self.tokenizer.encode(again, special=False), strict=True)
+            )
 
     def add_plain(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` with nothing added."""
@@ -104,7 +117,9 @@ class Encodings:
         self.add_plain([lead, *(lead + text for text in new)])
         self.bare.update((text, self._without(lead, text)) for text in new)
 
-    def continued(self, contexts: Sequence[str], ends: Sequence[Sequence[str]]) -> list[_Continued | None]:
+    def continued(
+        self, contexts: Sequence[str], ends: Sequence[Sequence[str]]
+    ) -> list[_Continued | None]:
         """As :meth:`PartwiseTokenizer.continued`; None for all where the tokenizer does not split texts."""
         if isinstance(self.tokenizer, PartwiseTokenizer):
             return self.tokenizer.continued(contexts, ends, special=self._special)
@@ -143,7 +158,9 @@ class Encodings:
         if context and len(self.sequences[context]):
             return tokens
         prefix = self.prefix_token
-        return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
+        return (
+            tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
+        )
 
     @property
     def lossless(self) -> bool:
@@ -187,7 +204,9 @@ class PartwiseTokenizer:
     ``lossless``: whether the tokens of every text so far are known to spell it.
     """
 
-    def __init__(self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = _REMEMBERED) -> None:
+    def __init__(
+        self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = _REMEMBERED
+    ) -> None:
         """``remembered``: how many characters of parts are remembered."""
         self.inner = inner
         self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
@@ -243,10 +262,16 @@ class PartwiseTokenizer:
             if self._unsplittable.isdisjoint(own)
         }
         continued = [
-            (texts[0], [tokens[text] for text in texts]) if texts and all(text in tokens for text in texts) else None
+            (texts[0], [tokens[text] for text in texts])
+            if texts and all(text in tokens for text in texts)
+            else None
             for texts in wanted
         ]
-        split = {index: rests for index, rests in enumerate(continued) if rests is not None and ends[index]}
+        split = {
+            index: rests
+            for index, rests in enumerate(continued)
+            if rests is not None and ends[index]
+        }
         if split and self._due(len(split)):
             longest = max(split, key=lambda index: len(starts[index]))
             front, back = self._frame if special else (_NONE, _NONE)
@@ -287,13 +312,26 @@ class PartwiseTokenizer:
         newline, plain = self.inner.encode(["\n", "a"], special=False)
         (framed,) = self.inner.encode(["a"], special=True)
         self._dummy = len(newline) - 1
-        front = next((at for at in range(len(framed)) if np.array_equal(framed[at : at + len(plain)], plain)), None)
+        front = next(
+            (
+                at
+                for at in range(len(framed))
+                if np.array_equal(framed[at : at + len(plain)], plain)
+            ),
+            None,
+        )
         if front is None or self._dummy != int(rule.prefixed):
             return False
         self._frame = framed[:front], framed[front + len(plain) :]
         self._hazard = re.compile("|".join(map(re.escape, rule.hazards)) or r"(?!)")
         return all(
-            all(map(np.array_equal, self._encode(rule, _PROBES, special), self.inner.encode(_PROBES, special=special)))
+            all(
+                map(
+                    np.array_equal,
+                    self._encode(rule, _PROBES, special),
+                    self.inner.encode(_PROBES, special=special),
+                )
+            )
             for special in (False, True)
         )
 
@@ -306,13 +344,22 @@ class PartwiseTokenizer:
         new = [head for head in dict.fromkeys(heads) if head not in self._heads]
         parts = [rule.parts(head) for head in new]
         self._learn(rule, chain.from_iterable([*parts, *tails]))
-        self._heads.update((head, self._join("", part, special=False)) for head, part in zip(new, parts, strict=True))
+        self._heads.update(
+            (head, self._join("", part, special=False))
+            for head, part in zip(new, parts, strict=True)
+        )
         self._remember(new)
         encoded = [self._join(head, tail, special) for head, tail in zip(heads, tails, strict=True)]
         if self._unsplittable:
             self.lossless = False  # not looked at
-            odd = [i for i in range(len(texts)) if not self._unsplittable.isdisjoint((heads[i], *tails[i]))]
-            for i, tokens in zip(odd, self.inner.encode([texts[i] for i in odd], special=special), strict=True):
+            odd = [
+                i
+                for i in range(len(texts))
+                if not self._unsplittable.isdisjoint((heads[i], *tails[i]))
+            ]
+            for i, tokens in zip(
+                odd, self.inner.encode([texts[i] for i in odd], special=special), strict=True
+            ):
                 encoded[i] = tokens
         return encoded
 
@@ -329,7 +376,8 @@ class PartwiseTokenizer:
             words = list(map(_WORD_STARTS.split, new))
             self._encode_new(self._words, chain.from_iterable(words))
             self._tokens.update(
-                (part, _joined([self._words[word] for word in own])) for part, own in zip(new, words, strict=True)
+                (part, _joined([self._words[word] for word in own]))
+                for part, own in zip(new, words, strict=True)
             )
         else:
             self._encode_new(self._tokens, new)
@@ -340,7 +388,9 @@ class PartwiseTokenizer:
         tokens = self.inner.encode(new, special=False)
         known.update(zip(new, tokens, strict=True))
         for text, own in zip(new, tokens, strict=True) if self.lossless else ():
-            self.lossless &= spelled(self, own) == (b" " if self._dummy and text else b"") + text.encode()
+            self.lossless &= (
+                spelled(self, own) == (b" " if self._dummy and text else b"") + text.encode()
+            )
 
     def _remember(self, new: Sequence[str]) -> None:
         self._unsplittable.update(text for text in new if self._hazard.search(text))
@@ -359,7 +409,9 @@ def _joined(parts: Sequence[Ids]) -> Ids:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:
+def spells(
+    tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False
+) -> bool:
     """Whether ``tokens`` spell the end of context + continuation or, with ``complete``, all of it.
 
     The dummy space before a text that is encoded by itself does not count.  The text of special tokens is not known,
@@ -402,7 +454,9 @@ class SplitRule(NamedTuple):
             places.append(match.start() if self.before else match.end())
             if self.words and (label := _LABEL.match(text, match.end())):
                 places.append(label.end())
-        return [text[start:end] for start, end in zip(places, [*places[1:], len(text)], strict=True)]
+        return [
+            text[start:end] for start, end in zip(places, [*places[1:], len(text)], strict=True)
+        ]
 
     def last_place(self, text: str, ends: Iterable[str]) -> int:
         """Where ``text`` may be split last whichever of ``ends`` follows it, or 0 where it may not be split.
@@ -421,19 +475,30 @@ class SplitRule(NamedTuple):
     def last_paragraph(self, text: str) -> int:
         """Where the part that begins at the last blank line starts, or 0 where the text is not split there."""
         blank = text.rfind("\n\n")
-        match = self.newline.match(text, blank if self.before else blank + 1) if blank >= 0 else None
+        match = (
+            self.newline.match(text, blank if self.before else blank + 1) if blank >= 0 else None
+        )
         return 0 if match is None else match.start() if self.before else match.end()
 
 
 def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     """Where texts may be split for the parsed ``tokenizer.json``, or None where nothing is proven of its pipeline."""
     model = tokenizer["model"]
-    normalizers, splitters = (declared_steps(tokenizer.get(key)) for key in ("normalizer", "pre_tokenizer"))
-    if model.get("type") != "BPE" or model.get("dropout") or not all(map(_keeps_newlines, normalizers)):
+    normalizers, splitters = (
+        declared_steps(tokenizer.get(key)) for key in ("normalizer", "pre_tokenizer")
+    )
+    if (
+        model.get("type") != "BPE"
+        or model.get("dropout")
+        or not all(map(_keeps_newlines, normalizers))
+    ):
         return None
     before = True
     match splitters:
-        case [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}, level]:
+        case [
+            {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+            level,
+        ]:
             before = not (regex in SPLITS.values() and _byte_level(level, use_regex=False))
     prefixed = any(
         step["type"] in ("Prepend", "Metaspace") and step.get("prepend_scheme") != "never"
@@ -444,20 +509,28 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     proven = gpt2 or _never_merges_newlines(model, splitters) if before else not prefixed
     newline = NEWLINE_STARTS if before else NEWLINE_ENDS
     added: Sequence[Mapping[str, Any]] = tokenizer.get("added_tokens") or []
-    hazards = [token for token in added if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]]
+    hazards = [
+        token
+        for token in added
+        if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]
+    ]
     if not proven or any(newline.search(token["content"]) for token in added):
         return None
     if not all(_seen_in_text(token, normalizers) for token in hazards):
         return None
     # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
-    words = (gpt2 or not before) and not any(_WORD_STARTS.search(token["content"]) for token in added)
+    words = (gpt2 or not before) and not any(
+        _WORD_STARTS.search(token["content"]) for token in added
+    )
     return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards), words)
 
 
 def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:
     """The tokens that the default puts before and after every text."""
     (plain,), (special,) = (tokenizer.encode(["a"], special=special) for special in (False, True))
-    starts = range(len(special) - len(plain), -1, -1)  # what comes last wins, as most tokenizers append nothing
+    starts = range(
+        len(special) - len(plain), -1, -1
+    )  # what comes last wins, as most tokenizers append nothing
     at = next((at for at in starts if np.array_equal(special[at : at + len(plain)], plain)), None)
     if at is None:
         raise _suffix_error(special)
@@ -495,17 +568,28 @@ def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
     return {"use_regex": True, **splitter}.items() >= wanted.items()
 
 
-def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]) -> bool:
+def _never_merges_newlines(
+    model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]
+) -> bool:
     """Whether BPE over all of the text never merges a newline with what precedes it, except with newlines."""
     level = any(_byte_level(splitter, use_regex=False) for splitter in splitters)
-    whole = level or all(splitter["type"] == "Metaspace" and not splitter["split"] for splitter in splitters)
+    whole = level or all(
+        splitter["type"] == "Metaspace" and not splitter["split"] for splitter in splitters
+    )
     if not whole or len(splitters) > 1:
         return False
-    if model.get("ignore_merges") or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+    if (
+        model.get("ignore_merges")
+        or model.get("continuing_subword_prefix")
+        or model.get("end_of_word_suffix")
+    ):
         return False
     newlines = ("Ċ",) if level else ("\n",)
     if newlines[0] not in model["vocab"]:
         if level or not model.get("byte_fallback") or "<0x0A>" not in model["vocab"]:
             return False  # an unknown newline may be fused with other unknown characters
         newlines = ("<0x0A>",)
-    return not any(right.startswith(newlines) and not left.endswith(newlines) for left, right in model["merges"])
+    return not any(
+        right.startswith(newlines) and not left.endswith(newlines)
+        for left, right in model["merges"]
+    )

@@ -26,7 +26,17 @@ Value = TypeVar("Value")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 # Fuse joins, Strip removes the dummy space of a whole text, splitters change no text.
 _SILENT = {
-    *("ByteFallback", "Fuse", "Strip", "WordPiece", "Split", "Whitespace", "WhitespaceSplit", "Punctuation", "Digits"),
+    *(
+        "ByteFallback",
+        "Fuse",
+        "Strip",
+        "WordPiece",
+        "Split",
+        "Whitespace",
+        "WhitespaceSplit",
+        "Punctuation",
+        "Digits",
+    ),
     *("BertPreTokenizer", "UnicodeScripts"),
 }
 BYTES = 256  # tokens of :class:`ByteTokenizer` that are bytes
@@ -80,7 +90,10 @@ class ByteTokenizer:
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Token ids of each text, with a BOS in front when ``special``."""
         start = np.asarray([BYTES] if special else [], dtype=np.int32)
-        return [np.concatenate([start, np.frombuffer(text.encode(), dtype=np.uint8)], dtype=np.int32) for text in texts]
+        return [
+            np.concatenate([start, np.frombuffer(text.encode(), dtype=np.uint8)], dtype=np.int32)
+            for text in texts
+        ]
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
         """For each byte of each text the number of its word; white space begins one."""
@@ -128,12 +141,16 @@ class Vocabulary:
     @cached_property
     def spaced(self) -> TokenSet:
         """The tokens by which a word ends and the next may begin: those that start with white space, and EOS."""
-        return TokenSet([*(i for i, spelled in enumerate(self._table) if spelled[:1].isspace()), *self._eos])
+        return TokenSet(
+            [*(i for i, spelled in enumerate(self._table) if spelled[:1].isspace()), *self._eos]
+        )
 
     @cached_property
     def unspaced(self) -> TokenSet:
         """The tokens by which a word begins after white space or at the start of a text: the others, and EOS."""
-        inside = (i for i, spelled in enumerate(self._table) if spelled and not spelled[:1].isspace())
+        inside = (
+            i for i, spelled in enumerate(self._table) if spelled and not spelled[:1].isspace()
+        )
         return TokenSet([*inside, *self._eos])
 
     @cached_property
@@ -182,7 +199,9 @@ def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
     """
     vocabulary = tokenizer.get("model", {}).get("vocab")
     if not vocabulary:
-        raise ModelError("tokenizer.json holds no model.vocab; save the tokenizer again with save_pretrained()")
+        raise ModelError(
+            "tokenizer.json holds no model.vocab; save the tokenizer again with save_pretrained()"
+        )
     if isinstance(vocabulary, Mapping):
         ids: dict[str, int] = dict(vocabulary)
     else:  # a unigram model lists [piece, score] in the order of the ids
@@ -201,7 +220,9 @@ def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     """The steps of a declared normalizer, pre-tokenizer or decoder, those of nested sequences in order."""
     if step is None or step["type"] != "Sequence":
         return [] if step is None else [step]
-    parts = (part for key in ("normalizers", "pretokenizers", "decoders") for part in step.get(key, ()))
+    parts = (
+        part for key in ("normalizers", "pretokenizers", "decoders") for part in step.get(key, ())
+    )
     return [inner for part in parts for inner in declared_steps(part)]
 
 
@@ -210,7 +231,11 @@ def byte_alphabet() -> dict[str, bytes]:
 
     Source: openai/gpt-2 ``src/encoder.py`` ``bytes_to_unicode`` @a74da5d.
     """
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    plain = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     moved = [byte for byte in range(256) if byte not in plain]
     alphabet = {chr(byte): bytes([byte]) for byte in plain}
     return alphabet | {chr(256 + place): bytes([byte]) for place, byte in enumerate(moved)}

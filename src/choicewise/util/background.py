@@ -40,7 +40,9 @@ class Ending:
             raise KeyboardInterrupt
 
 
-def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], tick: Callable[[], None]) -> None:
+def in_threads(
+    jobs: int, threads: int, do: Callable[[int, Ending], None], tick: Callable[[], None]
+) -> None:
     """Call ``do`` with the number of each job, in their order, on so many ``threads``; ``tick`` is called meanwhile.
 
     What a job or ``tick`` raises is raised when all threads have ended; jobs that were not begun are left out then.
@@ -64,7 +66,9 @@ def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], tick:
 class Every:
     """Calls ``do`` every so many ``seconds`` in a thread while the ``with`` lasts."""
 
-    def __init__(self, seconds: float, do: Callable[[], None], name: str = "choicewise-periodic") -> None:
+    def __init__(
+        self, seconds: float, do: Callable[[], None], name: str = "choicewise-periodic"
+    ) -> None:
         self._seconds, self._do, self._ended = seconds, do, Event()
         self._thread = Thread(target=self._run, name=name, daemon=True)
 

@@ -61,7 +61,12 @@ class Answers:
         self._running: dict[Hashable, Task[bytes]] = {}
 
     async def get(
-        self, asked: Hashable, threads: Threads, make: Callable[[], bytes], wait: float | None = None, keep: bool = True
+        self,
+        asked: Hashable,
+        threads: Threads,
+        make: Callable[[], bytes],
+        wait: float | None = None,
+        keep: bool = True,
     ) -> bytes | None:
         """The answer to ``asked``: at once where it is cached, else from ``make`` in one of the ``threads``.
 
@@ -74,12 +79,18 @@ class Answers:
             return answer
         task = self._running.get(asked)
         if task is None:
-            task = self._running[asked] = asyncio.create_task(self._prepare(asked, threads, make, keep))
-            task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
+            task = self._running[asked] = asyncio.create_task(
+                self._prepare(asked, threads, make, keep)
+            )
+            task.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )  # nobody may wait for it any more
         done, _ = await asyncio.wait([task], timeout=wait)
         return task.result() if done else None
 
-    async def _prepare(self, asked: Hashable, threads: Threads, make: Callable[[], bytes], keep: bool) -> bytes:
+    async def _prepare(
+        self, asked: Hashable, threads: Threads, make: Callable[[], bytes], keep: bool
+    ) -> bytes:
         try:
             answer = await threads.run(make)
             if keep:

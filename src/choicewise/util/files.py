@@ -54,7 +54,9 @@ def locked(path: Path) -> Iterator[None]:
         folder = os.open(path, os.O_RDONLY)
     try:
         if not _lock(path, folder, fcntl.LOCK_EX):
-            raise StoreError(f"another process is writing to {path}; wait for it, or choose another folder")
+            raise StoreError(
+                f"another process is writing to {path}; wait for it, or choose another folder"
+            )
         yield
     finally:
         os.close(folder)
@@ -79,9 +81,15 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            full = "the disk is full" if error.errno == errno.ENOSPC else "your quota of the disk is used up"
+            full = (
+                "the disk is full"
+                if error.errno == errno.ENOSPC
+                else "your quota of the disk is used up"
+            )
             problem = f"{full} while writing {path}"
-            advice = "what was written before is safe; free some space and run the same command again"
+            advice = (
+                "what was written before is safe; free some space and run the same command again"
+            )
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             problem, advice = f"{path} can't be written: {error.strerror}", "choose another folder"
         else:
@@ -157,7 +165,9 @@ def _partial_folder(path: Path) -> Iterator[Path]:
     descriptor = os.open(partial, os.O_RDONLY)
     try:
         if _is_written_elsewhere(partial, descriptor):
-            raise StoreError(f"another process is writing to {path}; wait for it, or choose another folder")
+            raise StoreError(
+                f"another process is writing to {path}; wait for it, or choose another folder"
+            )
         put_back(path)
         # The folder is emptied, not removed: a process that has made it may not have locked it yet.
         for leftover in partial.iterdir():
@@ -289,7 +299,9 @@ _KINDS = {
 
 def _check(path: Path, status: os.stat_result, limit: int | None) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file", path)
+        raise Refused(
+            f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file", path
+        )
     if limit is not None and status.st_size > limit:
         raise Refused(f"it has {status.st_size:,} bytes, and at most {limit:,} are read", path)
 

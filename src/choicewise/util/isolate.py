@@ -93,9 +93,18 @@ class BoundedProcess:
         return process
 
     def _start(self) -> subprocess.Popen[bytes]:
-        own = os.pathsep.join(path for path in sys.path if path)  # it finds the same modules as this process
+        own = os.pathsep.join(
+            path for path in sys.path if path
+        )  # it finds the same modules as this process
         self._process = process = subprocess.Popen(
-            [sys.executable, "-P", "-m", self.module, json.dumps(asdict(self.limits)), *self._arguments()],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                self.module,
+                json.dumps(asdict(self.limits)),
+                *self._arguments(),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors(),
@@ -131,7 +140,9 @@ class BoundedProcess:
             size += len(part)
             if not part:
                 self._give_up(
-                    "was ended with its process" if self._closed else _REASONS.get(process.wait(), "ended its process")
+                    "was ended with its process"
+                    if self._closed
+                    else _REASONS.get(process.wait(), "ended its process")
                 )
             if size > self.limits.answer:
                 self._give_up(f"gives more than {self.limits.answer >> 20} MB")
@@ -179,8 +190,13 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
     while True:
         question = json.loads(questions.get())
         if limits.seconds is not None:
-            used, hard = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_CPU)[1]
-            resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard))
+            used, hard = (
+                resource.getrusage(resource.RUSAGE_SELF),
+                resource.getrlimit(resource.RLIMIT_CPU)[1],
+            )
+            resource.setrlimit(
+                resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard)
+            )
         try:
             reply = answer(question)
         except MemoryError:
@@ -195,7 +211,9 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own: the group is what it started
+        os.killpg(
+            process.pid, signal.SIGKILL
+        )  # it leads a session of its own: the group is what it started
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):

@@ -17,7 +17,9 @@ _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 DEEPEST: Final = 100
 """Levels of lists and tables in one another; whatever walks through them goes down a level at a time."""
 
-TOO_DEEP: Final = f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep"
+TOO_DEEP: Final = (
+    f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep"
+)
 
 
 def read_json(text: str | bytes) -> Any:
@@ -96,7 +98,12 @@ def page_json(content: Any, plain: bool = False) -> str:
     Control and invisible characters in texts become visible escapes, numbers that JSON does not know become null, and
     numbers keep six digits, more than any chart or table shows.  ``plain``: all of that is so already.
     """
-    text = json.dumps(content if plain else _plain(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        content if plain else _plain(content),
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+    )
     return text.translate(_ESCAPES)
 
 
@@ -104,7 +111,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return disarmed(value)
     if isinstance(value, float):
-        return None if not math.isfinite(value) else int(value) if value.is_integer() else float(f"{value:.6g}")
+        return (
+            None
+            if not math.isfinite(value)
+            else int(value)
+            if value.is_integer()
+            else float(f"{value:.6g}")
+        )
     if isinstance(value, Mapping):
         return {_plain(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -9,8 +9,18 @@ from choicewise.util.text import safe
 
 _LATEX_SPECIAL = {
     **{char: f"\\{char}" for char in "{}$&#_%"},
-    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}"},
-    **{"<": r"\textless{}", ">": r"\textgreater{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}"},
+    **{
+        "\\": r"\textbackslash{}",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "|": r"\textbar{}",
+    },
+    **{
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "`": r"\textasciigrave{}",
+        "'": r"\textquotesingle{}",
+    },
     **{'"': r"\char34{}", "\xa0": "~"},
 }
 """What LaTeX would read as something else."""
@@ -18,10 +28,14 @@ _LATEX_SPECIAL = {
 _LIGATURES = re.compile("(?<=-)-|(?<=,),|(?<=<)<|(?<=>)>")
 """The second of two characters that fonts make one of."""
 
-_TYPED = {char: f"\\char{ord(char)}{{}}" for char in "\\{}^~`'\""} | {char: f"\\{char}" for char in "$&#_%"}
+_TYPED = {char: f"\\char{ord(char)}{{}}" for char in "\\{}^~`'\""} | {
+    char: f"\\{char}" for char in "$&#_%"
+}
 """The same for a typewriter face, where every character of ASCII has its own place."""
 
-_KNOWN = frozenset(map(chr, range(0xA1, 0x180))) - frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ") | frozenset("–—‘’“”†‡•…‰€™")
+_KNOWN = frozenset(map(chr, range(0xA1, 0x180))) - frozenset(
+    "«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ"
+) | frozenset("–—‘’“”†‡•…‰€™")
 """Characters beyond ASCII that pdfTeX sets without a further package (LaTeX of 2020 and later)."""
 
 OTHER = r"\choicewisechar"

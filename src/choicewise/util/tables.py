@@ -26,7 +26,11 @@ _BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
 _WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
 _LEVELS = 4  # bytes of what says of a value whether it is there and which list it belongs to
 _DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
-_HEADS = (1 << 12, 1 << 17, 1 << 24)  # bytes that are read to have the head of a page, until it is there
+_HEADS = (
+    1 << 12,
+    1 << 17,
+    1 << 24,
+)  # bytes that are read to have the head of a page, until it is there
 
 
 def write_parquet(
@@ -69,7 +73,10 @@ AT_ONCE = 4_000_000_000
 
 
 def unpacked(
-    file: BinaryIO, columns: Sequence[str] | None = None, whole: bool = True, at_once: int | None = None
+    file: BinaryIO,
+    columns: Sequence[str] | None = None,
+    whole: bool = True,
+    at_once: int | None = None,
 ) -> int:
     """Bytes that the ``columns`` (None: all) of a Parquet ``file`` take in memory; at most.
 
@@ -189,7 +196,9 @@ def _fronted(file: BinaryIO, group: int, chunk: _Chunk, size: _Size, limit: int)
     rows = max(1, _TEXTS_AT_ONCE // max(1, size.longest))
     taken = 0
     table = pq.ParquetFile(file)
-    for batch in table.iter_batches(rows, row_groups=[group], columns=chunk.path, use_threads=False):
+    for batch in table.iter_batches(
+        rows, row_groups=[group], columns=chunk.path, use_threads=False
+    ):
         taken += batch.nbytes
         if taken > limit:
             break
@@ -216,7 +225,10 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 def _text_bytes(array: pa.Array) -> int:
     if isinstance(array, pa.DictionaryArray):
-        return pc.sum(pc.binary_length(array.dictionary).take(array.indices).cast(pa.int64())).as_py() or 0
+        return (
+            pc.sum(pc.binary_length(array.dictionary).take(array.indices).cast(pa.int64())).as_py()
+            or 0
+        )
     parts = array.flatten() if array.type.num_fields else []
     return sum(map(_text_bytes, parts if isinstance(parts, list) else [parts]))
 
@@ -266,7 +278,12 @@ def _damaged(place: int) -> Refused:
 # Thrift's compact protocol, in which heads of pages are written: as much as it takes to read or skip any value
 
 _DEEPEST = 16  # structures and lists inside each other
-_BYTES_OF = {1: 1, 2: 1, 3: 1, 7: 8}  # of a value of that kind: true, false, a byte, a number with a point
+_BYTES_OF = {
+    1: 1,
+    2: 1,
+    3: 1,
+    7: 8,
+}  # of a value of that kind: true, false, a byte, a number with a point
 _IS_STRUCTURE = -1  # in the place of the number of elements that a list has
 
 

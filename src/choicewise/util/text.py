@@ -15,11 +15,16 @@ from typing import Final
 
 from choicewise.errors import ChoicewiseError, UsageError
 
-_SIGNS = str.maketrans("␠␉", "␣⇥")  # the terminal's signs for a space and a tab, of which many fonts have no picture
+_SIGNS = str.maketrans(
+    "␠␉", "␣⇥"
+)  # the terminal's signs for a space and a tab, of which many fonts have no picture
 _SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
 _LONGEST_NAME = 60  # characters of a name that a page shows where there is little room
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-NAME, REASON = 60, 120  # characters that a line gives to a name, and to a reason; of longer ones the middle is left out
+NAME, REASON = (
+    60,
+    120,
+)  # characters that a line gives to a name, and to a reason; of longer ones the middle is left out
 SEVERAL = 3  # so many models, or datasets, are named one by one
 
 
@@ -55,7 +60,10 @@ def short(text: str, most: int) -> str:
     cuts = [place for sign in re.finditer(f"[{_BREAKS}]", shown) for place in sign.span()]
     start = max((place for place in cuts if before <= 2 * place <= 2 * before), default=before)
     last = len(shown)
-    end = min((place for place in cuts if behind <= 2 * (last - place) <= 2 * behind), default=last - behind)
+    end = min(
+        (place for place in cuts if behind <= 2 * (last - place) <= 2 * behind),
+        default=last - behind,
+    )
     return f"{shown[:start].rstrip()}…{shown[end:].lstrip()}"
 
 
@@ -213,13 +221,18 @@ def quoted(word: str | Path) -> str:
     text = f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word)
     if text.isprintable():
         return shlex.quote(text)
-    spelled = (chr(byte) if chr(byte).isalnum() and byte < 0x80 else f"\\x{byte:02x}" for byte in os.fsencode(text))
+    spelled = (
+        chr(byte) if chr(byte).isalnum() and byte < 0x80 else f"\\x{byte:02x}"
+        for byte in os.fsencode(text)
+    )
     return f"$'{''.join(spelled)}'"
 
 
 def bytes_of(text: str) -> int:
     """Bytes from ``20GB``, ``500 MB`` or ``1.5TB``; 0 for anything else."""
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE | re.ASCII)
+    match = re.fullmatch(
+        r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE | re.ASCII
+    )
     return int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
 
 
@@ -289,11 +302,16 @@ def check_name(text: object, what: str, error: type[ChoicewiseError] = UsageErro
     That is a name that is no UTF-8, or an address with a login or a key in it.
     """
     if has_half_character(str(text)):
-        raise error(f"{what} is {str(text)!r}, which is no UTF-8; a run can't store that name. Rename it")
+        raise error(
+            f"{what} is {str(text)!r}, which is no UTF-8; a run can't store that name. Rename it"
+        )
     refuse_secret(text, what, error)
 
 
 def _escaped(text: str) -> str:
     return _CONTROLS.sub(
-        lambda control: f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}", text
+        lambda control: (
+            f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}"
+        ),
+        text,
     )

@@ -15,7 +15,9 @@ pytestmark = [needs_chromium, pytest.mark.costly("it starts a browser")]
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder, golds = tmp_path_factory.mktemp("along"), [0, 1, 2, 3] * 4
-    written = [("m" * (3 * place + 4) + "ABCD"[place % 3] + "m" * place) for place in range(len(golds))]
+    written = [
+        ("m" * (3 * place + 4) + "ABCD"[place % 3] + "m" * place) for place in range(len(golds))
+    ]
     model = Wavering(scripts(written, ["Answer: A"] * len(golds), True), True)
     evaluate(model=model, data=quiz(golds), protocols={"thought": along(90)}, out=folder / "run")
     write_page([folder / "run"], folder / "page.html")
@@ -23,7 +25,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @needs_axe
-@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (390, "light"), (1440, "dark"), (1440, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(390, "dark"), (390, "light"), (1440, "dark"), (1440, "light")]
+)
 def test_the_section_says_what_it_draws(browser: Any, address: str, width: int, theme: str) -> None:
     with tabs(browser, wait_for="[data-ready]") as opened:
         page = opened(address, width, theme)

@@ -15,14 +15,26 @@ pytestmark = [needs_chromium, pytest.mark.costly("it starts a browser")]
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = tmp_path_factory.mktemp("invariance")
-    asked = ("--model", "fake:hash", "--data", "bundled:merrowick", "--limit", "2", "--shots", "0", "--panel")
+    asked = (
+        "--model",
+        "fake:hash",
+        "--data",
+        "bundled:merrowick",
+        "--limit",
+        "2",
+        "--shots",
+        "0",
+        "--panel",
+    )
     choicewise("run", *asked, "--protocol", "mmlu/harness-v0.4", "--out", folder / "run")
     write_page([folder / "run"], folder / "page.html")
     return (folder / "page.html").as_uri()
 
 
 @needs_axe
-@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (390, "light"), (1440, "dark"), (1440, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(390, "dark"), (390, "light"), (1440, "dark"), (1440, "light")]
+)
 def test_the_section_has_a_row_for_each_check_with_accuracy_beside(
     browser: Any, address: str, width: int, theme: str
 ) -> None:

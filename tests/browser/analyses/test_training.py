@@ -22,7 +22,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     for name in ("a@step1", "a@step20", "a@step3000", "b@step1", "b@step20", "b@step3000"):
         runs.append(write_run(folder / name.replace("@", "-"), protocols=PROTOCOLS))
         manifest = read_manifest(runs[-1])
-        write_manifest(runs[-1], replace(manifest, model=replace(manifest.model, name=name), job={}))
+        write_manifest(
+            runs[-1], replace(manifest, model=replace(manifest.model, name=name), job={})
+        )
     out = folder / "page.html"
     write_page(runs, out)
     return out.as_uri()
@@ -39,7 +41,9 @@ def test_the_number_of_a_chosen_protocol_is_drawn_over_the_checkpoints(
         assert shown.locator('[role="graphics-symbol"][aria-label]').count() == 6
         page.locator('select[name="steps-0"]').select_option("mmlu/cloze:sum")
         page.wait_for_function("location.hash.includes('steps-0=mmlu%2Fcloze%3Asum')")
-        page.wait_for_function("document.querySelector('[data-chart=\"steps-0\"] .chart').key === 'mmlu/cloze:sum'")
+        page.wait_for_function(
+            "document.querySelector('[data-chart=\"steps-0\"] .chart').key === 'mmlu/cloze:sum'"
+        )
         mark = shown.locator('[role="graphics-symbol"][aria-label]').last
         said = mark.get_attribute("aria-label")
         mark.hover()

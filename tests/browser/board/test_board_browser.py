@@ -63,7 +63,9 @@ def submissions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluating
         running = leased("org/" + "long-name-" * 15, "another")
         server.queue.renew(running.submission.id, running.secret, 1234, 5678)
         back = leased("org/back", "a third", dtype="float16")
-        server.queue.fail(back.submission.id, back.secret, "https://huggingface.co can't be reached", again=True)
+        server.queue.fail(
+            back.submission.id, back.secret, "https://huggingface.co can't be reached", again=True
+        )
         server.submit("bundled:nothing")
         server.submit("org/<script>alert(1)<b>", revision="main")
         server.submit("org/waits", revision="v1.0")
@@ -95,7 +97,13 @@ def addresses(board: Served) -> dict[str, str]:
     column, run = told["columns"][0], told["runs"][0]["id"]
     model = board.ask("/").text.split('href="/model/')[1].split('"')[0]
     item = f"/item/{column['part']}?id=tides/test/0"
-    pages = {"board": "/", "all": "/?columns=all", "model": f"/model/{model}", "run": f"/run/{run}", "item": item}
+    pages = {
+        "board": "/",
+        "all": "/?columns=all",
+        "model": f"/model/{model}",
+        "run": f"/run/{run}",
+        "item": item,
+    }
     return pages | {"protocol": f"/protocol/{column['p'][1:]}"}
 
 
@@ -130,10 +138,16 @@ def test_nothing_is_wider_than_the_window(
 @needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("server", ["board", "submissions"])
-def test_axe_has_no_serious_violation(browser: Any, request: pytest.FixtureRequest, server: str, theme: str) -> None:
+def test_axe_has_no_serious_violation(
+    browser: Any, request: pytest.FixtureRequest, server: str, theme: str
+) -> None:
     # The page of a run has tests of its own.
     shown = request.getfixturevalue(server)
-    pages = {name: f"{shown.address}{address}" for name, address in addresses(shown).items() if name != "run"}
+    pages = {
+        name: f"{shown.address}{address}"
+        for name, address in addresses(shown).items()
+        if name != "run"
+    }
     assert barriers(browser, pages, theme) == {}
 
 
@@ -164,11 +178,15 @@ def test_the_same_address_shows_the_same_state(board: Served, tab: Callable[...,
     assert (models(again), again.locator(".names th").all_text_contents()) == state
 
 
-def test_a_chosen_family_has_the_ranges_of_its_ranks_at_once(board: Served, tab: Callable[..., Any]) -> None:
+def test_a_chosen_family_has_the_ranges_of_its_ranks_at_once(
+    board: Served, tab: Callable[..., Any]
+) -> None:
     page = tab(board.address)
     page.get_by_role("navigation", name="Columns").get_by_role("link", name="cloze").click()
     page.wait_for_url("**family=cloze**")
-    assert " ".join(page.locator(".headlines th.rank").inner_text().split()).endswith("possible (95 %)")
+    assert " ".join(page.locator(".headlines th.rank").inner_text().split()).endswith(
+        "possible (95 %)"
+    )
     assert "still being computed; until then" not in page.locator("main").inner_text()
 
 
@@ -220,7 +238,9 @@ def test_the_written_board_opens_from_disk(written: Path, tab: Callable[..., Any
 
 def test_the_board_is_printed_on_wide_paper(written: Path, tab: Callable[..., Any]) -> None:
     paper = tab(written.as_uri()).pdf(prefer_css_page_size=True)
-    wide, high = (float(size) for size in re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", paper)[0])
+    wide, high = (
+        float(size) for size in re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", paper)[0]
+    )
     assert wide > high
 
 
@@ -243,25 +263,44 @@ def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., A
     assert again.locator(".board th[aria-sort=ascending]").count() == 1
     again.get_by_label("numbers").select_option("none")
     told = json.loads((written.parent / "board.json").read_text())
-    sure = {model["model"] for model in told["models"] if not all(cell["warnings"] for cell in model["cells"].values())}
+    sure = {
+        model["model"]
+        for model in told["models"]
+        if not all(cell["warnings"] for cell in model["cells"].values())
+    }
     assert set(models(again)) <= sure
     rank = page.locator(".headlines td.rank:visible").first
     assert rank.locator("span").is_visible()
-    rank.evaluate("cell => cell.classList.add('out')")  # as where a number of the model is filtered away
+    rank.evaluate(
+        "cell => cell.classList.add('out')"
+    )  # as where a number of the model is filtered away
     assert not rank.locator("span").is_visible()
 
 
-def test_the_written_board_shows_its_numbers_without_script(written: Path, tab: Callable[..., Any]) -> None:
+def test_the_written_board_shows_its_numbers_without_script(
+    written: Path, tab: Callable[..., Any]
+) -> None:
     page = tab(written.as_uri(), script=False)
     assert models(page) == ["fake:oracle", "fake:hash", "anti"]
     assert not page.locator("form.choose").is_visible()
 
 
 def test_every_state_has_a_page(submissions: Evaluating) -> None:
-    assert set(states(submissions)) == {"list", "waiting", "back", "there", "leased", "failed", "refused", "done"}
+    assert set(states(submissions)) == {
+        "list",
+        "waiting",
+        "back",
+        "there",
+        "leased",
+        "failed",
+        "refused",
+        "done",
+    }
 
 
-def test_a_model_is_submitted_without_script(submissions: Evaluating, submissions_tab: Callable[..., Any]) -> None:
+def test_a_model_is_submitted_without_script(
+    submissions: Evaluating, submissions_tab: Callable[..., Any]
+) -> None:
     page = submissions_tab(submissions.address, script=False)
     page.get_by_role("link", name="Submit a model").click()
     page.get_by_label("model", exact=True).fill("org/by-hand")
@@ -272,12 +311,18 @@ def test_a_model_is_submitted_without_script(submissions: Evaluating, submission
     assert "/submission/" in page.url
     assert page.locator("h1").text_content() == "org/by-hand waits for a worker."
     record = submissions.record(page.url.rpartition("/")[2])
-    assert (record["model"], record["revision"], record["dtype"]) == ("org/by-hand", "v2", "bfloat16")
+    assert (record["model"], record["revision"], record["dtype"]) == (
+        "org/by-hand",
+        "v2",
+        "bfloat16",
+    )
     page.get_by_role("link", name="submissions").click()
     assert page.get_by_role("link", name="org/by-hand").count() == 1
 
 
-def test_what_is_wrong_stands_on_the_form_which_keeps_what_was_typed(submissions: Evaluating, browser: Any) -> None:
+def test_what_is_wrong_stands_on_the_form_which_keeps_what_was_typed(
+    submissions: Evaluating, browser: Any
+) -> None:
     page = browser.new_page()  # whose console may say that it was refused
     page.goto(f"{submissions.address}/submissions")
     page.get_by_label("model", exact=True).fill("/etc/passwd")
@@ -304,7 +349,9 @@ def test_names_are_text(submissions: Evaluating, submissions_tab: Callable[..., 
         assert page.locator("main b b, dd b").count() == 0
 
 
-def test_a_token_is_not_shown(submissions: Evaluating, submissions_tab: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_token_is_not_shown(
+    submissions: Evaluating, submissions_tab: Callable[..., Any], tmp_path: Path
+) -> None:
     page = submissions_tab(f"{submissions.address}/submissions")
     assert page.get_by_label("token").get_attribute("type") == "password"
     for address in states(submissions).values():

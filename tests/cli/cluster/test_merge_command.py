@@ -7,7 +7,17 @@ import pytest
 
 from tests.helpers.commands import choicewise
 
-LINE = ("run", "--model", "fake:hash", "--data", "bundled:merrowick", "--protocol", "mmlu/cloze:sum", "--limit", "2")
+LINE = (
+    "run",
+    "--model",
+    "fake:hash",
+    "--data",
+    "bundled:merrowick",
+    "--protocol",
+    "mmlu/cloze:sum",
+    "--limit",
+    "2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +27,9 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in (1, 2):
         told = choicewise(*LINE, "--shard", f"{number}/3", "--out", folder / str(number), code=0)
         assert told.stdout == ""
-        assert f"holds shard {number}/3; when the others are there, `choicewise merge" in told.stderr
+        assert (
+            f"holds shard {number}/3; when the others are there, `choicewise merge" in told.stderr
+        )
     return folder
 
 
@@ -33,10 +45,15 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("plot", "1", "strip", "--out", "strip.svg"),
     ],
 )
-def test_a_shard_alone_says_nothing(parts: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+def test_a_shard_alone_says_nothing(
+    parts: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
     monkeypatch.chdir(parts)
     told = choicewise(*words, code=2)
-    assert "is shard 1 of 3 and no run by itself; `choicewise merge` makes the run of it" in told.stderr
+    assert (
+        "is shard 1 of 3 and no run by itself; `choicewise merge` makes the run of it"
+        in told.stderr
+    )
     assert {path.name for path in parts.iterdir()} == {"1", "2"}
 
 
@@ -47,12 +64,18 @@ def test_a_merge_names_the_line_that_asks_what_lacks_and_prints_the_run(
     monkeypatch.chdir(tmp_path)
     Path("parts").symlink_to(parts)
     lacking = choicewise("merge", "parts", "--out", "run", code=2).stderr
-    assert "shard 3 of 3 is not there; --allow-missing goes on without, and these commands ask what lacks" in lacking
+    assert (
+        "shard 3 of 3 is not there; --allow-missing goes on without, and these commands ask what lacks"
+        in lacking
+    )
     line = lacking.splitlines()[-1].strip()
     assert line == f"choicewise {' '.join(LINE)} --shard 3/3 --out parts/3"
     some = choicewise("merge", "parts", "--out", "some", "--allow-missing", "--json", code=0)
     assert any(row["missing"] for row in json.loads(some.stdout))
-    assert "some holds shards 1 and 2 of 3, merged; `choicewise merge` makes the whole run" in some.stderr
+    assert (
+        "some holds shards 1 and 2 of 3, merged; `choicewise merge` makes the whole run"
+        in some.stderr
+    )
     assert choicewise(*line.replace("parts/3", "3").split()[1:], code=0).stdout == ""
     merged = json.loads(choicewise("merge", "some", "3", "--out", "run", "--json", code=0).stdout)
     assert merged == json.loads(choicewise(*LINE, "--out", "whole", "--json", code=0).stdout)
@@ -62,6 +85,9 @@ def test_a_merge_names_the_line_that_asks_what_lacks_and_prints_the_run(
 
 
 def test_a_shard_has_use_for_neither_a_plan_nor_another_word(tmp_path: Path) -> None:
-    assert "it must be I/N" in choicewise(*LINE, "--shard", "4/3", "--out", tmp_path / "run", code=2).stderr
+    assert (
+        "it must be I/N"
+        in choicewise(*LINE, "--shard", "4/3", "--out", tmp_path / "run", code=2).stderr
+    )
     assert "no use for --shard" in choicewise(*LINE, "--shard", "1/3", "--dry-run", code=2).stderr
     assert [*tmp_path.iterdir()] == []

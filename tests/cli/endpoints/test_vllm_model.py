@@ -21,13 +21,23 @@ NAME = "vllm:bundled:merrow-byte"
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [
-        (["--model", NAME, "--device", "cpu"], UsageError, "is computed by vLLM and has no use for --device"),
+        (
+            ["--model", NAME, "--device", "cpu"],
+            UsageError,
+            "is computed by vLLM and has no use for --device",
+        ),
         (["--model", NAME, "--tokenizer", "bytes"], UsageError, "no use for --tokenizer"),
-        (["--model", f"{NAME},dtype=float32"], ModelError, "vLLM's option dtype does not pass through"),
+        (
+            ["--model", f"{NAME},dtype=float32"],
+            ModelError,
+            "vLLM's option dtype does not pass through",
+        ),
         (["--model", NAME], ModelError, "needs vLLM (vllm is missing)"),
     ],
 )
-def test_what_is_refused_before_anything_is_started(words: list[str], error: type[ChoicewiseError], said: str) -> None:
+def test_what_is_refused_before_anything_is_started(
+    words: list[str], error: type[ChoicewiseError], said: str
+) -> None:
     done = choicewise("check", *words, code=error.exit_code)
     assert said in done.stderr
 
@@ -36,7 +46,11 @@ def test_what_is_refused_before_anything_is_started(words: list[str], error: typ
 def test_a_run_says_what_was_computed_beside_what_is_unique(tmp_path: Path) -> None:
     model = EngineModel(FOLDER, engine=FakeEngine)
     run = evaluate(
-        model=model, data="bundled:merrowick", protocols=["arc-challenge/harness"], limit=1, out=tmp_path / "run"
+        model=model,
+        data="bundled:merrowick",
+        protocols=["arc-challenge/harness"],
+        limit=1,
+        out=tmp_path / "run",
     )
     spent = run.manifest.engine.spent
     assert spent is not None

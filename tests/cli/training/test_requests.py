@@ -16,7 +16,15 @@ from tests.helpers.commands import choicewise
 def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     bundle, run = tmp_path / "bundle", tmp_path / "run"
-    asked = ("requests", "--tokenizer", "bundled:merrow-bpe-512", "--data", "bundled:merrowick", "--limit", 1)
+    asked = (
+        "requests",
+        "--tokenizer",
+        "bundled:merrow-bpe-512",
+        "--data",
+        "bundled:merrowick",
+        "--limit",
+        1,
+    )
     names = ("--protocol", "mmlu/original", "--protocol", "mmlu/helm", "--subject", "food")
     said = choicewise(*asked, *names, "--out", bundle, code=0)
     assert said.stdout.startswith("1 protocol on merrowick: 1 row of ")
@@ -27,38 +35,71 @@ def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
         f"`choicewise import {bundle} --answers FILE --out RUN` takes its answers",
     ):
         assert part in said.stderr
-    assert f"{bundle} is a bundle of requests; `choicewise import` makes" in choicewise("report", bundle, code=6).stderr
+    assert (
+        f"{bundle} is a bundle of requests; `choicewise import` makes"
+        in choicewise("report", bundle, code=6).stderr
+    )
     (row,) = pq.read_table(bundle / ROWS).to_pylist()
     letters = len(row["label_ids"])
-    answers = {"key": [row["key"]] * letters, "place": [row["label_at"]] * letters, "token_id": row["label_ids"]}
+    answers = {
+        "key": [row["key"]] * letters,
+        "place": [row["label_at"]] * letters,
+        "token_id": row["label_ids"],
+    }
     numbers = [-1.0, -2.0, -3.0, -4.0]
     file = tmp_path / "answers.parquet"
     pq.write_table(pa.table({**answers, "logprob": numbers}), file)
     digest = json.loads((bundle / BUNDLE).read_text())["digest"]
-    file.with_suffix(".json").write_text(json.dumps({"requests": digest, "model": "stone", "engine": "toy"}))
+    file.with_suffix(".json").write_text(
+        json.dumps({"requests": digest, "model": "stone", "engine": "toy"})
+    )
     taken = choicewise("import", bundle, "--answers", file, "--out", run, "--json", code=0)
     (number,) = (each for each in json.loads(taken.stdout) if each["metric"] == "acc")
     assert (number["model"], number["protocol"], number["n"]) == ("stone", "mmlu/original", 1)
     assert "note: answers without ranks" in taken.stderr
     assert "that toy answered for stone" in taken.stderr
     pq.write_table(pa.table({**answers, "logprob": numbers, "rank": [1, 2, 3, 4]}), file)
-    ranked = choicewise("import", bundle, "--answers", file, "--out", tmp_path / "ranked", "--model", "pebble", code=0)
+    ranked = choicewise(
+        "import",
+        bundle,
+        "--answers",
+        file,
+        "--out",
+        tmp_path / "ranked",
+        "--model",
+        "pebble",
+        code=0,
+    )
     assert ranked.stdout.startswith("pebble on merrowick: 1 question")
     told = choicewise("explain", tmp_path / "ranked", "--item", "food/test/0", code=0).stdout
     assert "loglikelihood, joint, 5 shots" in told
 
 
 REFUSED = {
-    "--window": (("requests", "--tokenizer", "bytes", "--data", "bundled:merrowick"), 5, "name a window"),
-    "two datasets": (("requests", "--tokenizer", "bytes", "--window", "9"), 2, "and a bundle holds one"),
-    "another tokenizer": (("requests", "--tokenizer", "nobody-here", "--data", "bundled:merrowick"), 5, "no tokenizer"),
+    "--window": (
+        ("requests", "--tokenizer", "bytes", "--data", "bundled:merrowick"),
+        5,
+        "name a window",
+    ),
+    "two datasets": (
+        ("requests", "--tokenizer", "bytes", "--window", "9"),
+        2,
+        "and a bundle holds one",
+    ),
+    "another tokenizer": (
+        ("requests", "--tokenizer", "nobody-here", "--data", "bundled:merrowick"),
+        5,
+        "no tokenizer",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_can_be_no_bundle_is_refused(tmp_path: Path, case: str) -> None:
     words, code, said = REFUSED[case]
-    protocols = ("--protocol", "mmlu/cloze") + (("--protocol", "piqa/harness") if case == "two datasets" else ())
+    protocols = ("--protocol", "mmlu/cloze") + (
+        ("--protocol", "piqa/harness") if case == "two datasets" else ()
+    )
     ended = choicewise(*words, *protocols, "--out", tmp_path / "bundle", code=code)
     assert said in ended.stderr
     assert not (tmp_path / "bundle").exists()
@@ -68,7 +109,11 @@ def test_a_bundle_needs_answers_and_answers_a_bundle(tmp_path: Path) -> None:
     (tmp_path / BUNDLE).write_text("{}")
     lacking = choicewise("import", tmp_path, "--out", tmp_path / "run", code=2)
     assert "name what an engine answered: --answers FILE" in lacking.stderr
-    useless = choicewise("import", tmp_path, "--answers", "a.csv", "--task", "x", "--out", tmp_path / "run", code=2)
+    useless = choicewise(
+        "import", tmp_path, "--answers", "a.csv", "--task", "x", "--out", tmp_path / "run", code=2
+    )
     assert "no use for --task" in useless.stderr
-    two = choicewise("import", tmp_path, tmp_path, "--answers", "a.csv", "--out", tmp_path / "run", code=2)
+    two = choicewise(
+        "import", tmp_path, tmp_path, "--answers", "a.csv", "--out", tmp_path / "run", code=2
+    )
     assert "name the bundle alone" in two.stderr

@@ -46,7 +46,9 @@ def held_replica(module: Any) -> None:
         if os.environ.get("CLUSTER_TEST_LOUD"):
             print("a model speaks", flush=True)
         if os.environ.get("CLUSTER_TEST_NO_DISK"):
-            os.environ |= dict.fromkeys(("TMPDIR", "HOME", "XDG_CACHE_HOME", "HF_HOME"), "/proc/nowhere")
+            os.environ |= dict.fromkeys(
+                ("TMPDIR", "HOME", "XDG_CACHE_HOME", "HF_HOME"), "/proc/nowhere"
+            )
             tempfile.tempdir = None
         if there := os.environ.get("CLUSTER_TEST_MODEL"):
             recipe = type(recipe)(there, recipe.options)

@@ -50,16 +50,37 @@ def encoder(add_bos: bool | None = None, apart: bool = False) -> Encoder:
     return Encoder(ByteTokenizer(), BYTES, "<s>", add_bos, apart)
 
 
-def test_arguments_arrive_as_the_harness_s_command_line_parses_them_and_a_template_hears_of_thinking() -> None:
-    given = {"pretrained": "org/name", "dtype": "half", "max_length": "512", "add_bos_token": "True", "device": None}
-    arguments, notes = read_arguments({**given, "batch_size": 8, "think_end_token": "17", "parallelize": False})
-    assert (arguments.dtype, arguments.max_length, arguments.add_bos_token) == ("float16", 512, True)
+def test_arguments_arrive_as_the_harness_s_command_line_parses_them_and_a_template_hears_of_thinking() -> (
+    None
+):
+    given = {
+        "pretrained": "org/name",
+        "dtype": "half",
+        "max_length": "512",
+        "add_bos_token": "True",
+        "device": None,
+    }
+    arguments, notes = read_arguments(
+        {**given, "batch_size": 8, "think_end_token": "17", "parallelize": False}
+    )
+    assert (arguments.dtype, arguments.max_length, arguments.add_bos_token) == (
+        "float16",
+        512,
+        True,
+    )
     assert (arguments.think_end_token, arguments.device) == (17, None)
     (note,) = notes
     told = "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)"
     assert note == f"batch_size has no effect: {told}"
-    thinking = {"pretrained": "m", "enable_thinking": False, "chat_template_args": {"style": "short"}}
-    assert read_arguments(thinking)[0].template_arguments == {"style": "short", "enable_thinking": False}
+    thinking = {
+        "pretrained": "m",
+        "enable_thinking": False,
+        "chat_template_args": {"style": "short"},
+    }
+    assert read_arguments(thinking)[0].template_arguments == {
+        "style": "short",
+        "enable_thinking": False,
+    }
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -71,12 +92,22 @@ def test_what_has_no_meaning_here_is_refused_by_name(name: str) -> None:
 
 
 def test_everything_that_is_wrong_is_said_at_once_and_values_that_can_not_be_are_refused() -> None:
-    wrong = {"max_length": "many", "add_bos_token": "perhaps", "revison": "main", "tp_plan": "auto", "pretrained": [1]}
+    wrong = {
+        "max_length": "many",
+        "add_bos_token": "perhaps",
+        "revison": "main",
+        "tp_plan": "auto",
+        "pretrained": [1],
+    }
     with pytest.raises(UsageError) as raised:
         read_arguments(wrong)
     assert len(raised.value.problems) == 5
     assert "did you mean revision?" in str(raised.value)
-    complaints = {"max_length": "at least 1", "boundary": "harness, joint", "enable_thinking": "needs"}
+    complaints = {
+        "max_length": "at least 1",
+        "boundary": "harness, joint",
+        "enable_thinking": "needs",
+    }
     for (name, complaint), value in zip(complaints.items(), (0, "x", True), strict=True):
         with pytest.raises(UsageError, match=complaint):
             read_arguments({"pretrained": "m", name: value})
@@ -90,9 +121,13 @@ def test_every_argument_is_passed_on() -> None:
         run.assert_called_once_with(line.split())
 
 
-def test_without_the_harness_the_line_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_harness_the_line_that_installs_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    with pytest.raises(UsageError, match=r"pip install --constraint constraints\.txt '\.\[harness\]'"):
+    with pytest.raises(
+        UsageError, match=r"pip install --constraint constraints\.txt '\.\[harness\]'"
+    ):
         register.register()
 
 
@@ -139,12 +174,19 @@ def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) 
     lost, changed = merging.pairs([("xa", "b"), ("xa", "bc")])
     reason = "continuation 'b' leaves nothing to score: its characters merge into the context's last token"
     assert (lost.missing, changed.merged, changed.continuation.tolist()) == (reason, True, [*b"c"])
-    asked = ask_as_harness(merging, [request("xa", "b"), request("xa", "bc")], 100, renditions=False)
+    asked = ask_as_harness(
+        merging, [request("xa", "b"), request("xa", "bc")], 100, renditions=False
+    )
     with pytest.raises(ModelError, match=r"1 requests can't be scored.*boundary=lcp"):
         score(HashModel(), asked, lambda index: f"request {index}", "loglikelihood")
-    assert len(score(HashModel(), asked[1:], lambda index: "task, document 7", "loglikelihood")) == 1
+    assert (
+        len(score(HashModel(), asked[1:], lambda index: "task, document 7", "loglikelihood")) == 1
+    )
     told = capsys.readouterr()
-    assert "1 of 1 requests, first task, document 7: the scored tokens do not spell the continuation" in told.err
+    assert (
+        "1 of 1 requests, first task, document 7: the scored tokens do not spell the continuation"
+        in told.err
+    )
     assert told.out == ""
 
 
@@ -154,22 +196,43 @@ class Stubborn(HashModel):
     def answer(self, questions: Sequence[Any]) -> Answers:
         for index, scores in super().answer(questions):
             if scores.tokens[0] == ord("n"):
-                scores = TokenScores.of(scores.tokens, [math.nan] * len(scores.tokens), scores.ranks)
+                scores = TokenScores.of(
+                    scores.tokens, [math.nan] * len(scores.tokens), scores.ranks
+                )
             yield index, scores
 
 
-def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused_in_the_end() -> None:
+def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused_in_the_end() -> (
+    None
+):
     model, heard = HashModel(), dict[int, float]()
-    asked = ask_as_harness(encoder(), [request("ab", "cd"), request("", "e"), request("ab", "cd")], 100, False)
-    scores = score(model, asked, str, "loglikelihood", lambda index, each: heard.update({index: each.total}))
-    assert (scores[0], heard) == (scores[2], {index: each.total for index, each in enumerate(scores)})
-    ((_, plain),) = model.answer([Span(np.asarray([BYTES, *b"ab"]), np.asarray([*b"cd"], np.int32))])
+    asked = ask_as_harness(
+        encoder(), [request("ab", "cd"), request("", "e"), request("ab", "cd")], 100, False
+    )
+    scores = score(
+        model, asked, str, "loglikelihood", lambda index, each: heard.update({index: each.total})
+    )
+    assert (scores[0], heard) == (
+        scores[2],
+        {index: each.total for index, each in enumerate(scores)},
+    )
+    ((_, plain),) = model.answer(
+        [Span(np.asarray([BYTES, *b"ab"]), np.asarray([*b"cd"], np.int32))]
+    )
     assert scores[0].total == pytest.approx(float(plain.logprobs.sum()))
     assert scores[0].greedy == (not plain.ranks.any())
     indices: list[int] = []
     asked = ask_as_harness(encoder(), [request("ab", "cd"), request("ab", "nd")], 100, False)
-    with pytest.raises(ModelError, match=r"no number \(NaN\) for 1 of 2 requests, the first of request 1"):
-        score(Stubborn(), asked, lambda index: f"request {index}", "x", lambda index, _: indices.append(index))
+    with pytest.raises(
+        ModelError, match=r"no number \(NaN\) for 1 of 2 requests, the first of request 1"
+    ):
+        score(
+            Stubborn(),
+            asked,
+            lambda index: f"request {index}",
+            "x",
+            lambda index, _: indices.append(index),
+        )
     assert indices == [0]
 
 
@@ -193,7 +256,9 @@ def test_another_boundary_asks_the_choices_of_a_question_together(policy: str) -
     assert [each.total for each in scores_of(asked)] == pytest.approx(expected)
 
 
-def test_too_many_tokens_for_one_tree_are_asked_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tokens_for_one_tree_are_asked_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(asking, "PORTION", 12)
     texts = [("abc", "d"), ("xyz", "d"), ("abc", "e"), ("xyz", "f"), ("a" * 20, "b"), ("abc", "d")]
     asked = ask_as_harness(encoder(), [request(*pair) for pair in texts], 100, False)
@@ -206,9 +271,17 @@ def test_too_many_tokens_for_one_tree_are_asked_in_portions(monkeypatch: pytest.
     assert scores_of(asked) == scores
 
 
-def test_settings_are_read_as_the_harness_reads_them_and_the_tree_gives_the_plainly_likeliest_tokens_alone() -> None:
-    wanted = asking.read_settings({"until": "\n", "max_tokens": 7, "do_sample": False, "temperature": 0.0}, "</s>")
-    assert (wanted.stops, wanted.limit, wanted.settings) == (("\n", "</s>"), 7, {"do_sample": False})
+def test_settings_are_read_as_the_harness_reads_them_and_the_tree_gives_the_plainly_likeliest_tokens_alone() -> (
+    None
+):
+    wanted = asking.read_settings(
+        {"until": "\n", "max_tokens": 7, "do_sample": False, "temperature": 0.0}, "</s>"
+    )
+    assert (wanted.stops, wanted.limit, wanted.settings) == (
+        ("\n", "</s>"),
+        7,
+        {"do_sample": False},
+    )
     drawn = asking.read_settings({"temperature": 0.7, "max_length": 30}, None)
     assert (drawn.stops, drawn.limit, drawn.total) == ((), 256, 30)
     assert drawn.settings == {"temperature": 0.7, "do_sample": True}
@@ -217,10 +290,23 @@ def test_settings_are_read_as_the_harness_reads_them_and_the_tree_gives_the_plai
             asking.read_settings(wrong, None)
     own = {"do_sample": True, "eos_token_id": [2], "temperature": 0.6}
     assert asking.is_greedy({"do_sample": False, "top_p": 0.9}, own)
-    assert all(asking.is_greedy({name: value}, {}) for name, neutral in asking.GREEDY.items() for value in neutral)
-    for setting in ({"repetition_penalty": 1.1}, {"num_beams": 2}, {"do_sample": True}, {"suppress_tokens": [3]}):
+    assert all(
+        asking.is_greedy({name: value}, {})
+        for name, neutral in asking.GREEDY.items()
+        for value in neutral
+    )
+    for setting in (
+        {"repetition_penalty": 1.1},
+        {"num_beams": 2},
+        {"do_sample": True},
+        {"suppress_tokens": [3]},
+    ):
         assert not asking.is_greedy(setting, {})
-    for other in ({"repetition_penalty": 1.05}, {"forced_bos_token_id": 0}, {"new_in_some_release": 1}):
+    for other in (
+        {"repetition_penalty": 1.05},
+        {"forced_bos_token_id": 0},
+        {"new_in_some_release": 1},
+    ):
         assert not asking.is_greedy({"do_sample": False}, other)
 
 
@@ -236,8 +322,14 @@ def naive_length(text: str, stops: list[str], extra: int = 2) -> int | None:
 def test_a_generation_stops_where_the_harness_stops(text: str, stops: list[str]) -> None:
     rule = StopRule(stops, lambda stop: [*stop.encode()], lambda tokens: bytes(tokens).decode())
     assert rule.length([*text.encode()]) == naive_length(text, stops)
-    spell = {1: "a", 2: "bb", 3: "c"}  # a stop that the last tokens alone do not hold is passed over
-    rule = StopRule(["abb"], lambda stop: [], lambda tokens: "".join(spell[token] for token in tokens[-1:]))
+    spell = {
+        1: "a",
+        2: "bb",
+        3: "c",
+    }  # a stop that the last tokens alone do not hold is passed over
+    rule = StopRule(
+        ["abb"], lambda stop: [], lambda tokens: "".join(spell[token] for token in tokens[-1:])
+    )
     assert rule.length([1, 2, 3]) is None
 
 

@@ -46,7 +46,10 @@ def test_a_model_scores_the_same_by_a_bundle(
     model, scored = load_model(MODEL, rung="plain", device="cpu"), bundle.scored
     starts = scored.starts.tolist()
     spans = [
-        Span(bundle.ids(int(scored.row[at]))[: scored.place[at]].copy(), scored.token[at:stop].astype(np.int32))
+        Span(
+            bundle.ids(int(scored.row[at]))[: scored.place[at]].copy(),
+            scored.token[at:stop].astype(np.int32),
+        )
         for at, stop in pairwise(starts)
     ]
     logprobs, ranks = np.zeros(len(scored), np.float32), np.zeros(len(scored), np.int32)
@@ -55,7 +58,9 @@ def test_a_model_scores_the_same_by_a_bundle(
         assert answer.tokens.tolist() == scored.token[own].tolist()
         logprobs[own], ranks[own] = answer.logprobs, answer.ranks
     run = write_run(bundle, Answered("merrow-bpe-512", logprobs, ranks), tmp_path / "run")
-    direct = evaluate(model=model, out=tmp_path / "direct", **{**how, "protocols": list(bundle.protocols)})
+    direct = evaluate(
+        model=model, out=tmp_path / "direct", **{**how, "protocols": list(bundle.protocols)}
+    )
     assert len(run.scores()) > 0
     assert _scores(run).equals(_scores(direct))
     assert run.observations().sort_by(ORDER).equals(direct.observations().sort_by(ORDER))
@@ -64,14 +69,21 @@ def test_a_model_scores_the_same_by_a_bundle(
     )
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the page closes no file
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the page closes no file
 @pytest.mark.parametrize("keys", [4, 2, 1])
 def test_the_engine_of_the_docs_has_the_numbers_of_any_llama(
     keys: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where heads of queries share keys, and the head has weights of its own."""
     folder = tmp_path / "model"
-    shape = {**COMMON, "vocab_size": 512, "num_key_value_heads": keys, "tie_word_embeddings": keys == 4}
+    shape = {
+        **COMMON,
+        "vocab_size": 512,
+        "num_key_value_heads": keys,
+        "tie_word_embeddings": keys == 4,
+    }
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**shape, head_dim=8)).save_pretrained(folder)
     shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
@@ -86,12 +98,16 @@ def test_the_engine_of_the_docs_has_the_numbers_of_any_llama(
 
     page = (ROOT / "docs" / "own-engine.md").read_text(encoding="utf-8")
     script = tmp_path / "score_numpy.py"
-    script.write_text(page.partition('title="score_numpy.py"\n')[2].partition("```")[0], encoding="utf-8")
+    script.write_text(
+        page.partition('title="score_numpy.py"\n')[2].partition("```")[0], encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["score_numpy.py", str(folder), "bundle"])
     runpy.run_path(str(script))
     theirs = import_answers(bundle, "numpy.parquet", out="from-numpy")
-    assert _scores(theirs)["score"].to_numpy() == pytest.approx(_scores(ours)["score"].to_numpy(), abs=1e-4)
+    assert _scores(theirs)["score"].to_numpy() == pytest.approx(
+        _scores(ours)["score"].to_numpy(), abs=1e-4
+    )
 
 
 def _scores(run: Run) -> pa.Table:

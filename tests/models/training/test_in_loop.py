@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 from choicewise import InLoop, evaluate, load_model, open_run
 from choicewise.bundled import MODELS, bundled_folder
@@ -23,7 +29,12 @@ from choicewise.results.sweep import run_folders
 
 MODEL = "bundled:merrow-bpe-512"
 HOW: dict[str, Any] = {"data": "bundled:merrowick", "subjects": ["food"], "limit": 3}
-PROTOCOLS = ["mmlu/original@shots=1", "mmlu/cloze:sum", "mmlu/cloze:pmi-empty", "mmlu/cloze:byte_mean@metric=bpb"]
+PROTOCOLS = [
+    "mmlu/original@shots=1",
+    "mmlu/cloze:sum",
+    "mmlu/cloze:pmi-empty",
+    "mmlu/cloze:byte_mean@metric=bpb",
+]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +74,9 @@ def slowly(bundle: Bundle, logits: Callable[[Tensor], Tensor]) -> tuple[list[flo
     with torch.no_grad():
         scored = (getattr(bundle.scored, name).tolist() for name in ("row", "place", "token"))
         for row, place, token in zip(*scored, strict=True):
-            at = logits(torch.from_numpy(bundle.ids(row)[:place].astype(np.int64))[None])[0, -1].float()
+            at = logits(torch.from_numpy(bundle.ids(row)[:place].astype(np.int64))[None])[
+                0, -1
+            ].float()
             logprobs.append(at.log_softmax(-1)[token].item())
             ranks.append(int((at > at[token]).sum()))
     return logprobs, ranks
@@ -75,11 +88,15 @@ def observed(folder: Path, bundle: Bundle) -> tuple[list[float], list[int]]:
     keys, logprobs, ranks = (table[name].to_pylist() for name in ("key", "logprobs", "ranks"))
     known = dict(zip(keys, zip(logprobs, ranks, strict=True), strict=True))
     parts = [known[key] for key in bundle.question_keys()]
-    return [log for logs, _ in parts for log in logs], [rank for _, ranks in parts for rank in ranks]
+    return [log for logs, _ in parts for log in logs], [
+        rank for _, ranks in parts for rank in ranks
+    ]
 
 
 @pytest.mark.costly("two evaluations of a model")
-def test_it_says_what_the_model_scores(bundle: Bundle, bundled: LlamaForCausalLM, tmp_path: Path) -> None:
+def test_it_says_what_the_model_scores(
+    bundle: Bundle, bundled: LlamaForCausalLM, tmp_path: Path
+) -> None:
     """Its own metrics, and those that are made of its scores, are those of any other run."""
     asks = InLoop(bundle, tmp_path / "steps", batch_tokens=700)
     metrics = asks(bundled, 7)
@@ -116,7 +133,11 @@ def test_a_module_of_any_kind_is_asked(bundle: Bundle, tmp_path: Path, tokens: i
         return model(torch.where(mask, ids, 511))
 
     adapted = InLoop(
-        bundle, tmp_path / "adapted", batch_tokens=tokens, forward=forward, window=int(bundle.lengths.max())
+        bundle,
+        tmp_path / "adapted",
+        batch_tokens=tokens,
+        forward=forward,
+        window=int(bundle.lengths.max()),
     )
     adapted(model, 1)
     assert len({length for _, length in seen}) <= 1 + max(bundle.lengths) // 32
@@ -129,7 +150,9 @@ def test_a_module_of_any_kind_is_asked(bundle: Bundle, tmp_path: Path, tokens: i
 
 @pytest.mark.costly("a training with and without")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_a_training_goes_on_as_if_it_had_not_been_asked(bundle: Bundle, tmp_path: Path, compiled: bool) -> None:
+def test_a_training_goes_on_as_if_it_had_not_been_asked(
+    bundle: Bundle, tmp_path: Path, compiled: bool
+) -> None:
     """The same random numbers and means of a norm; in one autocast, with a part in eval mode, and frozen weights."""
     gradients, traces = [], []
 
@@ -151,9 +174,18 @@ def test_a_training_goes_on_as_if_it_had_not_been_asked(bundle: Bundle, tmp_path
             if asked:
                 InLoop(bundle, tmp_path / "steps")(trained, 2)
             trained(tokens).float().logsumexp(-1).mean().backward()
-        assert [each.training for each in (model, model.dropout, model.frozen)] == [True, True, False]
+        assert [each.training for each in (model, model.dropout, model.frozen)] == [
+            True,
+            True,
+            False,
+        ]
         gradients.append(
-            (model.embed.weight.grad, model.head.weight.grad, model.head.bias.grad, model.norm.running_var)
+            (
+                model.embed.weight.grad,
+                model.head.weight.grad,
+                model.head.bias.grad,
+                model.norm.running_var,
+            )
         )
     for one, other in zip(*gradients, strict=True):
         assert (one is None and other is None) or torch.equal(one, other)
@@ -173,7 +205,13 @@ def test_steps_make_a_line(bundle: Bundle, tmp_path: Path) -> None:
     asks(model)
     assert asks.folder(21).is_dir()
     asks(model, 100)
-    assert [run.name for run in run_folders([tmp_path])] == ["step0", "step10", "step20", "step21", "step100"]
+    assert [run.name for run in run_folders([tmp_path])] == [
+        "step0",
+        "step10",
+        "step20",
+        "step21",
+        "step100",
+    ]
     before = observed(asks.folder(10), bundle)
     with torch.no_grad():
         model.lm_head.weight.add_(torch.randn_like(model.lm_head.weight))
@@ -181,12 +219,16 @@ def test_steps_make_a_line(bundle: Bundle, tmp_path: Path) -> None:
     assert observed(asks.folder(10), bundle) != before
 
 
-def test_only_a_run_of_the_same_model_and_step_is_overwritten(bundle: Bundle, tmp_path: Path) -> None:
+def test_only_a_run_of_the_same_model_and_step_is_overwritten(
+    bundle: Bundle, tmp_path: Path
+) -> None:
     asks, model = InLoop(bundle, tmp_path, name="pebble-1m", overwrite=True), tiny()
     checkpoint = tmp_path / "step7" / "model.safetensors"
     checkpoint.parent.mkdir()
     checkpoint.write_text("weights")
-    with pytest.raises(StoreError, match=r"step7 holds model\.safetensors, which a run does not have"):
+    with pytest.raises(
+        StoreError, match=r"step7 holds model\.safetensors, which a run does not have"
+    ):
         asks(model, 7)
     assert checkpoint.read_text() == "weights"
     checkpoint.rename(tmp_path / "step8")
@@ -194,7 +236,9 @@ def test_only_a_run_of_the_same_model_and_step_is_overwritten(bundle: Bundle, tm
         asks(model, 8)
     asks(model, 7)  # the folder is empty now
     (tmp_path / "step7").rename(tmp_path / "step9")
-    with pytest.raises(StoreError, match="step9 is a run of pebble-1m@step7, not of pebble-1m@step9"):
+    with pytest.raises(
+        StoreError, match="step9 is a run of pebble-1m@step7, not of pebble-1m@step9"
+    ):
         asks(model, 9)
 
 
@@ -279,7 +323,11 @@ REFUSED: dict[str, tuple[Callable[[Bundle, Path], object], type[Exception], str]
         ModelError,
         r"gave \(.*, 4\) for .* rows of .* tokens, and not logits .*; name a forward",
     ),
-    "metric": (lambda bundle, out: InLoop(bundle, out, metrics=["accuracy"]), UsageError, "no metric is called"),
+    "metric": (
+        lambda bundle, out: InLoop(bundle, out, metrics=["accuracy"]),
+        UsageError,
+        "no metric is called",
+    ),
     "cadence": (lambda bundle, out: InLoop(bundle, out, every=0), UsageError, "every is 0"),
 }
 
@@ -308,7 +356,9 @@ def test_a_model_that_changes_between_steps_is_refused(bundle: Bundle, tmp_path:
 def test_the_trainer_asks(bundle: Bundle, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     options = {"report_to": [], "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
-    arguments = TrainingArguments(str(tmp_path), max_steps=5, per_device_train_batch_size=1, **options)
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=5, per_device_train_batch_size=1, **options
+    )
     rows = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 5
     trainer = Trainer(tiny(), arguments, train_dataset=rows)
     asks = InLoop(bundle, tmp_path / "steps", every=2)

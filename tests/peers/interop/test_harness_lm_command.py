@@ -42,7 +42,16 @@ def written_after(text: str, *settings: dict[str, Any]) -> list[Any]:
 def harness(model: str, tasks: Path, *further: str) -> subprocess.CompletedProcess[str]:
     """The harness's command line through ours, in a process of its own."""
     words = LINE.format(model, MODELS[0]).split()
-    line = [sys.executable, "-m", "choicewise", "lm-eval", *words, "--include_path", str(tasks), *further]
+    line = [
+        sys.executable,
+        "-m",
+        "choicewise",
+        "lm-eval",
+        *words,
+        "--include_path",
+        str(tasks),
+        *further,
+    ]
     return subprocess.run(line, capture_output=True, text=True, check=False, cwd=tasks)
 
 
@@ -52,7 +61,9 @@ def written(folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]
     samples = {}
     for task in TASKS:
         for file in folder.rglob(f"samples_{task}_2*.jsonl"):
-            samples[task] = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            samples[task] = [
+                json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()
+            ]
     return json.loads(results.read_text(encoding="utf-8")), samples
 
 
@@ -65,21 +76,43 @@ def numbers(value: Any) -> Any:
             return [numbers(each) for each in value]
         case str():
             with suppress(ValueError):
-                return [float(each) for each in value.strip("[]").split()] if value[:1] == "[" else float(value)
+                return (
+                    [float(each) for each in value.strip("[]").split()]
+                    if value[:1] == "["
+                    else float(value)
+                )
     return value
 
 
-def test_a_line_gives_the_same_files_where_only_the_model_changes(tasks: Path, tmp_path: Path) -> None:
+def test_a_line_gives_the_same_files_where_only_the_model_changes(
+    tasks: Path, tmp_path: Path
+) -> None:
     wrote, tables = {}, {}
     for model in ("hf", "choicewise"):
-        done = harness(model, tasks, "--log_samples", "--output_path", str(tmp_path / model), "--bootstrap_iters", "10")
+        done = harness(
+            model,
+            tasks,
+            "--log_samples",
+            "--output_path",
+            str(tmp_path / model),
+            "--bootstrap_iters",
+            "10",
+        )
         if done.returncode and "bootstrap_iters" in done.stderr:
             done = harness(model, tasks, "--log_samples", "--output_path", str(tmp_path / model))
         assert done.returncode == 0, done.stderr
         wrote[model] = written(tmp_path / model)
         tables[model] = done.stdout.splitlines()
     (expected, their_samples), (own, our_samples) = wrote["hf"], wrote["choicewise"]
-    for part in ("results", "configs", "versions", "n-shot", "n-samples", "higher_is_better", "max_length"):
+    for part in (
+        "results",
+        "configs",
+        "versions",
+        "n-shot",
+        "n-samples",
+        "higher_is_better",
+        "max_length",
+    ):
         assert alike(own[part], expected[part]), part
     assert set(expected) == set(own)
     assert set(expected["config"]) < set(own["config"])
@@ -95,7 +128,9 @@ def test_a_line_gives_the_same_files_where_only_the_model_changes(tasks: Path, t
 def test_an_error_is_a_line_and_an_exit_code(tasks: Path) -> None:
     done = harness("choicewise", tasks, "--model_args", "pretrained=nowhere,dtyp=float32")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("error: the model choicewise has no argument 'dtyp'")
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: the model choicewise has no argument 'dtyp'"
+    )
     assert "Traceback" not in done.stderr
     unknown = harness("choicewise", tasks, "--no_such_option")
     assert unknown.returncode == 2
@@ -103,7 +138,9 @@ def test_an_error_is_a_line_and_an_exit_code(tasks: Path) -> None:
 
 
 def test_releases_that_look_for_the_model_find_it_and_the_harness_s_own_stay_known() -> None:
-    declared = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = tomllib.loads(
+        (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
     path = declared["entry-points"]["lm_eval.models"]["choicewise"]
     assert EntryPoint("choicewise", path, "lm_eval.models").load() is ChoicewiseLM
     register()
@@ -118,8 +155,15 @@ def test_releases_that_look_for_the_model_find_it_and_the_harness_s_own_stay_kno
 
 def asked() -> dict[str, list[Any]]:
     pairs = [("What is it?", " the gate"), ("What is it?", " the lamp"), ("", "the gate")]
-    answers = [("Who?", {"max_gen_toks": 5, "until": ["."]}), ("What?", {"max_gen_toks": 5, "until": ["."]})]
-    return {"loglikelihood": pairs, "loglikelihood_rolling": ["the gate", "the lamp"], "generate_until": answers}
+    answers = [
+        ("Who?", {"max_gen_toks": 5, "until": ["."]}),
+        ("What?", {"max_gen_toks": 5, "until": ["."]}),
+    ]
+    return {
+        "loglikelihood": pairs,
+        "loglikelihood_rolling": ["the gate", "the lamp"],
+        "generate_until": answers,
+    }
 
 
 @pytest.mark.parametrize("kind", asked())
@@ -135,7 +179,9 @@ def test_cached_answers_are_the_model_s(kind: str, tmp_path: Path) -> None:
     assert len(again.dbdict) == len(every) + 1
 
 
-def test_a_cache_is_filled_while_answers_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_is_filled_while_answers_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = ours(NAMES[0])
     cached = CachingLM(own, str(tmp_path / "cache.db"))
     real = own._engine.model.answer
@@ -173,18 +219,31 @@ def test_every_request_has_its_own_number_and_none_of_another() -> None:
     splits = [(None, tokens[:place], tokens[place:]) for place in (2, 3, 5)]
     totals = own._loglikelihood_tokens(splits)
     plain = theirs(NAMES[0])._loglikelihood_tokens(splits, disable_tqdm=True)
-    assert all(near(total, expected) for (total, _), (expected, _) in zip(totals, plain, strict=True))
+    assert all(
+        near(total, expected) for (total, _), (expected, _) in zip(totals, plain, strict=True)
+    )
 
 
 def test_another_boundary_scores_all_of_the_text() -> None:
     boundary = ours(NAMES[0], boundary="lcp")
-    texts = [("Who keeps the ga", "te"), ("Who keeps the ga", "rden"), ("Who keeps the gate?", " nobody")]
+    texts = [
+        ("Who keeps the ga", "te"),
+        ("Who keeps the ga", "rden"),
+        ("Who keeps the gate?", " nobody"),
+    ]
     instances = requests("loglikelihood", texts)
     for instance in instances[:2]:
         instance.doc_id = 0
     totals = boundary.loglikelihood(instances)
-    model, asked = load_model(str(MODELS[0]), dtype="float32"), {texts[0][0]: ["te", "rden"], texts[2][0]: [" nobody"]}
-    expected = [each for context, ends in asked.items() for each in score(model, context, ends)["sum"].to_pylist()]
+    model, asked = (
+        load_model(str(MODELS[0]), dtype="float32"),
+        {texts[0][0]: ["te", "rden"], texts[2][0]: [" nobody"]},
+    )
+    expected = [
+        each
+        for context, ends in asked.items()
+        for each in score(model, context, ends)["sum"].to_pylist()
+    ]
     assert all(near(total, other) for (total, _), other in zip(totals, expected, strict=True))
 
 
@@ -195,7 +254,9 @@ def test_drawn_answers_depend_on_the_seed_and_the_request_alone() -> None:
     import torch
 
     own, settings = ours(NAMES[0]), {"max_gen_toks": 8, "do_sample": True, "temperature": 3.0}
-    asked = requests("generate_until", [("Who?", settings), ("Who?", settings), ("What is it?", settings)])
+    asked = requests(
+        "generate_until", [("Who?", settings), ("Who?", settings), ("What is it?", settings)]
+    )
     torch.manual_seed(1234)
     first = own.generate_until(asked)
     torch.rand(5)
@@ -205,8 +266,12 @@ def test_drawn_answers_depend_on_the_seed_and_the_request_alone() -> None:
     assert own.generate_until(asked) != first
 
 
-@pytest.mark.parametrize("settings", [{"num_beams": 3}, {"repetition_penalty": 1.3}, {"max_length": 30}])
-def test_other_generations_are_the_model_s_own(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{"num_beams": 3}, {"repetition_penalty": 1.3}, {"max_length": 30}]
+)
+def test_other_generations_are_the_model_s_own(
+    settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     own = {"max_gen_toks": 12, "until": ["."], **settings}
     asked = [*written_after("Who keeps the gate?", own), *written_after("A ferry", own)]
     expected = theirs(NAMES[0]).generate_until(asked, disable_tqdm=True)
@@ -217,7 +282,9 @@ def test_other_generations_are_the_model_s_own(settings: dict[str, Any], capsys:
 
 def test_unknown_settings_and_no_room_for_a_context_are_refused() -> None:
     with pytest.raises(UsageError, match="no_such_setting"):
-        ours(NAMES[0]).generate_until(written_after("Who?", {"max_gen_toks": 3, "no_such_setting": 1}))
+        ours(NAMES[0]).generate_until(
+            written_after("Who?", {"max_gen_toks": 3, "no_such_setting": 1})
+        )
     with pytest.raises(UsageError, match="leaves no room"):
         ours(NAMES[0], max_length=24).generate_until(written_after("Who?", {"max_gen_toks": 24}))
 
@@ -231,7 +298,9 @@ def test_a_stop_may_be_a_special_token_or_within_a_token() -> None:
     assert own.generate_until(asked) == hf.generate_until(asked, disable_tqdm=True)
     (free,) = own.generate_until(written_after("The harbour of", {"max_gen_toks": 16}))
     stops = [free[place : place + 2] for place in range(1, 24, 3)]
-    asked = written_after("The harbour of", *({"max_gen_toks": 16, "until": [stop]} for stop in stops))
+    asked = written_after(
+        "The harbour of", *({"max_gen_toks": 16, "until": [stop]} for stop in stops)
+    )
     answers = own.generate_until(asked)
     assert answers == [free.split(stop)[0] for stop in stops]
     assert answers == hf.generate_until(asked, disable_tqdm=True)
@@ -239,8 +308,16 @@ def test_a_stop_may_be_a_special_token_or_within_a_token() -> None:
 
 BASE = max(MODELS)
 PAIRS = [
-    *(("What is it?\nAnswer:", " the frog"), ("What is it?\nAnswer:", " a"), ("What is it? ", "the frog and a dog")),
-    *(("", "the heron"), ("the heron and the frog " * 30, "catch fish"), ("What is it?\nAnswer:", " the frog")),
+    *(
+        ("What is it?\nAnswer:", " the frog"),
+        ("What is it?\nAnswer:", " a"),
+        ("What is it? ", "the frog and a dog"),
+    ),
+    *(
+        ("", "the heron"),
+        ("the heron and the frog " * 30, "catch fish"),
+        ("What is it?\nAnswer:", " the frog"),
+    ),
 ]
 TEXTS = ["the heron in the water", "", "a frog and a fish " * 60]
 
@@ -259,7 +336,13 @@ def compare(hf: HFLM, own: ChoicewiseLM, texts: list[str] = TEXTS) -> None:
         assert near(total, expected)
         assert greedy == also
     asked = requests("loglikelihood_rolling", texts)
-    assert all(map(near, own.loglikelihood_rolling(asked), hf.loglikelihood_rolling(asked, disable_tqdm=True)))
+    assert all(
+        map(
+            near,
+            own.loglikelihood_rolling(asked),
+            hf.loglikelihood_rolling(asked, disable_tqdm=True),
+        )
+    )
 
 
 def compare_answers(hf: HFLM, own: ChoicewiseLM, text: str, stop: str) -> None:
@@ -276,7 +359,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save(family: str, folder: Path, **changes: Any) -> Path:
     """A tiny model of ``family`` with the tokenizer of a bundled one."""
-    return save_beside(tiny(family, vocab_size=len(AutoTokenizer.from_pretrained(BASE)), **changes), folder)
+    return save_beside(
+        tiny(family, vocab_size=len(AutoTokenizer.from_pretrained(BASE)), **changes), folder
+    )
 
 
 def save_beside(model: Any, folder: Path) -> Path:
@@ -307,10 +392,15 @@ def test_causal_families_have_the_harness_s_numbers(family: str, folders: Path) 
 def test_a_model_without_bos_and_eos_needs_a_prefix() -> None:
     hf, own = both(SHARED / "tiny-rwkv-4v0-660K", prefix_token_id=0, max_length=64)
     compare(hf, own)
-    alone = ChoicewiseLM(pretrained=str(SHARED / "tiny-rwkv-4v0-660K"), dtype="float32", device="cpu")
+    alone = ChoicewiseLM(
+        pretrained=str(SHARED / "tiny-rwkv-4v0-660K"), dtype="float32", device="cpu"
+    )
     some = requests("loglikelihood", PAIRS[:2])
     assert alone.loglikelihood(some) == own.loglikelihood(some)
-    for kind, text in {"loglikelihood": ("", "the heron"), "loglikelihood_rolling": "the heron"}.items():
+    for kind, text in {
+        "loglikelihood": ("", "the heron"),
+        "loglikelihood_rolling": "the heron",
+    }.items():
         with pytest.raises(ModelError, match="prefix_token_id"):
             getattr(alone, kind)(requests(kind, [text]))
 
@@ -334,7 +424,9 @@ def test_arguments_that_can_t_hold_are_refused(arguments: dict[str, Any], compla
         ChoicewiseLM(**arguments)
 
 
-def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_processes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = {"batch_size": "auto", "max_batch_size": 8, "device": "cpu"}
     ChoicewiseLM.create_from_arg_obj({"pretrained": str(BASE), "logits_cache": False}, given)
     told = capsys.readouterr()
@@ -351,20 +443,30 @@ def test_masked_models_and_ones_that_give_no_numbers_are_refused(folders: Path) 
     model = tiny("llama", vocab_size=2048)
     with torch.no_grad():
         model.model.embed_tokens.weight[200:] = float("nan")
-    own = ChoicewiseLM(pretrained=str(save_beside(model, folders / "nan")), dtype="float32", device="cpu")
+    own = ChoicewiseLM(
+        pretrained=str(save_beside(model, folders / "nan")), dtype="float32", device="cpu"
+    )
     with pytest.raises(ModelError, match="NaN"):
         own.loglikelihood(requests("loglikelihood", PAIRS))
     with pytest.raises(ModelError, match="NaN"):
-        own.generate_until(requests("generate_until", [("the frog and the heron", {"max_gen_toks": 3})]))
+        own.generate_until(
+            requests("generate_until", [("the frog and the heron", {"max_gen_toks": 3})])
+        )
 
 
 def test_the_checkpoint_s_own_dtype_is_the_default(folders: Path) -> None:
     model = tiny("llama", vocab_size=len(AutoTokenizer.from_pretrained(BASE))).to(torch.bfloat16)
     told = {"pretrained": str(save_beside(model, folders / "bfloat16")), "device": "cpu"}
     own, hf = ChoicewiseLM(**told), HFLM(**told)
-    assert str(own.get_model_info()["model_dtype"]) == str(hf.get_model_info()["model_dtype"]) == "torch.bfloat16"
+    assert (
+        str(own.get_model_info()["model_dtype"])
+        == str(hf.get_model_info()["model_dtype"])
+        == "torch.bfloat16"
+    )
     asked: list[Instance] = requests("loglikelihood", PAIRS)
-    for (total, _), (expected, _) in zip(own.loglikelihood(asked), hf.loglikelihood(asked), strict=True):
+    for (total, _), (expected, _) in zip(
+        own.loglikelihood(asked), hf.loglikelihood(asked), strict=True
+    ):
         assert total == pytest.approx(expected, rel=0.05)  # theirs are rounded to three digits
 
 
@@ -372,7 +474,11 @@ def test_adapters_have_the_harness_s_numbers(folders: Path) -> None:
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
-    config = peft.LoraConfig(r=4, lora_alpha=32, init_lora_weights=False, target_modules="all-linear")
+    config = peft.LoraConfig(
+        r=4, lora_alpha=32, init_lora_weights=False, target_modules="all-linear"
+    )
     torch.manual_seed(0)
-    peft.get_peft_model(AutoModelForCausalLM.from_pretrained(BASE), config).save_pretrained(folders / "lora")
+    peft.get_peft_model(AutoModelForCausalLM.from_pretrained(BASE), config).save_pretrained(
+        folders / "lora"
+    )
     compare(*both(BASE, peft=str(folders / "lora")))

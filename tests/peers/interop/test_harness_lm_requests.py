@@ -15,12 +15,44 @@ from choicewise.errors import ModelError
 
 from ..harness_compared import NAMES, near, ours, requests, theirs
 
-PIECES = ["Question: ", "What is it?", "\n", "\n\n", " ", "  ", "\t", "Answer:", " A", "B", " the", "the", "ing", "wor"]
-PIECES += ["ld", "<s>", "</s>", "é", "e\u0301", "\u00a0", "你好", "🙂", ".", "'s", " (A)", "1234", "\u3000"]
+PIECES = [
+    "Question: ",
+    "What is it?",
+    "\n",
+    "\n\n",
+    " ",
+    "  ",
+    "\t",
+    "Answer:",
+    " A",
+    "B",
+    " the",
+    "the",
+    "ing",
+    "wor",
+]
+PIECES += [
+    "ld",
+    "<s>",
+    "</s>",
+    "é",
+    "e\u0301",
+    "\u00a0",
+    "你好",
+    "🙂",
+    ".",
+    "'s",
+    " (A)",
+    "1234",
+    "\u3000",
+]
 PIECES += ["\u200b", "\x1f"]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 PAIRS = st.lists(st.tuples(TEXTS, TEXTS.filter(bool)), min_size=1, max_size=6)
-BOS, LENGTHS = {"add_bos_token": st.booleans(), "prefix_token_id": st.sampled_from([3, 7])}, st.sampled_from([6, 24])
+BOS, LENGTHS = (
+    {"add_bos_token": st.booleans(), "prefix_token_id": st.sampled_from([3, 7])},
+    st.sampled_from([6, 24]),
+)
 ARGUMENTS = st.fixed_dictionaries({}, optional={**BOS, "max_length": LENGTHS})
 
 
@@ -35,7 +67,9 @@ def answered(model: Any, pair: tuple[str, str]) -> tuple[float, bool] | None:
 @pytest.mark.parametrize("name", NAMES)
 @given(pairs=PAIRS, arguments=ARGUMENTS)
 @settings(max_examples=40)
-def test_pairs_have_the_harness_s_tokens(name: str, pairs: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
+def test_pairs_have_the_harness_s_tokens(
+    name: str, pairs: list[tuple[str, str]], arguments: dict[str, Any]
+) -> None:
     hf, encoder = theirs(name, **arguments), ours(name, **arguments)._encoder
     for (context, continuation), own in zip(pairs, encoder.pairs(pairs), strict=True):
         if context:
@@ -53,10 +87,16 @@ def test_pairs_have_the_harness_s_tokens(name: str, pairs: list[tuple[str, str]]
 @pytest.mark.parametrize("name", NAMES)
 @given(pairs=PAIRS, arguments=ARGUMENTS)
 @settings(max_examples=12)
-def test_pairs_have_the_harness_s_numbers(name: str, pairs: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
-    known = [(pair, answer) for pair in pairs if (answer := answered(theirs(name, **arguments), pair))]
+def test_pairs_have_the_harness_s_numbers(
+    name: str, pairs: list[tuple[str, str]], arguments: dict[str, Any]
+) -> None:
+    known = [
+        (pair, answer) for pair in pairs if (answer := answered(theirs(name, **arguments), pair))
+    ]
     refused = [pair for pair in pairs if pair not in [answerable for answerable, _ in known]]
-    own = ours(name, **arguments).loglikelihood(requests("loglikelihood", [pair for pair, _ in known]))
+    own = ours(name, **arguments).loglikelihood(
+        requests("loglikelihood", [pair for pair, _ in known])
+    )
     for (total, greedy), (_, (expected, also)) in zip(own, known, strict=True):
         assert near(total, expected)
         assert greedy == also
@@ -64,9 +104,14 @@ def test_pairs_have_the_harness_s_numbers(name: str, pairs: list[tuple[str, str]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(texts=st.lists(st.lists(st.sampled_from(PIECES), max_size=40).map("".join), max_size=3), arguments=ARGUMENTS)
+@given(
+    texts=st.lists(st.lists(st.sampled_from(PIECES), max_size=40).map("".join), max_size=3),
+    arguments=ARGUMENTS,
+)
 @settings(max_examples=10)
-def test_rolling_texts_have_the_harness_s_numbers(name: str, texts: list[str], arguments: dict[str, Any]) -> None:
+def test_rolling_texts_have_the_harness_s_numbers(
+    name: str, texts: list[str], arguments: dict[str, Any]
+) -> None:
     asked = requests("loglikelihood_rolling", texts)
     expected = theirs(name, **arguments).loglikelihood_rolling(asked, disable_tqdm=True)
     own = ours(name, **arguments).loglikelihood_rolling(asked)
@@ -74,15 +119,21 @@ def test_rolling_texts_have_the_harness_s_numbers(name: str, texts: list[str], a
     assert len(own) == len(expected)
 
 
-STOPS = st.lists(st.sampled_from(["\n", "\n\n", ".", " the", "e", "", "</s>", " a", "on"]), max_size=2)
+STOPS = st.lists(
+    st.sampled_from(["\n", "\n\n", ".", " the", "e", "", "</s>", " a", "on"]), max_size=2
+)
 GREEDY = {"until": STOPS, "do_sample": st.just(False), "temperature": st.just(0.0)}
-ANSWERS = st.tuples(TEXTS.filter(bool), st.fixed_dictionaries({"max_gen_toks": st.integers(1, 24)}, optional=GREEDY))
+ANSWERS = st.tuples(
+    TEXTS.filter(bool), st.fixed_dictionaries({"max_gen_toks": st.integers(1, 24)}, optional=GREEDY)
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(asked=st.lists(ANSWERS, min_size=1, max_size=4), length=st.sampled_from([None, 40]))
 @settings(max_examples=8)
-def test_answers_are_the_harness_s(name: str, asked: list[tuple[str, dict[str, Any]]], length: int | None) -> None:
+def test_answers_are_the_harness_s(
+    name: str, asked: list[tuple[str, dict[str, Any]]], length: int | None
+) -> None:
     arguments = {} if length is None else {"max_length": length}
     hf, model, known = theirs(name, **arguments), ours(name, **arguments), []
     for each in asked:
@@ -96,7 +147,14 @@ def test_answers_are_the_harness_s(name: str, asked: list[tuple[str, dict[str, A
     assert own == [answer for _, answer in known]
 
 
-ABOUT_A_MODEL = {"config", "total_evaluation_time_seconds", "date", "model_source", "model_name", "samples"}
+ABOUT_A_MODEL = {
+    "config",
+    "total_evaluation_time_seconds",
+    "date",
+    "model_source",
+    "model_name",
+    "samples",
+}
 """What a results file says of more than the tasks."""
 
 WORDS = "gate lamp river barley ferry bell mill tower heron salt bridge market candle frost orchard".split()
@@ -135,15 +193,19 @@ metric_list: [{metric: acc}, {metric: acc_norm}, {metric: brier_score}]
 """
 TASKS = {
     "letters": LETTERS,
-    "letters_5_shots": LETTERS + 'num_fewshot: 5\ndescription: "The following are questions about Merrow.\\n\\n"\n',
+    "letters_5_shots": LETTERS
+    + 'num_fewshot: 5\ndescription: "The following are questions about Merrow.\\n\\n"\n',
     "texts": texts(
-        "Question: {{question}}\\nAnswer:", "{metric: acc_bytes}, {metric: acc_mutual_info}, {metric: exact_match}"
+        "Question: {{question}}\\nAnswer:",
+        "{metric: acc_bytes}, {metric: acc_mutual_info}, {metric: exact_match}",
     )
     + "num_fewshot: 2\n",
-    "texts_after_white_space": texts("Question: {{question}}\\nAnswer:\\n\\n") + 'target_delimiter: " "\n',
+    "texts_after_white_space": texts("Question: {{question}}\\nAnswer:\\n\\n")
+    + 'target_delimiter: " "\n',
     "texts_joined": texts("{{question}} It is ") + 'target_delimiter: ""\n',
     "texts_after_nothing": texts(""),
-    "long": texts("{{story}} {{story}} {{story}} {{story}}\\nQuestion: {{question}}\\nAnswer:") + "num_fewshot: 3\n",
+    "long": texts("{{story}} {{story}} {{story}} {{story}}\\nQuestion: {{question}}\\nAnswer:")
+    + "num_fewshot: 3\n",
     "blanks": """
 output_type: multiple_choice
 doc_to_text: "{{answer | int - 1}}"
@@ -198,7 +260,9 @@ def run(model: Any, tasks: Path, names: list[str], **options: Any) -> dict[str, 
     manager = TaskManager(include_path=str(tasks), include_defaults=False)
     options = {"bootstrap_iters": 100, "random_seed": 0, **options}
     results = simple_evaluate(model=model, tasks=names, task_manager=manager, **options)
-    return json.loads(json.dumps(results, default=lambda value: getattr(value, "tolist", lambda: str(value))()))
+    return json.loads(
+        json.dumps(results, default=lambda value: getattr(value, "tolist", lambda: str(value))())
+    )
 
 
 def alike(own: Any, other: Any) -> bool:
@@ -226,10 +290,14 @@ def test_all_tasks_have_the_harness_s_results(name: str, tasks: Path) -> None:
             assert alike(sample, other), task
 
 
-@pytest.mark.parametrize("changes", [{"num_fewshot": 1}, {"limit": 3}, {"system_instruction": "Be brief. "}])
+@pytest.mark.parametrize(
+    "changes", [{"num_fewshot": 1}, {"limit": 3}, {"system_instruction": "Be brief. "}]
+)
 def test_settings_of_a_run_hold(changes: dict[str, Any], tasks: Path) -> None:
     name = NAMES[0]
-    expected, own = (run(model, tasks, ["texts", "answers"], **changes) for model in (theirs(name), ours(name)))
+    expected, own = (
+        run(model, tasks, ["texts", "answers"], **changes) for model in (theirs(name), ours(name))
+    )
     assert alike(own["results"], expected["results"])
     assert alike(own["samples"], expected["samples"])
     assert own["samples"]["texts"]
@@ -239,14 +307,20 @@ CHAT = """{% for m in messages %}<|{{ m['role'] }}|>
 {{ m['content'] }}
 {% endfor %}{% if add_generation_prompt %}<|assistant|>
 {% endif %}"""
-NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT
+)
 
 
 @pytest.mark.parametrize("template", [CHAT, NO_SYSTEM])
 @pytest.mark.parametrize("turns", [True, False])
 def test_chats_are_the_harness_s(template: str, turns: bool, tasks: Path) -> None:
     name = NAMES[0]
-    options = {"apply_chat_template": True, "fewshot_as_multiturn": turns, "system_instruction": "Be brief."}
+    options = {
+        "apply_chat_template": True,
+        "fewshot_as_multiturn": turns,
+        "system_instruction": "Be brief.",
+    }
     results = []
     for model in (theirs(name), ours(name)):
         model.tokenizer.chat_template = template
@@ -266,7 +340,11 @@ def test_the_template_that_is_named_is_the_one_that_is_used() -> None:
     for model in (own, hf):
         model.tokenizer.chat_template = {"default": CHAT, "short": "{{ messages[0]['content'] }}"}
     try:
-        assert own.chat_template("short") == hf.chat_template("short") == "{{ messages[0]['content'] }}"
+        assert (
+            own.chat_template("short")
+            == hf.chat_template("short")
+            == "{{ messages[0]['content'] }}"
+        )
         assert own.apply_chat_template(said) == "Who keeps the gate?"
         assert own.chat_template(True) == hf.chat_template(True) == CHAT
         assert own.apply_chat_template(said) == hf.apply_chat_template(said)

@@ -38,8 +38,14 @@ def with_code(folder: Path, text: str) -> Path:
 CALLS = {
     "doc_to_text": ("doc_to_text: !function own.asked\n", "doc_to_text: own.asked"),
     "process_docs": ("process_docs: !function own.half\n", "process_docs: own.half"),
-    "a list": ("fewshot_config:\n  samples: !function own.half\n", "fewshot_config.samples: own.half"),
-    "a metric": ("metric_list:\n  - metric: !function own.credit\n", r"metric_list\[0\].metric: own.credit"),
+    "a list": (
+        "fewshot_config:\n  samples: !function own.half\n",
+        "fewshot_config.samples: own.half",
+    ),
+    "a metric": (
+        "metric_list:\n  - metric: !function own.credit\n",
+        r"metric_list\[0\].metric: own.credit",
+    ),
     "a class": ("class: !function own.asked\n", "class: own.asked"),
     "an unknown key": ("metadata: {x: !function own.asked}\n", "metadata.x: own.asked"),
 }
@@ -50,7 +56,9 @@ def test_code_is_named_with_its_place_and_does_not_run(name: str, tmp_path: Path
     text, says = CALLS[name]
     path = with_code(tmp_path, PLAIN.replace(METRICS, "") + text)
     line = 1 + next(n for n, each in enumerate(path.read_text().split("\n")) if "!function" in each)
-    with pytest.raises(ProtocolError, match=f"{re.escape(str(path))}, line {line}: {says}") as error:
+    with pytest.raises(
+        ProtocolError, match=f"{re.escape(str(path))}, line {line}: {says}"
+    ) as error:
         load_harness_tasks(f"lm-eval:{path}")
     assert "allow task code" in str(error.value)
     assert not (tmp_path / "ran").exists()
@@ -64,12 +72,17 @@ def test_code_in_an_included_file_counts_where_a_key_replaces_it(tmp_path: Path)
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("key", ["doc_to_text: !function own.asked\n", "process_docs: !function own.half\n"])
+@pytest.mark.parametrize(
+    "key", ["doc_to_text: !function own.asked\n", "process_docs: !function own.half\n"]
+)
 @pytest.mark.parametrize("shots", [0, 2])
 def test_code_that_is_allowed(key: str, shots: int, tmp_path: Path) -> None:
     text = PLAIN + key
     if "doc_to_text" in key:
-        text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("doc_to_text")) + key
+        text = (
+            "\n".join(line for line in PLAIN.split("\n") if not line.startswith("doc_to_text"))
+            + key
+        )
     task = compare(str(with_code(tmp_path, text)), tmp_path / "run", shots=shots, allow_code=True)
     assert ((tmp_path / "ran").read_text(), bool(task.rendered)) == (MARK, "doc_to_text" in key)
 
@@ -84,7 +97,9 @@ def test_a_metric_by_code_is_recognised_or_not_computed(tmp_path: Path) -> None:
     path = with_code(tmp_path, PLAIN + "process_results: !function own.odd\n")
     (task,) = load_harness_tasks(f"lm-eval:{path}", allow_code=True)
     assert list(task.protocols) == ["lm-eval:roads:sum"]
-    assert any("sum, which is asked instead, is no metric of its own" in note for note in task.notes)
+    assert any(
+        "sum, which is asked instead, is no metric of its own" in note for note in task.notes
+    )
     with pytest.raises(ProtocolError, match="metric acc is not computed here"):
         load_harness_tasks(f"lm-eval:{path}:acc", allow_code=True)
 
@@ -93,10 +108,16 @@ CHOICE = "task: a\noutput_type: multiple_choice\n"
 WRONG = {
     "a circle of includes": ("task: a\ninclude: b\n", "a circle"),
     "an include of itself": ("task: a\ninclude: a.yaml\n", "a circle"),
-    "an include that is not there": ("task: a\n\ninclude: c\n", "a.yaml, line 3: include names c, and .* is no file"),
+    "an include that is not there": (
+        "task: a\n\ninclude: c\n",
+        "a.yaml, line 3: include names c, and .* is no file",
+    ),
     "an include that is no name": ("task: a\ninclude: 3\n", "line 2: include is 3"),
     "no YAML": ("task: a\nx: [1, 2\ny: 3\n", "a.yaml, line 3: no valid task file"),
-    "another tag": ("task: a\nx: !!python/object/apply:os.getcwd []\n", "line 2: no valid task file"),
+    "another tag": (
+        "task: a\nx: !!python/object/apply:os.getcwd []\n",
+        "line 2: no valid task file",
+    ),
     "a list": ("- task: a\n", "holds no keys"),
     "nothing": ("", "holds no keys"),
     "no name": ("output_type: multiple_choice\n", "neither `task: NAME` nor `group: NAME`"),
@@ -114,19 +135,31 @@ WRONG = {
         f"{CHOICE}filter_list: [{{name: x, filter: [{{function: regex}}]}}]\n",
         "line 3: filter .* changes what is scored",
     ),
-    "generate_until": ("task: a\noutput_type: generate_until\n", "task a has output type generate_until"),
-    "loglikelihood_rolling": ("task: a\noutput_type: loglikelihood_rolling\n", "output type loglikelihood_rolling"),
+    "generate_until": (
+        "task: a\noutput_type: generate_until\n",
+        "task a has output type generate_until",
+    ),
+    "loglikelihood_rolling": (
+        "task: a\noutput_type: loglikelihood_rolling\n",
+        "output type loglikelihood_rolling",
+    ),
     "no output type": ("task: a\n", "generate_until; .*it says none"),
 }
 OTHER_CODE = {
     "dataset_kwargs: {trust_remote_code: true}": "dataset_kwargs.trust_remote_code",
-    **{f"dataset_path: {path}": f"dataset_path: {path}" for path in ("pandas", "/tmp/x.py", "webdataset")},
+    **{
+        f"dataset_path: {path}": f"dataset_path: {path}"
+        for path in ("pandas", "/tmp/x.py", "webdataset")
+    },
     "metric_list: [{metric: acc, hf_evaluate: true}]": "metric_list: acc: a script",
     "metric_list: [{metric: /tmp/x.py}]": "metric_list: /tmp/x.py",
 }
 """Code that no function names."""
 
-WRONG |= {key: (f"{CHOICE}dataset_path: json\ntest_split: test\n{key}\n", says) for key, says in OTHER_CODE.items()}
+WRONG |= {
+    key: (f"{CHOICE}dataset_path: json\ntest_split: test\n{key}\n", says)
+    for key, says in OTHER_CODE.items()
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -186,11 +219,15 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("key", ["doc_to_text", "doc_to_choice", "doc_to_target", "description", "gen_prefix"])
+@pytest.mark.parametrize(
+    "key", ["doc_to_text", "doc_to_choice", "doc_to_target", "description", "gen_prefix"]
+)
 @pytest.mark.parametrize("name", ["Python's insides", "memory", "a long text"])
 def test_a_template_that_attacks_is_an_error(name: str, key: str, tmp_path: Path) -> None:
     own = "".join(f"{line}\n" for line in PLAIN.split("\n") if not line.startswith(key))
-    path = write_task(tmp_path, "roads", {"test": rows(3), "train": rows(3)}, own + f'{key}: "{ATTACKS[name]}"\n')
+    path = write_task(
+        tmp_path, "roads", {"test": rows(3), "train": rows(3)}, own + f'{key}: "{ATTACKS[name]}"\n'
+    )
     with pytest.raises(ChoicewiseError, match="a template of the task"):
         load_harness_tasks(f"lm-eval:{path}")
 
@@ -201,15 +238,38 @@ def test_templates_are_bounded(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     templates = TaskTemplates()
     with pytest.raises(ProtocolError, match="a template of the task"):
         templates.fill(ATTACKS[name], {"question": "why"})
-    assert (os.listdir(tmp_path), templates.fill("{{ question }}", {"question": "why"})) == ([], "why")
+    assert (os.listdir(tmp_path), templates.fill("{{ question }}", {"question": "why"})) == (
+        [],
+        "why",
+    )
 
 
 def test_templates_fill_as_the_harness_does_whose_environment_stays(tmp_path: Path) -> None:
     from lm_eval import utils
 
-    doc = {"a": 1, "b": None, "c": [1, "x"], "d": {"text": ["é\n", "{{a}}"], "n": 1.5}, "e": True, "f": "  x \r\n"}
-    texts = ["{{a}}", "{{b}} {{e}}", "{{c}}", "{{d.text}}", "{{d['n']}}", "{{f}}\n", "{{f.strip()|upper}}\n\n", "{{d}}"]
-    texts += ["{% set x = [] %}{{ x.append(1) or '' }}{{x}}", "{{'aXb'|regex_replace('[A-Z]', '-')}}", "a\r\nb"]
+    doc = {
+        "a": 1,
+        "b": None,
+        "c": [1, "x"],
+        "d": {"text": ["é\n", "{{a}}"], "n": 1.5},
+        "e": True,
+        "f": "  x \r\n",
+    }
+    texts = [
+        "{{a}}",
+        "{{b}} {{e}}",
+        "{{c}}",
+        "{{d.text}}",
+        "{{d['n']}}",
+        "{{f}}\n",
+        "{{f.strip()|upper}}\n\n",
+        "{{d}}",
+    ]
+    texts += [
+        "{% set x = [] %}{{ x.append(1) or '' }}{{x}}",
+        "{{'aXb'|regex_replace('[A-Z]', '-')}}",
+        "a\r\nb",
+    ]
     texts += ["{{c|join('-')}}"]
     templates = TaskTemplates()
     for text in texts:
@@ -223,8 +283,12 @@ def test_code_of_a_shipped_task_runs_and_that_of_a_file_over_it_does_not(tmp_pat
     """What the installed harness comes with is trusted; a group of somebody's folder may say how it is asked."""
     (tmp_path / "own.py").write_text(CODE)
     group = tmp_path / "group.yaml"
-    group.write_text("group: ends\ntask:\n  - task: hellaswag\n    process_docs: !function own.half\n")
-    with pytest.raises(ProtocolError, match=r"group.yaml, line 4: task\[0\].process_docs: own.half") as error:
+    group.write_text(
+        "group: ends\ntask:\n  - task: hellaswag\n    process_docs: !function own.half\n"
+    )
+    with pytest.raises(
+        ProtocolError, match=r"group.yaml, line 4: task\[0\].process_docs: own.half"
+    ) as error:
         load_harness_tasks("lm-eval:ends", include_path=[tmp_path])
     assert str(error.value).count("line") == 1
     group.write_text("group: ends\ntask: [{task: hellaswag, dataset_path: pandas}]\n")
@@ -239,7 +303,10 @@ def test_a_file_that_holds_up_whoever_reads_a_folder_is_named(tmp_path: Path) ->
     (tmp_path / "good.yaml").write_text("task: good\noutput_type: multiple_choice\n")
     (tmp_path / "broken.yaml").write_text("task: [\n")
     (tmp_path / "inner").write_text("x: " + "[" * 100_000 + "]" * 100_000)
-    for text, says in (("include: inner", "inner has more than 200 levels"), ("include: pipe", "pipe is no task file")):
+    for text, says in (
+        ("include: inner", "inner has more than 200 levels"),
+        ("include: pipe", "pipe is no task file"),
+    ):
         os.mkfifo(tmp_path / "pipe") if "pipe" in text else None
         (tmp_path / "other.yaml").write_text(f"task: other\n{text}\n")
         with pytest.raises(ProtocolError, match=says):
@@ -266,17 +333,30 @@ def test_one_task_is_one_run_that_goes_on(tmp_path: Path) -> None:
     assert manifest.dataset.read_with.startswith("lm-eval 0.4.13: task roads, version 2.5")
     blocks = manifest.blocks
     command(*line[:4], f"lm-eval:{path}:acc_bytes@shots=2", *line[5:], code=0)
-    assert (open_run(out).manifest.blocks[: len(blocks)], command(*line).stdout) == (blocks, first.stdout)
+    assert (open_run(out).manifest.blocks[: len(blocks)], command(*line).stdout) == (
+        blocks,
+        first.stdout,
+    )
 
 
 def test_several_tasks_in_a_line_are_several_runs(tmp_path: Path) -> None:
     write_task(tmp_path, "roads", SPLITS, PLAIN)
     kept(tmp_path, "lanes")
-    protocols = ("--protocol", "lm-eval:roads", "--protocol", "lm-eval:lanes:acc", "--include-path", tmp_path)
+    protocols = (
+        "--protocol",
+        "lm-eval:roads",
+        "--protocol",
+        "lm-eval:lanes:acc",
+        "--include-path",
+        tmp_path,
+    )
     line = ("run", *FAKE, *protocols, "--out", tmp_path / "all", "--limit", 5)
     command(*line, code=0)
     runs = sorted(path.parent for path in (tmp_path / "all").glob("*/*/manifest.json"))
-    assert [open_run(run).manifest.dataset.name for run in runs] == ["lm-eval:lanes", "lm-eval:roads"]
+    assert [open_run(run).manifest.dataset.name for run in runs] == [
+        "lm-eval:lanes",
+        "lm-eval:roads",
+    ]
     assert open_run(runs[0]).manifest.job["include_path"] == [str(tmp_path)]
     times = [(run / "manifest.json").stat().st_mtime_ns for run in runs]
     command(*line, code=0)
@@ -323,8 +403,14 @@ def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
     for words, says in (
         ((*own, "--data", path), "every protocol has data of its own"),
         ((*own, "--chat", "turns"), "no use for --chat"),
-        (("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"), "for --allow-task-code"),
-        (("prompts", "--protocol", "mmlu", "--include-path", tmp_path), "no use for --include-path"),
+        (
+            ("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"),
+            "for --allow-task-code",
+        ),
+        (
+            ("prompts", "--protocol", "mmlu", "--include-path", tmp_path),
+            "no use for --include-path",
+        ),
     ):
         assert says in command(*words, code=2).stderr
 

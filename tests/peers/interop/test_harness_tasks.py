@@ -12,7 +12,14 @@ from choicewise.errors import DataError, ProtocolError
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.run import open_run
-from tests.peers.harness_compared import by_harness, compare, texts_by_harness, texts_here, write_rows, write_task
+from tests.peers.harness_compared import (
+    by_harness,
+    compare,
+    texts_by_harness,
+    texts_here,
+    write_rows,
+    write_task,
+)
 
 METRICS = "metric_list:\n  - metric: acc\n  - metric: acc_norm\n"
 
@@ -33,10 +40,23 @@ def rows(count: int, seed: int = 0, **more: Any) -> list[dict[str, Any]]:
     places = ["the mill", "a long pier", "Tollgate Lane", "St. Brannoc's tower {old}", "the  weir"]
     made = []
     for number in range(count):
-        options = [f"{place} number {draw.randrange(50)}" for place in draw.sample(places, draw.choice([3, 4]))]
+        options = [
+            f"{place} number {draw.randrange(50)}"
+            for place in draw.sample(places, draw.choice([3, 4]))
+        ]
         does = draw.choice(["end", "begin", "turn"])
-        row = {"question": f"Where does road {number} of Merrowick {does} in {draw.randrange(2000)}?"}
-        made.append({**row, "options": options, "label": draw.randrange(3), "topic": f"roads {number % 3}", **more})
+        row = {
+            "question": f"Where does road {number} of Merrowick {does} in {draw.randrange(2000)}?"
+        }
+        made.append(
+            {
+                **row,
+                "options": options,
+                "label": draw.randrange(3),
+                "topic": f"roads {number % 3}",
+                **more,
+            }
+        )
     return made
 
 
@@ -62,9 +82,12 @@ SHAPES = {
     "expressions": 'doc_to_text: "{{question.upper()}} ({{topic}})\\n{{options[0]}}\\n"\ndoc_to_target: "{{label}}"\n'
     'doc_to_choice: ["A", "B", "C"]\n',
     "letters": 'doc_to_text: "{{question}}\\nAnswer:"\ndoc_to_target: letter\ndoc_to_choice: [A, B, C]\n',
-    "a description": 'description: "Roads of {old} Merrowick.\\n\\n"\ndoc_to_text: "{{question}}"\n' + ANSWERS,
-    "a description with a field": 'description: "About {{topic}}.\\n"\ndoc_to_text: "{{question}}"\n' + ANSWERS,
-    "fields that we call otherwise": 'doc_to_text: "{{subject}}: {{question}} {{choice}}"\n' + ANSWERS,
+    "a description": 'description: "Roads of {old} Merrowick.\\n\\n"\ndoc_to_text: "{{question}}"\n'
+    + ANSWERS,
+    "a description with a field": 'description: "About {{topic}}.\\n"\ndoc_to_text: "{{question}}"\n'
+    + ANSWERS,
+    "fields that we call otherwise": 'doc_to_text: "{{subject}}: {{question}} {{choice}}"\n'
+    + ANSWERS,
     "a delimiter": 'doc_to_text: "{{question}}\\n"\ntarget_delimiter: "\\n"\nfewshot_delimiter: "\\n---\\n"\n'
     + ANSWERS,
     "no delimiter": 'doc_to_text: "{{question}} "\ntarget_delimiter: ""\n' + ANSWERS,
@@ -95,7 +118,9 @@ def filled(count: int, seed: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("shots", [0, 2])
 @pytest.mark.parametrize("name", [*SHAPES, *KEPT])
-def test_shapes_are_rendered_by_a_protocol_or_kept_as_rendered(name: str, shots: int, tmp_path: Path) -> None:
+def test_shapes_are_rendered_by_a_protocol_or_kept_as_rendered(
+    name: str, shots: int, tmp_path: Path
+) -> None:
     text = shaped({**SHAPES, **KEPT}[name]) + "metric_list:\n  - metric: acc\n"
     path = write_task(tmp_path, "roads", {"train": filled(20, 3), "test": filled(6, 4)}, text)
     task = compare(str(path), tmp_path / "run", shots=shots)
@@ -117,19 +142,30 @@ LABELLED = shaped('doc_to_text: "{{question}}"\ndoc_to_target: label\ndoc_to_cho
 def test_all_metrics_of_choices(tmp_path: Path) -> None:
     names = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")
     metrics = "metric_list:\n" + "".join(f"  - metric: {name}\n" for name in names)
-    path = write_task(tmp_path, "roads", {"train": rows(5, 1), "test": rows(15, 9)}, LABELLED + metrics)
+    path = write_task(
+        tmp_path, "roads", {"train": rows(5, 1), "test": rows(15, 9)}, LABELLED + metrics
+    )
     task = compare(str(path), tmp_path / "run")
     scores = {name.rpartition(":")[2]: recipe.score for name, recipe in task.protocols.items()}
-    expected = {"acc": "sum", "acc_norm": "char_mean_bare", "acc_bytes": "byte_mean_bare", "acc_mutual_info": "pmi"}
+    expected = {
+        "acc": "sum",
+        "acc_norm": "char_mean_bare",
+        "acc_bytes": "byte_mean_bare",
+        "acc_mutual_info": "pmi",
+    }
     assert scores == expected | {"exact_match": "greedy"}
 
 
 def test_a_metric_that_is_aggregated_otherwise_is_not_averaged_in_silence(tmp_path: Path) -> None:
     metrics = "metric_list:\n  - {metric: acc, aggregation: median}\n  - {metric: acc_norm, aggregation: nanmean}\n"
-    path = write_task(tmp_path, "roads", {"train": rows(5, 1), "test": rows(9, 9)}, LABELLED + metrics)
+    path = write_task(
+        tmp_path, "roads", {"train": rows(5, 1), "test": rows(9, 9)}, LABELLED + metrics
+    )
     task = compare(str(path), tmp_path / "run")
     assert list(task.protocols) == ["lm-eval:roads:acc_norm"]
-    assert task.notes == ("lm-eval:roads: its metric acc is not computed here: the task roads aggregates it by median",)
+    assert task.notes == (
+        "lm-eval:roads: its metric acc is not computed here: the task roads aggregates it by median",
+    )
     with pytest.raises(ProtocolError, match="metric acc is not computed here"):
         load_harness_tasks(f"lm-eval:{path}:acc")
 
@@ -137,35 +173,49 @@ def test_a_metric_that_is_aggregated_otherwise_is_not_averaged_in_silence(tmp_pa
 def test_several_right_answers(tmp_path: Path) -> None:
     several = listed(rows(20, 10), lambda number, row: [0, 2] if number % 2 else [1])
     metrics = "metric_list:\n  - metric: acc\n  - metric: acc_norm\n  - metric: exact_match\n"
-    path = write_task(tmp_path, "roads", {"train": several, "test": several[:9]}, LABELLED + metrics)
+    path = write_task(
+        tmp_path, "roads", {"train": several, "test": several[:9]}, LABELLED + metrics
+    )
     task = compare(str(path), tmp_path / "run")
     assert [item.gold for item in task.data.splits["test"]][:2] == [(1,), (0, 2)]
 
 
-@pytest.mark.parametrize(("asked", "shots"), [("", (0, 2)), ("{% set words = question.split(' ') %}", (0,))])
+@pytest.mark.parametrize(
+    ("asked", "shots"), [("", (0, 2)), ("{% set words = question.split(' ') %}", (0,))]
+)
 def test_one_target_to_continue_with(asked: str, shots: tuple[int, ...], tmp_path: Path) -> None:
     """After a text that is a template's value, or one of statements, which is kept."""
     words = "words[:-1]" if asked else "question.split(' ')[:-1]"
-    text = "output_type: loglikelihood\ntest_split: test\n" + "training_split: train\n" * (not asked)
+    text = "output_type: loglikelihood\ntest_split: test\n" + "training_split: train\n" * (
+        not asked
+    )
     text += f"doc_to_text: \"{asked}{{{{{words}|join(' ')}}}}\"\n"
     text += "doc_to_target: \"{{' ' + question.split(' ')[-1]}}\"\nmetric_list: [{metric: perplexity}, {metric: acc}]\n"
     path = write_task(tmp_path, "roads", {"train": rows(20, 11), "test": rows(9, 12)}, text)
     for count in shots:
-        task = compare(str(path), tmp_path / f"run-{count}", shots=count if len(shots) > 1 else None)
+        task = compare(
+            str(path), tmp_path / f"run-{count}", shots=count if len(shots) > 1 else None
+        )
         assert len(task.rendered) == bool(asked), task.notes
 
 
 def test_test_rows_as_shots_contain_the_answer_and_that_is_said(tmp_path: Path) -> None:
     text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("training_split"))
-    task = compare(str(write_task(tmp_path, "roads", {"test": rows(7, 13)}, text)), tmp_path / "run", shots=4)
+    task = compare(
+        str(write_task(tmp_path, "roads", {"test": rows(7, 13)}, text)), tmp_path / "run", shots=4
+    )
     own = [note for note in task.notes if "own shots" in note]
     assert len(own) == 1
     assert "of 7 rows of roads" in own[0]
     assert len(task.rendered) == 1
 
 
-@pytest.mark.parametrize("keys", ["", "fewshot_split: train\n", "fewshot_split: test\n", "fewshot_split: validation\n"])
-@pytest.mark.parametrize("splits", [("train", "test"), ("train", "validation"), ("validation", "test")])
+@pytest.mark.parametrize(
+    "keys", ["", "fewshot_split: train\n", "fewshot_split: test\n", "fewshot_split: validation\n"]
+)
+@pytest.mark.parametrize(
+    "splits", [("train", "test"), ("train", "validation"), ("validation", "test")]
+)
 def test_shots_from_every_split(keys: str, splits: tuple[str, str], tmp_path: Path) -> None:
     names = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
     if keys and keys.split()[1] not in splits:
@@ -174,7 +224,10 @@ def test_shots_from_every_split(keys: str, splits: tuple[str, str], tmp_path: Pa
     text += "".join(f"{names[split]}: {split}\n" for split in splits)
     path = write_task(tmp_path, "roads", {splits[0]: rows(25, 14), splits[1]: rows(10, 15)}, text)
     (task,) = load_harness_tasks(f"lm-eval:{path}@shots=3")
-    assert texts_here(task, next(iter(task.protocols))) == texts_by_harness(str(path), shots=3)["roads"]
+    assert (
+        texts_here(task, next(iter(task.protocols)))
+        == texts_by_harness(str(path), shots=3)["roads"]
+    )
 
 
 def test_samples_written_in_the_file(tmp_path: Path) -> None:
@@ -201,7 +254,9 @@ def test_rows_without_a_right_answer_are_refused_or_missing(name: str, tmp_path:
     assert [(each.row, each.file) for each in task.data.skipped] == [(3, "lm-eval:roads")]
 
 
-def test_the_shots_of_other_rows_stay_those_of_the_harness_where_one_is_left_out(tmp_path: Path) -> None:
+def test_the_shots_of_other_rows_stay_those_of_the_harness_where_one_is_left_out(
+    tmp_path: Path,
+) -> None:
     test = listed(rows(6, 20), lambda number, row: 9 if number == 2 else 1)
     path = write_task(tmp_path, "roads", {"train": rows(20, 21), "test": test}, LABELLED + METRICS)
     (task,) = load_harness_tasks(f"lm-eval:{path}@shots=2", on_bad_item="skip")
@@ -214,9 +269,19 @@ def test_the_shots_of_other_rows_stay_those_of_the_harness_where_one_is_left_out
 
 
 def test_digits_are_an_index_as_in_the_harness_and_that_is_said(tmp_path: Path) -> None:
-    made = [{"question": f"{n} + 1?", "options": ["3", "1", "2", "0"], "answer": str(n % 3 + 1)} for n in range(6)]
-    text = shaped('doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\ndoc_to_choice: "{{options}}"\n') + METRICS
-    task = compare(str(write_task(tmp_path, "sums", {"train": made, "test": made}, text)), tmp_path / "run")
+    made = [
+        {"question": f"{n} + 1?", "options": ["3", "1", "2", "0"], "answer": str(n % 3 + 1)}
+        for n in range(6)
+    ]
+    text = (
+        shaped(
+            'doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\ndoc_to_choice: "{{options}}"\n'
+        )
+        + METRICS
+    )
+    task = compare(
+        str(write_task(tmp_path, "sums", {"train": made, "test": made}, text)), tmp_path / "run"
+    )
     assert [item.gold for item in task.data.splits["test"]][:3] == [(1,), (2,), (3,)]
     said = "lm-eval:sums: the target of 2 rows of sums is the text of one choice, and counts as the index of another"
     assert [note for note in task.notes if "index" in note] == [f"{said}, as in the harness"]
@@ -224,8 +289,13 @@ def test_digits_are_an_index_as_in_the_harness_and_that_is_said(tmp_path: Path) 
 
 # Groups and tags: one dataset with a subject for each task, or a dataset for each
 
-TEMPLATE = "dataset_path: json\noutput_type: multiple_choice\ntest_split: test\nfewshot_split: dev\n"
-TEMPLATE += 'doc_to_text: "{{question.strip()}}\\nAnswer:"\ndoc_to_target: label\ndoc_to_choice: options\n' + METRICS
+TEMPLATE = (
+    "dataset_path: json\noutput_type: multiple_choice\ntest_split: test\nfewshot_split: dev\n"
+)
+TEMPLATE += (
+    'doc_to_text: "{{question.strip()}}\\nAnswer:"\ndoc_to_target: label\ndoc_to_choice: options\n'
+    + METRICS
+)
 
 
 def write_group(folder: Path, group: str, sampler: str = "first_n") -> Path:
@@ -257,7 +327,9 @@ metadata: {version: 3}
 
 @pytest.mark.parametrize("sampler", ["first_n", "default"])
 @pytest.mark.parametrize("shots", [None, 2])
-def test_a_group_is_one_dataset_with_its_tasks_as_subjects(sampler: str, shots: int | None, tmp_path: Path) -> None:
+def test_a_group_is_one_dataset_with_its_tasks_as_subjects(
+    sampler: str, shots: int | None, tmp_path: Path
+) -> None:
     folder = write_group(tmp_path / "tasks", MICRO, sampler=sampler)
     task = compare("towns", tmp_path / "run", [folder], shots)
     acc, norm = task.protocols.values()
@@ -265,8 +337,13 @@ def test_a_group_is_one_dataset_with_its_tasks_as_subjects(sampler: str, shots: 
     assert (task.data.subjects("test"), task.rendered) == (("town_a", "town_b", "town_c"), ())
     assert acc.header == "{task description}"
     assert task.data.read_with.startswith("lm-eval 0.4.13: group of 3 tasks towns, version 3")
-    if (sampler, shots) == ("first_n", None):  # that over rows the harness pools, which leaves out how tasks differ
-        error = by_harness("towns", [folder], iterations=2)["results"]["towns"]["acc_norm_stderr,none"]
+    if (sampler, shots) == (
+        "first_n",
+        None,
+    ):  # that over rows the harness pools, which leaves out how tasks differ
+        error = by_harness("towns", [folder], iterations=2)["results"]["towns"][
+            "acc_norm_stderr,none"
+        ]
         norm = open_run(tmp_path / "run").measurements["lm-eval:towns:acc_norm"]
         assert math.isclose(norm.values()["all"].se, error, rel_tol=1e-6)
 
@@ -281,7 +358,9 @@ task:
 aggregate_metric_list: [{metric: acc, weight_by_size: false}]
 """
     task = compare("county", tmp_path / "run", [write_group(tmp_path / "tasks", nested)])
-    assert {name: each.aggregation for name, each in task.protocols.items()}["lm-eval:county:acc"] == "macro"
+    assert {name: each.aggregation for name, each in task.protocols.items()}[
+        "lm-eval:county:acc"
+    ] == "macro"
     assert any("how acc_norm is averaged" in note for note in task.notes)
 
 
@@ -312,8 +391,12 @@ aggregate_metric_list: [{{metric: acc}}]
     theirs = texts_by_harness("mixed", [folder])
     assert list(theirs) == ["town_a", "town_b", "mixed::own"]
     assert task.data.subjects("test") == tuple(theirs)
-    assert texts_here(task, "lm-eval:mixed:acc") == [pair for pairs in theirs.values() for pair in pairs]
-    assert any("acc_norm is not computed here" in note and "mixed::own" in note for note in task.notes)
+    assert texts_here(task, "lm-eval:mixed:acc") == [
+        pair for pairs in theirs.values() for pair in pairs
+    ]
+    assert any(
+        "acc_norm is not computed here" in note and "mixed::own" in note for note in task.notes
+    )
     assert any("differ in" in note for note in task.notes)
 
 
@@ -332,8 +415,18 @@ CIRCLE, GENERATED = (
     "task: town_b\ninclude: _template\noutput_type: generate_until\n",
 )
 REFUSED = {
-    "a circle": ("one", "group: one\ntask: [two]\n", CIRCLE, "one holds two holds one: groups in a circle"),
-    "a task that generates": ("towns", MICRO, GENERATED, "task town_b has output type generate_until"),
+    "a circle": (
+        "one",
+        "group: one\ntask: [two]\n",
+        CIRCLE,
+        "one holds two holds one: groups in a circle",
+    ),
+    "a task that generates": (
+        "towns",
+        MICRO,
+        GENERATED,
+        "task town_b has output type generate_until",
+    ),
     "a name that is none": (
         "towns",
         "group: towns\ntask:\n  - town_a\n  - town_x\n",

@@ -41,7 +41,11 @@ def arc(draw: random.Random) -> Row:
 
 def hellaswag(draw: random.Random) -> Row:
     ends = [f"[step] {each}  [title] {said(draw)}." for each in texts(draw, 4)]
-    parts = {"ctx_a": sentence(draw), "ctx_b": said(draw).lower(), "activity_label": said(draw, 1, 2)}
+    parts = {
+        "ctx_a": sentence(draw),
+        "ctx_b": said(draw).lower(),
+        "activity_label": said(draw, 1, 2),
+    }
     return {**parts, "endings": ends, "label": str(draw.randrange(4))}
 
 
@@ -51,8 +55,15 @@ def winogrande(draw: random.Random) -> Row:
 
 
 def race(draw: random.Random) -> Row:
-    asked = {"question": lambda draw: said(draw) + draw.choice(["?", "  _  ."]), "answer": "ABCD", "options": texts}
-    return {"article": said(draw, 20, 40), "problems": repr([filled(asked, draw) for _ in range(2)])}
+    asked = {
+        "question": lambda draw: said(draw) + draw.choice(["?", "  _  ."]),
+        "answer": "ABCD",
+        "options": texts,
+    }
+    return {
+        "article": said(draw, 20, 40),
+        "problems": repr([filled(asked, draw) for _ in range(2)]),
+    }
 
 
 def truthfulqa(draw: random.Random) -> Row:
@@ -66,7 +77,13 @@ def wsc273(draw: random.Random) -> Row:
     before = said(draw) + " and "
     text = f"{before}it {said(draw).lower()}."
     places = {"pronoun_loc": len(before), "quote_loc": 0, "quote": "x"}
-    return {"text": text, "pronoun": "it", "options": ["The mill", "the pier"], "label": draw.randrange(2), **places}
+    return {
+        "text": text,
+        "pronoun": "it",
+        "options": ["The mill", "the pier"],
+        "label": draw.randrange(2),
+        **places,
+    }
 
 
 def commonsense(draw: random.Random) -> Row:
@@ -113,21 +130,43 @@ ROWS: dict[str, Shape] = {
     "anli/anli_r1.yaml": {**PAIR, "label": range(3)},
     "glue/sst2/default.yaml": {"sentence": said, "label": range(2)},
     "glue/cola/default.yaml": {"sentence": said, "label": range(2)},
-    "sciq/sciq.yaml": SUPPORT | dict.fromkeys(("distractor1", "distractor2", "distractor3", "correct_answer"), short),
-    "logiqa/logiqa.yaml": {"context": long, "question": question, "options": texts, "label": "abcd"},
-    "swag/swag.yaml": {"startphrase": said, **{f"ending{number}": said for number in range(4)}, "label": range(4)},
+    "sciq/sciq.yaml": SUPPORT
+    | dict.fromkeys(("distractor1", "distractor2", "distractor3", "correct_answer"), short),
+    "logiqa/logiqa.yaml": {
+        "context": long,
+        "question": question,
+        "options": texts,
+        "label": "abcd",
+    },
+    "swag/swag.yaml": {
+        "startphrase": said,
+        **{f"ending{number}": said for number in range(4)},
+        "label": range(4),
+    },
     "commonsense_qa/default.yaml": commonsense,
     "headqa/headqa_en.yaml": headqa,
     "qa4mre/qa4mre_2011.yaml": qa4mre,
-    "medmcqa/medmcqa.yaml": {"question": said, **{f"op{letter}": short for letter in "abcd"}, "cop": range(4)},
+    "medmcqa/medmcqa.yaml": {
+        "question": said,
+        **{f"op{letter}": short for letter in "abcd"},
+        "cop": range(4),
+    },
     "toxigen/toxigen.yaml": {"text": said, "toxicity_ai": [1.0, 4.5], "toxicity_human": [1.0, 4.5]},
     "crows_pairs/crows_pairs_english.yaml": {"sent_more": said, "sent_less": said}
     | {"stereo_antistereo": ["stereo", "antistereo"], "bias_type": ["age"]},
     "blimp/adjunct_island.yaml": {"sentence_good": sentence, "sentence_bad": sentence},
-    "mmlu/default/mmlu_anatomy.yaml": {"question": lambda draw: said(draw) + " ", "choices": texts, "answer": range(4)},
+    "mmlu/default/mmlu_anatomy.yaml": {
+        "question": lambda draw: said(draw) + " ",
+        "choices": texts,
+        "answer": range(4),
+    },
     "lambada/lambada_openai.yaml": {"text": long},
     "lambada/lambada_standard.yaml": {"text": long},
-    "asdiv/default.yaml": {"body": said, "question": said, "answer": lambda draw: f"{draw.randrange(90)} (km)"},
+    "asdiv/default.yaml": {
+        "body": said,
+        "question": said,
+        "answer": lambda draw: f"{draw.randrange(90)} (km)",
+    },
 }
 
 
@@ -135,7 +174,9 @@ def filled(shape: Shape, draw: random.Random) -> Row:
     """A row of that shape."""
     if callable(shape):
         return shape(draw)
-    return {name: each(draw) if callable(each) else draw.choice(each) for name, each in shape.items()}
+    return {
+        name: each(draw) if callable(each) else draw.choice(each) for name, each in shape.items()
+    }
 
 
 SHOTLESS = {"toxigen/toxigen.yaml"}
@@ -152,11 +193,16 @@ NOT_OURS = {
 def with_our_rows(relative: str, folder: Path) -> Path:
     """A task file that includes a shipped one, with our rows in all its splits."""
     config = {key: value for key, (value, _) in read_task_file(shipped(relative)).keys.items()}
-    splits = {config.get(key) for key in ("training_split", "validation_split", "test_split", "fewshot_split")} - {None}
+    splits = {
+        config.get(key)
+        for key in ("training_split", "validation_split", "test_split", "fewshot_split")
+    } - {None}
     files = {}
     for number, split in enumerate(sorted(splits)):
         draw = random.Random(number)
-        files[split] = str(write_rows(folder, split, [filled(ROWS[relative], draw) for _ in range(12)]))
+        files[split] = str(
+            write_rows(folder, split, [filled(ROWS[relative], draw) for _ in range(12)])
+        )
     keys = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps({'data_files': files})}\n"
     path = folder / "own.yaml"
     path.write_text(f"include: {shipped(relative)}\ntask: {config['task']}\n{keys}")

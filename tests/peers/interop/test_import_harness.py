@@ -33,7 +33,17 @@ from .test_harness_tasks import MICRO, write_group
 
 __all__ = ["tasks"]
 
-ASKED = ["letters", "letters_5_shots", "texts", "texts_joined", "blanks", "last_word", "truths", "several", "answers"]
+ASKED = [
+    "letters",
+    "letters_5_shots",
+    "texts",
+    "texts_joined",
+    "blanks",
+    "last_word",
+    "truths",
+    "several",
+    "answers",
+]
 
 MORE = {
     "truths": """
@@ -62,18 +72,26 @@ def shares(doc, results):
 
 
 @pytest.fixture(scope="module", params=NAMES[:2])
-def logged(request: pytest.FixtureRequest, tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logged(
+    request: pytest.FixtureRequest, tasks: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """What the harness writes of one model on all of ``ASKED``."""
-    rows = [json.loads(line) for line in (tasks / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line) for line in (tasks / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     for number, row in enumerate(rows):
         row["mc2_targets"] = {"choices": row["choices"], "labels": [1, number % 2, 0, 0]}
         row["right"] = sorted({number % 4, 2})
-    (tasks / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tasks / "more.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     (tasks / "shares.py").write_text(SHARES, encoding="utf-8")
     files = json.dumps({"data_files": {"test": str(tasks / "more.jsonl")}})
     for name, body in MORE.items():
         head = f"task: {name}\ndataset_path: json\ndataset_kwargs: {files}\ntest_split: test\n"
-        (tasks / f"{name}.yaml").write_text(f"{head}output_type: multiple_choice\n{body}", encoding="utf-8")
+        (tasks / f"{name}.yaml").write_text(
+            f"{head}output_type: multiple_choice\n{body}", encoding="utf-8"
+        )
     out = tmp_path_factory.mktemp("out")
     write_logs(theirs(request.param), ASKED, tasks, out, bootstrap_iters=100)
     return out
@@ -84,11 +102,18 @@ def numbers(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:left out")
-def test_the_harness_s_numbers_follow_from_its_logs_item_by_item(logged: Path, tmp_path: Path) -> None:
+def test_the_harness_s_numbers_follow_from_its_logs_item_by_item(
+    logged: Path, tmp_path: Path
+) -> None:
     runs = {run.manifest.dataset.name: run for run in import_log(logged, tmp_path / "runs")}
     assert runs.keys() == set(ASKED) - {"answers"}
     totals = json.loads(next(logged.rglob("results_*.json")).read_text(encoding="utf-8"))["results"]
-    scores = {"acc": "sum", "acc_bytes": "byte_mean_bare", "acc_mutual_info": "pmi", "exact_match": "greedy"}
+    scores = {
+        "acc": "sum",
+        "acc_bytes": "byte_mean_bare",
+        "acc_mutual_info": "pmi",
+        "exact_match": "greedy",
+    }
     own = {"truths": {"acc": "mc2"}, "last_word": {"acc": "greedy", "perplexity": "perplexity"}}
     for task, run in runs.items():
         imported = run.manifest.imported
@@ -99,12 +124,17 @@ def test_the_harness_s_numbers_follow_from_its_logs_item_by_item(logged: Path, t
         assert compared
         for metric in compared:
             row = rows[wanted[metric]]
-            assert row["value"] == pytest.approx(totals[task][f"{metric},none"], rel=1e-6), (task, metric)
+            assert row["value"] == pytest.approx(totals[task][f"{metric},none"], rel=1e-6), (
+                task,
+                metric,
+            )
             assert (row["n"], row["missing"]) == (7, 0)
             error = totals[task].get(f"{metric}_stderr,none", "N/A")
             if metric != "perplexity" and error != "N/A" and not math.isnan(row["se"]):
                 assert row["se"] == pytest.approx(error, abs=1e-9), (task, metric)
-    for one, other in zip(runs.values(), import_log(logged, tmp_path / "more", model="another"), strict=True):
+    for one, other in zip(
+        runs.values(), import_log(logged, tmp_path / "more", model="another"), strict=True
+    ):
         assert one.manifest.protocols == other.manifest.protocols
         assert one.report().column("i").equals(other.report().column("i"))
 
@@ -133,20 +163,30 @@ def runs(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
     return logged, evaluate(model=str(FOLDER), data=task.data, protocols=task.protocols, out=out)
 
 
-def test_the_group_has_the_harness_s_own_numbers(runs: tuple[Run, Run], folders: tuple[Path, Path]) -> None:
+def test_the_group_has_the_harness_s_own_numbers(
+    runs: tuple[Run, Run], folders: tuple[Path, Path]
+) -> None:
     (path,) = folders[1].rglob("results_*.json")
     group = json.loads(path.read_text(encoding="utf-8"))["groups"]["towns"]
     numbers = {row["protocol"]: row["value"] for run in runs for row in run.report().to_pylist()}
     assert numbers["towns:sum"] == pytest.approx(group["acc,none"])
-    assert numbers["towns:char_mean_bare@aggregation=macro"] == pytest.approx(group["acc_norm,none"])
-    ours = {name.rpartition(":")[2].partition("@")[0]: value for name, value in numbers.items() if "lm-eval" in name}
+    assert numbers["towns:char_mean_bare@aggregation=macro"] == pytest.approx(
+        group["acc_norm,none"]
+    )
+    ours = {
+        name.rpartition(":")[2].partition("@")[0]: value
+        for name, value in numbers.items()
+        if "lm-eval" in name
+    }
     assert ours["acc"] == pytest.approx(group["acc,none"])
     assert ours["acc_norm"] == pytest.approx(group["acc_norm,none"])
 
 
 def test_the_sums_of_every_choice_agree_and_they_are_comparable(runs: tuple[Run, Run]) -> None:
     logged, own = runs
-    name = next(name for name, each in own.protocols.items() if each.score == "sum" and each.metric == "acc")
+    name = next(
+        name for name, each in own.protocols.items() if each.score == "sum" and each.metric == "acc"
+    )
     (compared,) = comparisons(logged, own, ["towns:sum", name])
     assert compared.agree.i
     assert compared.verdict == "comparable"
@@ -164,7 +204,9 @@ PROTOCOLS = ["mmlu/harness-v0.4", "mmlu/cloze", "mmlu/helm", "mmlu/original"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("runs") / "run"
-    return choicewise.evaluate(model=str(MODELS[0]), data=BENCHMARK, protocols=PROTOCOLS, out=out, limit=6)
+    return choicewise.evaluate(
+        model=str(MODELS[0]), data=BENCHMARK, protocols=PROTOCOLS, out=out, limit=6
+    )
 
 
 @pytest.fixture(scope="module")
@@ -181,39 +223,61 @@ def files(out: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def results(files: list[str]) -> dict[str, Any]:
-    return dict(json.loads(Path(get_latest_filename(get_results_filenames(files))).read_text(encoding="utf-8")))
+    return dict(
+        json.loads(
+            Path(get_latest_filename(get_results_filenames(files))).read_text(encoding="utf-8")
+        )
+    )
 
 
 def samples(files: list[str]) -> dict[str, list[dict[str, Any]]]:
-    named = {get_file_task_name(Path(file).name): Path(file) for file in get_sample_results_filenames(files)}
-    return {name: [json.loads(line) for line in file.open(encoding="utf-8")] for name, file in named.items()}
+    named = {
+        get_file_task_name(Path(file).name): Path(file)
+        for file in get_sample_results_filenames(files)
+    }
+    return {
+        name: [json.loads(line) for line in file.open(encoding="utf-8")]
+        for name, file in named.items()
+    }
 
 
 def test_the_harness_prints_our_numbers(run: Run, results: dict[str, Any]) -> None:
     shown = make_table(results)
     rows = {row.protocol: row for row in run.rows()}
-    for metric, score in {"acc": "sum", "acc_norm": "char_mean_bare", "acc_bytes": "byte_mean_bare"}.items():
+    for metric, score in {
+        "acc": "sum",
+        "acc_norm": "char_mean_bare",
+        "acc_bytes": "byte_mean_bare",
+    }.items():
         row = rows[f"mmlu/cloze:{score}"]
         assert re.search(rf"\|{metric} +\|↑ +\|{row.value:.4f}\|± +\|{row.se:.4f}\|", shown)
     assert "merrowick@mmlu-harness-v0.4" in make_table(results, "groups")
     assert sum("acc,none" in entry for entry in results["results"].values()) == 2 * 8
 
 
-def test_the_harness_finds_our_files_by_their_names(run: Run, files: list[str], results: dict[str, Any]) -> None:
-    assert {get_file_task_name(Path(file).name) for file in get_sample_results_filenames(files)} == {
-        *results["configs"]
+def test_the_harness_finds_our_files_by_their_names(
+    run: Run, files: list[str], results: dict[str, Any]
+) -> None:
+    assert {
+        get_file_task_name(Path(file).name) for file in get_sample_results_filenames(files)
+    } == {*results["configs"]}
+    (date,) = {
+        get_file_datetime(Path(file).name).removesuffix(".json") for file in files if "_20" in file
     }
-    (date,) = {get_file_datetime(Path(file).name).removesuffix(".json") for file in files if "_20" in file}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{6}", date)
     (folder,) = {Path(file).parent.name for file in get_results_filenames(files)}
     assert folder == sanitize_model_name(run.manifest.model.name)
 
 
-def test_means_errors_and_hashes_are_those_of_the_harness(files: list[str], results: dict[str, Any]) -> None:
+def test_means_errors_and_hashes_are_those_of_the_harness(
+    files: list[str], results: dict[str, Any]
+) -> None:
     for task, lines in samples(files).items():
         hashes = ""
         for line in lines:
-            document = json.dumps(line["doc"], indent=2, default=handle_non_serializable, ensure_ascii=False)
+            document = json.dumps(
+                line["doc"], indent=2, default=handle_non_serializable, ensure_ascii=False
+            )
             told = (line["doc_hash"], line["prompt_hash"], line["target_hash"])
             hashed = (document, line["arguments"]["gen_args_0"]["arg_0"], line["target"])
             assert told == tuple(map(hash_string, hashed))
@@ -228,4 +292,6 @@ def test_means_errors_and_hashes_are_those_of_the_harness(files: list[str], resu
 
 def test_every_file_can_be_loaded_as_a_dataset(files: list[str], tmp_path: Path) -> None:
     for file in [*get_results_filenames(files), *get_sample_results_filenames(files)[::7]]:
-        assert len(load_dataset("json", data_files=file, split="train", cache_dir=str(tmp_path))) >= 1
+        assert (
+            len(load_dataset("json", data_files=file, split="train", cache_dir=str(tmp_path))) >= 1
+        )

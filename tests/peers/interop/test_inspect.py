@@ -38,10 +38,15 @@ def logs(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_protocol_is_a_log_and_a_line_of_a_data_frame_with_its_number(run: Run, logs: Path) -> None:
+def test_every_protocol_is_a_log_and_a_line_of_a_data_frame_with_its_number(
+    run: Run, logs: Path
+) -> None:
     from inspect_ai.analysis import evals_df, samples_df
 
-    read = [log_files.read_eval_log(info, header_only=True) for info in log_files.list_eval_logs(str(logs))]
+    read = [
+        log_files.read_eval_log(info, header_only=True)
+        for info in log_files.list_eval_logs(str(logs))
+    ]
     rows = {row.protocol: row for row in run.rows()}
     assert {log.eval.task_display_name for log in read} == {*rows}
     for log in read:
@@ -60,18 +65,25 @@ def test_every_protocol_is_a_log_and_a_line_of_a_data_frame_with_its_number(run:
     evals, samples = evals_df(str(logs)).set_index("task_name"), samples_df(str(logs))
     for row in run.rows():
         assert evals.loc[row.protocol.replace("/", ":"), "score_headline_value"] == row.value
-        assert evals.loc[row.protocol.replace("/", ":"), "task_arg_score"] == run.protocols[row.protocol].score
+        assert (
+            evals.loc[row.protocol.replace("/", ":"), "task_arg_score"]
+            == run.protocols[row.protocol].score
+        )
     assert len(samples) == 12 * len(PROTOCOLS)
     mean = sum(row.value for row in run.rows()) / len(PROTOCOLS)
     assert samples["score_choicewise"].astype(float).mean() == pytest.approx(mean)
 
 
-def test_a_sample_holds_the_prompt_the_choice_or_text_and_the_log_likelihoods(run: Run, logs: Path) -> None:
+def test_a_sample_holds_the_prompt_the_choice_or_text_and_the_log_likelihoods(
+    run: Run, logs: Path
+) -> None:
     (path,) = logs.glob("*cloze*.eval")
     log = log_files.read_eval_log(str(path))
     told = {(row["item"], row["choice"]): row for row in run.scores("mmlu/cloze:sum").to_pylist()}
     prompt = run.protocols["mmlu/cloze:sum"].prompt_digest
-    requests = {row["item"]: row for row in run.tables.requests.to_pylist() if row["prompt"] == prompt}
+    requests = {
+        row["item"]: row for row in run.tables.requests.to_pylist() if row["prompt"] == prompt
+    }
     assert log.samples
     assert len(log.samples) == 12
     for sample in log.samples:
@@ -88,24 +100,38 @@ def test_a_sample_holds_the_prompt_the_choice_or_text_and_the_log_likelihoods(ru
         assert sample.metadata["loglikelihoods"] == [row["score"] for row in own]
         assert sample.metadata["scores"] == sample.metadata["loglikelihoods"]
         assert all(count > 0 for count in sample.metadata["tokens"])
-    assert sum(sample.scores["choicewise"].as_float() for sample in log.samples if sample.scores) / 12 == pytest.approx(
-        run.measurements["mmlu/cloze:sum"].overall
-    )
+    assert sum(
+        sample.scores["choicewise"].as_float() for sample in log.samples if sample.scores
+    ) / 12 == pytest.approx(run.measurements["mmlu/cloze:sum"].overall)
     (path,) = logs.glob("*helm*.eval")
     log = log_files.read_eval_log(str(path))
     assert log.samples
     texts = {str(sample.id): sample.output.completion for sample in log.samples}
     tables, helm = run.tables, run.protocols["mmlu/helm"].prompt_digest
-    observed = dict(zip(tables.observations["key"].to_pylist(), tables.observations["text"].to_pylist(), strict=True))
-    assert texts == {row["item"]: observed[row["key"]] for row in tables.spans.to_pylist() if row["prompt"] == helm}
+    observed = dict(
+        zip(
+            tables.observations["key"].to_pylist(),
+            tables.observations["text"].to_pylist(),
+            strict=True,
+        )
+    )
+    assert texts == {
+        row["item"]: observed[row["key"]]
+        for row in tables.spans.to_pylist()
+        if row["prompt"] == helm
+    }
 
 
 def test_a_second_export_has_the_same_logs_and_ids(run: Run, logs: Path, tmp_path: Path) -> None:
     export(run, "inspect", tmp_path / "logs")
-    names = [sorted(file.name for file in folder.glob("*.eval")) for folder in (logs, tmp_path / "logs")]
+    names = [
+        sorted(file.name for file in folder.glob("*.eval")) for folder in (logs, tmp_path / "logs")
+    ]
     assert names[0] == names[1]
     for file in logs.glob("*.eval"):
-        pair = [log_files.read_eval_log(str(folder / file.name)) for folder in (logs, tmp_path / "logs")]
+        pair = [
+            log_files.read_eval_log(str(folder / file.name)) for folder in (logs, tmp_path / "logs")
+        ]
         one, other = (json.loads(log.model_dump_json(exclude={"location"})) for log in pair)
         for log in (one, other):
             for sample in log["samples"]:
@@ -113,7 +139,9 @@ def test_a_second_export_has_the_same_logs_and_ids(run: Run, logs: Path, tmp_pat
         assert one == other
 
 
-def test_what_is_missing_is_not_scored_and_a_run_that_is_not_complete_is_no_success(run: Run, tmp_path: Path) -> None:
+def test_what_is_missing_is_not_scored_and_a_run_that_is_not_complete_is_no_success(
+    run: Run, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
     manifest = read_manifest(folder)
@@ -129,7 +157,10 @@ def test_what_is_missing_is_not_scored_and_a_run_that_is_not_complete_is_no_succ
 
 
 def test_an_item_without_a_number_says_why(tmp_path: Path) -> None:
-    items = tuple(Item(text, text, tuple(letters), (1,)) for text, letters in (("one", "abcd"), ("two", "abc")))
+    items = tuple(
+        Item(text, text, tuple(letters), (1,))
+        for text, letters in (("one", "abcd"), ("two", "abc"))
+    )
     line = {"protocols": ["mmlu/cloze:sum"], "out": tmp_path / "run", "skip_bad_items": True}
     run = choicewise.evaluate(model="fake:hash", data=Dataset("quiz", {"test": items}), **line)
     assert run.rows()[0].missing == 1
@@ -171,13 +202,22 @@ def test_what_inspect_writes_is_read(tmp_path: Path, inspect_ai: Any, form: str)
         word = next(word for word in ANSWERS if word in messages[-1].text)
         return ModelOutput.from_content("mockllm/model", ANSWERS[word])
 
-    samples = [Sample(id=word, input=f"Which is {word}?", choices=["x", "y"], target="B") for word in ANSWERS]
-    task = inspect_ai.Task(MemoryDataset(samples), solver=multiple_choice(), scorer=choice(), name="words")
+    samples = [
+        Sample(id=word, input=f"Which is {word}?", choices=["x", "y"], target="B")
+        for word in ANSWERS
+    ]
+    task = inspect_ai.Task(
+        MemoryDataset(samples), solver=multiple_choice(), scorer=choice(), name="words"
+    )
     model = get_model("mockllm/model", custom_outputs=answer, memoize=False)
     inspect_ai.eval(task, model, log_dir=str(tmp_path / "logs"), log_format=form, display="none")
     (log,) = read_logs([tmp_path / "logs"])
     assert {item.id: item.generated for item in log.items} == ANSWERS
-    assert {item.id: item.recorded["choice"] for item in log.items} == {"river": 1.0, "mill": 0.0, "lamp": 0.0}
+    assert {item.id: item.recorded["choice"] for item in log.items} == {
+        "river": 1.0,
+        "mill": 0.0,
+        "lamp": 0.0,
+    }
     assert read_state(log).notes == ()
     (run,) = choicewise.import_log(tmp_path / "logs", tmp_path / "run")
     rows = {row["protocol"]: row for row in run.report().to_pylist()}

@@ -31,10 +31,16 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def holds_secret(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
+    return [
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and SECRET.encode() in file.read_bytes()
+    ]
 
 
-def test_mlflow_reads_the_numbers_back(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_reads_the_numbers_back(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlflow.tracking import MlflowClient
 
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
@@ -51,13 +57,22 @@ def test_mlflow_reads_the_numbers_back(run: Run, tmp_path: Path, monkeypatch: py
         assert data.metrics[f"{row.protocol}/{row.metric}_n"] == row.n
         assert data.tags[f"signature {row.protocol}"] == signature(run.protocols[row.protocol])
     assert data.params["model"] == "fake:hash"
-    assert {file.path for file in client.list_artifacts(logged[0].info.run_id)} == {"rows.csv", "page.html"}
-    rows = Path(client.download_artifacts(logged[0].info.run_id, "rows.csv", str(tmp_path))).read_text("utf-8")
-    assert [row["protocol"] for row in csv.DictReader(io.StringIO(rows))] == [row.protocol for row in run.rows()]
+    assert {file.path for file in client.list_artifacts(logged[0].info.run_id)} == {
+        "rows.csv",
+        "page.html",
+    }
+    rows = Path(
+        client.download_artifacts(logged[0].info.run_id, "rows.csv", str(tmp_path))
+    ).read_text("utf-8")
+    assert [row["protocol"] for row in csv.DictReader(io.StringIO(rows))] == [
+        row.protocol for row in run.rows()
+    ]
     assert holds_secret(tmp_path) == []
 
 
-def test_wandb_keeps_an_offline_run(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wandb_keeps_an_offline_run(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "runs"
     for _ in range(2):
         assert invoke(["export", str(run.folder), "--format", "wandb", "--out", str(out)]) == 0
@@ -77,7 +92,9 @@ def test_wandb_keeps_an_offline_run(run: Run, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("form", ["wandb", "mlflow"])
-def test_a_folder_of_something_else_and_a_login_are_refused(form: str, run: Run, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_and_a_login_are_refused(
+    form: str, run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match="something else"):
         export(run, form, tmp_path)

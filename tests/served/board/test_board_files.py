@@ -16,7 +16,9 @@ from tests.paths import ROOT
 def test_the_board_is_written_with_its_style_and_script(tmp_path: Path) -> None:
     items = tuple(Item(name, "Where?", ("in a tree", "in the sea"), (0,)) for name in "abc")
     data = Dataset("quiz", {"test": items})
-    evaluate(model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "runs" / "run")
+    evaluate(
+        model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "runs" / "run"
+    )
     (tmp_path / "runs" / "lost").mkdir()
     (tmp_path / "runs" / "lost" / "run.json").write_text("{")
     out = tmp_path / "board"

@@ -21,7 +21,9 @@ from tests.helpers.board import write_run
 from tests.helpers.processes import ended
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded on Linux alone")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="processes are bounded on Linux alone"
+)
 
 GUARD = 120  # seconds after which a test that hangs fails
 
@@ -66,7 +68,9 @@ def test_what_exceeds_a_limit_is_ended_and_the_next_is_answered(process: Hostile
 
 
 @pytest.mark.costly("processes that read runs, which those that harm them end")
-def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     harmful = {
         "hangs-at-look": "gives no answer within 0 seconds",
         "hangs-at-read": "gives no answer within 0 seconds",
@@ -78,7 +82,9 @@ def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(tmp_path: Path, mo
         shutil.copytree(tmp_path / "b" / "hash", tmp_path / "a" / name)
     ask = RunProcess._ask
 
-    def asked(self: RunProcess, question: dict[str, str], wait: float | None = None) -> dict[str, object]:
+    def asked(
+        self: RunProcess, question: dict[str, str], wait: float | None = None
+    ) -> dict[str, object]:
         """As ever, but that what is known to hang is not waited for."""
         hangs = Path(question["folder"]).name == f"hangs-at-{question['task']}"
         return ask(self, question, 0.0 if hangs else None)
@@ -90,7 +96,9 @@ def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(tmp_path: Path, mo
     assert told["hash"].state is State.READ
     assert told["hash"].rows
     for name, words in harmful.items():
-        assert (told[name].state, words in told[name].reason) == (State.UNREADABLE, True), told[name].reason
+        assert (told[name].state, words in told[name].reason) == (State.UNREADABLE, True), told[
+            name
+        ].reason
         assert "choicewise doctor" in told[name].reason
 
 
@@ -154,5 +162,8 @@ def test_a_run_that_exceeded_a_limit_is_not_tried_again_at_once() -> None:
     for _ in range(3):
         with pytest.raises(Exception, match="takes too long"):
             processes.use(run, fail)
-    assert (tried, processes.use(replace(run, version="another"), lambda process: 1)) == (["one"], 1)
+    assert (tried, processes.use(replace(run, version="another"), lambda process: 1)) == (
+        ["one"],
+        1,
+    )
     assert processes.use(replace(run, id="two"), lambda process: 2) == 2

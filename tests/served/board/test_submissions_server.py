@@ -62,7 +62,12 @@ def test_a_submission_becomes_numbers_on_the_board(board: Evaluating, sent: Path
     assert (told.status, told.json["state"], told.json["runs"]) == (201, "waiting", [])
     name = told.json["id"]
     lease = leased(board, "gpu-7")
-    assert lease.submission.as_json() == {**told.json, "state": "leased", "worker": "gpu-7", "attempts": 1}
+    assert lease.submission.as_json() == {
+        **told.json,
+        "state": "leased",
+        "worker": "gpu-7",
+        "attempts": 1,
+    }
     assert board.lease() is None
     board.queue.renew(name, lease.secret, 3, 9)
     assert (board.record(name)["done"], board.record(name)["total"]) == (3, 9)
@@ -70,7 +75,9 @@ def test_a_submission_becomes_numbers_on_the_board(board: Evaluating, sent: Path
     board.settle(lambda library: sum(bool(run.rows) for run in library.snapshot.board.runs) == 2)
     record = board.record(name)
     assert (record["state"], record["reason"], len(record["runs"])) == ("done", "", 2)
-    assert all(board.ask(f"{run}.json").json["model"]["name"] == "fake:hash" for run in record["runs"])
+    assert all(
+        board.ask(f"{run}.json").json["model"]["name"] == "fake:hash" for run in record["runs"]
+    )
     page = board.ask(f"/submission/{name}")
     assert all(f'href="{run}"' in page.text for run in record["runs"])
     assert "refresh" not in page.headers
@@ -81,7 +88,10 @@ def test_a_submission_becomes_numbers_on_the_board(board: Evaluating, sent: Path
 def test_a_board_without_submissions_takes_none(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     with served(tmp_path / "runs") as plain:
-        assert (plain.ask("/submissions").status, plain.ask("/submissions", "POST", b"{}").status) == (404, 405)
+        assert (
+            plain.ask("/submissions").status,
+            plain.ask("/submissions", "POST", b"{}").status,
+        ) == (404, 405)
         assert "Submit a model" not in plain.ask("/").text
 
 
@@ -100,7 +110,11 @@ def test_the_same_submission_twice_is_one(board: Evaluating) -> None:
 @pytest.mark.parametrize(
     ("values", "status", "words"),
     [
-        ({"model": "/etc/passwd"}, 403, "takes no models called /etc/passwd; it takes bundled:*, */*"),
+        (
+            {"model": "/etc/passwd"},
+            403,
+            "takes no models called /etc/passwd; it takes bundled:*, */*",
+        ),
         ({"model": "gpt2"}, 403, "takes no models called gpt2"),
         ({"model": "bundled:nothing"}, 422, "there is no model bundled:nothing"),
         ({"model": "org/name", "dtype": "int4"}, 400, "the dtype must be one of"),
@@ -109,7 +123,9 @@ def test_the_same_submission_twice_is_one(board: Evaluating) -> None:
         ({}, 400, "the model is missing"),
     ],
 )
-def test_what_can_not_be_submitted_says_why(board: Evaluating, values: Any, status: int, words: str) -> None:
+def test_what_can_not_be_submitted_says_why(
+    board: Evaluating, values: Any, status: int, words: str
+) -> None:
     answer = board.send("/submissions", values, SUBMIT)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
     assert words in answer.json["error"]
@@ -120,7 +136,18 @@ def test_what_can_not_be_submitted_says_why(board: Evaluating, values: Any, stat
 
 def test_content_that_is_no_object_is_refused(board: Evaluating) -> None:
     headers = {"authorization": f"Bearer {SUBMIT}", "content_type": "application/json"}
-    bodies = b"", b"[]", b"7", b'"x"', b"{", b"\xff\xfe", b"[" * 16_000, b'{"model": NaN}', b"null", b'{"a":' * 2000
+    bodies = (
+        b"",
+        b"[]",
+        b"7",
+        b'"x"',
+        b"{",
+        b"\xff\xfe",
+        b"[" * 16_000,
+        b'{"model": NaN}',
+        b"null",
+        b'{"a":' * 2000,
+    )
     for body in bodies:
         answer = board.ask("/submissions", "POST", body, **headers)
         assert answer.status in ((400, 401) if body else (400,)), body
@@ -130,16 +157,24 @@ def test_content_that_is_no_object_is_refused(board: Evaluating) -> None:
 
 def test_who_submits_needs_the_token(board: Evaluating) -> None:
     for token in ("", "x" * 24, SUBMIT[:-1], SUBMIT + "x", READ, "ü" * 20):
-        headers = {"authorization": f"Bearer {token}".encode().decode("latin-1"), "content_type": "application/json"}
+        headers = {
+            "authorization": f"Bearer {token}".encode().decode("latin-1"),
+            "content_type": "application/json",
+        }
         answer = board.ask("/submissions", "POST", b'{"model": "org/name"}', **headers)
-        assert (answer.status, "token is missing or wrong" in answer.json["error"]) == (401, True), token
+        assert (answer.status, "token is missing or wrong" in answer.json["error"]) == (
+            401,
+            True,
+        ), token
         page = board.form(f"model=org/name&token={token}")
         assert page.status == 401
         assert token == "" or token not in page.text
     assert board.ask("/submissions.json").json == {"submissions": []}
 
 
-def test_readers_need_their_token_and_wrong_ones_see_no_list_and_nothing_of_what_is_asked(tmp_path: Path) -> None:
+def test_readers_need_their_token_and_wrong_ones_see_no_list_and_nothing_of_what_is_asked(
+    tmp_path: Path,
+) -> None:
     with evaluating(tmp_path / "board", token=READ) as board:
         assert board.submit("org/secret-name").status == 201
         for address in ("/submissions", "/submissions.json", "/"):
@@ -150,12 +185,23 @@ def test_readers_need_their_token_and_wrong_ones_see_no_list_and_nothing_of_what
         assert board.ask("/", authorization=f"Bearer {SUBMIT}").status == 401
         assert "secret-name" not in board.form("model=x&token=wrong").text
         assert "secret-name" not in board.form(f"model=x&token={SUBMIT}").text
-        for body, status in (("model=x&token=wrong", 401), ("model=x", 401), ("%ff", 400), ("model=x&x" * 20, 400)):
+        for body, status in (
+            ("model=x&token=wrong", 401),
+            ("model=x", 401),
+            ("%ff", 400),
+            ("model=x&x" * 20, 400),
+        ):
             told = board.form(body)
-            assert (told.status, "merrowick" in told.text, "<form" in told.text) == (status, False, False), body
+            assert (told.status, "merrowick" in told.text, "<form" in told.text) == (
+                status,
+                False,
+                False,
+            ), body
         assert "<form" in board.form("model=x&token=wrong", authorization=f"Bearer {READ}").text
         told = board.form(f"model=a b&dtype=x&token={SUBMIT}")
-        assert (told.status, "<form" in told.text) == (400, True), "who submits may see what is asked"
+        assert (told.status, "<form" in told.text) == (400, True), (
+            "who submits may see what is asked"
+        )
 
 
 def test_what_was_given_back_shows_when_it_is_tried_again(board: Evaluating) -> None:
@@ -173,20 +219,32 @@ def test_what_was_given_back_shows_when_it_is_tried_again(board: Evaluating) -> 
 
 def test_other_sites_can_not_submit(board: Evaluating) -> None:
     own = f"http://127.0.0.1:{board.port}"
-    by_origin: list[dict[str, str]] = [{"origin": origin} for origin in ("http://evil.example", "null")]
+    by_origin: list[dict[str, str]] = [
+        {"origin": origin} for origin in ("http://evil.example", "null")
+    ]
     by_site = [{"origin": own, "sec_fetch_site": site} for site in ("cross-site", "same-site")]
     for headers in (*by_origin, *by_site, {"sec_fetch_site": "cross-site"}):
         more = {"sec_fetch_mode": "navigate"} if "sec_fetch_site" in headers else {}
         assert board.form(NAME_FORM, **headers, **more).status == 403, headers
     assert board.form(NAME_FORM, host="evil.example").status == 421
     assert board.ask("/submissions.json").json == {"submissions": []}
-    answer = board.form(NAME_FORM, origin=own, sec_fetch_site="same-origin", sec_fetch_mode="navigate")
+    answer = board.form(
+        NAME_FORM, origin=own, sec_fetch_site="same-origin", sec_fetch_mode="navigate"
+    )
     assert (answer.status, answer.headers["location"][:12]) == (303, "/submission/")
 
 
 def test_only_these_paths_take_anything_and_none_takes_too_much(board: Evaluating) -> None:
     name = begun(board).submission.id
-    paths = "/", "/board.json", "/run/x", "/submissions.json", f"/submission/{name}", "/work/lease", "/look/x"
+    paths = (
+        "/",
+        "/board.json",
+        "/run/x",
+        "/submissions.json",
+        f"/submission/{name}",
+        "/work/lease",
+        "/look/x",
+    )
     for path, method in product(paths, ("POST", "PUT", "DELETE", "PATCH")):
         answer = board.ask(path, method, b"x", authorization=f"Bearer {SUBMIT}")
         assert answer.status == 405, (path, method)
@@ -196,15 +254,25 @@ def test_only_these_paths_take_anything_and_none_takes_too_much(board: Evaluatin
     assert answer.status == 413
     head = b"POST /submissions HTTP/1.1\r\nHost: localhost\r\n"
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
-    assert b" 413 " in board.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 2).split(b"\r\n")[0]
-    assert b" 413 " in board.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n").split(b"\r\n")[0]
+    assert (
+        b" 413 "
+        in board.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 2).split(b"\r\n")[0]
+    )
+    assert (
+        b" 413 "
+        in board.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n").split(b"\r\n")[0]
+    )
 
 
-def test_a_failure_stands_on_its_page_and_a_worker_in_trouble_gives_it_to_another(board: Evaluating) -> None:
+def test_a_failure_stands_on_its_page_and_a_worker_in_trouble_gives_it_to_another(
+    board: Evaluating,
+) -> None:
     lease = begun(board)
     name = lease.submission.id
     for _ in range(2):
-        board.queue.fail(name, lease.secret, "its weights are <pickles>: pytorch_model.bin", again=False)
+        board.queue.fail(
+            name, lease.secret, "its weights are <pickles>: pytorch_model.bin", again=False
+        )
     page = board.ask(f"/submission/{name}").text
     assert "its weights are &lt;pickles&gt;: pytorch_model.bin" in page
     assert "has failed." in page
@@ -219,7 +287,9 @@ def test_a_failure_stands_on_its_page_and_a_worker_in_trouble_gives_it_to_anothe
     assert (board.lease(), board.record(name)["state"]) == (None, "failed")
 
 
-def test_no_submission_overwrites_another_and_secrets_stand_nowhere(board: Evaluating, sent: Path) -> None:
+def test_no_submission_overwrites_another_and_secrets_stand_nowhere(
+    board: Evaluating, sent: Path
+) -> None:
     folders = []
     for dtype in ("float32", "float16"):
         assert board.submit("fake:hash", dtype=dtype).status == 201
@@ -240,7 +310,9 @@ def test_no_submission_overwrites_another_and_secrets_stand_nowhere(board: Evalu
 def test_hidden_folders_are_not_searched_for_runs(tmp_path: Path, sent: Path) -> None:
     shutil.copytree(sent, tmp_path / "runs" / ".submissions" / "assembled")
     shutil.copytree(sent, tmp_path / "runs" / "shown")
-    assert {place.folder.parent.parent.name for place in discover([tmp_path / "runs"]).places.values()} == {"shown"}
+    assert {
+        place.folder.parent.parent.name for place in discover([tmp_path / "runs"]).places.values()
+    } == {"shown"}
     hidden = shutil.copytree(sent, tmp_path / ".hidden")
     assert len(discover([hidden]).places) == 2, "a folder that was named is searched"
 
@@ -254,7 +326,11 @@ def test_an_end_that_was_killed_is_made_again(board: Evaluating, sent: Path) -> 
     (place / "old").write_text("x")
     board.finish(lease, sent)
     assert [path.name for path in folder.iterdir()] == [place.name]
-    assert sorted(path.name for path in place.iterdir()) == ["model", "sweep.copy.json", "sweep.json"]
+    assert sorted(path.name for path in place.iterdir()) == [
+        "model",
+        "sweep.copy.json",
+        "sweep.json",
+    ]
 
 
 def test_runs_of_a_lost_lease_are_not_shown(board: Evaluating, sent: Path) -> None:
@@ -263,7 +339,9 @@ def test_runs_of_a_lost_lease_are_not_shown(board: Evaluating, sent: Path) -> No
     board.queue.fail(name, lease.secret, "its worker was ended", again=True, counts=False)
     with pytest.raises(LeaseLost):
         board.finish(lease, sent)
-    assert [path.name for path in (board.library.folders[0] / "submitted").iterdir()] == [f".{name}"]
+    assert [path.name for path in (board.library.folders[0] / "submitted").iterdir()] == [
+        f".{name}"
+    ]
     assert board.record(name)["state"] == "waiting"
 
 
@@ -282,11 +360,15 @@ def test_a_restart_loses_nothing(tmp_path: Path, sent: Path) -> None:
         assert len(board.record(name)["runs"]) == 2
 
 
-def test_a_locked_queue_is_said_and_can_be_asked_again(board: Evaluating, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_queue_is_said_and_can_be_asked_again(
+    board: Evaluating, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queue, "_SETTINGS", ("PRAGMA busy_timeout = 50", *queue._SETTINGS[1:]))
     lease = begun(board)
     name = lease.submission.id
-    holder = sqlite3.connect(board.library.folders[0] / ".submissions" / "queue.sqlite3", isolation_level=None)
+    holder = sqlite3.connect(
+        board.library.folders[0] / ".submissions" / "queue.sqlite3", isolation_level=None
+    )
     holder.execute("BEGIN EXCLUSIVE")
     answers = [board.submit("org/name"), board.form(NAME_FORM)]
     for answer in answers:
@@ -295,7 +377,9 @@ def test_a_locked_queue_is_said_and_can_be_asked_again(board: Evaluating, monkey
     with pytest.raises(Busy):
         board.queue.renew(name, lease.secret, 1, 1)
     assert 'value="org/name"' in answers[-1].text
-    assert [board.ask(path).status for path in ("/submissions", f"/submission/{name}", "/")] == [200] * 3
+    assert [board.ask(path).status for path in ("/submissions", f"/submission/{name}", "/")] == [
+        200
+    ] * 3
     holder.rollback()
     holder.close()
     assert board.submit("org/name").status == 201
@@ -307,7 +391,9 @@ def test_a_full_queue_is_said(board: Evaluating, monkeypatch: pytest.MonkeyPatch
     assert board.submit("org/0").status == 200
 
 
-def test_a_full_disk_is_said(board: Evaluating, sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said(
+    board: Evaluating, sent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease = begun(board)
 
     def full(*_: object) -> None:
@@ -362,7 +448,10 @@ def test_fifty_submissions_by_ten_clients_are_all_there_and_run_once(tmp_path: P
             taken = [name for each in workers for name in each.result()]
         assert (len(set(submitted)), sorted(taken)) == (50, sorted(submitted))
         listed = board.ask("/submissions.json").json["submissions"]
-        assert ({each["id"] for each in listed}, {each["attempts"] for each in listed}) == (set(submitted), {1})
+        assert ({each["id"] for each in listed}, {each["attempts"] for each in listed}) == (
+            set(submitted),
+            {1},
+        )
         assert board.said == []
 
 
@@ -385,12 +474,16 @@ def test_a_narrow_list_of_sources(tmp_path: Path) -> None:
     with evaluating(tmp_path / "board", policy=Policy(("good/*",), 5)) as board:
         assert (board.submit("good/model").status, board.submit("bad/model").status) == (201, 403)
         assert board.submit("good/../bad").status == 400
-        joined = queue.SubmissionService.join(tmp_path / "board", tmp_path / "board" / ".submissions")
+        joined = queue.SubmissionService.join(
+            tmp_path / "board", tmp_path / "board" / ".submissions"
+        )
         assert joined.asked.policy == Policy(("good/*",), 5)
         joined.close()
 
 
-def test_a_run_that_is_sent_shows_the_name_of_its_model(board: Evaluating, sent: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_sent_shows_the_name_of_its_model(
+    board: Evaluating, sent: Path, tmp_path: Path
+) -> None:
     """A worker can't write over runs that others made: it has a folder of its own, whatever its runs say."""
     shutil.copytree(sent, tmp_path / "renamed")
     for run in (tmp_path / "renamed" / "model").iterdir():
@@ -401,7 +494,9 @@ def test_a_run_that_is_sent_shows_the_name_of_its_model(board: Evaluating, sent:
     assert board.ask("/board.json").json["runs"][0]["id"].startswith("board-submitted-")
 
 
-def test_pages_are_made_once_for_each_state(board: Evaluating, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_made_once_for_each_state(
+    board: Evaluating, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, make = [], routes.rendered
 
     def counted(*given: Any, **context: Any) -> str:

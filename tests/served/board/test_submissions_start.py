@@ -36,15 +36,23 @@ def opened(board: Path, **given: Any) -> tuple[SubmissionService, str]:
 def test_it_begins_asks_what_the_demo_asks_and_ends(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     command = [sys.executable, "-m", "choicewise", "serve", str(tmp_path / "runs"), "--submissions"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         address = server.stdout.readline().strip()
         page = urllib.request.urlopen(f"{address}submissions", timeout=60).read().decode()
         server.send_signal(signal.SIGINT)
         _, said = server.communicate(timeout=60)
-    asked = "<code>mmlu</code> on <code>bundled:merrowick</code>", "<code>bundled:*</code>, <code>*/*</code>"
+    asked = (
+        "<code>mmlu</code> on <code>bundled:merrowick</code>",
+        "<code>bundled:*</code>, <code>*/*</code>",
+    )
     assert [words for words in (*asked, "at most 20 GB") if words not in page] == []
-    assert f"models are submitted at {address}submissions, and evaluated by `choicewise work {tmp_path}/runs`" in said
+    assert (
+        f"models are submitted at {address}submissions, and evaluated by `choicewise work {tmp_path}/runs`"
+        in said
+    )
     file = tmp_path / "runs" / ".submissions" / "submit.token"
     assert str(file) in said
     assert file.stat().st_mode & 0o777 == 0o600
@@ -55,13 +63,17 @@ def test_it_begins_asks_what_the_demo_asks_and_ends(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / ".submissions").stat().st_mode & 0o777 == 0o700
 
 
-def test_tokens_are_kept_for_the_next_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_are_kept_for_the_next_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert opened(tmp_path)[1] == opened(tmp_path)[1]
     assert "was written to" in (said := capsys.readouterr().err)
     assert "who submits is in" in said
 
 
-def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "token").write_text("submit-" * 4)
     assert opened(tmp_path, submit_token_file=tmp_path / "token")[1] == "submit-" * 4
     assert not (tmp_path / ".submissions" / "submit.token").exists()
@@ -85,9 +97,13 @@ def test_a_kept_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_public_board_needs_a_token_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_board_needs_a_token_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CHOICEWISE_TOKEN", "r" * 20)
-    with pytest.raises(UsageError, match="name it with --submit-token-file, or put it into the variable"):
+    with pytest.raises(
+        UsageError, match="name it with --submit-token-file, or put it into the variable"
+    ):
         invoke(["serve", str(tmp_path), "--submissions", "--host", "0.0.0.0"])
     assert not (tmp_path / ".submissions" / "submit.token").exists()
 
@@ -102,7 +118,9 @@ def test_a_public_board_needs_a_token_of_its_own(tmp_path: Path, monkeypatch: py
         (["--submissions", "--submit-token-file", "nowhere"], "nowhere can't be read"),
     ],
 )
-def test_wrong_use_is_said_before_anything_is_served(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_wrong_use_is_said_before_anything_is_served(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
     with pytest.raises(ChoicewiseError, match=re.escape(words)):
         invoke(["serve", str(tmp_path), *arguments])
 
@@ -117,7 +135,9 @@ def test_sizes() -> None:
 
 def test_options_reach_the_service_and_workers(tmp_path: Path) -> None:
     asked = {"protocol": ("mmlu/helm",), "data": ("bundled:merrowick",), "limit": 3}
-    service, _ = opened(tmp_path, **asked, allow=("good/*",), largest="3GB", queue=tmp_path / "elsewhere")
+    service, _ = opened(
+        tmp_path, **asked, allow=("good/*",), largest="3GB", queue=tmp_path / "elsewhere"
+    )
     joined = SubmissionService.join(tmp_path, tmp_path / "elsewhere")
     joined.close()
     assert (joined.asked, service.asked.protocols) == (service.asked, ("mmlu/helm",))
@@ -138,7 +158,11 @@ def test_a_queue_that_can_not_be_used_ends_the_command(tmp_path: Path, harm: str
     if harm == "damaged":
         path.write_bytes(b"not a queue" * 100)
     before = path.read_bytes()
-    words = {"later": "has version 9", "damaged": "is damaged", "locked": "another process holds it"}
+    words = {
+        "later": "has version 9",
+        "damaged": "is damaged",
+        "locked": "another process holds it",
+    }
     with pytest.raises(StoreError, match=words[harm]):
         invoke(["serve", str(tmp_path), "--submissions"])
     assert path.read_bytes() == before

@@ -21,8 +21,17 @@ from choicewise.errors import ModelError, StoreError
 from choicewise.extensions.endpoints.decisions.decision_model import DecisionModel
 from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
 from choicewise.extensions.endpoints.decisions.endpoint_report import repeats_line
-from choicewise.extensions.endpoints.decisions.exchange import Exchange, Repeat, of_repeats, stored_text
-from choicewise.extensions.endpoints.decisions.summary import endpoint_record, endpoint_summary, exchanges
+from choicewise.extensions.endpoints.decisions.exchange import (
+    Exchange,
+    Repeat,
+    of_repeats,
+    stored_text,
+)
+from choicewise.extensions.endpoints.decisions.summary import (
+    endpoint_record,
+    endpoint_summary,
+    exchanges,
+)
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import one
 from choicewise.questions import Decision, Span, TypedQuestion
@@ -41,12 +50,18 @@ EXTRA = 4  # requests of the probe before the first question
 
 def told(asked: Asked) -> Sequence[float]:
     """By the names of the options, and a little by the state, whose end counts."""
-    weights = [WEIGHTS.get(key, 2.0 + place) + (key in asked.state[-40:]) for place, key in enumerate(asked.keys)]
+    weights = [
+        WEIGHTS.get(key, 2.0 + place) + (key in asked.state[-40:])
+        for place, key in enumerate(asked.keys)
+    ]
     return [weight / sum(weights) for weight in weights]
 
 
 def quiz(count: int = 6) -> Dataset:
-    items = (Item(f"q{number}", f"What is stone {number} like?", COLOURS, (number % 3,)) for number in range(count))
+    items = (
+        Item(f"q{number}", f"What is stone {number} like?", COLOURS, (number % 3,))
+        for number in range(count)
+    )
     return Dataset("stones", {"test": tuple(items)})
 
 
@@ -61,7 +76,12 @@ def name(server: Server, *options: str) -> str:
 
 
 def run(
-    server: Server, out: Path, data: Dataset | None = None, protocol: str = ENDPOINT, *options: str, **more: Any
+    server: Server,
+    out: Path,
+    data: Dataset | None = None,
+    protocol: str = ENDPOINT,
+    *options: str,
+    **more: Any,
 ) -> Run:
     asked = {"protocols": [f"{protocol}@split=test"], "data": data or quiz(), **more}
     return evaluate(model=load_model(name(server, *options)), out=out, **asked)
@@ -76,18 +96,26 @@ def kept(run: Run) -> list[Exchange]:
 
 
 @pytest.mark.parametrize("dialect", ROUTES)
-def test_the_probabilities_are_those_of_the_server_in_every_dialect(dialect: str, tmp_path: Path) -> None:
+def test_the_probabilities_are_those_of_the_server_in_every_dialect(
+    dialect: str, tmp_path: Path
+) -> None:
     with serving_decisions(told, dialect) as server:
         observed = run(server, tmp_path / "run", None, ENDPOINT, f"dialect={dialect}")
         assert {request.path for request in server.requests} == {ROUTES[dialect]}
-        assert len(server.requests) == EXTRA + 2 * 6 + 1  # each of the questions twice, and the probe once more
-    np.testing.assert_allclose(np.exp(observed.scores()["score"].to_numpy()), [0.6, 0.3, 0.1] * 6, rtol=1e-6)
+        assert (
+            len(server.requests) == EXTRA + 2 * 6 + 1
+        )  # each of the questions twice, and the probe once more
+    np.testing.assert_allclose(
+        np.exp(observed.scores()["score"].to_numpy()), [0.6, 0.3, 0.1] * 6, rtol=1e-6
+    )
     assert [row.value for row in observed.rows()] == [pytest.approx(1 / 3)]
     assert observed.manifest.server is not None
     assert observed.manifest.server.endpoint == EndpointRecord(dialect, 6)
 
 
-def test_options_of_one_question_are_one_request_whose_bytes_are_kept(server: Server, tmp_path: Path) -> None:
+def test_options_of_one_question_are_one_request_whose_bytes_are_kept(
+    server: Server, tmp_path: Path
+) -> None:
     """And the answer's, its diagnostics, and the answer of a question that was sent twice."""
     service: Any = server.model
     service.mass, service.confidence = 0.75, "p-mass"
@@ -95,11 +123,15 @@ def test_options_of_one_question_are_one_request_whose_bytes_are_kept(server: Se
     asked = server.requests[EXTRA:-1]
     assert len(asked) == 4
     own = kept(observed)
-    assert sorted(each.request for each in own) == sorted({request.content.decode() for request in asked})
+    assert sorted(each.request for each in own) == sorted(
+        {request.content.decode() for request in asked}
+    )
     assert [*json.loads(own[0].request)["questions"]["q"]["criteria"]] == [*COLOURS]
     for each in own:
         answer = json.loads(each.response or "")
-        assert answer["answers"]["q"]["probabilities"] == dict(zip(COLOURS, each.probabilities or (), strict=True))
+        assert answer["answers"]["q"]["probabilities"] == dict(
+            zip(COLOURS, each.probabilities or (), strict=True)
+        )
         assert (each.model, each.path, each.diagnostics) == (
             "decider",
             "systemone",
@@ -109,7 +141,10 @@ def test_options_of_one_question_are_one_request_whose_bytes_are_kept(server: Se
         assert each.usage["output_tokens"] == 1
     (twice,) = (each for each in own if each.repeat)
     assert twice.repeat is not None
-    assert (twice.repeat.probabilities, twice.repeat.response) == (twice.probabilities, twice.response)
+    assert (twice.repeat.probabilities, twice.repeat.response) == (
+        twice.probabilities,
+        twice.response,
+    )
     summary = endpoint_summary(observed)
     assert summary is not None
     assert (summary.confidence, summary.recomputed, summary.models) == (3, 3, {"decider": 3})
@@ -168,15 +203,21 @@ def test_what_concerns_one_question_makes_its_item_missing(
     assert (row.n, row.missing) == (5, 1)
     (reason,) = row.missing_reasons
     assert re.search(words, reason.reason)
-    assert sum(b"stone 2" in request.content for request in server.requests) == (5 if "5 times" in words else 1)
+    assert sum(b"stone 2" in request.content for request in server.requests) == (
+        5 if "5 times" in words else 1
+    )
 
 
-@pytest.mark.parametrize("status", ["429 with milliseconds", "503", "204", "HTML", "truncated JSON", "529"])
+@pytest.mark.parametrize(
+    "status", ["429 with milliseconds", "503", "204", "HTML", "truncated JSON", "529"]
+)
 def test_what_heals_is_answered(status: str, server: Server, tmp_path: Path) -> None:
     model = load_model(name(server, "repeats=0"))
     assert model.digest
     server.next(STATUSES[status], STATUSES[status])
-    observed = evaluate(model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run")
+    observed = evaluate(
+        model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run"
+    )
     assert [(row.n, row.missing) for row in observed.rows()] == [(6, 0)]
 
 
@@ -204,7 +245,9 @@ def test_no_distribution_is_missing_and_kept_as_it_came(
 
     service.answer = answer
     one_at_a_time(model)  # behaviours are the server's, not a request's
-    observed = evaluate(model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run")
+    observed = evaluate(
+        model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run"
+    )
     (row,) = observed.rows()
     assert (row.n, row.missing) == (5, 1)
     (lost,) = (each for each in kept(observed) if each.missing)
@@ -218,12 +261,16 @@ def test_no_distribution_is_missing_and_kept_as_it_came(
     assert protocol.as_wrong == pytest.approx(protocol.value * 5 / (5 + refused))
     service.answer = own
     behave(server)
-    again = run(server, tmp_path / "run", None, ENDPOINT, "repeats=0")  # asks what had no answer, and nothing else
+    again = run(
+        server, tmp_path / "run", None, ENDPOINT, "repeats=0"
+    )  # asks what had no answer, and nothing else
     assert [(row.n, row.missing) for row in again.rows()] == [(6, 0)]
     assert [each.missing for each in kept(again)] == [None] * 6
 
 
-def test_another_model_stops_the_run_and_what_was_answered_stays(server: Server, tmp_path: Path) -> None:
+def test_another_model_stops_the_run_and_what_was_answered_stays(
+    server: Server, tmp_path: Path
+) -> None:
     service: Any = server.model
     own, asked, changing = service.answer, list[str](), ["stone 4"]
 
@@ -236,24 +283,34 @@ def test_another_model_stops_the_run_and_what_was_answered_stays(server: Server,
     service.answer = answer
     model = load_model(name(server, "repeats=0"))
     one_at_a_time(model)
-    with pytest.raises(ModelError, match="of model 'decider-2', and others were of 'decider'.*again to resume"):
-        evaluate(model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run")
+    with pytest.raises(
+        ModelError, match="of model 'decider-2', and others were of 'decider'.*again to resume"
+    ):
+        evaluate(
+            model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run"
+        )
     before = asked[: asked.index("stone 4")]  # one after it may be under way when the run stops
     assert 0 < len(before) == len(kept(open_run(tmp_path / "run")))
     asked.clear()
     changing.clear()
     observed = run(server, tmp_path / "run", None, ENDPOINT, "repeats=0")
     assert [(row.n, row.missing) for row in observed.rows()] == [(6, 0)]
-    assert sorted([*before, *asked]) == [f"stone {number}" for number in range(6)]  # nothing is asked again
+    assert sorted([*before, *asked]) == [
+        f"stone {number}" for number in range(6)
+    ]  # nothing is asked again
     service.name, service.answer = "decider-3", own
     with pytest.raises(StoreError, match="answers otherwise than when"):
         run(server, tmp_path / "run", None, "decision/endpoint-letter", "repeats=0")
 
 
-def test_repeats_measure_the_noise_and_what_is_kept_of_them_adds_up(server: Server, tmp_path: Path) -> None:
+def test_repeats_measure_the_noise_and_what_is_kept_of_them_adds_up(
+    server: Server, tmp_path: Path
+) -> None:
     behave(server, "other numbers")
     observed = run(server, tmp_path / "run", quiz(30))
-    twice = [(each.probabilities, each.repeat.probabilities) for each in kept(observed) if each.repeat]
+    twice = [
+        (each.probabilities, each.repeat.probabilities) for each in kept(observed) if each.repeat
+    ]
     assert len(twice) == 20
     distances = np.abs([np.subtract(*each) for each in twice])
     record = endpoint_record(observed.folder, observed.manifest)
@@ -269,14 +326,18 @@ def test_repeats_measure_the_noise_and_what_is_kept_of_them_adds_up(server: Serv
     one, other = (of_repeats("openai", part) for part in (twice[:7], twice[7:]))  # type: ignore[arg-type]
     assert "20 questions sent twice" in repeats_line(record)
     whole = of_repeats("openai", twice)  # type: ignore[arg-type]
-    assert one + other == EndpointRecord("openai", 20, whole.flips, pytest.approx(whole.mean), whole.most)
+    assert one + other == EndpointRecord(
+        "openai", 20, whole.flips, pytest.approx(whole.mean), whole.most
+    )
     assert of_repeats("openai", [((0.6, 0.4), (0.3, 0.7))]) == EndpointRecord(
         "openai", 1, 1, pytest.approx(0.3), pytest.approx(0.3)
     )
 
 
 @pytest.mark.parametrize(("behaviour", "doubts"), [("", 0), ("state cut", 2)])
-def test_a_state_that_is_cut_without_a_word_is_doubted(behaviour: str, doubts: int, server: Server) -> None:
+def test_a_state_that_is_cut_without_a_word_is_doubted(
+    behaviour: str, doubts: int, server: Server
+) -> None:
     behave(server, *filter(None, [behaviour]))
     model = DecisionModel(EndpointName.parse(name(server)))
     assert model.record.endpoint is not None
@@ -285,7 +346,9 @@ def test_a_state_that_is_cut_without_a_word_is_doubted(behaviour: str, doubts: i
     assert len(server.requests) == EXTRA
 
 
-def test_questions_that_a_dialect_does_not_have_are_not_sent(server: Server, tmp_path: Path) -> None:
+def test_questions_that_a_dialect_does_not_have_are_not_sent(
+    server: Server, tmp_path: Path
+) -> None:
     many = Item("many", "Which stone?", tuple(f"option {number}" for number in range(256)), (0,))
     data = Dataset("stones", {"test": (many, *quiz(2).splits["test"])})
     observed = run(server, tmp_path / "run", data, ENDPOINT, "repeats=0")
@@ -301,7 +364,9 @@ def test_options_that_are_asked_alone_say_so(server: Server) -> None:
     asked = TypedQuestion("choice", '"state"', "Which?", COLOURS, (None,) * 3)
     (answer,) = (scores for _, scores in model.answer([Decision(asked, 1)]))
     assert Exchange.of(answer.exchange or "").options == [1]
-    (*_, whole) = (scores for _, scores in model.answer([Decision(asked, place) for place in (2, 1, 0)]))
+    (*_, whole) = (
+        scores for _, scores in model.answer([Decision(asked, place) for place in (2, 1, 0)])
+    )
     assert (whole.tokens.tolist(), whole.ranks.tolist(), whole.exchange) == ([2], [2], None)
 
 
@@ -312,7 +377,10 @@ def test_no_key_is_written_though_the_server_repeats_it(
     monkeypatch.setenv("CHOICEWISE_API_KEY", key)
     service: Any = server.model
     own = service.answer
-    named = {"diagnostics": {"q": {key: 1.0}}, "usage": {"input_tokens": 1, key: 2}}  # also where a name belongs
+    named = {
+        "diagnostics": {"q": {key: 1.0}},
+        "usage": {"input_tokens": 1, key: 2},
+    }  # also where a name belongs
     service.answer = lambda *request: {**own(*request), "you": key, **named}
     server.key = key
     observed = run(server, tmp_path / "run")
@@ -320,7 +388,11 @@ def test_no_key_is_written_though_the_server_repeats_it(
     assert "[key]" in kept(observed)[0].diagnostics
     assert "[key]" in kept(observed)[0].usage
     assert key not in repr(observed.observations().to_pylist())
-    assert not any(key.encode() in file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file())
+    assert not any(
+        key.encode() in file.read_bytes()
+        for file in (tmp_path / "run").rglob("*")
+        if file.is_file()
+    )
 
 
 def test_shards_of_a_run_are_merged_with_their_repeats(server: Server, tmp_path: Path) -> None:
@@ -335,8 +407,24 @@ def test_shards_of_a_run_are_merged_with_their_repeats(server: Server, tmp_path:
 
 EXCHANGES = [
     Exchange("decide", "{}", "2026-11-26T03:00:00+00:00"),
-    Exchange("p", "{}", "d", stored_text(b"\xff\x00"), confidence=0.0, probabilities=[0.0, 1.0], missing="no"),
-    Exchange("p", "{}", "d", "\u2028", usage={"a": 0.0}, options=[1], repeat=Repeat("e", None, None, "not now")),
+    Exchange(
+        "p",
+        "{}",
+        "d",
+        stored_text(b"\xff\x00"),
+        confidence=0.0,
+        probabilities=[0.0, 1.0],
+        missing="no",
+    ),
+    Exchange(
+        "p",
+        "{}",
+        "d",
+        "\u2028",
+        usage={"a": 0.0},
+        options=[1],
+        repeat=Repeat("e", None, None, "not now"),
+    ),
 ]
 
 
@@ -363,16 +451,22 @@ def test_names_that_are_none_are_refused_in_words(text: str, words: str) -> None
         EndpointName.parse(text)
 
 
-@pytest.mark.parametrize("option", [{"window": 9}, {"tokenizer": "x"}, {"dtype": "float32"}, {"adapter": "x"}])
+@pytest.mark.parametrize(
+    "option", [{"window": 9}, {"tokenizer": "x"}, {"dtype": "float32"}, {"adapter": "x"}]
+)
 def test_options_that_mean_nothing_for_an_endpoint_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=f"is an endpoint and has no use for {next(iter(option))}"):
         load_model("decisions:https://h/v1#@cf/cloudflare/clef,dialect=cloudflare", **option)
 
 
 @pytest.mark.costly("computes on the bundled model")
-def test_what_a_server_answers_from_a_model_here_is_what_its_layout_computes(tmp_path: Path) -> None:
+def test_what_a_server_answers_from_a_model_here_is_what_its_layout_computes(
+    tmp_path: Path,
+) -> None:
     """The prompt of vLLM 0.32 is written and scored for every request; served less computed is 0."""
-    shutil.copytree(next(each for each in MODELS if each.name == "merrow-bpe-2048"), tmp_path / "chatty")
+    shutil.copytree(
+        next(each for each in MODELS if each.name == "merrow-bpe-2048"), tmp_path / "chatty"
+    )
     (tmp_path / "chatty" / "chat_template.jinja").write_text(
         "{% for m in messages %}[{{ m.content }}]\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
     )
@@ -385,26 +479,41 @@ def test_what_a_server_answers_from_a_model_here_is_what_its_layout_computes(tmp
         lines = "".join(f"{label}: {key}\n" for label, key in zip(labels, asked.keys, strict=True))
         ask = f"Question: {asked.instructions}\n{lines}Answer with the letter of one option only."
         text = f"[{asked.state}\n\n{ask}]\n>"
-        context, *wholes = model.tokenizer.encode([text, *(text + label for label in labels)], special=True)
+        context, *wholes = model.tokenizer.encode(
+            [text, *(text + label for label in labels)], special=True
+        )
         assert all(np.array_equal(whole[:-1], context) for whole in wholes)
         with lock:
             answers = here.run(dict, model.answer([Span(context, whole[-1:]) for whole in wholes]))
-        logs = np.array([answers[place].logprobs[0] for place in range(len(labels))], dtype=np.float64)
+        logs = np.array(
+            [answers[place].logprobs[0] for place in range(len(labels))], dtype=np.float64
+        )
         return [float(share) for share in np.exp(logs) / np.exp(logs).sum()]
 
     runs = list[Run]()
     asked: dict[str, Any] = {"data": "bundled:merrowick", "subjects": ["law"], "limit": 5}
     with serving_decisions(computed) as server:
-        for protocol, each in ((ENDPOINT, load_model(name(server))), ("decision/vllm-0.32:choice", model)):
+        for protocol, each in (
+            (ENDPOINT, load_model(name(server))),
+            ("decision/vllm-0.32:choice", model),
+        ):
             metrics = {
-                metric: replace(one(protocol).protocol, metric=metric) for metric in ("acc", "norm-prob", "brier")
+                metric: replace(one(protocol).protocol, metric=metric)
+                for metric in ("acc", "norm-prob", "brier")
             }
-            runs.append(evaluate(model=each, protocols=metrics, out=tmp_path / f"{len(runs)}", **asked))
+            runs.append(
+                evaluate(model=each, protocols=metrics, out=tmp_path / f"{len(runs)}", **asked)
+            )
     served, own = ([row.value for row in each.rows()] for each in runs)
     np.testing.assert_allclose(served, own, atol=2e-6)
-    scores = [[row["score"] for row in each.scores().to_pylist() if row["protocol"] == "acc"] for each in runs]
+    scores = [
+        [row["score"] for row in each.scores().to_pylist() if row["protocol"] == "acc"]
+        for each in runs
+    ]
     shares = [np.exp(np.array(each)).reshape(5, 4) for each in scores]
-    np.testing.assert_allclose(shares[0], shares[1] / shares[1].sum(axis=1, keepdims=True), atol=2e-6)
+    np.testing.assert_allclose(
+        shares[0], shares[1] / shares[1].sum(axis=1, keepdims=True), atol=2e-6
+    )
 
 
 def test_a_run_a_report_and_an_item_by_commands(server: Server, tmp_path: Path) -> None:
@@ -415,7 +524,14 @@ def test_a_run_a_report_and_an_item_by_commands(server: Server, tmp_path: Path) 
     out, model = tmp_path / "run", name(server)
     words = ["--data", "bundled:merrowick", "--subject", "law", "--limit", 3, "--out", out]
     told = choicewise(
-        "run", "--model", model, "--protocol", "decision/endpoint-letter", "--protocol", "mmlu/original", *words
+        "run",
+        "--model",
+        model,
+        "--protocol",
+        "decision/endpoint-letter",
+        "--protocol",
+        "mmlu/original",
+        *words,
     )
     assert told.code == 0
     assert "mmlu/original is refused: decider is a decision endpoint" in told.stderr
@@ -424,7 +540,11 @@ def test_a_run_a_report_and_an_item_by_commands(server: Server, tmp_path: Path) 
     assert "contradictions: choice (3)" in shown
     assert "3 questions sent twice: 0 with another answer then" in " ".join(shown.split())
     whole, _ = json.loads(choicewise("report", out, "endpoint", "--json", code=0).stdout)
-    assert (whole["questions"], whole["contradictions"], whole["endpoint"]["repeated"]) == (3, {"choice": 3}, 3)
+    assert (whole["questions"], whole["contradictions"], whole["endpoint"]["repeated"]) == (
+        3,
+        {"choice": 3},
+        3,
+    )
     for more in ([], ["--tokens"]):
         item = choicewise("explain", out, "--item", "law/test/0", *more, code=0).stdout
         assert '"criteria": {"A": "The driver' in " ".join(item.split())
@@ -434,4 +554,9 @@ def test_a_run_a_report_and_an_item_by_commands(server: Server, tmp_path: Path) 
     checked = choicewise("check", "--model", model, code=0).stdout
     assert "decisions, dialect systemone" in checked
     assert choicewise("doctor", out, code=0).code == 0
-    assert choicewise("run", "--model", model, "--protocol", "mmlu/original", *words[:-1], tmp_path / "other").code == 5
+    assert (
+        choicewise(
+            "run", "--model", model, "--protocol", "mmlu/original", *words[:-1], tmp_path / "other"
+        ).code
+        == 5
+    )

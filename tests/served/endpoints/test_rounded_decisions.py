@@ -46,7 +46,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             behave(server, *behaviours)
             model = f"decisions:{server.url}#decider"
             about = "--data", folder / "cases.jsonl", "--out", folder / name
-            asked = "--protocol", "decision/endpoint:choice", "--protocol", "decision/endpoint:choice@metric=kl"
+            asked = (
+                "--protocol",
+                "decision/endpoint:choice",
+                "--protocol",
+                "decision/endpoint:choice@metric=kl",
+            )
             choicewise("run", "--model", model, *about, *asked, code=0)
     return folder
 
@@ -97,7 +102,10 @@ def test_a_rounded_kl_is_not_compared(runs: Path) -> None:
     kl, tv = (f"decision/endpoint:choice@metric={metric}" for metric in ("kl", "tv"))
     refused = choicewise("compare", runs / "exact", runs / "rounded", "--protocol", kl)
     assert refused.code == 2
-    assert "its endpoint rounds to 0.01, so that kl is known between two bounds alone" in refused.stderr
+    assert (
+        "its endpoint rounds to 0.01, so that kl is known between two bounds alone"
+        in refused.stderr
+    )
     choicewise("compare", runs / "exact", runs / "rounded", "--protocol", tv, code=0)
 
 
@@ -110,12 +118,19 @@ def test_ranks_by_bounds_that_overlap_are_open(runs: Path) -> None:
 
 @pytest.mark.costly("exports of two runs")
 @pytest.mark.parametrize("form", ["harness", "every-eval-ever", "csv", "markdown"])
-def test_no_export_has_a_floor_in_the_place_of_a_number(form: str, runs: Path, tmp_path: Path) -> None:
-    known = {"exact": rows(runs / "exact")["kl"]["value"], "sure": rows(runs / "sure")["kl"]["rounding"]["with_floor"]}
+def test_no_export_has_a_floor_in_the_place_of_a_number(
+    form: str, runs: Path, tmp_path: Path
+) -> None:
+    known = {
+        "exact": rows(runs / "exact")["kl"]["value"],
+        "sure": rows(runs / "sure")["kl"]["rounding"]["with_floor"],
+    }
     for name, number in known.items():
         out = tmp_path / name
         choicewise("export", runs / name, "--format", form, "--out", out, "--metric", "kl", code=0)
-        files = [file for file in [out, *out.rglob("*")] if file.is_file() and "samples" not in file.name]
+        files = [
+            file for file in [out, *out.rglob("*")] if file.is_file() and "samples" not in file.name
+        ]
         text = re.sub('""with_floor"": [^,}]*', "", "".join(file.read_text() for file in files))
         assert (f"{number:.3f}" in text or f"{number:.3f}"[:-1] in text) == (name == "exact")
 
@@ -126,4 +141,7 @@ def test_no_ladder_leads_over_a_number_that_rounding_leaves_open(runs: Path) -> 
     choicewise("ladder", *ends, runs / "exact", code=0)
     refused = choicewise("ladder", *ends, runs / "rounded")
     assert refused.code == 2
-    assert "its endpoint rounds to 0.01, so that kl is known between two bounds alone" in refused.stderr
+    assert (
+        "its endpoint rounds to 0.01, so that kl is known between two bounds alone"
+        in refused.stderr
+    )

@@ -20,7 +20,10 @@ from tests.helpers.decision_server import Asked, behave, serving_decisions
 from tests.helpers.misbehaving_server import Server
 from tests.paths import GOLDENS, ROOT
 
-pytestmark = [pytest.mark.usefixtures("no_pauses"), pytest.mark.costly("a model runs, and a server")]
+pytestmark = [
+    pytest.mark.usefixtures("no_pauses"),
+    pytest.mark.costly("a model runs, and a server"),
+]
 
 MODEL = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
 OPTIONS = ("north", "south", "east")
@@ -28,8 +31,17 @@ LAYOUT = "decision/vllm-0.32:choice"
 
 
 def item(number: int) -> Item:
-    question = {"type": "choice", "criteria": dict.fromkeys(OPTIONS), "instructions": f"Where does wind {number} blow?"}
-    row = {"id": f"w{number}", "state": {"wind": number}, "question": question, "expected": OPTIONS[number % 3]}
+    question = {
+        "type": "choice",
+        "criteria": dict.fromkeys(OPTIONS),
+        "instructions": f"Where does wind {number} blow?",
+    }
+    row = {
+        "id": f"w{number}",
+        "state": {"wind": number},
+        "question": question,
+        "expected": OPTIONS[number % 3],
+    }
     (make,) = decision_drafts(row, "0")
     return make()
 
@@ -41,7 +53,9 @@ WINDS = Dataset("winds", {"test": tuple(map(item, range(8)))})
 def own(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("own")
     shutil.copytree(MODEL, folder / "chatty")
-    template = json.loads((GOLDENS / "chat" / "chatml.json").read_text(encoding="utf-8"))["template"]
+    template = json.loads((GOLDENS / "chat" / "chatml.json").read_text(encoding="utf-8"))[
+        "template"
+    ]
     (folder / "chatty" / "chat_template.jinja").write_text(template)
     return evaluate(
         model=folder / "chatty",
@@ -59,7 +73,11 @@ def server(own: Run) -> Iterator[Server]:
 
     def told(asked: Asked) -> list[float]:
         even = [1 / len(asked.keys)] * len(asked.keys)  # to the probe
-        return known.get(json.dumps(json.loads(asked.state)), even) if asked.state.startswith("{") else even
+        return (
+            known.get(json.dumps(json.loads(asked.state)), even)
+            if asked.state.startswith("{")
+            else even
+        )
 
     with serving_decisions(told) as server:
         server.known = known  # type: ignore[attr-defined]
@@ -78,7 +96,13 @@ def test_a_server_of_the_same_model_and_layout_leaves_nothing_and_another_layout
     assert by_endpoint(own, run) == by_endpoint(run, own) == (run, own)
     assert by_endpoint(own, own) is by_endpoint(run, run) is None
     same, other = served_minus_own(run, own)
-    assert (same.own, same.verdict, same.flips, same.n, same.missing) == (LAYOUT, "within noise", 0, 8, 0)
+    assert (same.own, same.verdict, same.flips, same.n, same.missing) == (
+        LAYOUT,
+        "within noise",
+        0,
+        8,
+        0,
+    )
     assert same.most < 1e-6
     assert same.tv.value < 1e-6
     shares = [own.distribution(each.own)["softmax"].to_numpy() for each in (same, other)]
@@ -92,7 +116,9 @@ def test_a_server_of_the_same_model_and_layout_leaves_nothing_and_another_layout
     assert chosen == other
 
 
-def test_what_rounding_and_repeats_explain_is_no_difference(server: Server, own: Run, tmp_path: Path) -> None:
+def test_what_rounding_and_repeats_explain_is_no_difference(
+    server: Server, own: Run, tmp_path: Path
+) -> None:
     behave(server, "two decimals")
     rounded = served_minus_own(served(server, tmp_path / "rounded"), own)[0]
     assert (rounded.step, rounded.verdict) == (0.01, "within noise")
@@ -109,13 +135,17 @@ def test_what_rounding_and_repeats_explain_is_no_difference(server: Server, own:
     assert turned.flips == (item.served != item.own)
 
 
-def test_the_command_says_what_is_left_and_lists_the_items(server: Server, own: Run, tmp_path: Path) -> None:
+def test_the_command_says_what_is_left_and_lists_the_items(
+    server: Server, own: Run, tmp_path: Path
+) -> None:
     served(server, tmp_path / "served")
     printed = choicewise("compare", own.folder, tmp_path / "served", "--items", code=0).stdout
     assert "decision/endpoint:choice minus own computation" in printed
     assert [line.split()[0] for line in printed.splitlines() if "within noise" in line] == [LAYOUT]
     assert printed.count("\nw3 ") == 2
-    rows = json.loads(choicewise("compare", tmp_path / "served", own.folder, "--json", code=0).stdout)
+    rows = json.loads(
+        choicewise("compare", tmp_path / "served", own.folder, "--json", code=0).stdout
+    )
     assert [(row["own"], row["verdict"], row["items"]) for row in rows] == [
         (LAYOUT, "within noise", []),
         ("decision/sglang-1:choice", "unexplained", []),
@@ -124,19 +154,29 @@ def test_the_command_says_what_is_left_and_lists_the_items(server: Server, own: 
     assert "a comparison without a decision endpoint on one side has no use for --items" in refused
 
 
-def test_the_endpoint_is_the_last_rung_of_a_ladder(server: Server, own: Run, tmp_path: Path) -> None:
+def test_the_endpoint_is_the_last_rung_of_a_ladder(
+    server: Server, own: Run, tmp_path: Path
+) -> None:
     ends = "decision/sglang-1:choice", LAYOUT
     served(server, tmp_path / "served")
-    printed = choicewise("ladder", *ends, own.folder, "--served", tmp_path / "served", code=0).stdout
+    printed = choicewise(
+        "ladder", *ends, own.folder, "--served", tmp_path / "served", code=0
+    ).stdout
     rung = printed.partition("decision/endpoint:choice minus own computation")[2]
     assert [line.split()[0] for line in rung.splitlines() if "within noise" in line] == [LAYOUT]
-    told = json.loads(choicewise("ladder", *ends, own.folder, "--served", tmp_path / "served", "--json", code=0).stdout)
+    told = json.loads(
+        choicewise(
+            "ladder", *ends, own.folder, "--served", tmp_path / "served", "--json", code=0
+        ).stdout
+    )
     assert [(each["own"], each["verdict"]) for each in told["served"]] == [(LAYOUT, "within noise")]
     refused = choicewise("ladder", *ends, own.folder, "--served", own.folder, code=2).stderr
     assert "is no run of a decision endpoint" in refused
 
 
-def test_runs_on_other_data_or_of_other_kinds_are_refused(server: Server, own: Run, tmp_path: Path) -> None:
+def test_runs_on_other_data_or_of_other_kinds_are_refused(
+    server: Server, own: Run, tmp_path: Path
+) -> None:
     other = Dataset("winds", {"test": tuple(map(item, range(3)))})
     with pytest.raises(UsageError, match="are on other data"):
         served_minus_own(served(server, tmp_path / "other", other), own)

@@ -27,7 +27,11 @@ def test_addresses_are_read_and_written_and_paths_lie_below_them_or_below_the_ro
         ("http://host/v1#a#b c", "http://host/v1", "a#b c"),
     ):
         address = ServerAddress.parse(f"server:{text}")
-        assert (address.url, address.model, ServerAddress.parse(str(address))) == (url, model, address)
+        assert (address.url, address.model, ServerAddress.parse(str(address))) == (
+            url,
+            model,
+            address,
+        )
     address = ServerAddress.parse("server:http://host:1/proxy/v1")
     assert address.at("completions") == "http://host:1/proxy/v1/completions"
     assert address.at("/tokenize") == "http://host:1/proxy/tokenize"
@@ -42,8 +46,14 @@ NO_SCHEME = "127.0.0.1:8000/v1", "", "ftp://host/v1", "file:///etc/passwd"
     [
         ("http://host/v1", "server:http://HOST:PORT/v1#NAME"),
         *((f"server:{text}", "must start with http:// or https://") for text in NO_SCHEME),
-        *((f"server:http://{text}", "host or port is missing") for text in ("", ":8000/v1", "host:/v1", "host:0/v1")),
-        *((f"server:http://{text}", "can't be read") for text in ("host:99999/v1", "host:eighty/v1", "[::1/v1")),
+        *(
+            (f"server:http://{text}", "host or port is missing")
+            for text in ("", ":8000/v1", "host:/v1", "host:0/v1")
+        ),
+        *(
+            (f"server:http://{text}", "can't be read")
+            for text in ("host:99999/v1", "host:eighty/v1", "[::1/v1")
+        ),
         ("server:http://host /v1", "white space"),
         ("server:http://host/v1\r\nX: y", "white space"),
         ("server:http://host/v1#na\u202eme", "invisible"),
@@ -125,12 +135,21 @@ HARMLESS = [
 
 
 def test_a_secret_is_noticed_and_what_holds_none_is_left_alone() -> None:
-    assert [text for text in SECRET if not (holds_secret(text) and holds_secret(str(Path(text))))] == []
+    assert [
+        text for text in SECRET if not (holds_secret(text) and holds_secret(str(Path(text))))
+    ] == []
     assert [text for text in HARMLESS if holds_secret(text)] == []
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 100_000, "a" * 100_000 + ":/", "ab:/" * 30_000, "ab:/x:" * 20_000, "ab://" + "?a_" * 100_000]
+    "text",
+    [
+        "a" * 100_000,
+        "a" * 100_000 + ":/",
+        "ab:/" * 30_000,
+        "ab:/x:" * 20_000,
+        "ab://" + "?a_" * 100_000,
+    ],
 )
 def test_a_long_text_without_a_break_is_searched_in_linear_time(text: str) -> None:
     """In quadratic time it would take minutes."""
@@ -166,11 +185,17 @@ DATA = ["--data", "d.jsonl"]
     ],
 )
 def test_a_command_line_is_refused_without_repeating_it(
-    line: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: list[str],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for text in SECRET:
-        with pytest.raises(ChoicewiseError, match=f"^{named} is an address with a login or a key in it") as raised:
+        with pytest.raises(
+            ChoicewiseError, match=f"^{named} is an address with a login or a key in it"
+        ) as raised:
             invoke([word.replace("{}", text) for word in line])
         assert HIDDEN not in repr(raised.value)
     told = capsys.readouterr()
@@ -179,14 +204,26 @@ def test_a_command_line_is_refused_without_repeating_it(
 
 
 def test_texts_for_the_model_may_hold_addresses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["score", *FAKE, "--context", f"See {SECRET[0]}", "--choice", " a", "--choice", " b"]) == 0
+    assert (
+        invoke(
+            ["score", *FAKE, "--context", f"See {SECRET[0]}", "--choice", " a", "--choice", " b"]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("text", SECRET)
-def test_python_refuses_it_without_repeating_it(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_refuses_it_without_repeating_it(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d.jsonl").write_text('{"question": "Q", "choices": ["a", "b"], "answer": 0}\n')
-    known: dict[str, Any] = {"model": "fake:hash", "data": "d.jsonl", "protocols": ["options/cloze:sum"], "out": "run"}
+    known: dict[str, Any] = {
+        "model": "fake:hash",
+        "data": "d.jsonl",
+        "protocols": ["options/cloze:sum"],
+        "out": "run",
+    }
     calls = [
         lambda: choicewise.load_model(text),
         lambda: choicewise.open_dataset(text),
@@ -196,12 +233,16 @@ def test_python_refuses_it_without_repeating_it(text: str, tmp_path: Path, monke
         lambda: job_of({"models": [text], "protocols": ["mmlu"]}),
         lambda: job_of({"models": [{"name": "fake:hash", "adapter": text}], "protocols": ["mmlu"]}),
         lambda: job_of({"models": text, "protocols": ["mmlu"]}),
-        lambda: job_of({"models": ["fake:hash"], "protocols": ["options"], "data": [{"path": text}]}),
+        lambda: job_of(
+            {"models": ["fake:hash"], "protocols": ["options"], "data": [{"path": text}]}
+        ),
         lambda: sweep(Job(models=(ModelChoice(name=text),), protocols=("mmlu/original",)), "all"),
         lambda: sweep(Job(data=(DataChoice(path=text),), protocols=("options/cloze",)), "all"),
     ]
     for call in calls:
-        with pytest.raises(ChoicewiseError, match="an address with a login or a key in it") as raised:
+        with pytest.raises(
+            ChoicewiseError, match="an address with a login or a key in it"
+        ) as raised:
             call()
         assert HIDDEN not in repr(raised.value)
     assert [each.name for each in tmp_path.iterdir()] == ["d.jsonl"]

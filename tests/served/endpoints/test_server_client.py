@@ -26,7 +26,10 @@ def client(server: Server) -> Iterator[Client]:
 def test_requests_go_below_the_address_or_below_the_root(client: Client, server: Server) -> None:
     assert client.get("models")["data"][0]["id"] == "hash"
     assert client.post("/tokenize", {"prompt": "ab"})["tokens"] == [256, 97, 98]
-    assert [(each.method, each.path) for each in server.requests] == [("GET", "/v1/models"), ("POST", "/tokenize")]
+    assert [(each.method, each.path) for each in server.requests] == [
+        ("GET", "/v1/models"),
+        ("POST", "/tokenize"),
+    ]
 
 
 def test_what_is_sent(client: Client, server: Server) -> None:
@@ -59,7 +62,9 @@ def test_the_name_of_the_model_is_checked_where_it_is_given(client: Client, serv
         client.post("completions", BODY, model="another")
 
 
-def test_whether_the_server_still_answers_is_asked_path_by_path(client: Client, server: Server) -> None:
+def test_whether_the_server_still_answers_is_asked_path_by_path(
+    client: Client, server: Server
+) -> None:
     assert client.objection("completions") == "and none was ever answered"
     client.post("/tokenize", {"prompt": "ab"})
     client.get("models")
@@ -98,12 +103,17 @@ def test_closing_ends_a_request_of_another_thread(server: Server) -> None:
 
 def test_many_clients_leave_nothing_in_the_log(server: Server) -> None:
     names = ["httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.proxy"]
-    before = [{*logging.getLogger(name).filters} for name in names]  # of clients that earlier tests left
+    before = [
+        {*logging.getLogger(name).filters} for name in names
+    ]  # of clients that earlier tests left
     for _ in range(3):
         with Client(ServerAddress.parse(server.address), "sk-planted") as client:
             client.get("models")
             assert all(logging.getLogger(name).filters for name in names)
-    assert all({*logging.getLogger(name).filters} <= known for name, known in zip(names, before, strict=True))
+    assert all(
+        {*logging.getLogger(name).filters} <= known
+        for name, known in zip(names, before, strict=True)
+    )
 
 
 def test_a_host_that_wants_no_retries_has_none(server: Server) -> None:
@@ -111,7 +121,10 @@ def test_a_host_that_wants_no_retries_has_none(server: Server) -> None:
     server.always(status(500))
     stamina.set_active(False)
     try:
-        with Client(ServerAddress.parse(server.address)) as client, pytest.raises(Unanswerable, match="'no luck'$"):
+        with (
+            Client(ServerAddress.parse(server.address)) as client,
+            pytest.raises(Unanswerable, match="'no luck'$"),
+        ):
             client.post("completions", BODY)
     finally:
         stamina.set_active(True)
@@ -122,9 +135,12 @@ BUSY = Passing("the server is busy, status 429: ''", 429, busy=True)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "others_answered", "times"), [(1, False, ["5 s", "35 s", "65 s", "95 s"]), (4, True, [])]
+    ("seconds", "others_answered", "times"),
+    [(1, False, ["5 s", "35 s", "65 s", "95 s"]), (4, True, [])],
 )
-def test_waiting_is_said_unless_others_are_answered(seconds: int, others_answered: bool, times: list[str]) -> None:
+def test_waiting_is_said_unless_others_are_answered(
+    seconds: int, others_answered: bool, times: list[str]
+) -> None:
     lines, now = list[str](), [100.0]
     waits = Waits(lines.append, lambda: now[0])
     for _ in range(100):
@@ -139,7 +155,9 @@ def test_waiting_is_said_unless_others_are_answered(seconds: int, others_answere
 def test_a_long_wait_that_a_server_asks_for_is_said_at_once() -> None:
     lines = list[str]()
     Waits(lines.append, lambda: 100.0).hear(Passing("busy", 429, wait=40.0, busy=True))
-    assert lines == ["waiting for the server: busy (it asks to wait 40 s); Ctrl-C keeps what was observed"]
+    assert lines == [
+        "waiting for the server: busy (it asks to wait 40 s); Ctrl-C keeps what was observed"
+    ]
 
 
 def test_silence_is_said_after_seconds_unless_the_server_is_always_as_slow() -> None:
@@ -154,7 +172,9 @@ def test_silence_is_said_after_seconds_unless_the_server_is_always_as_slow() -> 
     assert lines == [said.format(silence) for silence in ("10 s", "40 s", "2 minutes")]
 
 
-def test_a_client_says_that_the_server_is_silent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_says_that_the_server_is_silent(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("choicewise.extensions.endpoints.server.http._QUIET", 0.02)
     server.always(stall)
     lines = list[str]()
@@ -171,5 +191,7 @@ def test_a_client_says_it(key: str, server: Server, no_pauses: None) -> None:
     with Client(ServerAddress.parse(server.address), key, say=lines.append) as client:
         client.get("models")
     (line,) = lines
-    assert [word for word in ("status 429: 'slow down", "it asks to wait 7 s") if word not in line] == []
+    assert [
+        word for word in ("status 429: 'slow down", "it asks to wait 7 s") if word not in line
+    ] == []
     assert not key or key not in line

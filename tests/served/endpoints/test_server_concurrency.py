@@ -57,7 +57,11 @@ def text(answer: Any) -> Any:
 def ended() -> bool:
     """Whether no request is under way any more, after the time that they need to end."""
     loop = http._event_loop()
-    return bool(eventually(lambda: not any("_asked" in repr(task) for task in asyncio.all_tasks(loop)), patience=10))
+    return bool(
+        eventually(
+            lambda: not any("_asked" in repr(task) for task in asyncio.all_tasks(loop)), patience=10
+        )
+    )
 
 
 def test_every_request_is_answered_once_with_its_own_answer(client: Client, server: Server) -> None:
@@ -85,7 +89,9 @@ def test_requests_begin_in_order_and_are_read_as_needed(client: Client, server: 
     assert len(read) <= 10 + 4
 
 
-def test_one_at_a_time_is_in_order_and_nothing_is_asked_for_nothing(client: Client, server: Server) -> None:
+def test_one_at_a_time_is_in_order_and_nothing_is_asked_for_nothing(
+    client: Client, server: Server
+) -> None:
     assert ([*answered(client, [])], server.requests) == ([], [])
     assert [index for index, _ in answered(client, requests(20), most=1)] == [*range(20)]
     assert [int(body["prompt"].split()[1][:-1]) for body in server.posted()] == [*range(20)]
@@ -93,7 +99,9 @@ def test_one_at_a_time_is_in_order_and_nothing_is_asked_for_nothing(client: Clie
 
 
 @pytest.mark.costly("a thousand requests")
-def test_one_of_a_thousand_fails_for_good_and_the_others_are_answered(client: Client, server: Server) -> None:
+def test_one_of_a_thousand_fails_for_good_and_the_others_are_answered(
+    client: Client, server: Server
+) -> None:
     server.when(concerns(500), status(500))
     answers = dict(answered(client, requests(1000)))
     failed = answers.pop(500)
@@ -104,7 +112,9 @@ def test_one_of_a_thousand_fails_for_good_and_the_others_are_answered(client: Cl
 
 
 @pytest.mark.parametrize("fault", [status(400), status(500), truncated_json, reset])
-def test_many_that_fail_for_good_do_not_stop_the_others(fault: Any, client: Client, server: Server) -> None:
+def test_many_that_fail_for_good_do_not_stop_the_others(
+    fault: Any, client: Client, server: Server
+) -> None:
     """Also where they come one after another, and last: a request that was answered is answered again."""
     bad = {*range(20, 40), *range(52, 60)}
     server.when(concerns(*bad), fault)
@@ -114,9 +124,14 @@ def test_many_that_fail_for_good_do_not_stop_the_others(fault: Any, client: Clie
 
 
 @pytest.mark.parametrize("fault", [status(400), status(500), truncated_json, reset])
-def test_a_server_that_answers_nothing_more_stops_the_run(fault: Any, client: Client, server: Server) -> None:
+def test_a_server_that_answers_nothing_more_stops_the_run(
+    fault: Any, client: Client, server: Server
+) -> None:
     answers = list[tuple[int, Any]]()
-    with pytest.raises(ServerFailed, match="in a row have no answer .* and one that was answered before has none now"):
+    with pytest.raises(
+        ServerFailed,
+        match="in a row have no answer .* and one that was answered before has none now",
+    ):
         for number, answer in enumerate(answered(client, requests(1000), most=1)):
             answers.append(answer)
             if number == 20:
@@ -128,7 +143,9 @@ def test_a_server_that_answers_nothing_more_stops_the_run(fault: Any, client: Cl
 
 def test_a_server_that_never_answered_stops_the_run_soon(client: Client, server: Server) -> None:
     server.always(status(400))
-    with pytest.raises(ServerFailed, match="5 requests in a row have no answer .* and none was ever answered"):
+    with pytest.raises(
+        ServerFailed, match="5 requests in a row have no answer .* and none was ever answered"
+    ):
         next(answered(client, requests(1000), most=1))
     assert len(server.requests) == FAILED_IN_A_ROW
 
@@ -143,12 +160,17 @@ def test_nor_do_requests_of_several_calls_that_all_fail(client: Client, server: 
     assert [type(outcome) for _, outcome in outcomes] == [Unanswerable] * 4
 
 
-def test_the_last_requests_are_not_missing_because_the_server_failed(client: Client, server: Server) -> None:
+def test_the_last_requests_are_not_missing_because_the_server_failed(
+    client: Client, server: Server
+) -> None:
     assert len([*answered(client, requests(10))]) == 10
     server.when(concerns(11), status(500))
     assert [type(outcome) for _, outcome in answered(client, [request(11)])] == [Unanswerable]
     server.always(status(500))
-    with pytest.raises(ServerFailed, match="a request has no answer .* and one that was answered before has none now"):
+    with pytest.raises(
+        ServerFailed,
+        match="a request has no answer .* and one that was answered before has none now",
+    ):
         dict(answered(client, [request(12)]))
 
 
@@ -180,7 +202,9 @@ def test_a_server_that_goes_away_stops_the_run() -> None:
     assert not any(isinstance(answer, Unanswerable) for _, answer in answers)
 
 
-def test_another_model_between_requests_stops_the_run_and_both_are_named(client: Client, server: Server) -> None:
+def test_another_model_between_requests_stops_the_run_and_both_are_named(
+    client: Client, server: Server
+) -> None:
     server.when(concerns(17), other_model("phi\x1b[2J"))
     with pytest.raises(ServerFailed) as error:
         dict(answered(client, requests(1000), model="hash"))
@@ -222,7 +246,9 @@ def test_closing_ends_everything_under_way(client: Client, server: Server) -> No
     eventually(lambda: server.at_once >= 2)
     stream.close()
     assert ended()
-    assert len(server.requests) <= 8 + 8  # those answered, and as many under way as the pace allows by then
+    assert (
+        len(server.requests) <= 8 + 8
+    )  # those answered, and as many under way as the pace allows by then
     server.always(None)
     assert client.get("models")["object"] == "list"  # the client can be used again
 
@@ -240,12 +266,16 @@ def test_an_interrupt_ends_what_is_under_way(at_once: int, client: Client, serve
     server.always(stall)
     threading.Thread(target=press, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        next(answered(client, requests(10))) if at_once > 1 else client.post("completions", request(0)[1])
+        next(answered(client, requests(10))) if at_once > 1 else client.post(
+            "completions", request(0)[1]
+        )
     assert ended()
     assert at_once > 1 or len(server.requests) == 1
 
 
-def test_an_exception_of_the_reader_or_the_source_ends_everything_under_way(client: Client, server: Server) -> None:
+def test_an_exception_of_the_reader_or_the_source_ends_everything_under_way(
+    client: Client, server: Server
+) -> None:
     server.next(None)
     server.always(stall)
     stream = answered(client, requests(10))
@@ -281,7 +311,9 @@ def test_the_pace_starts_slowly_doubles_and_then_grows_by_one() -> None:
     assert (pace.limit, pace.resume) == (5, 10.0)
     for _ in range(7):
         pace.answered(0.1, pace.limit)
-    assert pace.limit == 5  # a round has eight answers at least, so that a server that takes one is not asked too often
+    assert (
+        pace.limit == 5
+    )  # a round has eight answers at least, so that a server that takes one is not asked too often
     pace.answered(0.1, pace.limit)
     assert pace.limit == 6
 
@@ -295,7 +327,8 @@ def test_the_pace_does_not_grow_where_answers_are_slow() -> None:
 
 
 @given(
-    st.integers(1, 64), st.lists(st.none() | st.tuples(st.floats(0, 1e6), st.none() | st.floats(0, 300)), max_size=200)
+    st.integers(1, 64),
+    st.lists(st.none() | st.tuples(st.floats(0, 1e6), st.none() | st.floats(0, 300)), max_size=200),
 )
 def test_the_pace_is_never_below_one_or_above_the_most(most: int, events: list[Any]) -> None:
     pace, now, resume = ConcurrencyLimit(most, slow=30.0), 0.0, float("-inf")
@@ -344,7 +377,9 @@ def test_whatever_happens_each_request_has_one_outcome(fates: list[str], most: i
     faults = {"400": status(400), "500": status(500), "reset": reset}
     with serving() as server, stamina.set_testing(True, attempts=2):
         for fate, fault in faults.items():
-            server.when(concerns(*(number for number, each in enumerate(fates) if each == fate)), fault)
+            server.when(
+                concerns(*(number for number, each in enumerate(fates) if each == fate)), fault
+            )
         with Client(ServerAddress.parse(server.address)) as client:
             client.post("completions", request(-1)[1])
             answers = [*answered(client, requests(len(fates)), most=most)]

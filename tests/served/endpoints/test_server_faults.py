@@ -29,11 +29,24 @@ from choicewise.extensions.endpoints.server import faults
 from choicewise.extensions.endpoints.server import http as retries
 from choicewise.extensions.endpoints.server import routes as fields
 from choicewise.extensions.endpoints.server.address import Key, ServerAddress, quoted
-from choicewise.extensions.endpoints.server.faults import Passing, ServerFailed, Unanswerable, json_answer
+from choicewise.extensions.endpoints.server.faults import (
+    Passing,
+    ServerFailed,
+    Unanswerable,
+    json_answer,
+)
 from choicewise.extensions.endpoints.server.http import Client
 from tests.helpers import server_faults
 from tests.helpers.misbehaving_server import Fault, Handler, Server, serving
-from tests.helpers.server_faults import TRANSPORT_FAULTS, other_model, redirect, reset, says, stall, status
+from tests.helpers.server_faults import (
+    TRANSPORT_FAULTS,
+    other_model,
+    redirect,
+    reset,
+    says,
+    stall,
+    status,
+)
 
 KEY = "sk-planted/0123456789"
 BODY = {"prompt": "abc", "max_tokens": 1, "temperature": 0, "logprobs": 1}
@@ -45,10 +58,15 @@ def client_of(server: Server, **options: Any) -> Client:
     return Client(ServerAddress.parse(server.address), KEY, **options)
 
 
-def failure(server: Server, fault: Fault, **options: Any) -> tuple[Unanswerable | ServerFailed, int]:
+def failure(
+    server: Server, fault: Fault, **options: Any
+) -> tuple[Unanswerable | ServerFailed, int]:
     """What becomes of a request to a server that always has ``fault``, and how often it was made."""
     server.always(fault)
-    with client_of(server, **options) as client, pytest.raises((Unanswerable, ServerFailed)) as error:
+    with (
+        client_of(server, **options) as client,
+        pytest.raises((Unanswerable, ServerFailed)) as error,
+    ):
         client.post("completions", BODY)
     assert isinstance(error.value, Unanswerable | ServerFailed)
     return error.value, len(server.requests)
@@ -68,7 +86,9 @@ BUSY = "429 with seconds", "429", "503"
 
 
 @pytest.mark.parametrize("name", [name for name in TRANSPORT_FAULTS if name not in BUSY])
-def test_what_does_not_heal_is_about_this_request_after_five_tries(name: str, server: Server) -> None:
+def test_what_does_not_heal_is_about_this_request_after_five_tries(
+    name: str, server: Server
+) -> None:
     error, tries = failure(server, TRANSPORT_FAULTS[name])
     assert (type(error), tries, str(error)[-9:]) == (Unanswerable, 5, ", 5 times")
 
@@ -93,7 +113,9 @@ ALL |= {404: "no such model or route", 307: "redirects"}
 
 
 @pytest.mark.parametrize(("code", "words"), ALL.items())
-def test_what_concerns_all_requests_stops_the_run_at_once(code: int, words: str, server: Server) -> None:
+def test_what_concerns_all_requests_stops_the_run_at_once(
+    code: int, words: str, server: Server
+) -> None:
     error, tries = failure(server, status(code, b""))
     assert (type(error), tries, error.status, error.exit_code) == (ServerFailed, 1, code, 5)
     assert str(error).startswith(server.url)
@@ -110,7 +132,9 @@ def test_a_server_that_asks_for_a_key_says_where_to_put_it(server: Server) -> No
         assert client.get("models")["data"][0]["id"] == "hash"
 
 
-@pytest.mark.parametrize("target", ["http://169.254.169.254/latest", "http://example.org/v1", "/elsewhere", "//evil/"])
+@pytest.mark.parametrize(
+    "target", ["http://169.254.169.254/latest", "http://example.org/v1", "/elsewhere", "//evil/"]
+)
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_redirects_are_not_followed_anywhere(code: int, target: str, server: Server) -> None:
     error, tries = failure(server, redirect(target, code))
@@ -137,7 +161,10 @@ def test_a_huge_answer_is_refused_before_it_is_read(fault: Fault, server: Server
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        *((fault, "the server was silent for 0.1 s, 3 times") for fault in (stall, server_faults.stall_in_body)),
+        *(
+            (fault, "the server was silent for 0.1 s, 3 times")
+            for fault in (stall, server_faults.stall_in_body)
+        ),
         (server_faults.trickle, "the answer was not complete after 0.2 s, 3 times"),
     ],
     ids=["stall", "in the body", "trickle"],
@@ -150,7 +177,10 @@ def test_a_silent_or_slow_server_is_given_up(fault: Fault, reason: str, server: 
 def test_a_server_that_is_not_there_stops_the_run() -> None:
     with serving() as server:
         address = server.address
-    with Client(ServerAddress.parse(address)) as client, pytest.raises(ServerFailed, match="is it running") as error:
+    with (
+        Client(ServerAddress.parse(address)) as client,
+        pytest.raises(ServerFailed, match="is it running") as error,
+    ):
         client.get("models")
     assert ", 5 times; run the same command again" in str(error.value)
 
@@ -163,7 +193,9 @@ def test_no_connection_in_time_stops_the_run() -> None:
                 one = waiting.enter_context(socket.socket())
                 one.setblocking(False)
                 one.connect_ex(("127.0.0.1", port))
-            client = waiting.enter_context(Client(ServerAddress(f"http://127.0.0.1:{port}"), connect=0.1))
+            client = waiting.enter_context(
+                Client(ServerAddress(f"http://127.0.0.1:{port}"), connect=0.1)
+            )
             with pytest.raises(ServerFailed, match="no connection in time, 5 times"):
                 client.get("models")
 
@@ -194,7 +226,10 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path: Path) -> None:
     context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
     with _listening(lambda one: context.wrap_socket(one, server_side=True)) as port:
         client = Client(ServerAddress(f"https://127.0.0.1:{port}"))
-        with client, pytest.raises(ServerFailed, match=r"not trusted \(self.signed certificate\)") as error:
+        with (
+            client,
+            pytest.raises(ServerFailed, match=r"not trusted \(self.signed certificate\)") as error,
+        ):
             client.get("models")
     assert "times" not in str(error.value)
 
@@ -225,7 +260,13 @@ def _listening(accept: Any) -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-OTHERS = {b"[]": "a list", b'"text"': "a text", b"null": "null", b"true": "true or false", b"7": "a number"}
+OTHERS = {
+    b"[]": "a list",
+    b'"text"': "a text",
+    b"null": "null",
+    b"true": "true or false",
+    b"7": "a number",
+}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +276,10 @@ OTHERS = {b"[]": "a list", b'"text"': "a text", b"null": "null", b"true": "true 
         (b'{"choices": [-Infinity]}', "-Infinity in place of a number", 1),
         (b'{"choices": 1e999}', "out of range", 1),
         (b'{"choices": 1, "choices": 2}', "the same name twice", 1),
-        *((b'{"choices":' + b"[" * deep + b"]" * deep + b"}", "nested too deeply", 1) for deep in (200, 100_000)),
+        *(
+            (b'{"choices":' + b"[" * deep + b"]" * deep + b"}", "nested too deeply", 1)
+            for deep in (200, 100_000)
+        ),
         *((body, f"no object but {kind}", 1) for body, kind in OTHERS.items()),
         *((body, "it is empty", 5) for body in (b"", b"  ")),
         (b'{"choices":', "it is no JSON", 5),
@@ -243,7 +287,9 @@ OTHERS = {b"[]": "a list", b'"text"': "a text", b"null": "null", b"true": "true 
         (b"{" + b'"n": ' + b"1" * 5000 + b"}", "a number is too long", 5),
     ],
 )
-def test_broken_json_is_asked_for_again_no_answer_is_not(body: bytes, words: str, times: int, server: Server) -> None:
+def test_broken_json_is_asked_for_again_no_answer_is_not(
+    body: bytes, words: str, times: int, server: Server
+) -> None:
     error, tries = failure(server, says(body))
     assert (type(error), tries, words in error.reason) == (Unanswerable, times, True)
 
@@ -257,7 +303,9 @@ def test_lone_surrogates_become_replacement_characters() -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 LEAVES = st.none() | st.booleans() | st.integers() | FINITE | TEXTS
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8
+)
 
 
 @pytest.mark.costly("values of values that are drawn")
@@ -284,10 +332,23 @@ WAITS |= {
     "Sun Nov 22 12:00:30 2026": 30.0,
     "Sun, 22 Nov 2026 11:00:00 GMT": 0.0,
 }
-NO_WAITS = None, "", "-5", "soon", "nan", "inf", "1e9", "9" * 400, "٧", "Sun, 99 Nov 2026 12:00:30 GMT"
+NO_WAITS = (
+    None,
+    "",
+    "-5",
+    "soon",
+    "nan",
+    "inf",
+    "1e9",
+    "9" * 400,
+    "٧",
+    "Sun, 99 Nov 2026 12:00:30 GMT",
+)
 
 
-@pytest.mark.parametrize(("value", "seconds"), [*WAITS.items(), *((value, None) for value in NO_WAITS)])
+@pytest.mark.parametrize(
+    ("value", "seconds"), [*WAITS.items(), *((value, None) for value in NO_WAITS)]
+)
 def test_what_retry_after_asks_for(value: str | None, seconds: float | None) -> None:
     assert faults.retry_after(value, NOW) == seconds
 
@@ -297,18 +358,34 @@ def test_how_long_that_is_in_words() -> None:
     assert {seconds: faults.duration(seconds) for seconds in words} == words
 
 
-@given(st.text() | st.from_regex(r"[0-9.]{1,20}|[A-Z][a-z]{2}, \d+ Nov \d+ \d\d:\d\d:\d\d [-+A-Z0-9]*", fullmatch=True))
+@given(
+    st.text()
+    | st.from_regex(
+        r"[0-9.]{1,20}|[A-Z][a-z]{2}, \d+ Nov \d+ \d\d:\d\d:\d\d [-+A-Z0-9]*", fullmatch=True
+    )
+)
 def test_any_retry_after_is_a_wait_or_nothing(value: str) -> None:
     seconds = faults.retry_after(value, NOW)
     assert seconds is None or 0 <= seconds < float("inf")
 
 
 @pytest.mark.parametrize(
-    ("value", "pause"), [("7", 7.0), ("Fri, 01 Jan 2100 00:00:00 GMT", None), ("3600", None), (None, True), ("0", True)]
+    ("value", "pause"),
+    [
+        ("7", 7.0),
+        ("Fri, 01 Jan 2100 00:00:00 GMT", None),
+        ("3600", None),
+        (None, True),
+        ("0", True),
+    ],
 )
 @pytest.mark.parametrize("code", [429, 503, 500])
 def test_retry_after_is_waited_for(
-    value: str | None, pause: float | bool | None, code: int, server: Server, monkeypatch: pytest.MonkeyPatch
+    value: str | None,
+    pause: float | bool | None,
+    code: int,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What stamina is told to wait: seconds, True for its own growing pauses; nothing where the run stops."""
     told = list[Any]()
@@ -401,8 +478,15 @@ ECHOED = [
     status(400, "".join(f"%{byte:02X}" for byte in KEY.encode()).encode() + b" in a URL"),
     status(401, f"no access for {KEY[:11]} and so on".encode()),
     status(401, f"no access for {quote(KEY[:11], safe='')}*** and so on".encode()),
-    status(500, base64.b64encode(f"Bearer {KEY}".encode())[: len("Bearer sk-planted") * 4 // 3] + b"..."),
-    says(json.dumps({"choices": [{"index": KEY[:11]}], "usage": {"prompt_tokens": KEY}}).replace("/", "%2F").encode()),
+    status(
+        500,
+        base64.b64encode(f"Bearer {KEY}".encode())[: len("Bearer sk-planted") * 4 // 3] + b"...",
+    ),
+    says(
+        json.dumps({"choices": [{"index": KEY[:11]}], "usage": {"prompt_tokens": KEY}})
+        .replace("/", "%2F")
+        .encode()
+    ),
 ]
 
 
@@ -410,12 +494,21 @@ def frames(error: Exception) -> list[str]:
     """The lines of its traceback with all variables, but for those of the test itself."""
     trace = error.__traceback__
     assert trace is not None
-    return [*traceback.TracebackException(type(error), error, trace.tb_next, capture_locals=True).format()]
+    return [
+        *traceback.TracebackException(
+            type(error), error, trace.tb_next, capture_locals=True
+        ).format()
+    ]
 
 
-@pytest.mark.parametrize("fault", [*ECHOED, *TRANSPORT_FAULTS.values(), server_faults.huge_announced, stall])
+@pytest.mark.parametrize(
+    "fault", [*ECHOED, *TRANSPORT_FAULTS.values(), server_faults.huge_announced, stall]
+)
 def test_the_key_is_hidden(
-    fault: Fault, server: Server, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    fault: Fault,
+    server: Server,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
     server.always(fault)
@@ -424,12 +517,22 @@ def test_the_key_is_hidden(
     try:
         client.read(fields.choice, client.post("completions", BODY, model="hash"))
     except (Unanswerable, ServerFailed) as error:
-        shown += [str(error), repr(error), repr(error.args), repr(error.__cause__), repr(error.__context__)]
+        shown += [
+            str(error),
+            repr(error),
+            repr(error.args),
+            repr(error.__cause__),
+            repr(error.__context__),
+        ]
         shown += frames(error)
     else:
         pytest.fail("no fault")
     client.close()
-    shown += [caplog.text, *capfd.readouterr(), *(str(record.__dict__) for record in caplog.records)]
+    shown += [
+        caplog.text,
+        *capfd.readouterr(),
+        *(str(record.__dict__) for record in caplog.records),
+    ]
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     for text in (spelling for each in shown for spelling in (each, unquote(each))):
         assert [word for word in ("planted", "0123456789") if word in text] == []
@@ -443,7 +546,11 @@ def test_a_key_that_can_not_be_sent_is_refused_and_not_repeated(key: str) -> Non
     assert "plant" not in "".join(frames(error.value)).replace("planted is", "")
 
 
-@given(st.text(min_size=8, alphabet=st.characters(min_codepoint=33, max_codepoint=126)), st.text(), st.text())
+@given(
+    st.text(min_size=8, alphabet=st.characters(min_codepoint=33, max_codepoint=126)),
+    st.text(),
+    st.text(),
+)
 def test_what_is_quoted_never_has_the_key(key: str, before: str, after: str) -> None:
     shown = quoted(before + key + after, Key(key), 60)
     assert len(shown) < 700
@@ -462,7 +569,9 @@ SIGNS = st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="%
 
 
 @given(st.text(SIGNS, min_size=10, max_size=60), st.integers(0, 30), st.sampled_from([*SPELLINGS]))
-def test_the_first_half_of_a_key_is_hidden_however_it_is_spelled(key: str, more: int, spelling: str) -> None:
+def test_the_first_half_of_a_key_is_hidden_however_it_is_spelled(
+    key: str, more: int, spelling: str
+) -> None:
     part = "".join(map(SPELLINGS[spelling], key[: (len(key) + 1) // 2 + more]))
     assert Key(key).hidden(f"\n{part}\n") == "\n[key]\n"
     assert Key(key).hidden(f"\n{part}"[:-1]).startswith("\n[key]")
@@ -481,22 +590,30 @@ def set_proxy(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("http_proxy", address)
 
 
-def test_servers_elsewhere_are_reached_through_the_proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_elsewhere_are_reached_through_the_proxy(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://user:sk-planted@127.0.0.1:9")
     with client_of(server) as client:
         assert client.get("models")["object"] == "list"
     server.requests.clear()
     set_proxy(monkeypatch, f"http://127.0.0.1:{server.port}")
-    with Client(ServerAddress("http://model.invalid/v1")) as client, pytest.raises(ServerFailed, match="status 404"):
+    with (
+        Client(ServerAddress("http://model.invalid/v1")) as client,
+        pytest.raises(ServerFailed, match="status 404"),
+    ):
         client.get("models")
     assert [request.path for request in server.requests] == ["http://model.invalid/v1/models"]
 
 
 @pytest.mark.parametrize(
-    "proxy", ["http://user:sk-planted@127.0.0.1:9", "gopher://sk-planted@x", "http://sk-planted:x:y"]
+    "proxy",
+    ["http://user:sk-planted@127.0.0.1:9", "gopher://sk-planted@x", "http://sk-planted:x:y"],
 )
-def test_the_password_of_a_proxy_is_not_repeated(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_of_a_proxy_is_not_repeated(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_proxy(monkeypatch, proxy)
     with pytest.raises(ModelError, match="proxy") as error:
         Client(ServerAddress("http://model.invalid/v1")).get("models")

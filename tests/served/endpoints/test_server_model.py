@@ -21,7 +21,18 @@ from choicewise.extensions.endpoints.server.faults import ServerFailed, Unanswer
 from choicewise.extensions.endpoints.server.next_token_routes import bound, check_listed
 from choicewise.extensions.endpoints.server.server_model import WINDOW, ServerModel
 from choicewise.models.fake import HashModel
-from choicewise.questions import LENGTH, STOP, Ended, Generation, Mass, Question, Sampling, Span, TokenScores, TokenSet
+from choicewise.questions import (
+    LENGTH,
+    STOP,
+    Ended,
+    Generation,
+    Mass,
+    Question,
+    Sampling,
+    Span,
+    TokenScores,
+    TokenSet,
+)
 from choicewise.running.work import Plausible, plausible
 from choicewise.tokens.chat_template import Message
 from tests.helpers import served_model
@@ -45,7 +56,9 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 
 WITHOUT_CHOICE = replace(VLLM, token_choice=False, prompt_logprobs=True)  # an older vLLM
 
-ECHO = replace(VLLM, name="", token_choice=False, prompt_logprobs=False, token_names=False, tokenize=False)
+ECHO = replace(
+    VLLM, name="", token_choice=False, prompt_logprobs=False, token_names=False, tokenize=False
+)
 """OpenAI's protocol with an echo of tokens, and no more."""
 
 HASH = HashModel()
@@ -63,7 +76,9 @@ def same(given: TokenScores, true: TokenScores) -> None:
     assert given.tokens.tolist() == true.tokens.tolist()
     np.testing.assert_allclose(given.logprobs, true.logprobs, atol=2e-6)
     for said, rank in zip(given.ranks.tolist(), true.ranks.tolist(), strict=True):
-        assert rank <= said <= rank + 2 if said >= 0 else rank >= -1 - said  # vLLM counts equals as likelier
+        assert (
+            rank <= said <= rank + 2 if said >= 0 else rank >= -1 - said
+        )  # vLLM counts equals as likelier
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +87,9 @@ def vllm() -> Iterator[ServerModel]:
         yield model
 
 
-TEXTS = st.lists(st.sampled_from(b"ab \n"), min_size=1, max_size=40).map(lambda tokens: ids(256, *tokens))
+TEXTS = st.lists(st.sampled_from(b"ab \n"), min_size=1, max_size=40).map(
+    lambda tokens: ids(256, *tokens)
+)
 ENDS = st.lists(st.sampled_from(b"abc"), min_size=1, max_size=30).map(lambda tokens: ids(*tokens))
 SPANS = st.lists(st.builds(Span, TEXTS, ENDS), min_size=1, max_size=12)
 
@@ -80,16 +97,26 @@ SPANS = st.lists(st.builds(Span, TEXTS, ENDS), min_size=1, max_size=12)
 @pytest.mark.costly("random trees")
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans=SPANS, members=st.sets(st.integers(0, 256), min_size=1, max_size=200))
-def test_spans_and_masses_are_the_models_own(vllm: ServerModel, spans: list[Span], members: set[int]) -> None:
-    asked: list[Question] = [*spans, *(Mass(span.context, TokenSet(sorted(members))) for span in spans[:2])]
+def test_spans_and_masses_are_the_models_own(
+    vllm: ServerModel, spans: list[Span], members: set[int]
+) -> None:
+    asked: list[Question] = [
+        *spans,
+        *(Mass(span.context, TokenSet(sorted(members))) for span in spans[:2]),
+    ]
     for given_, true in zip(answers(vllm, asked), answers(HASH, asked), strict=True):
         same(given_, true)
 
 
-@pytest.mark.parametrize("ability", [WITHOUT_CHOICE, ECHO, LLAMA_CPP], ids=["old vLLM", "echo of tokens", "llama.cpp"])
+@pytest.mark.parametrize(
+    "ability", [WITHOUT_CHOICE, ECHO, LLAMA_CPP], ids=["old vLLM", "echo of tokens", "llama.cpp"]
+)
 def test_other_ways_give_the_same(ability: Ability) -> None:
     context = ids(256, *b"Where? Answer:")
-    spans = [Span(context, ids(*end)) for end in (b" a", b" a tree", b" the sea", b" a", b" a tree and a pond")]
+    spans = [
+        Span(context, ids(*end))
+        for end in (b" a", b" a tree", b" the sea", b" a", b" a tree and a pond")
+    ]
     with served(ability) as model:
         assert Span in model.supports
         for given_, true in zip(answers(model, [*spans]), answers(HASH, [*spans]), strict=True):
@@ -111,7 +138,9 @@ def test_every_prefix_is_asked_once_in_depth_first_order(server: Server) -> None
     prompts = [tuple(body["prompt"]) for body in bodies]
     start = tuple(context.tolist())
     assert sorted(prompts) == [start, (*start, *b"a"), (*start, *b"b")]
-    assert {prompt: body["logprob_token_ids"] for prompt, body in zip(prompts, bodies, strict=True)} == {
+    assert {
+        prompt: body["logprob_token_ids"] for prompt, body in zip(prompts, bodies, strict=True)
+    } == {
         start: [*b"ab"],
         (*start, *b"a"): [*b"ab"],
         (*start, *b"b"): [*b"b"],
@@ -136,10 +165,16 @@ def test_the_window_is_what_fits_with_a_generated_token() -> None:
     with served(TOP_ONLY) as model:
         model.chosen  # noqa: B018
         assert model.window == WINDOW - 1  # it does not say how many
-    with pytest.raises(ModelError, match=r"is served with 4096 tokens.* takes 4095; serve"), served(VLLM, window=5000):
+    with (
+        pytest.raises(ModelError, match=r"is served with 4096 tokens.* takes 4095; serve"),
+        served(VLLM, window=5000),
+    ):
         pass
     words = r"so that it takes 4094; serve it with more, or name a window of at most"
-    with served(WITHOUT_CHOICE, window=VLLM.window - 1) as model, pytest.raises(ModelError, match=words):
+    with (
+        served(WITHOUT_CHOICE, window=VLLM.window - 1) as model,
+        pytest.raises(ModelError, match=words),
+    ):
         assert model.window
 
 
@@ -159,10 +194,14 @@ def cut_here(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.costly("servers that are probed")
 @pytest.mark.parametrize(
-    ("ability", "more"), [(VLLM, 1), (WITHOUT_CHOICE, 2), (ECHO, 2)], ids=["chosen", "prompts", "echo"]
+    ("ability", "more"),
+    [(VLLM, 1), (WITHOUT_CHOICE, 2), (ECHO, 2)],
+    ids=["chosen", "prompts", "echo"],
 )
 @pytest.mark.parametrize("named", [True, False])
-def test_prompts_are_cut_as_here(ability: Ability, more: int, named: bool, cut_here: Run, tmp_path: Path) -> None:
+def test_prompts_are_cut_as_here(
+    ability: Ability, more: int, named: bool, cut_here: Run, tmp_path: Path
+) -> None:
     """At the same window, token by token: it is named for the server, or is what it takes."""
     wide = replace(ability, name="vllm", window=150 + (10 if named else more))
     with served(wide, window=150 if named else None) as model:
@@ -170,7 +209,12 @@ def test_prompts_are_cut_as_here(ability: Ability, more: int, named: bool, cut_h
         there = cut_run(model, tmp_path / "there")
     given_, true = there.observations(), cut_here.observations()
     assert given_.num_rows == true.num_rows > 0
-    for column in ("key", "context_tokens", "tokens_dropped", "tokens"):  # the key is that of all tokens
+    for column in (
+        "key",
+        "context_tokens",
+        "tokens_dropped",
+        "tokens",
+    ):  # the key is that of all tokens
         assert given_[column].to_pylist() == true[column].to_pylist(), column
     assert max(given_["tokens_dropped"].to_pylist()) > 0
 
@@ -202,14 +246,18 @@ def test_what_is_not_listed_gets_a_bound_that_holds() -> None:
             same(one, other)
 
 
-def test_generations_and_more_tokens_than_a_server_lists_at_once_are_those_of_the_model(vllm: ServerModel) -> None:
+def test_generations_and_more_tokens_than_a_server_lists_at_once_are_those_of_the_model(
+    vllm: ServerModel,
+) -> None:
     context = ids(256, *b"Where?")
     (full,) = answers(HASH, [Generation(context, 12)])
     stop = full.tokens[5:7].astype(np.uint8).tobytes()
     settings_of_stops = ({}, {"stops": (stop,)}, {"stops": (stop,), "keep_stop": True})
     asked: list[Question] = [Generation(context, 12, **each) for each in settings_of_stops]
     # vLLM refuses more than its --max-logprobs, 20 by default.
-    asked += [Span(ids(256, 97), ids(token)) for token in range(50)] + [Mass(ids(256, 97), TokenSet(range(50)))]
+    asked += [Span(ids(256, 97), ids(token)) for token in range(50)] + [
+        Mass(ids(256, 97), TokenSet(range(50)))
+    ]
     for given_, true in zip(answers(vllm, asked), answers(HASH, asked), strict=True):
         same(given_, true)
     assert kinds.CAUSAL_KINDS - vllm.supports == {kinds.MaskedLoss, kinds.Cosine, kinds.SetSpan}
@@ -217,7 +265,9 @@ def test_generations_and_more_tokens_than_a_server_lists_at_once_are_those_of_th
 
 def test_samples_follow_their_streams(server: Server) -> None:
     context = ids(256, *b"Where?")
-    samples: list[Question] = [Generation(context, 6, sampling=Sampling.of(1, "item", n)) for n in (1, 2, 1)]
+    samples: list[Question] = [
+        Generation(context, 6, sampling=Sampling.of(1, "item", n)) for n in (1, 2, 1)
+    ]
     first, other, again = answers(model_at(server), samples)
     seeds = [body["seed"] for body in server.posted() if "seed" in body]
     assert first.tokens.tolist() == again.tokens.tolist() != other.tokens.tolist()
@@ -229,8 +279,12 @@ def test_a_chat_server_without_log_probabilities_generates() -> None:
     with served(CHAT_ONLY) as model:
         assert model.supports == {Generation, Sampling}
         assert model.tokenizer.chat is not None
-        text = model.tokenizer.chat.render([Message("system", "Be brief."), Message("user", 'A "question"?\n')])
-        (answer,) = answers(model, [Generation(model.tokenizer.encode([text], special=False)[0], 8)])
+        text = model.tokenizer.chat.render(
+            [Message("system", "Be brief."), Message("user", 'A "question"?\n')]
+        )
+        (answer,) = answers(
+            model, [Generation(model.tokenizer.encode([text], special=False)[0], 8)]
+        )
         assert answer.text
         assert not len(answer.tokens)
         (plain,) = answers(model, [Generation(ids(*b"Where?"), 8)])
@@ -245,11 +299,18 @@ def test_a_thought_that_a_chat_server_gives_apart_is_no_answer(name: str) -> Non
         context = model.tokenizer.encode([text], special=False)[0]
         (whole,) = answers(plain, [Generation(context, 30)])
         assert whole.text is not None
-        stop = next(each for each in whole.text[5:] if each.isascii() and each not in whole.text[:5])
-        (cut, ended) = answers(model, [Generation(context, 30, opened=""), Generation(context, 30, (stop.encode(),))])
+        stop = next(
+            each for each in whole.text[5:] if each.isascii() and each not in whole.text[:5]
+        )
+        (cut, ended) = answers(
+            model, [Generation(context, 30, opened=""), Generation(context, 30, (stop.encode(),))]
+        )
     assert (cut.text, cut.ended) == ("", Ended(LENGTH, whole.text, 30))
     before = whole.text.partition(stop)[0]
-    assert (ended.text, ended.ended and ended.ended[:2]) == (before[-3:], (STOP, before[:-3] or None))
+    assert (ended.text, ended.ended and ended.ended[:2]) == (
+        before[-3:],
+        (STOP, before[:-3] or None),
+    )
 
 
 def test_other_tokens_than_the_servers_are_refused(server: Server) -> None:
@@ -265,7 +326,9 @@ def test_a_bos_that_is_there_twice_is_found() -> None:
     with served(replace(VLLM, bos_always=True)) as model:
         trials = {trial.rung: trial.refused for trial in model.selfcheck.trials}
         assert "an added BOS?" in str(trials["next tokens, prompts as tokens"])
-        assert "[256, 256] before every text" in str(model.objection(Span(ids(256, *b"Where?"), ids(97))))
+        assert "[256, 256] before every text" in str(
+            model.objection(Span(ids(256, *b"Where?"), ids(97)))
+        )
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
@@ -280,7 +343,10 @@ def test_the_noise_of_answers_is_measured(noise: float, server: Server) -> None:
 def test_the_identity_is_the_model_not_the_address() -> None:
     with served(VLLM) as one, served(VLLM) as other, served(WITHOUT_CHOICE) as third:
         assert one.digest == other.digest != third.digest
-        assert (one.record.probes, one.probe_now()) == (other.record.probes, dict(one.record.probes))
+        assert (one.record.probes, one.probe_now()) == (
+            other.record.probes,
+            dict(one.record.probes),
+        )
         assert one.record.software == "vllm 0.32.0"
 
 
@@ -293,7 +359,9 @@ def test_a_model_that_is_not_served_is_named(server: Server) -> None:
         ServerModel(address)
 
 
-def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_matter(server: Server) -> None:
+def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_matter(
+    server: Server,
+) -> None:
     context = ids(256, *b"Where?")
     asked: list[Question] = [Span(context, ids(token), ranked=True) for token in b"ABCD"]
     model = probed(server)
@@ -309,22 +377,33 @@ def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_
     assert {int(one.ranks[0]) for one in others} <= {0, -2}
 
 
-def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(vllm: ServerModel) -> None:
+def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(
+    vllm: ServerModel,
+) -> None:
     asked, text = plausible(vllm), b"The capital of France is"
     sums = [
-        sum(log_probabilities([*text, *ending[:place]])[ending[place]] for place in range(len(ending)))
+        sum(
+            log_probabilities([*text, *ending[:place]])[ending[place]]
+            for place in range(len(ending))
+        )
         for ending in (b" Paris", b" banana")
     ]
     assert (asked.true, asked.silly) == pytest.approx(sums, abs=1e-4)
     assert plausible(HASH).text == asked.text
-    for ability, reason in ((TOP_ONLY, "a continuation has several"), (CHAT_ONLY, "gives no log-probabilities")):
+    for ability, reason in (
+        (TOP_ONLY, "a continuation has several"),
+        (CHAT_ONLY, "gives no log-probabilities"),
+    ):
         with served(ability, tokenizer="bytes" if ability.completions else None) as model:
             answer = plausible(model)
         assert answer.true is None
         assert reason in answer.text
     said = "' Paris' has -1.00 nats and ' banana' -9.00: the true ending is likelier"
     assert Plausible(-1.0, -9.0).text.endswith(said)
-    assert "at most -9.00: the true ending is likelier" in Plausible(-1.0, -9.0, silly_at_most=True).text
+    assert (
+        "at most -9.00: the true ending is likelier"
+        in Plausible(-1.0, -9.0, silly_at_most=True).text
+    )
     assert "which is likelier is not known" in Plausible(-5.0, -5.0, True, True).text
     assert "doubt the model" in Plausible(-9.0, -1.0).text
 
@@ -337,7 +416,9 @@ QUESTIONS: list[Question] = [
 ]
 
 
-@pytest.fixture(scope="module", params=[VLLM, LLAMA_CPP, TOP_ONLY], ids=lambda ability: ability.name)
+@pytest.fixture(
+    scope="module", params=[VLLM, LLAMA_CPP, TOP_ONLY], ids=lambda ability: ability.name
+)
 def served_both(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerModel]]:
     with serving(request.param) as server:
         model = model_at(server, timeout=5.0, patience=0.5)
@@ -346,7 +427,9 @@ def served_both(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Server
 
 
 @pytest.mark.parametrize("name", ANSWER_FAULTS)
-def test_a_wrong_answer_is_never_a_score(name: str, served_both: tuple[Server, ServerModel]) -> None:
+def test_a_wrong_answer_is_never_a_score(
+    name: str, served_both: tuple[Server, ServerModel]
+) -> None:
     """Half of the answers are right; "all equal" numbers of one next token alone can't be told from true ones."""
     server, model = served_both
     server.next(*[None, ANSWER_FAULTS[name]] * 50)
@@ -368,7 +451,9 @@ def test_a_wrong_answer_is_never_a_score(name: str, served_both: tuple[Server, S
             np.testing.assert_allclose(answer.logprobs, true.logprobs, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["all 0.0", "all equal", "positive", "-9999", "NaN", "empty lists", "lists of null"])
+@pytest.mark.parametrize(
+    "name", ["all 0.0", "all equal", "positive", "-9999", "NaN", "empty lists", "lists of null"]
+)
 def test_a_server_that_always_answers_so_is_refused(name: str, server: Server) -> None:
     """No way of asking about spans is left, and each says why."""
     model = model_at(server, timeout=5.0, patience=0.5)
@@ -387,7 +472,16 @@ def test_what_is_no_log_probability(value: object) -> None:
 def test_an_answer_has_one_choice_with_index_0_or_is_none() -> None:
     first, second = {"index": 0, "text": "a"}, {"index": 1, "text": "b"}
     assert fields.choice({"choices": [first]}) == first
-    wrong: list[Any] = [[], [second], [second, first], [first, first], [{"index": False}], [{}], [None], None]
+    wrong: list[Any] = [
+        [],
+        [second],
+        [second, first],
+        [first, first],
+        [{"index": False}],
+        [{}],
+        [None],
+        None,
+    ]
     for choices in wrong:
         with pytest.raises(Unanswerable):
             fields.choice({"choices": choices})
@@ -413,7 +507,9 @@ def test_a_bound_is_the_lesser_of_two() -> None:
 def test_a_token_that_was_not_asked_for_is_no_answer(server: Server) -> None:
     def renamed(answer: JSON) -> JSON:
         logprobs = answer["choices"][0]["logprobs"]
-        logprobs["top_logprobs"] = [{f"{name}0": value for name, value in logprobs["top_logprobs"][0].items()}]
+        logprobs["top_logprobs"] = [
+            {f"{name}0": value for name, value in logprobs["top_logprobs"][0].items()}
+        ]
         return answer
 
     model = model_at(server)
@@ -421,14 +517,23 @@ def test_a_token_that_was_not_asked_for_is_no_answer(server: Server) -> None:
     server.next(Fault(answer=renamed))
     given = dict(model.answer([Span(CONTEXT, ids(97)), Span(ids(*CONTEXT, 97), ids(98))]))
     assert sorted(answer.missing is None for answer in given.values()) == [False, True]
-    assert next(answer.missing for answer in given.values() if answer.missing).startswith("the server gives no log")
+    assert next(answer.missing for answer in given.values() if answer.missing).startswith(
+        "the server gives no log"
+    )
 
 
-MODEL = ServedModel("hash", VLLM)  # the server of the tests, which tells the truth where it does not misbehave
+MODEL = ServedModel(
+    "hash", VLLM
+)  # the server of the tests, which tells the truth where it does not misbehave
 
 
 def test_a_chat_names_the_likeliest_tokens() -> None:
-    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "logprobs": True, "top_logprobs": 3}
+    body = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 1,
+        "logprobs": True,
+        "top_logprobs": 3,
+    }
     answer = MODEL.answer("POST", "/v1/chat/completions", body | {"temperature": 0})
     (entry,) = answer["choices"][0]["logprobs"]["content"]
     row = log_probabilities([BOS, *b"<|user|>hi\n<|assistant|>"])
@@ -438,7 +543,13 @@ def test_a_chat_names_the_likeliest_tokens() -> None:
 
 @pytest.mark.parametrize("name", ANSWER_FAULTS)
 def test_every_fault_changes_the_answer(name: str) -> None:
-    body = {"prompt": ["abc", "abd"], "echo": True, "max_tokens": 1, "logprobs": 2, "prompt_logprobs": 1}
+    body = {
+        "prompt": ["abc", "abd"],
+        "echo": True,
+        "max_tokens": 1,
+        "logprobs": 2,
+        "prompt_logprobs": 1,
+    }
     answer = MODEL.answer("POST", "/v1/completions", body | {"temperature": 0})
     change = ANSWER_FAULTS[name].answer
     assert change is not None

@@ -26,7 +26,15 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 CHARACTERS = tuple(chr(code).encode() for code in (9, 10, *range(32, 127)))
 SPACED = "Paris Madrid Spain France capital the of is and What The Who which river castle green seven they a I Rome"
 SPACED += " Lisbon Berlin city large small it was has in at"
-WORDS = (*(f" {word}".encode() for word in SPACED.split()), b"Question", b"Answer", b"\n\n", b"ing", b"ed", b"ion")
+WORDS = (
+    *(f" {word}".encode() for word in SPACED.split()),
+    b"Question",
+    b"Answer",
+    b"\n\n",
+    b"ing",
+    b"ed",
+    b"ion",
+)
 BYTES = tuple(bytes([byte]) for byte in range(256))
 
 
@@ -52,7 +60,9 @@ class Pieces:
 
     @cached_property
     def _pattern(self) -> re.Pattern[bytes]:
-        return re.compile(b"|".join(map(re.escape, sorted(self._ids, key=len, reverse=True))), re.DOTALL)
+        return re.compile(
+            b"|".join(map(re.escape, sorted(self._ids, key=len, reverse=True))), re.DOTALL
+        )
 
     def _encoded(self, text: bytes) -> list[int]:
         return [self._ids[piece] for piece in self._pattern.findall(text)]
@@ -117,7 +127,9 @@ class Simulated:
         choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": "length"}
         if body.get("logprobs"):
             choice["logprobs"] = self._arrays(tokens, first, len(sent), body["logprobs"])
-        return httpx2.Response(200, json={"choices": [choice], "usage": {"prompt_tokens": len(sent)}})
+        return httpx2.Response(
+            200, json={"choices": [choice], "usage": {"prompt_tokens": len(sent)}}
+        )
 
     def _arrays(self, tokens: list[int], first: int, sent: int, top: int) -> dict[str, Any]:
         names, numbers, tops = list[str](), list[float | None](), list[dict[str, float] | None]()
@@ -129,7 +141,9 @@ class Simulated:
                 continue
             row, order = self.ranked(tokens[: place + (self.late and place < sent)])
             numbers.append(float(row[tokens[place]]))
-            tops.append({self.named[token]: float(row[token]) for token in [*order[:top], tokens[place]]})
+            tops.append(
+                {self.named[token]: float(row[token]) for token in [*order[:top], tokens[place]]}
+            )
         return {"tokens": names, "token_logprobs": numbers, "top_logprobs": tops}
 
 
@@ -137,14 +151,18 @@ def probed(server: Simulated) -> tuple[Client, ChosenRoutes, str | None]:
     """The ways that are taken, and why the echo is not."""
     address = ServerAddress.parse("server:http://127.0.0.1:9/v1#pieces")
     client = Client(address, patience=2.0, transport=httpx2.MockTransport(server.answer))
-    chosen = Probe(client, ServerFacts("pieces"), server.tokenizer, "pieces").chosen_routes(completions=True)
+    chosen = Probe(client, ServerFacts("pieces"), server.tokenizer, "pieces").chosen_routes(
+        completions=True
+    )
     echoes = [trial.refused for trial in chosen.check.trials if trial.rung.startswith("echo")]
     return client, chosen, echoes[-1] if echoes else "no echo was tried"
 
 
 SHARING = Pieces()  # as SentencePiece has it: every character is a byte piece, too
 
-HIGH = Pieces(pieces_of_bytes=BYTES[128:])  # half of the bytes, all with the replacement character for a name
+HIGH = Pieces(
+    pieces_of_bytes=BYTES[128:]
+)  # half of the bytes, all with the replacement character for a name
 
 UNNAMED = Pieces(pieces=(*CHARACTERS, *WORDS, "\ufffd".encode()), pieces_of_bytes=BYTES[128:])
 """One token is the replacement character itself."""
@@ -154,16 +172,23 @@ TWINS = Pieces((*CHARACTERS, *WORDS, *(word[1:] for word in WORDS if len(word) <
 
 
 @pytest.mark.parametrize("names", ["decoded", "of bytes", "without what is no text"])
-@pytest.mark.parametrize("tokenizer", [SHARING, HIGH, UNNAMED], ids=["bytes and characters", "high bytes", "U+FFFD"])
+@pytest.mark.parametrize(
+    "tokenizer", [SHARING, HIGH, UNNAMED], ids=["bytes and characters", "high bytes", "U+FFFD"]
+)
 @pytest.mark.parametrize("top", [5, 100])
-def test_an_honest_echo_is_taken_and_a_late_one_refused(tokenizer: Pieces, names: str, top: int) -> None:
+def test_an_honest_echo_is_taken_and_a_late_one_refused(
+    tokenizer: Pieces, names: str, top: int
+) -> None:
     server = Simulated(tokenizer, names, top=top)
     client, chosen, refused = probed(server)
     assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
     context, after = tokenizer.encode(["Where is it? In", " the castle of Madrid."], special=False)
     answer = ask_now(client, chosen.score, Span(context, after))
     tokens = [*context.tolist(), *after.tolist()]
-    true = [server.ranked(tokens[:place])[0][tokens[place]] for place in range(len(context), len(tokens))]
+    true = [
+        server.ranked(tokens[:place])[0][tokens[place]]
+        for place in range(len(context), len(tokens))
+    ]
     np.testing.assert_allclose(answer.logprobs, true, rtol=1e-5)
     for seed in range(3):
         _, chosen, refused = probed(replace(server, late=True, seed=seed))
@@ -176,7 +201,9 @@ def test_an_honest_echo_is_taken_and_a_late_one_refused(tokenizer: Pieces, names
 @given(
     characters=st.sets(st.sampled_from(WORDS), max_size=20),
     shared=st.integers(128, 256),
-    names=st.sampled_from(["decoded", "of bytes", "without what is no text", "without spaces", "of the vocabulary"]),
+    names=st.sampled_from(
+        ["decoded", "of bytes", "without what is no text", "without spaces", "of the vocabulary"]
+    ),
     top=st.sampled_from([1, 5, 20, 100]),
     seed=st.integers(0, 2**32),
     scale=st.sampled_from([1.0, 3.0, 30.0]),
@@ -196,7 +223,9 @@ def test_late_echoes_are_left(
 def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() -> None:
     """Neither the likeliest next token nor those that it generates say whether the server leaves out the space."""
     tokenizer = Pieces((*CHARACTERS, b" I", b" is", b" Paris"), BYTES[128:])
-    client, chosen, refused = probed(Simulated(tokenizer, "without spaces", top=1, seed=464, scale=1.0))
+    client, chosen, refused = probed(
+        Simulated(tokenizer, "without spaces", top=1, seed=464, scale=1.0)
+    )
     assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
     check = Probe(client, ServerFacts("pieces"), tokenizer, "pieces")
     top = TopTokens("pieces", tokenizer, TextPrompts(tokenizer, ()), 1)
@@ -213,23 +242,32 @@ def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() 
     assert top.scores(paris, {b" Paris": -2.0}).logprobs.tolist() == [-2.0]
 
 
-def test_next_tokens_that_are_alike_not_listed_or_named_as_in_the_vocabulary_are_refused_with_the_reason() -> None:
+def test_next_tokens_that_are_alike_not_listed_or_named_as_in_the_vocabulary_are_refused_with_the_reason() -> (
+    None
+):
     tokenizer = Pieces(pieces=CHARACTERS, pieces_of_bytes=(*CHARACTERS, *BYTES[128:]))
     _, chosen, refused = probed(Simulated(tokenizer))
     assert chosen.score is not None
-    assert str(refused).startswith("only 0 of its log-probabilities can be held against what the server says of next")
+    assert str(refused).startswith(
+        "only 0 of its log-probabilities can be held against what the server says of next"
+    )
     assert "share their texts" in str(refused)
     _, chosen, refused = probed(Simulated(top=0))
     assert chosen.score is None
     assert refused
     _, chosen, _ = probed(Simulated(HIGH, "of the vocabulary"))
     assert chosen.score is None
-    assert any("names tokens as its vocabulary spells them ('▁" in str(trial.refused) for trial in chosen.check.trials)
+    assert any(
+        "names tokens as its vocabulary spells them ('▁" in str(trial.refused)
+        for trial in chosen.check.trials
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("late", [False, True])
-def test_tokens_named_without_their_space_are_identified_where_no_other_is_named_so(late: bool, seed: int) -> None:
+def test_tokens_named_without_their_space_are_identified_where_no_other_is_named_so(
+    late: bool, seed: int
+) -> None:
     _, chosen, refused = probed(Simulated(TWINS, "without spaces", late, seed=seed))
     if late:
         assert "wrong row" in str(refused)

@@ -35,10 +35,14 @@ def own(deciding: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return out
 
 
-def left(server: RunningServer, data: Path, own: Path, out: Path) -> dict[tuple[str, str], dict[str, Any]]:
+def left(
+    server: RunningServer, data: Path, own: Path, out: Path
+) -> dict[tuple[str, str], dict[str, Any]]:
     """What `compare` says of a run of the server beside our own, by kind and layout."""
     model = f"decisions:{server.url}/v1#{server.name}"
-    choicewise("run", "--model", model, "--data", data, "--protocol", "decision/endpoint", "--out", out)
+    choicewise(
+        "run", "--model", model, "--data", data, "--protocol", "decision/endpoint", "--out", out
+    )
     compared = json.loads(choicewise("compare", out, own, "--json").stdout)
     return {(each["kind"], each["own"].partition(":")[0]): each for each in compared}
 
@@ -70,5 +74,7 @@ def test_vllm_serves_our_own_numbers_and_its_confidence_is_the_top_labels_own_pr
     said = [each.confidence for each in exchanges(served.folder, served.manifest)]
     tops: dict[tuple[str, str], float] = {}
     for row in open_run(own).choose(["decision/vllm-0.32"]).scores().to_pylist():
-        tops[row["protocol"], row["item"]] = max(math.exp(row["score"]), tops.get((row["protocol"], row["item"]), 0.0))
+        tops[row["protocol"], row["item"]] = max(
+            math.exp(row["score"]), tops.get((row["protocol"], row["item"]), 0.0)
+        )
     np.testing.assert_allclose(sorted(said), sorted(tops.values()), rtol=1e-3)

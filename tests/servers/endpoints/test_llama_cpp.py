@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from choicewise.errors import StoreError
-from tests.servers.commands import DATA, checked, choicewise, largest_difference, observations, report, trials
+from tests.servers.commands import (
+    DATA,
+    checked,
+    choicewise,
+    largest_difference,
+    observations,
+    report,
+    trials,
+)
 from tests.servers.conftest import MODEL, MODEL_WITH_BOS
 from tests.servers.running_server import RunningServer, llama_cpp, write_gguf
 
@@ -32,7 +40,9 @@ def test_it_is_off_by_one(llama_server: RunningServer) -> None:
 
     body = {"prompt": TEXT, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
     request = urllib.request.Request(
-        f"{llama_server.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        f"{llama_server.url}/v1/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request) as answer:
         told = json.load(answer)["choices"][0]["logprobs"]["token_logprobs"]
@@ -42,12 +52,16 @@ def test_it_is_off_by_one(llama_server: RunningServer) -> None:
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     with torch.no_grad():
         rows = torch.log_softmax(model(torch.tensor([ids])).logits[0], -1).numpy()
-    assert np.allclose(told[1:], [rows[place, ids[place]] for place in range(1, len(ids))], atol=1e-3)
+    assert np.allclose(
+        told[1:], [rows[place, ids[place]] for place in range(1, len(ids))], atol=1e-3
+    )
     right = [rows[place - 1, ids[place]] for place in range(1, len(ids))]
     assert np.abs(np.asarray(told[1:]) - right).max() > 1
 
 
-def test_letters_are_read_and_texts_refused_by_name(llama_server: RunningServer, tmp_path: Path) -> None:
+def test_letters_are_read_and_texts_refused_by_name(
+    llama_server: RunningServer, tmp_path: Path
+) -> None:
     asked = (*DATA, "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum", "--limit", "2")
     served, local = tmp_path / "served", tmp_path / "local"
     done = choicewise("run", "--model", llama_server.model, *TOKENIZER, *asked, "--out", served)
@@ -64,12 +78,29 @@ def test_letters_are_read_and_texts_refused_by_name(llama_server: RunningServer,
             assert np.allclose(row["logprobs"], right, atol=1e-3)
 
 
-def test_echo_with_bos_is_the_local_model(llama_server_with_bos: RunningServer, tmp_path: Path) -> None:
-    assert checked(llama_server_with_bos.model, *TOKENIZER_WITH_BOS)["rung"] == "echo, prompts as texts"
-    asked = (*DATA, "--protocol", "mmlu/cloze:sum", "--protocol", "mmlu/harness-v0:sum", "--limit", "1")
+def test_echo_with_bos_is_the_local_model(
+    llama_server_with_bos: RunningServer, tmp_path: Path
+) -> None:
+    assert (
+        checked(llama_server_with_bos.model, *TOKENIZER_WITH_BOS)["rung"]
+        == "echo, prompts as texts"
+    )
+    asked = (
+        *DATA,
+        "--protocol",
+        "mmlu/cloze:sum",
+        "--protocol",
+        "mmlu/harness-v0:sum",
+        "--limit",
+        "1",
+    )
     served, local = tmp_path / "served", tmp_path / "local"
-    done = choicewise("run", "--model", llama_server_with_bos.model, *TOKENIZER_WITH_BOS, *asked, "--out", served)
-    assert "mmlu/harness-v0:sum is refused: the server puts [0] before every text (BOS)" in done.stderr
+    done = choicewise(
+        "run", "--model", llama_server_with_bos.model, *TOKENIZER_WITH_BOS, *asked, "--out", served
+    )
+    assert (
+        "mmlu/harness-v0:sum is refused: the server puts [0] before every text (BOS)" in done.stderr
+    )
     choicewise("run", "--model", str(MODEL_WITH_BOS), *asked, "--out", local)
     assert largest_difference(served, local, subset=True) < 1e-3
 
@@ -79,7 +110,17 @@ def test_a_server_with_another_model_of_the_same_name_is_refused(tmp_path: Path)
     folder = shutil.copytree(MODEL_WITH_BOS, tmp_path / "model")
     server = llama_cpp(write_gguf(folder, tmp_path / "model.gguf"), tmp_path)
     out = tmp_path / "run"
-    asked = ("run", "--model", server.model, *TOKENIZER_WITH_BOS, *DATA, "--protocol", "mmlu/cloze:sum", "--out", out)
+    asked = (
+        "run",
+        "--model",
+        server.model,
+        *TOKENIZER_WITH_BOS,
+        *DATA,
+        "--protocol",
+        "mmlu/cloze:sum",
+        "--out",
+        out,
+    )
     try:
         server.start()
         choicewise(*asked, "--limit", "1", "--subject", "law")

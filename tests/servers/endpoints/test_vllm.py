@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ModelError
-from tests.servers.commands import DATA, begin, checked, choicewise, largest_difference, observations, report, trials
+from tests.servers.commands import (
+    DATA,
+    begin,
+    checked,
+    choicewise,
+    largest_difference,
+    observations,
+    report,
+    trials,
+)
 from tests.servers.conftest import MODEL
 from tests.servers.running_server import RunningServer
 
@@ -35,7 +44,12 @@ def test_next_tokens_and_prompts_are_both_exact(vllm_server: RunningServer) -> N
 
 def test_another_tokenizer_than_the_servers_is_refused(vllm_server: RunningServer) -> None:
     done = choicewise(
-        "check", "--model", vllm_server.model, "--tokenizer", "bundled:merrow-bpe-512", code=ModelError.exit_code
+        "check",
+        "--model",
+        vllm_server.model,
+        "--tokenizer",
+        "bundled:merrow-bpe-512",
+        code=ModelError.exit_code,
     )
     assert "the tokenizer bundled:merrow-bpe-512 is not the server's" in done.stderr
 
@@ -53,7 +67,9 @@ def test_a_run_gives_the_numbers_of_the_local_model(served: Path, tmp_path: Path
         assert (row["n"], row["missing"]) == (theirs[name]["n"], theirs[name]["missing"])
 
 
-def test_a_run_with_a_killed_server_resumes(served: Path, vllm_server: RunningServer, tmp_path: Path) -> None:
+def test_a_run_with_a_killed_server_resumes(
+    served: Path, vllm_server: RunningServer, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     line = ("run", "--model", vllm_server.model, *ASKED, "--out", out)
     run = begin(*line)
@@ -71,5 +87,8 @@ def test_a_run_with_a_killed_server_resumes(served: Path, vllm_server: RunningSe
     vllm_server.start()
     choicewise(*line)
     assert largest_difference(out, served) < 1e-4
-    first, second = (choicewise("report", folder, "--all").stdout.replace(str(folder), "") for folder in (out, served))
+    first, second = (
+        choicewise("report", folder, "--all").stdout.replace(str(folder), "")
+        for folder in (out, served)
+    )
     assert first == second

@@ -40,9 +40,13 @@ def environment(replays: bool = True) -> dict[str, str]:
     return {**os.environ, **QUIET, **triton, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
 
 
-def by_vllm(*words: str | Path, code: int = 0, replays: bool = True) -> subprocess.CompletedProcess[str]:
+def by_vllm(
+    *words: str | Path, code: int = 0, replays: bool = True
+) -> subprocess.CompletedProcess[str]:
     """The command there."""
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, env=environment(replays), check=False)
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, env=environment(replays), check=False
+    )
     assert done.returncode == code, done.stderr[-3000:]
     return done
 
@@ -76,7 +80,9 @@ def test_a_run_gives_the_local_numbers(local: Path, replayed: tuple[Path, str]) 
     assert manifest["model"]["digest"] == other["model"]["digest"]
 
 
-def test_ranks_are_the_local_ones_where_they_are_known(local: Path, replayed: tuple[Path, str]) -> None:
+def test_ranks_are_the_local_ones_where_they_are_known(
+    local: Path, replayed: tuple[Path, str]
+) -> None:
     ours, theirs = observations(local), observations(replayed[0])
     for key, row in theirs.items():
         for rank, true in zip(row["ranks"], ours[key]["ranks"], strict=True):
@@ -88,7 +94,8 @@ def test_the_check_compares_the_ways_and_plain_transformers() -> None:
     found: dict[str, Any] = json.loads(by_vllm("check", "--model", NAME, "--json").stdout)
     tried = {trial["rung"]: trial for trial in found["trials"]}
     assert [*tried] == [
-        f"vLLM, {way}" for way in ("trace replay", "prompt rows", "label ids", "prompt log-probabilities")
+        f"vLLM, {way}"
+        for way in ("trace replay", "prompt rows", "label ids", "prompt log-probabilities")
     ]
     assert all(trial["refused"] is None and trial["difference"] < EXACT for trial in tried.values())
     assert found["rung"] == "vLLM, trace replay"
@@ -116,7 +123,9 @@ def test_an_engine_that_is_killed_is_started_again(local: Path, tmp_path: Path) 
         said, killed = list[str](), False
         for line in run.stderr:
             said.append(line)
-            if not killed and "tokens so far" in line:  # it was started, and checks itself or answers
+            if (
+                not killed and "tokens so far" in line
+            ):  # it was started, and checks itself or answers
                 children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
                 for child in children:
                     os.kill(int(child), signal.SIGKILL)
@@ -131,9 +140,20 @@ def test_an_engine_that_is_killed_is_started_again(local: Path, tmp_path: Path) 
 def replaying_server(tmp_path: Path) -> Iterator[RunningServer]:
     """A server that replays traces, in whose processes Triton interprets its kernels."""
     need("vllm")
-    server = vllm(MODEL, tmp_path, "--enable-trace-replay", "--enable-scale-out", "--gpu-memory-utilization", "0.1")
+    server = vllm(
+        MODEL,
+        tmp_path,
+        "--enable-trace-replay",
+        "--enable-scale-out",
+        "--gpu-memory-utilization",
+        "0.1",
+    )
     interpreted = str(Path(__file__).parents[1] / "interpreted")
-    server.more = {"PYTHONPATH": interpreted, "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
+    server.more = {
+        "PYTHONPATH": interpreted,
+        "TRITON_INTERPRET": "1",
+        "VLLM_USE_V2_MODEL_RUNNER": "1",
+    }
     try:
         server.start()
         yield server
@@ -141,7 +161,9 @@ def replaying_server(tmp_path: Path) -> Iterator[RunningServer]:
         server.kill()
 
 
-def test_a_server_that_replays_traces_is_asked_so(local: Path, replaying_server: RunningServer, tmp_path: Path) -> None:
+def test_a_server_that_replays_traces_is_asked_so(
+    local: Path, replaying_server: RunningServer, tmp_path: Path
+) -> None:
     found = checked(replaying_server.model)
     assert found["rung"] == "chosen next tokens, vLLM, trace replay of long continuations"
     out = tmp_path / "run"
@@ -156,14 +178,18 @@ def test_a_server_that_replays_traces_is_asked_so(local: Path, replaying_server:
     ]
     assert pairs
     apart = [(one, two) for one, two in pairs if one != two]
-    assert all(abs(one - two) == 1 for one, two in apart), apart  # two logits that rounding exchanges
+    assert all(abs(one - two) == 1 for one, two in apart), (
+        apart
+    )  # two logits that rounding exchanges
     assert len(apart) < len(pairs) / 100
 
 
 def test_what_vllm_refuses_at_its_start_is_said(tmp_path: Path) -> None:
     need("vllm")
     name = f"vllm:bundled:{MODEL.name},max_num_seqs=0"
-    done = by_vllm("run", "--model", name, *ASKED, "--out", tmp_path / "run", code=ModelError.exit_code)
+    done = by_vllm(
+        "run", "--model", name, *ASKED, "--out", tmp_path / "run", code=ModelError.exit_code
+    )
     assert "vLLM refuses to start" in done.stderr
     assert "max_num_seqs" in done.stderr
     assert "the same command would fail again" in done.stderr
@@ -171,7 +197,12 @@ def test_what_vllm_refuses_at_its_start_is_said(tmp_path: Path) -> None:
 
 
 def test_a_run_without_the_prefix_cache_says_that_it_is_off(local: Path, tmp_path: Path) -> None:
-    done = by_vllm("run", "--model", f"{NAME},enable_prefix_caching=false", *ASKED, "--out", tmp_path / "run")
+    done = by_vllm(
+        "run", "--model", f"{NAME},enable_prefix_caching=false", *ASKED, "--out", tmp_path / "run"
+    )
     assert largest_difference(tmp_path / "run", local) < EXACT
-    assert "a context that is computed for each of them, as enable_prefix_caching is off" in done.stderr
+    assert (
+        "a context that is computed for each of them, as enable_prefix_caching is off"
+        in done.stderr
+    )
     assert "vLLM's cache" not in done.stderr

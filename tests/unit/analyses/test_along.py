@@ -35,7 +35,9 @@ def thoughts(count: int, seed: int) -> tuple[list[int], list[str]]:
         size = int(draw_.integers(6, 120))
         right = draw_.random(size) < np.linspace(0.3, 0.9, size)
         letters = ["ABCD"[golds[-1] if hit else draw_.integers(0, 4)] for hit in right]
-        written.append("".join(letter if draw_.random() < 0.2 else "m" for letter in letters) + "\n")
+        written.append(
+            "".join(letter if draw_.random() < 0.2 else "m" for letter in letters) + "\n"
+        )
     return golds, written
 
 
@@ -43,8 +45,17 @@ def thoughts(count: int, seed: int) -> tuple[list[int], list[str]]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     golds, written = thoughts(40, 5)
     model = Wavering(scripts(written, ["\n\nAnswer: A"] * len(golds), True), True)
-    protocols = {"free": along(110), "limited": along(12, thought_tokens=LIMIT), "half": along(110, score="at_50")}
-    return evaluate(model=model, data=quiz(golds), protocols=protocols, out=tmp_path_factory.mktemp("along") / "run")
+    protocols = {
+        "free": along(110),
+        "limited": along(12, thought_tokens=LIMIT),
+        "half": along(110, score="at_50"),
+    }
+    return evaluate(
+        model=model,
+        data=quiz(golds),
+        protocols=protocols,
+        out=tmp_path_factory.mktemp("along") / "run",
+    )
 
 
 def plain(run: Run, name: str, forced: bool) -> list[dict[str, list[float]]]:
@@ -60,9 +71,13 @@ def plain(run: Run, name: str, forced: bool) -> list[dict[str, list[float]]]:
             continue
         about: dict[str, list[float]] = {"tokens": [], "answer": [], "right": [], "p": []}
         for part in range(5):
-            scores = [sum(row["logprobs"]) for row in own if row["part"] == part and row["choice"] >= 0]
+            scores = [
+                sum(row["logprobs"]) for row in own if row["part"] == part and row["choice"] >= 0
+            ]
             about["tokens"].append(
-                next(r["thought_tokens"] or 0 for r in own if r["part"] == part and r["choice"] == 0)
+                next(
+                    r["thought_tokens"] or 0 for r in own if r["part"] == part and r["choice"] == 0
+                )
             )
             about["answer"].append(scores.index(max(scores)))
             about["right"].append(about["answer"][-1] == gold[item])
@@ -75,16 +90,22 @@ def settles(answers: list[float]) -> int:
     return next(place for place in range(5) if len(set(answers[place:])) == 1)
 
 
-@pytest.mark.parametrize(("name", "ended"), [("free", "itself"), ("limited", "itself"), ("limited", "limit")])
+@pytest.mark.parametrize(
+    ("name", "ended"), [("free", "itself"), ("limited", "itself"), ("limited", "limit")]
+)
 def test_every_number_is_that_of_a_plain_loop(run: Run, name: str, ended: str) -> None:
-    (found,) = (each for each in along_thoughts(run) if (each.protocol, each.ended) == (name, ended))
+    (found,) = (
+        each for each in along_thoughts(run) if (each.protocol, each.ended) == (name, ended)
+    )
     items = plain(run, name, ended == "limit")
     assert found.n == len(items) > 8
     for place, (share, point) in enumerate(zip(SHARES, found.points, strict=True)):
         assert point.share == share
         assert point.tokens == median(item["tokens"][place] for item in items)
         assert point.accuracy == pytest.approx(mean(item["right"][place] for item in items))
-        assert point.probability == pytest.approx(mean(item["p"][place] for item in items), abs=1e-6)
+        assert point.probability == pytest.approx(
+            mean(item["p"][place] for item in items), abs=1e-6
+        )
         assert point.accuracy_low < point.accuracy < point.accuracy_high
         assert point.probability_low <= point.probability <= point.probability_high
         assert point.open == pytest.approx(mean(settles(item["answer"]) > place for item in items))
@@ -92,7 +113,10 @@ def test_every_number_is_that_of_a_plain_loop(run: Run, name: str, ended: str) -
     settled = [settles(item["answer"]) for item in items]
     assert found.settled == {share: settled.count(place) for place, share in enumerate(SHARES)}
     assert found.settled_share == median(SHARES[place] for place in settled)
-    behind = [item["tokens"][4] - item["tokens"][place] for item, place in zip(items, settled, strict=True)]
+    behind = [
+        item["tokens"][4] - item["tokens"][place]
+        for item, place in zip(items, settled, strict=True)
+    ]
     assert found.tokens_after == median(behind)
     moved = [item for item in items if len(set(item["answer"])) > 1]
     assert found.turns.turned == len(moved)
@@ -105,7 +129,9 @@ def test_every_number_is_that_of_a_plain_loop(run: Run, name: str, ended: str) -
         assert budget.share is None
         assert budget.spent == pytest.approx(mean(item["tokens"][place] for item, place in pairs))
         assert budget.accuracy == pytest.approx(mean(item["right"][place] for item, place in pairs))
-        assert budget.open == pytest.approx(mean(settles(item["answer"]) > place for item, place in pairs))
+        assert budget.open == pytest.approx(
+            mean(settles(item["answer"]) > place for item, place in pairs)
+        )
     assert all(2 * one.tokens == other.tokens for one, other in pairwise(found.budgets))
 
 
@@ -123,14 +149,18 @@ def test_thoughts_of_both_kinds_are_never_together_and_what_was_cut_is_beside(ru
     assert (row["free"].n, row["half"].n) == (free.n, free.n)
 
 
-def test_a_run_that_never_came_to_a_thought_has_its_reasons_and_one_that_asked_none_has_nothing(tmp_path: Path) -> None:
+def test_a_run_that_never_came_to_a_thought_has_its_reasons_and_one_that_asked_none_has_nothing(
+    tmp_path: Path,
+) -> None:
     model = Wavering({"Question": "m" * 300}, opened=True)
     cut = evaluate(model=model, data=quiz([0, 1]), protocols={"p": along(20)}, out=tmp_path / "cut")
     (found,) = along_thoughts(cut)
     assert (found.n, found.points, found.missing[0].count) == (0, (), 2)
     assert not chart.shown_along(read_study([cut.folder]))
     letters = replace(along(20), reading="loglikelihood", new_tokens=None, thought="close")
-    other = evaluate(model=model, data=quiz([0]), protocols={"p": letters}, out=tmp_path / "letters")
+    other = evaluate(
+        model=model, data=quiz([0]), protocols={"p": letters}, out=tmp_path / "letters"
+    )
     assert along_thoughts(other) == []
     (nothing,) = run_tables(other)
     assert "reading=along-thought" in nothing.title
@@ -142,7 +172,9 @@ def test_the_report_says_it_in_words_and_in_json(run: Run) -> None:
     for each in known:
         for point in (*each.points, *each.budgets):
             assert percent(point.accuracy) in printed
-        assert all(line.partition(";")[0][:60] in " ".join(printed.split()) for line in along_lines(each))
+        assert all(
+            line.partition(";")[0][:60] in " ".join(printed.split()) for line in along_lines(each)
+        )
     tables = json.loads(choicewise("report", run.folder, "along", "--json").stdout)
     shares = [table for table in tables if table["table"] == "along"]
     assert [(each["protocol"], each["ended"], each["n"]) for each in shares] == [
@@ -160,7 +192,11 @@ def test_the_page_draws_every_point_and_has_the_table(run: Run) -> None:
     study = read_study([run.folder])
     content = Content(study)
     page = Page(document(content, "1 Jan 2026", inside_items(content)))
-    said = {about.get("aria-label") for tag, about in page.elements if about.get("role") == "graphics-symbol"}
+    said = {
+        about.get("aria-label")
+        for tag, about in page.elements
+        if about.get("role") == "graphics-symbol"
+    }
     thoughts = chart.shown_along(study)
     for each in thoughts:
         for table in each.tables:
@@ -173,7 +209,9 @@ def test_the_page_draws_every_point_and_has_the_table(run: Run) -> None:
     points = [record for record in drawn.spec["data"]["values"] if record["kind"] == "point"]
     known: AlongThought = thoughts[1].known
     assert [record["value"] for record in points[:5]] == [point.accuracy for point in known.points]
-    assert [record["value"] for record in points[5:10]] == [point.probability for point in known.points]
+    assert [record["value"] for record in points[5:10]] == [
+        point.probability for point in known.points
+    ]
     for width in (400, 960):
         svg = ElementTree.fromstring(draw("along", study, protocol="free", width=width).page_svg())
         assert float(svg.get("width", 0)) == pytest.approx(width, abs=2)

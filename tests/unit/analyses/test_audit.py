@@ -12,7 +12,13 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import isotonic_regression
 
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.audit import FEWEST, VERDICTS, audit, isotonic_shares, item_statistics
+from choicewise.extensions.analyses.audit import (
+    FEWEST,
+    VERDICTS,
+    audit,
+    isotonic_shares,
+    item_statistics,
+)
 from choicewise.extensions.analyses.audit_report import audit_tables
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.outcomes import Outcomes, Summary
@@ -29,7 +35,9 @@ def answers(seed: int = 0, models: int = MODELS, items: int = ITEMS) -> Floats:
     """Credits of models of rising ability for items of rising difficulty, right or wrong."""
     rng = np.random.default_rng(seed)
     ability, difficulty = np.linspace(-2, 2, models)[:, None], np.linspace(-1.5, 1.5, items)
-    return (rng.random((models, items)) < 1 / (1 + np.exp(difficulty - 1.5 * ability))).astype(np.float64)
+    return (rng.random((models, items)) < 1 / (1 + np.exp(difficulty - 1.5 * ability))).astype(
+        np.float64
+    )
 
 
 def reference(credits: Floats) -> tuple[list[float], list[float], list[float]]:
@@ -45,7 +53,9 @@ def reference(credits: Floats) -> tuple[list[float], list[float], list[float]]:
         own = credits[:, item]
         rest.append(float(np.corrcoef(own, credits[:, others].sum(axis=1))[0, 1]))
         have = sum(np.cov(own, credits[:, other], ddof=0)[0, 1] for other in others)
-        could = sum(np.cov(np.sort(own), np.sort(credits[:, other]), ddof=0)[0, 1] for other in others)
+        could = sum(
+            np.cov(np.sort(own), np.sort(credits[:, other]), ddof=0)[0, 1] for other in others
+        )
         scale.append(have / could)
         signed = []
         for other in others:
@@ -54,7 +64,9 @@ def reference(credits: Floats) -> tuple[list[float], list[float], list[float]]:
             means = [(own[credits[:, other] == level] * sign).mean() for level in levels]
             sizes = [float((credits[:, other] == level).sum()) for level in levels]
             fit = dict(zip(levels, isotonic_regression(means, weights=sizes).x, strict=True))
-            residual = sum((own[model] * sign - fit[credits[model, other]]) ** 2 for model in range(models))
+            residual = sum(
+                (own[model] * sign - fit[credits[model, other]]) ** 2 for model in range(models)
+            )
             signed.append(sign * (1 - residual / ((own - own.mean()) ** 2).sum()))
         isotonic.append(float(np.mean(signed)))
     return rest, scale, isotonic
@@ -66,7 +78,9 @@ def test_the_statistics_are_those_of_plain_loops(kind: str) -> None:
     credits = answers(items=12)
     credits[:, 3] = 1.0
     if kind == "probabilities":
-        credits = np.clip(credits * 0.5 + np.random.default_rng(1).random(credits.shape) * 0.4, 0, 1).round(2)
+        credits = np.clip(
+            credits * 0.5 + np.random.default_rng(1).random(credits.shape) * 0.4, 0, 1
+        ).round(2)
         credits[:, 3] = 0.25
     elif kind == "ties split":
         credits[5, 7], credits[6, 0] = 0.5, 1 / 3
@@ -85,7 +99,9 @@ def test_of_items_right_or_wrong_the_isotonic_share_is_the_square_of_phi() -> No
     assert np.sign(phi) * fits == pytest.approx(np.sign(phi) * phi**2)
 
 
-@given(arrays(np.float64, (11, 3), elements=st.integers(0, 6).map(float)), st.sampled_from([-1.0, 1.0]))
+@given(
+    arrays(np.float64, (11, 3), elements=st.integers(0, 6).map(float)), st.sampled_from([-1.0, 1.0])
+)
 def test_pooled_neighbours_are_the_isotonic_regression(credits: Floats, sign: float) -> None:
     x, y = credits[:, :1], credits[:, 1:]
     shares = isotonic_shares(x, y, np.full((1, 2), sign))[0]
@@ -116,7 +132,9 @@ def test_without_a_credit_an_item_counts_as_usual_and_few_models_judge_nothing(s
 
 
 def test_fewer_than_ten_models_are_refused_with_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"^9 models are too few to judge items; .* 10 or more models .*evaluate"):
+    with pytest.raises(
+        UsageError, match=r"^9 models are too few to judge items; .* 10 or more models .*evaluate"
+    ):
         item_statistics(answers(models=9))
 
 
@@ -187,7 +205,8 @@ def test_protocols_that_cannot_differ_count_once(run: Run) -> None:
         replace(
             each,
             outcomes=replace(
-                each.outcomes, outcomes=tuple(replace(own, first=first) for own in each.outcomes.outcomes)
+                each.outcomes,
+                outcomes=tuple(replace(own, first=first) for own in each.outcomes.outcomes),
             ),
         )
         for each in members
@@ -202,7 +221,12 @@ def test_less_is_better_where_the_metric_says_so(run: Run) -> None:
     credits = turned(answers(4), 20) * 0.8 + 0.1
     bits = {"bpb": replace(PROTOCOLS[ONE], score="byte_mean", metric="bpb")}
     (more,) = audit([summary(run, f"m{place}", {ONE: own}) for place, own in enumerate(credits)])
-    (less,) = audit([summary(run, f"m{place}", {"bpb": 1 - own}, protocols=bits) for place, own in enumerate(credits)])
+    (less,) = audit(
+        [
+            summary(run, f"m{place}", {"bpb": 1 - own}, protocols=bits)
+            for place, own in enumerate(credits)
+        ]
+    )
     assert [each.item for each in less.bad] == [each.item for each in more.bad]
     assert "q20" in [each.item for each in less.bad]
 
@@ -211,18 +235,27 @@ def test_runs_with_other_items_say_how_many_they_share(run: Run) -> None:
     credits = answers(4)
     halves = [np.arange(30), np.arange(10, ITEMS)]
     kept = [halves[place % 2] for place in range(MODELS)]
-    members = [summary(run, f"m{place}", {ONE: credits[place, own]}, own) for place, own in enumerate(kept)]
+    members = [
+        summary(run, f"m{place}", {ONE: credits[place, own]}, own) for place, own in enumerate(kept)
+    ]
     (report,) = audit(members)
     assert (report.items, report.shared) == (ITEMS, 20)
     apart = [np.arange(3 * place, 3 * place + 3) for place in range(12)]
-    members = [summary(run, f"m{place}", {ONE: credits[place, own]}, own) for place, own in enumerate(apart)]
-    with pytest.raises(UsageError, match="12 runs hold 36 items, 0 shared by all, and none has different"):
+    members = [
+        summary(run, f"m{place}", {ONE: credits[place, own]}, own)
+        for place, own in enumerate(apart)
+    ]
+    with pytest.raises(
+        UsageError, match="12 runs hold 36 items, 0 shared by all, and none has different"
+    ):
         audit(members)
 
 
 def test_too_few_models_and_no_shared_protocol_are_refused(run: Run) -> None:
     members = runs_of(run, answers(4))
-    with pytest.raises(UsageError, match=r"too few models .* there are 9 models on quiz #D.*10 or more models"):
+    with pytest.raises(
+        UsageError, match=r"too few models .* there are 9 models on quiz #D.*10 or more models"
+    ):
         audit(members[:9])
     twice = [members[0], *members[:9]]
     with pytest.raises(UsageError, match="there are 9 models"):
@@ -236,11 +269,15 @@ def test_too_few_models_and_no_shared_protocol_are_refused(run: Run) -> None:
 def without(member: Summary, protocol: str) -> Summary:
     own = tuple(each for each in member.outcomes.outcomes if each.name != protocol)
     outcomes = member.outcomes
-    return replace(member, outcomes=Outcomes(outcomes.model, outcomes.dataset, outcomes.digest, own))
+    return replace(
+        member, outcomes=Outcomes(outcomes.model, outcomes.dataset, outcomes.digest, own)
+    )
 
 
 def test_what_stands_for_all_items_together_judges_none(run: Run) -> None:
     pooled: dict[str, Protocol] = {"ece": replace(PROTOCOLS[ONE], metric="ece")}
-    members = [summary(run, f"m{n}", {"ece": own}, protocols=pooled) for n, own in enumerate(answers(4))]
+    members = [
+        summary(run, f"m{n}", {"ece": own}, protocols=pooled) for n, own in enumerate(answers(4))
+    ]
     with pytest.raises(UsageError, match="share no protocol"):
         audit(members)

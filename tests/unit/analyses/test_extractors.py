@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.extensions.analyses.extractors import LETTER_RULES, ExtractorsReport, cohen_kappa, extractors
+from choicewise.extensions.analyses.extractors import (
+    LETTER_RULES,
+    ExtractorsReport,
+    cohen_kappa,
+    extractors,
+)
 from choicewise.extensions.analyses.extractors_report import extractor_tables
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
@@ -34,7 +39,10 @@ TEXTS = {
 }
 """Item → what the model says of it, and which option is right."""
 
-ITEMS = tuple(Item(name, f"Which is {name}?", ("u", "v", "w", "x"), (right,)) for name, (_, right) in TEXTS.items())
+ITEMS = tuple(
+    Item(name, f"Which is {name}?", ("u", "v", "w", "x"), (right,))
+    for name, (_, right) in TEXTS.items()
+)
 NAMES = ("options/free-simple-evals", "options/free-simple-evals-multilingual")
 
 
@@ -45,7 +53,9 @@ class Scripted(HashModel):
         for index, question in enumerate(questions):
             assert isinstance(question, Generation)
             asked = question.context[question.context < 256].astype(np.uint8).tobytes().decode()
-            text = next((text for name, (text, _) in TEXTS.items() if f"Which is {name}?" in asked), "")
+            text = next(
+                (text for name, (text, _) in TEXTS.items() if f"Which is {name}?" in asked), ""
+            )
             tokens = [*text.encode()][: question.limit]
             none = np.asarray(tokens, dtype=np.int32)
             said = TokenScores.of(tokens, [-1.0] * len(tokens), [0] * len(tokens))
@@ -54,7 +64,9 @@ class Scripted(HashModel):
 
 def asked(out: Path, items: Sequence[Item], names: Sequence[str] = NAMES) -> Run:
     protocols = {name: protocol for each in names for name, protocol in resolve(each).items()}
-    return evaluate(model=Scripted(), data=Dataset("quiz", {"test": tuple(items)}), protocols=protocols, out=out)
+    return evaluate(
+        model=Scripted(), data=Dataset("quiz", {"test": tuple(items)}), protocols=protocols, out=out
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +86,30 @@ def test_every_rule_is_asked_about_every_text(run: Run, report: ExtractorsReport
     for each in report.rules[1:]:
         said = {name: text.encode()[:256].decode() for name, (text, _) in TEXTS.items()}
         read = {name: RULES[each.rule](text, "ABCD") for name, text in said.items()}
-        options = {name: letter for name, letter in read.items() if letter is not None and letter in "ABCD"}
+        options = {
+            name: letter for name, letter in read.items() if letter is not None and letter in "ABCD"
+        }
         right = sum("ABCD"[TEXTS[name][1]] == letter for name, letter in options.items())
         assert each.read == pytest.approx(len(options) / len(TEXTS)), each.rule
         assert each.accuracy == pytest.approx(right / len(TEXTS)), each.rule
         assert (each.ci_low, each.ci_high) == pytest.approx(wilson(each.accuracy, len(TEXTS)))
 
 
-def test_a_rule_that_a_protocol_decides_by_has_its_number(run: Run, report: ExtractorsReport) -> None:
+def test_a_rule_that_a_protocol_decides_by_has_its_number(
+    run: Run, report: ExtractorsReport
+) -> None:
     deciding = {name: each for each in report.rules for name in each.protocols}
     assert {name: run.measurements[name].overall for name in NAMES} == {
         name: pytest.approx(each.accuracy) for name, each in deciding.items()
     }
-    assert {each.rule for each in deciding.values()} == {run.protocols[name].decision for name in NAMES}
+    assert {each.rule for each in deciding.values()} == {
+        run.protocols[name].decision for name in NAMES
+    }
 
 
-def test_items_in_which_two_rules_read_different_options_are_disputed(report: ExtractorsReport) -> None:
+def test_items_in_which_two_rules_read_different_options_are_disputed(
+    report: ExtractorsReport,
+) -> None:
     disputed = {item.item: item for item in report.disputed}
     assert set(disputed) == {"plain", "twice", "article", "long"}
     assert report.partly == 1  # bold
@@ -99,10 +119,14 @@ def test_items_in_which_two_rules_read_different_options_are_disputed(report: Ex
     for name, item in disputed.items():
         read = {rule: RULES[rule](TEXTS[name][0], "ABCD") or "" for rule in RULES}
         by_letter = {letter: set(rules) - {"letter-match"} for letter, rules in item.read.items()}
-        assert by_letter == {letter: {rule for rule in read if read[rule] == letter} for letter in by_letter}
+        assert by_letter == {
+            letter: {rule for rule in read if read[rule] == letter} for letter in by_letter
+        }
         assert sum(map(len, item.read.values())) == len(LETTER_RULES)
         assert list(item.read)[-1] == ""
-    sizes = [[len(rules) for letter, rules in item.read.items() if letter] for item in report.disputed]
+    sizes = [
+        [len(rules) for letter, rules in item.read.items() if letter] for item in report.disputed
+    ]
     united = [first - sum(others) for first, *others in sizes]
     assert united == sorted(united)  # the most evenly divided comes first
 
@@ -126,8 +150,14 @@ def test_pairs_count_texts_read_alike(report: ExtractorsReport) -> None:
 @given(pairs=st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 3)), max_size=30))
 def test_kappa_is_cohens(pairs: list[tuple[int, int]]) -> None:
     left, right = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
-    n, counts = len(pairs), [[sum(pair == (i, j) for pair in pairs) for j in range(-1, 4)] for i in range(-1, 4)]
-    rows, columns = [sum(row) for row in counts], [sum(column) for column in zip(*counts, strict=True)]
+    n, counts = (
+        len(pairs),
+        [[sum(pair == (i, j) for pair in pairs) for j in range(-1, 4)] for i in range(-1, 4)],
+    )
+    rows, columns = (
+        [sum(row) for row in counts],
+        [sum(column) for column in zip(*counts, strict=True)],
+    )
     chance = sum(row * column for row, column in zip(rows, columns, strict=True))
     if n == 0 or chance == n * n:
         assert math.isnan(cohen_kappa(left, right))
@@ -144,7 +174,9 @@ def test_kappa_of_the_textbook() -> None:
 
 def test_the_report_prints_rules_agreement_and_disputes(run: Run, report: ExtractorsReport) -> None:
     told = choicewise("report", run.folder, "extractors", code=0, COLUMNS="100")
-    assert "what 17 rules read in 6 texts of options/free-simple-evals" in " ".join(told.stdout.split())
+    assert "what 17 rules read in 6 texts of options/free-simple-evals" in " ".join(
+        told.stdout.split()
+    )
     assert "Cohen's kappa" in told.stdout
     assert "A is tempting, but no.⏎Answer: B" in " ".join(told.stdout.split())
     assert "[…]" in told.stdout  # of the long text, start and end
@@ -152,14 +184,23 @@ def test_the_report_prints_rules_agreement_and_disputes(run: Run, report: Extrac
     tables = {table["table"]: table for table in listed}
     assert tables["rules"]["run"] == str(run.folder)
     assert {rule["rule"] for rule in tables["rules"]["rows"]} == {*LETTER_RULES}
-    assert [item["item"] for item in tables["disputed"]["rows"]] == [item.item for item in report.disputed]
+    assert [item["item"] for item in tables["disputed"]["rows"]] == [
+        item.item for item in report.disputed
+    ]
     assert len(tables["readings"]["rows"]) == sum(len(item.read) for item in report.disputed)
 
 
-def test_more_than_twenty_items_in_dispute_are_shown_where_all_are_asked_for(tmp_path: Path) -> None:
-    many = [Item(str(number), f"{number}: Which is twice?", ("u", "v", "w", "x"), (1,)) for number in range(MOST + 2)]
+def test_more_than_twenty_items_in_dispute_are_shown_where_all_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    many = [
+        Item(str(number), f"{number}: Which is twice?", ("u", "v", "w", "x"), (1,))
+        for number in range(MOST + 2)
+    ]
     folder = asked(tmp_path, many, NAMES[:1]).folder
-    some, every = (choicewise("report", folder, "extractors", *more, code=0) for more in ([], ["--all"]))
+    some, every = (
+        choicewise("report", folder, "extractors", *more, code=0) for more in ([], ["--all"])
+    )
     assert ["A is tempting" in line for line in some.stdout.splitlines()].count(True) == MOST
     assert ["A is tempting" in line for line in every.stdout.splitlines()].count(True) == MOST + 2
     assert "--all" in some.stderr
@@ -181,5 +222,7 @@ def test_a_run_without_texts_says_so(tmp_path: Path) -> None:
     assert extractors(letters) == []
     said = choicewise("report", letters.folder, "extractors", code=0).stdout.replace("\n", " ")
     assert "no protocol reads a letter" in " ".join(said.split())
-    (nothing,) = json.loads(choicewise("report", letters.folder, "extractors", "--json", code=0).stdout)
+    (nothing,) = json.loads(
+        choicewise("report", letters.folder, "extractors", "--json", code=0).stdout
+    )
     assert nothing["rows"] == []

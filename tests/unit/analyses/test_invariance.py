@@ -57,15 +57,23 @@ class Predictor(HashModel):
         label = self._bytes(question.continuation).decode().strip()
         values = dict(zip(letters, self.told([*letters.values()]), strict=True))
         tokens = question.continuation
-        return TokenScores.of(tokens, [*[0.0] * (len(tokens) - 1), math.log(values[label])], [0] * len(tokens))
+        return TokenScores.of(
+            tokens, [*[0.0] * (len(tokens) - 1), math.log(values[label])], [0] * len(tokens)
+        )
 
     def _decide(self, question: Decision) -> TokenScores:
-        return TokenScores.of([question.option], [math.log(self.told(shown(question.asked))[question.option])], [0])
+        return TokenScores.of(
+            [question.option], [math.log(self.told(shown(question.asked))[question.option])], [0]
+        )
 
 
 def shown(asked: TypedQuestion) -> Sequence[str]:
     """The options of a typed question; of a yes-or-no one with the question, by which a predictor may go."""
-    return [f"{asked.instructions}?{name}" for name in asked.names] if asked.kind == "noul" else asked.names
+    return (
+        [f"{asked.instructions}?{name}" for name in asked.names]
+        if asked.kind == "noul"
+        else asked.names
+    )
 
 
 def uniform(options: Sequence[str]) -> Sequence[float]:
@@ -89,17 +97,27 @@ WORDS = ("apple", "bread", "cloud", "drum", "echo", "fern", "gate")
 
 def quiz(choices: int, count: int = 24) -> Dataset:
     items = [
-        Item(f"q{number}", f"Which, {number}?", WORDS[number % 3 : number % 3 + choices], (number % choices,), "s")
+        Item(
+            f"q{number}",
+            f"Which, {number}?",
+            WORDS[number % 3 : number % 3 + choices],
+            (number % choices,),
+            "s",
+        )
         for number in range(count)
     ]
     return Dataset("quiz", {"test": tuple(items)})
 
 
 def letters(choices: int) -> Protocol:
-    return mmlu_protocol(shots=0, shot_split=None, sampler="none", choices=choices, letters=ascii_uppercase[:choices])
+    return mmlu_protocol(
+        shots=0, shot_split=None, sampler="none", choices=choices, letters=ascii_uppercase[:choices]
+    )
 
 
-def panel_of(told: Told, data: Dataset, folder: Path, protocols: Mapping[str, Protocol]) -> list[Panel]:
+def panel_of(
+    told: Told, data: Dataset, folder: Path, protocols: Mapping[str, Protocol]
+) -> list[Panel]:
     model, every = Predictor(told), with_panels(protocols)
     return panels(evaluate(model=model, data=data, protocols=every, out=folder / "run"))
 
@@ -114,14 +132,18 @@ def figures(check: Check) -> tuple[float, float]:
     return check.flips.value, check.change.value
 
 
-def test_a_uniform_predictor_agrees_with_itself_and_is_right_as_often_as_chance(tmp_path: Path) -> None:
+def test_a_uniform_predictor_agrees_with_itself_and_is_right_as_often_as_chance(
+    tmp_path: Path,
+) -> None:
     panel, checks = checks_of(uniform, 4, tmp_path)
     for name in ("order", "labels", "none", "drop"):
         assert figures(checks[name]) == pytest.approx((0, 0), abs=1e-6)
     assert checks["order"].at_most == pytest.approx(1 - 0.05 ** (1 / 24))
     assert checks["clone"].change.value == pytest.approx(2 / 5 - 1 / 4)
     for check in checks.values():  # what stands beside every other predictor is what this one has
-        assert figures(check) == pytest.approx((check.flips.uniform, check.change.uniform), abs=1e-6)
+        assert figures(check) == pytest.approx(
+            (check.flips.uniform, check.change.uniform), abs=1e-6
+        )
     assert panel.places == pytest.approx([0.25] * 4)
     assert panel.uniform == 0.25
     (order, *_) = cell_texts(panel_table("panel", panel, {}))
@@ -139,7 +161,9 @@ def test_who_knows_does_not_flip_and_who_takes_the_first_place_does(tmp_path: Pa
         orders = {tuple(range(choices)): by_place([""] * choices)}
         for name in first["order"].versions:
             order, _ = shown_order(name.rpartition("=")[2], choices)
-            orders[order] = [by_place([""] * choices)[order.index(choice)] for choice in range(choices)]
+            orders[order] = [
+                by_place([""] * choices)[order.index(choice)] for choice in range(choices)
+            ]
         assert len(orders) == {2: 2, 3: 6, 4: 5}[choices]
         pairs = [np.abs(np.subtract(*pair)).sum() / 2 for pair in combinations(orders.values(), 2)]
         assert first["order"].change.value == pytest.approx(np.mean(pairs), abs=1e-6)
@@ -152,9 +176,14 @@ def test_of_a_table_of_probabilities_every_gap_is_what_the_formula_says(tmp_path
     places = [cloned_choice(f"q{number}", 3) for number in range(24)]
     gaps = [abs(TABLE[4][place] + TABLE[4][3] - TABLE[3][place]) for place in places]
     assert checks["clone"].change.value == pytest.approx(np.mean(gaps), abs=1e-6)
-    merged = [np.argmax([share + 0.3 * (k == place) for k, share in enumerate(TABLE[4][:3])]) for place in places]
+    merged = [
+        np.argmax([share + 0.3 * (k == place) for k, share in enumerate(TABLE[4][:3])])
+        for place in places
+    ]
     assert checks["clone"].flips.value == pytest.approx(np.mean(np.array(merged) != 0))
-    assert checks["clone"].accuracy == pytest.approx(np.mean([k == n % 3 for n, k in enumerate(merged)]))
+    assert checks["clone"].accuracy == pytest.approx(
+        np.mean([k == n % 3 for n, k in enumerate(merged)])
+    )
     assert figures(checks["drop"]) == pytest.approx((0, 0.7 - 0.5 / 0.8), abs=1e-6)
     assert checks["drop"].n == 16  # of the others the last option is right
     assert panel.none is not None
@@ -169,11 +198,27 @@ CASES = [
         "id": f"case{number}",
         "state": json.dumps(STATE) if number % 2 else STATE,
         "questions": {
-            "place": {"type": "choice", "instructions": "Where?", "criteria": {"harbour": "boats", "mill": "corn"}},
-            "near": {"type": "noul", "instructions": "A storm is near.", "criteria": {"true": "The note says so."}},
-            "danger": {"type": "score", "instructions": "How great?", "criteria": ["none", "some", "great"]},
+            "place": {
+                "type": "choice",
+                "instructions": "Where?",
+                "criteria": {"harbour": "boats", "mill": "corn"},
+            },
+            "near": {
+                "type": "noul",
+                "instructions": "A storm is near.",
+                "criteria": {"true": "The note says so."},
+            },
+            "danger": {
+                "type": "score",
+                "instructions": "How great?",
+                "criteria": ["none", "some", "great"],
+            },
         },
-        "gold": {"place": {"label": "harbour"}, "near": {"label": "true"}, "danger": {"label": "2"}},
+        "gold": {
+            "place": {"label": "harbour"},
+            "near": {"label": "true"},
+            "danger": {"label": "2"},
+        },
     }
     for number in range(12)
 ]
@@ -217,7 +262,9 @@ def by_place_of_apples(options: Sequence[str]) -> Sequence[float]:
     return by_text(options)
 
 
-def test_a_server_changes_nothing_only_if_no_probability_of_any_question_changes(tmp_path: Path) -> None:
+def test_a_server_changes_nothing_only_if_no_probability_of_any_question_changes(
+    tmp_path: Path,
+) -> None:
     for told, constant in ((by_text, True), (by_place_of_apples, False)):
         out = tmp_path / told.__name__
         protocols = with_panels({"letters": letters(2)})
@@ -232,12 +279,20 @@ ITEM = Item("q", "Which?", ("a", "b", "c", "d"), (1,), "s")
 
 
 @given(st.sampled_from(sorted(CHANGES)), st.integers(2, 12))
-def test_orders_are_orders_and_what_a_change_is_not_for_is_no_part_of_it(name: str, choices: int) -> None:
+def test_orders_are_orders_and_what_a_change_is_not_for_is_no_part_of_it(
+    name: str, choices: int
+) -> None:
     order, _ = shown_order(name, choices) if name != "negated" else ((1, 0), False)
     assert sorted(order) == [*range(choices if name != "negated" else 2)]
     item = Item("q", "Which?", tuple(map(str, range(choices))), (choices - 2,), "s")
     changed = apply_change(name, item)
-    needy = {"renamed", "state-text", "state-object", "batched", *(["without-last"] if choices < 3 else [])}
+    needy = {
+        "renamed",
+        "state-text",
+        "state-object",
+        "batched",
+        *(["without-last"] if choices < 3 else []),
+    }
     assert (changed is None) == (CHANGES[name].kinds == ("noul",) or name in needy)
     if changed is not None:
         assert len(changed.choices) == choices + CHANGES[name].more
@@ -247,26 +302,55 @@ def test_orders_are_orders_and_what_a_change_is_not_for_is_no_part_of_it(name: s
 def test_a_panel_has_no_part_without_a_list_and_none_of_texts_that_are_read() -> None:
     cloze = mmlu_protocol(question="{question}", continuation=" {choice}", option="")
     assert [*variants("cloze", cloze)] == []
-    with pytest.raises(ProtocolError, match="prepare reversed moves labels, and reading generate scores none"):
-        mmlu_protocol(prepare="reversed", reading="generate", score="none", decision="letter-match", new_tokens=1)
+    with pytest.raises(
+        ProtocolError, match="prepare reversed moves labels, and reading generate scores none"
+    ):
+        mmlu_protocol(
+            prepare="reversed",
+            reading="generate",
+            score="none",
+            decision="letter-match",
+            new_tokens=1,
+        )
     assert {each.check for each in variants("letters", letters(4))} <= {*CHECKS}
 
 
 @pytest.mark.costly("a run by the command, with ten protocols")
 def test_the_command_asks_a_panel_and_prints_it(tmp_path: Path) -> None:
     asked = ("--model", "fake:hash", "--data", "bundled:merrowick", "--limit", "2", "--shots", "0")
-    choicewise("run", *asked, "--protocol", "mmlu/harness-v0.4", "--panel", "--out", tmp_path / "run")
+    choicewise(
+        "run", *asked, "--protocol", "mmlu/harness-v0.4", "--panel", "--out", tmp_path / "run"
+    )
     (panel,) = json.loads(choicewise("report", tmp_path / "run", "invariance", "--json").stdout)
-    assert [check["check"] for check in panel["rows"]] == ["order", "labels", "none", "clone", "drop"]
+    assert [check["check"] for check in panel["rows"]] == [
+        "order",
+        "labels",
+        "none",
+        "clone",
+        "drop",
+    ]
     assert panel["computed"]
     lines = choicewise("report", tmp_path / "run", "invariance").stdout
-    assert all(heading(column) in lines for column in COLUMNS if not (column.data or column.optional or column.joined))
+    assert all(
+        heading(column) in lines
+        for column in COLUMNS
+        if not (column.data or column.optional or column.joined)
+    )
     assert "repeats: a prompt is computed once here, so that none flips" in lines
 
 
 def test_a_panel_without_a_number_has_words_and_no_empty_table() -> None:
-    nothing = {"n": 0, "accuracy": np.nan, "uniform": np.nan, "repeated": 0, "repeat_flips": None, "checks": ()}
+    nothing = {
+        "n": 0,
+        "accuracy": np.nan,
+        "uniform": np.nan,
+        "repeated": 0,
+        "repeat_flips": None,
+        "checks": (),
+    }
     empty = Panel(protocol="p", kind="choice", computed=True, none=None, places=(), **nothing)  # type: ignore[arg-type]
     table = panel_table("p: 0 items", empty, {})
     assert (table.columns, table.rows) == ((), [])
-    assert table.notes == ["no item has a number both as it is and changed; the run's own report says why"]
+    assert table.notes == [
+        "no item has a number both as it is and changed; the run's own report says why"
+    ]

@@ -36,7 +36,14 @@ from tests.helpers.page_runs import Page, write_run
 pytest.importorskip("vl_convert", reason="pages need choicewise[page]")
 
 BPB, ECE = "mmlu/olmes-cf:byte_mean@metric=bpb", "mmlu/original@metric=ece"
-ASKED = ("mmlu/original", "mmlu/cloze:sum", "mmlu/cloze:pmi-answer", BPB, "mmlu/original@metric=brier", ECE)
+ASKED = (
+    "mmlu/original",
+    "mmlu/cloze:sum",
+    "mmlu/cloze:pmi-answer",
+    BPB,
+    "mmlu/original@metric=brier",
+    ECE,
+)
 MODELS = {"oracle": "oracle", "hash": "hash", "anti": "anti-oracle"}
 
 
@@ -99,7 +106,9 @@ def test_the_calibration_is_the_plain_one(folders: list[Path], read: StatedProba
     assert "0.750 uniform" in errors_in_words(own)[1]
 
 
-def test_the_chain_has_every_model_and_metric_at_its_place(study: Study, read: StatedProbabilities) -> None:
+def test_the_chain_has_every_model_and_metric_at_its_place(
+    study: Study, read: StatedProbabilities
+) -> None:
     letters, texts = read.chains
     assert (letters.family, letters.protocol) == ("letters", "mmlu/original")
     assert (texts.family, texts.protocol) == ("cloze", "mmlu/cloze:sum")
@@ -121,35 +130,55 @@ def test_the_chain_has_every_model_and_metric_at_its_place(study: Study, read: S
         assert not {place for place, _ in places} & set(scales), "a scale has a lane of its own"
 
 
-def test_dots_of_better_models_stand_on_the_side_that_the_panel_names(read: StatedProbabilities) -> None:
+def test_dots_of_better_models_stand_on_the_side_that_the_panel_names(
+    read: StatedProbabilities,
+) -> None:
     records = chart.values(read.chains)
     for metric in CHAIN:
         best, worst = (
-            next(each["along"] for each in records if each.get("metric") == metric and each.get("model") == model)
+            next(
+                each["along"]
+                for each in records
+                if each.get("metric") == metric and each.get("model") == model
+            )
             for model in ("oracle", "anti")
         )
-        better = {each["better"] for each in records if each["kind"] == "panel" and each["heading"].startswith("Brier")}
+        better = {
+            each["better"]
+            for each in records
+            if each["kind"] == "panel" and each["heading"].startswith("Brier")
+        }
         assert better == {"less is better"}
         assert (best < worst) == (metric == "brier")
 
 
-def test_of_many_models_the_best_are_drawn_and_all_stand_in_the_table(read: StatedProbabilities) -> None:
+def test_of_many_models_the_best_are_drawn_and_all_stand_in_the_table(
+    read: StatedProbabilities,
+) -> None:
     letters = read.chains[0]
     (name, rows), *_ = letters.models
     names = [f"{name}-{n}" for n in range(MOST + 5)]
-    many = [(one, tuple(replace(row, model=one, value=n / 100) for row in rows)) for n, one in enumerate(names)]
+    many = [
+        (one, tuple(replace(row, model=one, value=n / 100) for row in rows))
+        for n, one in enumerate(names)
+    ]
     crowd = Chain(letters.dataset, letters.family, letters.protocol, tuple(many))
     records = chart.values([crowd])
     drawn = {each["model"] for each in records if each["kind"] == "dot"}
     assert drawn == {model for model, _ in many[5:]}
-    assert f"{MOST} of {MOST + 5} models, those with the highest accuracy; the table has all." in chart.caption(records)
+    assert (
+        f"{MOST} of {MOST + 5} models, those with the highest accuracy; the table has all."
+        in chart.caption(records)
+    )
     columns, lines = chain_table([crowd])
     assert [line[0] for line in lines] == [model for model, _ in many]
     assert columns[2][0] == "log-probability (nats, more is better)"
     assert all(len(line) == len(columns) for line in lines)
 
 
-def test_a_score_without_log_likelihoods_has_no_probability_and_no_panel_for_it(tmp_path: Path) -> None:
+def test_a_score_without_log_likelihoods_has_no_probability_and_no_panel_for_it(
+    tmp_path: Path,
+) -> None:
     folder = write_run(tmp_path / "pmi", protocols=["mmlu/cloze:pmi-answer"])
     (each,) = stated_probabilities(read_study([folder]))
     (texts,) = each.chains
@@ -201,7 +230,11 @@ def test_the_page_shows_all_of_it(study: Study, read: StatedProbabilities) -> No
     assert page.tables["Calibration"][1:] == calibration_rows(read.calibrated)
     assert page.tables["Confidence and share right"][1:] == bin_rows(read.calibrated)
     assert {"bpb", "brier", "ece"} <= page.tables.keys()
-    said = {about.get("aria-label") or "" for tag, about in page.elements if about.get("role") == "graphics-symbol"}
+    said = {
+        about.get("aria-label") or ""
+        for tag, about in page.elements
+        if about.get("role") == "graphics-symbol"
+    }
     for record in chart.values(read.chains):
         if record["kind"] == "dot":
             assert record["description"] in said
@@ -218,10 +251,16 @@ def test_the_board_has_columns_of_other_metrics_that_mix_with_nothing(snapshot: 
         "ece (less is better)",
     ]
     assert not any(column.headline for column in others)
-    assert not {column.id for column in others} & {name for panel in told_board.panels.values() for name in panel}
+    assert not {column.id for column in others} & {
+        name for panel in told_board.panels.values() for name in panel
+    }
     for column in others:
         seen = shown(told_board, View(columns="all", sort=column.id))
-        assert [line.model for line in seen.lines] == ["oracle", "hash", "anti"] or column.key.metric == "ece"
+        assert [line.model for line in seen.lines] == [
+            "oracle",
+            "hash",
+            "anti",
+        ] or column.key.metric == "ece"
         values = [line.cells[column.id].value for line in seen.lines]
         assert values == sorted(values)
         assert [line.cells[column.id].rank for line in seen.lines] == [1, 2, 3]
@@ -232,5 +271,13 @@ def test_the_board_has_columns_of_other_metrics_that_mix_with_nothing(snapshot: 
 
 def test_the_json_of_the_board_says_unit_and_direction(snapshot: Snapshot) -> None:
     record = board_record(snapshot, View(columns="all"))
-    about = {column["metric"]: (column["unit"], column["higher_is_better"]) for column in record["columns"]}
-    assert about == {"acc": ("", True), "bpb": ("bits/byte", False), "brier": ("", False), "ece": ("", False)}
+    about = {
+        column["metric"]: (column["unit"], column["higher_is_better"])
+        for column in record["columns"]
+    }
+    assert about == {
+        "acc": ("", True),
+        "bpb": ("bits/byte", False),
+        "brier": ("", False),
+        "ece": ("", False),
+    }

@@ -22,7 +22,11 @@ def runs(tmp_path_factory):
     """One model on test and validation items, another on test items."""
     folder = tmp_path_factory.mktemp("metrics")
     data = write_mmlu(folder / "data")
-    for name, model, split in (("a", "hash", "test"), ("b", "anti-oracle", "test"), ("val", "hash", "validation")):
+    for name, model, split in (
+        ("a", "hash", "test"),
+        ("b", "anti-oracle", "test"),
+        ("val", "hash", "validation"),
+    ):
         chosen = [f"{each}{',' if '@' in each else '@'}split={split}" for each in PROTOCOLS]
         evaluate(model=f"fake:{model}", data=data, protocols=chosen, out=folder / name)
     return {name: open_run(folder / name) for name in ("a", "b", "val")}
@@ -38,8 +42,14 @@ def test_bits_are_the_sums_of_the_tokens_over_the_bytes(runs):
     table = runs["a"].observations().to_pylist()
     prompt = made.protocols[row.protocol].prompt_digest
     gold = {item["item"]: item["gold"][0] for item in runs["a"].tables.items.to_pylist()}
-    right = (each for each in table if each["prompt"] == prompt and gold[each["item"]] == each["choice"])
-    bits = [-sum(each["logprobs"]) / math.log(2) / sum(each["sizes"]) for each in right if each["null"] is None]
+    right = (
+        each for each in table if each["prompt"] == prompt and gold[each["item"]] == each["choice"]
+    )
+    bits = [
+        -sum(each["logprobs"]) / math.log(2) / sum(each["sizes"])
+        for each in right
+        if each["null"] is None
+    ]
     assert row.n == len(bits) == 12
     assert row.value == pytest.approx(np.mean(bits), rel=1e-6)
     assert row.se == pytest.approx(np.std(bits, ddof=1) / math.sqrt(12), rel=1e-6)
@@ -52,7 +62,11 @@ def test_brier_is_that_of_the_table_of_probabilities(runs):
     shares = np.array(runs["a"].distribution(name)["softmax"]).reshape(12, 4)
     gold = np.array([item["gold"][0] for item in runs["a"].tables.items.to_pylist()])
     expected = ((shares - np.eye(4)[gold]) ** 2).sum(axis=1)
-    row = next(row for row in under(runs["a"], "brier").rows() if row.protocol == "mmlu/olmes-mcf@metric=brier")
+    row = next(
+        row
+        for row in under(runs["a"], "brier").rows()
+        if row.protocol == "mmlu/olmes-mcf@metric=brier"
+    )
     assert row.value == pytest.approx(expected.mean())
     assert (row.chance, row.share, row.merit) == (pytest.approx(0.75), False, -row.value)
     assert row.calibrated == pytest.approx((1 - (shares**2).sum(axis=1)).mean())
@@ -67,7 +81,9 @@ def test_groups_have_numbers_of_their_own_and_calibration_is_of_all_together(run
     for row in parts:
         assert 0 <= row.ci_low <= row.value <= 1
     assert any(
-        not math.isclose(whole[name].value, np.mean([row.value for row in parts if row.protocol == name]))
+        not math.isclose(
+            whole[name].value, np.mean([row.value for row in parts if row.protocol == name])
+        )
         for name in whole
     )
     tables = reliability_tables(made)
@@ -96,7 +112,10 @@ def test_long_answers_weigh_more_in_bits_by_bytes(runs):
 
 def test_orders_are_counted_over_the_views(runs):
     rows = {
-        row.metric: row for row in under(runs["b"], "all-orders", "worst-order", "flip-rate", "position-prior").rows()
+        row.metric: row
+        for row in under(
+            runs["b"], "all-orders", "worst-order", "flip-rate", "position-prior"
+        ).rows()
     }
     assert rows["all-orders"].value == rows["worst-order"].value == 0
     assert rows["position-prior"].value >= 0.25
@@ -110,7 +129,9 @@ def test_two_models_are_compared_item_by_item_and_less_is_better(runs):
     for metric in metrics:
         left, right = under(runs["a"], metric), under(runs["b"], metric)
         for each in comparisons(left, right, []):
-            assert each.difference.value == pytest.approx(each.left.value - each.right.value, abs=1e-9)
+            assert each.difference.value == pytest.approx(
+                each.left.value - each.right.value, abs=1e-9
+            )
             assert each.flips.left_better + each.flips.right_better <= 12
             assert math.isnan(each.test.p) == (metric == "ece"), "a sample's ece leans to one side"
             assert math.isnan(each.difference.ci_low) == (metric == "ece")
@@ -135,7 +156,9 @@ def test_a_temperature_is_fitted_on_other_items_and_stands_in_the_signature(runs
     assert len(lines) == len(scored.protocols)
     for name, protocol in fitted.protocols.items():
         assert float(protocol.temperature) > 0
-        assert protocol.temperature in next(row.signature for row in fitted.rows() if row.protocol == name)
+        assert protocol.temperature in next(
+            row.signature for row in fitted.rows() if row.protocol == name
+        )
     own, _ = with_temperature(under(runs["val"], "log-score"), runs["a"])
     accuracy = {name: row.n for name, row in ((row.protocol, row) for row in own.rows())}
     assert set(accuracy.values()) == {12}

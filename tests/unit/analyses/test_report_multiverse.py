@@ -93,7 +93,10 @@ def test_every_pair_of_models_is_tested_under_every_protocol(runs: list[Run]) ->
 
 def tau_b(left: list[float], right: list[float]) -> float:
     """Concordant minus discordant pairs over √(pairs untied left · pairs untied right) (Kendall 1945)."""
-    signs = [(np.sign(a - c), np.sign(b - d)) for (a, b), (c, d) in combinations(zip(left, right, strict=True), 2)]
+    signs = [
+        (np.sign(a - c), np.sign(b - d))
+        for (a, b), (c, d) in combinations(zip(left, right, strict=True), 2)
+    ]
     untied = sum(x != 0 for x, _ in signs) * sum(y != 0 for _, y in signs)
     return sum(x * y for x, y in signs) / math.sqrt(untied)
 
@@ -103,10 +106,14 @@ def test_the_order_of_models_is_compared_between_protocols(runs: list[Run]) -> N
     found = rank_agreement(rows)
     assert len(found) == 6
     for each in found:
-        values = [[row.value for row in rows if row.protocol == name] for name in (each.left, each.right)]
+        values = [
+            [row.value for row in rows if row.protocol == name] for name in (each.left, each.right)
+        ]
         assert each.tau == pytest.approx(tau_b(*values))
         assert each.models == 4
-    assert all(math.isnan(each.tau) for each in rank_agreement([replace(row, value=0.5) for row in rows]))
+    assert all(
+        math.isnan(each.tau) for each in rank_agreement([replace(row, value=0.5) for row in rows])
+    )
     assert rank_agreement([row for run in runs[:2] for row in run.rows()]) == []
 
 
@@ -122,7 +129,9 @@ def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -
 
 def test_shared_items_are_found_by_id_where_runs_differ(runs: list[Run], tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", questions=12)
-    part = evaluate(model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path / "part", subjects=["trees"])
+    part = evaluate(
+        model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path / "part", subjects=["trees"]
+    )
     whole, few = (run.measurements[PROTOCOLS[0]] for run in (runs[0], part))
     shared, places = shared_items([whole, few])
     ids = shared.to_pylist()
@@ -141,14 +150,23 @@ def test_the_panel_is_told_in_words_and_as_json(runs: list[Run]) -> None:
     assert max(map(len, lines)) <= 80
     words = " ".join(" ".join(lines).split())
     greatest = "The greatest of 4 numbers is no estimate of accuracy"
-    assert all(each in words for each in ("flips: % of items", "After Holm's correction", greatest, "Kendall's τ"))
-    tables = json.loads(choicewise("report", *(run.folder for run in runs), "multiverse", "--json").stdout)
+    assert all(
+        each in words
+        for each in ("flips: % of items", "After Holm's correction", greatest, "Kendall's τ")
+    )
+    tables = json.loads(
+        choicewise("report", *(run.folder for run in runs), "multiverse", "--json").stdout
+    )
     duels = [table for table in tables if table["table"] == "duel"]
-    assert [each["agreement"]["share"] for each in duels] == [duel.agreement.share for duel in found.duels]
+    assert [each["agreement"]["share"] for each in duels] == [
+        duel.agreement.share for duel in found.duels
+    ]
     assert tables == json.loads(json.dumps([as_json(table) for table in multiverse_tables(found)]))
 
 
-def without(monkeypatch: pytest.MonkeyPatch, lost: Callable[[Run, str], Sequence[int] | slice]) -> None:
+def without(
+    monkeypatch: pytest.MonkeyPatch, lost: Callable[[Run, str], Sequence[int] | slice]
+) -> None:
     """Measurements without the items that ``lost`` names for a run and a protocol."""
     measurements = Run.measurements.func
 
@@ -157,7 +175,9 @@ def without(monkeypatch: pytest.MonkeyPatch, lost: Callable[[Run, str], Sequence
         for name, each in measurements(self).items():
             credit, prediction = each.decisions.credit.copy(), each.decisions.prediction.copy()
             credit[lost(self, name)], prediction[lost(self, name)] = math.nan, -1
-            known[name] = replace(each, decisions=replace(each.decisions, credit=credit, prediction=prediction))
+            known[name] = replace(
+                each, decisions=replace(each.decisions, credit=credit, prediction=prediction)
+            )
         return known
 
     monkeypatch.setattr(Run, "measurements", property(measured))
@@ -172,7 +192,9 @@ def shown_tables(found: Multiverse) -> list[Group]:
 
 
 @pytest.mark.costly("whole runs")
-def test_a_protocol_without_a_scored_item_counts_nowhere(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protocol_without_a_scored_item_counts_nowhere(
+    runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = multiverse([run.choose([PROTOCOLS[0], *PROTOCOLS[2:]]) for run in runs])
     without(monkeypatch, lambda _, name: slice(None) if name == PROTOCOLS[1] else [])
     found = multiverse(runs)
@@ -185,11 +207,15 @@ def test_a_protocol_without_a_scored_item_counts_nowhere(runs: list[Run], monkey
         assert sum((duel.agreement.left, duel.agreement.right, duel.agreement.even)) == 3
     assert found.ranks == kept.ranks
     text = told(found)
-    assert text.replace(f"not measured: {PROTOCOLS[1]}\n", "").replace("\n\n", "\n") == told(kept).replace("\n\n", "\n")
+    assert text.replace(f"not measured: {PROTOCOLS[1]}\n", "").replace("\n\n", "\n") == told(
+        kept
+    ).replace("\n\n", "\n")
     assert text.count(f"not measured: {PROTOCOLS[1]}") == 1
 
 
-def test_what_only_some_models_were_measured_with_is_told(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_some_models_were_measured_with_is_told(
+    runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lost(run: Run, name: str) -> slice:
         if name == PROTOCOLS[0]:  # no item is scored on both sides
             return slice(None, 5) if run.folder == runs[0].folder else slice(5, None)
@@ -213,7 +239,11 @@ def test_runs_without_a_scored_item_have_no_extremes_and_one_protocol_is_no_mult
     assert math.isfinite(multiverse([runs[0]]).spreads[0].panel.flips)
     without(monkeypatch, lambda *_: slice(None))
     found = multiverse(runs[:1])
-    assert (found.spreads[0].protocols, found.spreads[0].lowest, found.spreads[0].highest) == (0, None, None)
+    assert (found.spreads[0].protocols, found.spreads[0].lowest, found.spreads[0].highest) == (
+        0,
+        None,
+        None,
+    )
     assert f"not measured: {', '.join(PROTOCOLS)}" in told(found)
     assert "The greatest" not in told(found)
 
@@ -224,7 +254,13 @@ CONDITIONS = ["near", "far", "near", "far"]
 
 def run_of(folder: Path, counts: list[Any], protocols: tuple[str, ...] = ("sum",)) -> Run:
     lines = [
-        {"id": f"q{n}", "question": f"Which {n}?", "choices": ["red", "blue"], "answer": 0, "condition": CONDITIONS[n]}
+        {
+            "id": f"q{n}",
+            "question": f"Which {n}?",
+            "choices": ["red", "blue"],
+            "answer": 0,
+            "condition": CONDITIONS[n],
+        }
         | ({} if count is None else {"human_counts": count})
         for n, count in enumerate(counts)
     ]
@@ -232,7 +268,9 @@ def run_of(folder: Path, counts: list[Any], protocols: tuple[str, ...] = ("sum",
     (folder / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
     cloze = resolve("mmlu/cloze")
     recipes = {name: replace(cloze[f"mmlu/cloze:{name}"], choices=None) for name in protocols}
-    return evaluate(model="fake:hash", data=folder / "test.jsonl", protocols=recipes, out=folder / "run")
+    return evaluate(
+        model="fake:hash", data=folder / "test.jsonl", protocols=recipes, out=folder / "run"
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])
@@ -240,9 +278,13 @@ def test_a_distribution_is_the_softmax_of_the_scores(tmp_path: Path, temperature
     run = run_of(tmp_path, COUNTS)
     rows = run.distribution("sum", temperature).to_pylist()
     scores = np.array([row["score"] for row in rows]).reshape(-1, 2)
-    expected = np.exp(scores / temperature) / np.exp(scores / temperature).sum(axis=1, keepdims=True)
+    expected = np.exp(scores / temperature) / np.exp(scores / temperature).sum(
+        axis=1, keepdims=True
+    )
     assert [row["softmax"] for row in rows] == pytest.approx(expected.ravel())
-    assert [row["winner"] for row in rows] == [float(best) for best in np.ravel(scores.max(axis=1) == scores.T, "F")]
+    assert [row["winner"] for row in rows] == [
+        float(best) for best in np.ravel(scores.max(axis=1) == scores.T, "F")
+    ]
     assert [row["human"] for row in rows] == [count for item in COUNTS for count in item]
     assert [row["item"] for row in rows[:3]] == ["q0", "q0", "q1"]
     (found,) = distributions(run, temperature, "condition")
@@ -250,7 +292,9 @@ def test_a_distribution_is_the_softmax_of_the_scores(tmp_path: Path, temperature
     assert found.conditions[1].softmax == pytest.approx(expected[[1, 3]].mean(axis=0))
     assert found.conditions[0].human == pytest.approx((0.4, 0.6))
     assert found.softmax_fit is not None
-    assert found.softmax_fit.log_likelihood == pytest.approx(float((np.array(COUNTS) * np.log(expected)).sum()))
+    assert found.softmax_fit.log_likelihood == pytest.approx(
+        float((np.array(COUNTS) * np.log(expected)).sum())
+    )
     assert found.softmax_fit.people == 34
 
 
@@ -274,17 +318,24 @@ def test_ties_split_what_the_winner_takes(tmp_path: Path) -> None:
         (["a", 2], "list of counts"),
         ({"a": 1}, "list of counts"),
         ("three", "no JSON list"),
-        ([0.58, 0.4], r"item q1: human_counts is '\[0.58, 0.4\]', which looks like shares and sums to 0.98, not 1"),
+        (
+            [0.58, 0.4],
+            r"item q1: human_counts is '\[0.58, 0.4\]', which looks like shares and sums to 0.98, not 1",
+        ),
         ([0.5, 1], "sums to 1.5, not 1"),
     ],
 )
-def test_counts_that_do_not_match_the_choices_name_their_item(tmp_path: Path, count: Any, reason: str) -> None:
+def test_counts_that_do_not_match_the_choices_name_their_item(
+    tmp_path: Path, count: Any, reason: str
+) -> None:
     run = run_of(tmp_path, [[1, 2], count, [1, 2], [2, 1]])
     with pytest.raises(DataError, match=reason):
         run.distribution("sum")
 
 
-@pytest.mark.parametrize("count", [[0.999, 0], [0.6004, 0.4], [0.1 + 0.2, 0.7], [1, 1], [0, 0], [0, 1.0], [2.5, 4]])
+@pytest.mark.parametrize(
+    "count", [[0.999, 0], [0.6004, 0.4], [0.1 + 0.2, 0.7], [1, 1], [0, 0], [0, 1.0], [2.5, 4]]
+)
 def test_shares_that_sum_to_1_and_any_counts_are_taken(tmp_path: Path, count: list[float]) -> None:
     run = run_of(tmp_path, [count, [1, 2], [1, 2], [2, 1]])
     assert run.distribution("sum")["human"].to_pylist()[:2] == count
@@ -304,7 +355,10 @@ def test_wrong_use_of_distributions_is_told(tmp_path: Path) -> None:
     for use, message in (
         (lambda: run.distribution("mean"), "no protocol 'mean'; it has sum"),
         (lambda: run.distribution("sum", 0.0), "temperature is 0"),
-        (lambda: list(distributions(run, 1.0, "colour")), "no field 'colour'.*condition, human_counts"),
+        (
+            lambda: list(distributions(run, 1.0, "colour")),
+            "no field 'colour'.*condition, human_counts",
+        ),
         (lambda: links(replace(run.measurements["sum"], scores=None), 1.0), "no scores"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -315,10 +369,15 @@ def test_distributions_are_printed(tmp_path: Path) -> None:
     run = run_of(tmp_path, COUNTS, ("sum", "char_mean"))
     asked = ["report", run.folder, "distribution", "--condition", "condition", "--temperature", "2"]
     shown = choicewise(*asked).stdout
-    assert all(words in shown for words in ("softmax at temperature 2", "people", "fit to people: softmax r = "))
+    assert all(
+        words in shown
+        for words in ("softmax at temperature 2", "people", "fit to people: softmax r = ")
+    )
     content = json.loads(choicewise(*asked, "--json").stdout)
     assert [each["protocol"] for each in content] == ["sum", "char_mean"]
-    assert content[0]["winner_fit"]["log_likelihood"] is None  # somebody chose what the winner leaves nothing
+    assert (
+        content[0]["winner_fit"]["log_likelihood"] is None
+    )  # somebody chose what the winner leaves nothing
 
 
 PROBABILITIES = st.lists(st.tuples(st.floats(0.01, 1), st.integers(0, 9)), min_size=1, max_size=4)
@@ -343,7 +402,9 @@ def test_fit_is_the_sum_by_hand(items: list[list[tuple[float, int]]]) -> None:
         return
     assert found.log_likelihood == pytest.approx(total)
     if len(set(shares)) > 1 and np.ptp(predicted) > 1e-6 and np.ptp(shares) > 1e-6:
-        assert found.correlation == pytest.approx(scipy.stats.pearsonr(predicted, shares).statistic, abs=1e-6)
+        assert found.correlation == pytest.approx(
+            scipy.stats.pearsonr(predicted, shares).statistic, abs=1e-6
+        )
 
 
 def test_a_choice_made_against_all_odds_is_impossible() -> None:

@@ -37,24 +37,46 @@ def sampled(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def wholes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     folder = tmp_path_factory.mktemp("runs")
-    return [evaluate(model=HashModel(seed), data=data, protocols=NAMES, out=folder / f"{seed}") for seed in (1, 2, 3)]
+    return [
+        evaluate(model=HashModel(seed), data=data, protocols=NAMES, out=folder / f"{seed}")
+        for seed in (1, 2, 3)
+    ]
 
 
-def test_ranks_of_samples_are_tested_without_the_factor_of_the_sample(data: Path, tmp_path: Path) -> None:
+def test_ranks_of_samples_are_tested_without_the_factor_of_the_sample(
+    data: Path, tmp_path: Path
+) -> None:
     runs = [
-        evaluate(model=HashModel(seed), data=data, protocols=NAMES[1:], out=tmp_path / f"{seed}", sample=SAMPLE, seed=3)
+        evaluate(
+            model=HashModel(seed),
+            data=data,
+            protocols=NAMES[1:],
+            out=tmp_path / f"{seed}",
+            sample=SAMPLE,
+            seed=3,
+        )
         for seed in range(4)
     ]
-    named = [replace(summed(run), outcomes=replace(summed(run).outcomes, model=f"{n}")) for n, run in enumerate(runs)]
+    named = [
+        replace(summed(run), outcomes=replace(summed(run).outcomes, model=f"{n}"))
+        for n, run in enumerate(runs)
+    ]
     rows = ranked([replace(row, model=each.outcomes.model) for each in named for row in each.rows])
     credits = np.array([run.measurements[NAMES[1]].credit for run in runs])
     low, high = rank_ranges(significantly_better(credits))
-    edges = [(row.rank_low, row.rank_high) for row in bounded(rows, [each.outcomes for each in named])]
+    edges = [
+        (row.rank_low, row.rank_high) for row in bounded(rows, [each.outcomes for each in named])
+    ]
     assert edges == list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def summed(run: Run) -> Summary:
-    return Summary(folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=OutcomeKeeper().keep(run))
+    return Summary(
+        folder=run.folder,
+        manifest=run.manifest,
+        rows=tuple(run.rows()),
+        outcomes=OutcomeKeeper().keep(run),
+    )
 
 
 def test_errors_and_intervals_are_those_for_all_items(sampled: Run) -> None:
@@ -71,7 +93,9 @@ def test_errors_and_intervals_are_those_for_all_items(sampled: Run) -> None:
     credit = sampled.measurements[NAMES[1]].credit
     assert micro.se == pytest.approx(finite_population_error(credit, 2 * QUESTIONS))
     assert micro.ci_high - micro.value < wilson(micro.value, SAMPLE)[1] - micro.value
-    of_subject = {row.subject: row for row in sampled.rows(by="subjects") if row.protocol == NAMES[0]}
+    of_subject = {
+        row.subject: row for row in sampled.rows(by="subjects") if row.protocol == NAMES[0]
+    }
     assert {row.population for row in of_subject.values()} == {QUESTIONS}
     assert sum(row.n for row in of_subject.values()) == SAMPLE
 
@@ -85,31 +109,46 @@ def test_a_clustered_interval_of_a_sample_is_no_narrower_for_that(tmp_path: Path
     measured = run.measurements[NAMES[1]]
     subjects = [measured.subjects[place] for place in range(len(measured.credit))]
     assert row.population == 60
-    assert (row.ci_low, row.ci_high) == interval("clustered", measured.credit, subjects, macro=False)
-    assert row.ci_high - row.ci_low > 2 * (run.rows(by="micro")[0].ci_high - run.rows(by="micro")[0].ci_low)
+    assert (row.ci_low, row.ci_high) == interval(
+        "clustered", measured.credit, subjects, macro=False
+    )
+    assert row.ci_high - row.ci_low > 2 * (
+        run.rows(by="micro")[0].ci_high - run.rows(by="micro")[0].ci_low
+    )
 
 
 def test_a_run_of_all_items_has_no_population(wholes: list[Run]) -> None:
     assert {row.population for row in wholes[0].rows()} == {None}
 
 
-def test_the_estimate_is_made_of_the_other_models_credits_of_all_items(sampled: Run, wholes: list[Run]) -> None:
+def test_the_estimate_is_made_of_the_other_models_credits_of_all_items(
+    sampled: Run, wholes: list[Run]
+) -> None:
     known = sample_estimates([summed(sampled), *map(summed, wholes)])
     assert known.notes == ()
     assert [row.protocol for row in known.rows] == NAMES
     for row in known.rows:
-        own, others = sampled.measurements[row.protocol], [each.measurements[row.protocol] for each in wholes]
+        own, others = (
+            sampled.measurements[row.protocol],
+            [each.measurements[row.protocol] for each in wholes],
+        )
         ids = others[0].ids.to_pylist()
         places = np.array([ids.index(each) for each in own.ids.to_pylist()])
         expected = aipw(own.credit, places, np.array([each.credit for each in others]))
         sizes = [own.subjects.count(subject) for subject in ("tides", "trees")]
-        assert own.protocol.aggregation == "micro" or sizes == [5, 5]  # then both means are the same
+        assert own.protocol.aggregation == "micro" or sizes == [
+            5,
+            5,
+        ]  # then both means are the same
         assert row.estimate.value == pytest.approx(expected.value)
         assert row.estimate.se == pytest.approx(expected.se)
         assert row.others == tuple(each.manifest.model.name for each in wholes)
         assert (row.estimate.n, row.estimate.population) == (SAMPLE, 2 * QUESTIONS)
         content = row.as_json()
-        assert (content["metric"], content["value"]) == (f"{row.metric}-estimate", row.estimate.value)
+        assert (content["metric"], content["value"]) == (
+            f"{row.metric}-estimate",
+            row.estimate.value,
+        )
 
 
 def test_a_mean_over_subjects_is_estimated_as_one(sampled: Run, wholes: list[Run]) -> None:
@@ -127,7 +166,9 @@ def test_a_mean_over_subjects_is_estimated_as_one(sampled: Run, wholes: list[Run
     places = np.array([ids.index(each) for each in own.ids.to_pylist()])
     weights = np.array([24 / (2 * {"tides": 4, "trees": 20}[subject]) for subject in subjects])
     assert weights.mean() == pytest.approx(1)
-    assert row.estimate == aipw(own.credit, places, np.array([each.credit for each in whole]), weights)
+    assert row.estimate == aipw(
+        own.credit, places, np.array([each.credit for each in whole]), weights
+    )
 
 
 def changed(run: Summary, subjects: list[str] | None = None, **axes: str) -> Summary:
@@ -142,21 +183,32 @@ def changed(run: Summary, subjects: list[str] | None = None, **axes: str) -> Sum
 def test_a_run_that_does_not_hold_all_items_says_how_many_it_holds(
     sampled: Run, wholes: list[Run], data: Path, tmp_path: Path
 ) -> None:
-    short = summed(evaluate(model=HashModel(9), data=data, protocols=NAMES, out=tmp_path / "short", limit=2))
+    short = summed(
+        evaluate(model=HashModel(9), data=data, protocols=NAMES, out=tmp_path / "short", limit=2)
+    )
     known = sample_estimates([summed(sampled), short, summed(wholes[0])])
     (note,) = known.notes
-    held = len({*short.outcomes.outcomes[0].ids.to_pylist()} & {*sampled.measurements[NAMES[0]].ids.to_pylist()})
-    assert note.startswith("fake:hash:9 can't help to estimate fake:hash: it holds 4 of the 24 items to draw from")
+    held = len(
+        {*short.outcomes.outcomes[0].ids.to_pylist()}
+        & {*sampled.measurements[NAMES[0]].ids.to_pylist()}
+    )
+    assert note.startswith(
+        "fake:hash:9 can't help to estimate fake:hash: it holds 4 of the 24 items to draw from"
+    )
     assert note.endswith(f"and {held} of the 10 drawn")
     assert {row.others for row in known.rows} == {("fake:hash:1",)}
     assert sample_estimates([summed(sampled), short]).rows == ()
 
 
-def test_no_sample_no_other_model_and_no_mean_have_no_estimate(sampled: Run, wholes: list[Run]) -> None:
+def test_no_sample_no_other_model_and_no_mean_have_no_estimate(
+    sampled: Run, wholes: list[Run]
+) -> None:
     assert sample_estimates([*map(summed, wholes)]).rows == ()
     own = summed(sampled)
     assert sample_estimates([own, own]) == sample_estimates([])
-    pooled = [changed(summed(each), metric="ece", aggregation="micro") for each in (sampled, *wholes)]
+    pooled = [
+        changed(summed(each), metric="ece", aggregation="micro") for each in (sampled, *wholes)
+    ]
     assert sample_estimates(pooled).rows == ()
     grouped = [changed(summed(each), aggregation="categories") for each in (sampled, *wholes)]
     assert sample_estimates(grouped).rows == ()

@@ -21,7 +21,14 @@ from tests.helpers.rows import made
 NAMES = ("mmlu/original", "mmlu/cloze:sum", "mmlu/helm")
 
 
-def item(name: str, verdict: str, *under: str, rest: float = -0.5, metric: str = "acc", question: str = "") -> BadItem:
+def item(
+    name: str,
+    verdict: str,
+    *under: str,
+    rest: float = -0.5,
+    metric: str = "acc",
+    question: str = "",
+) -> BadItem:
     judged = [Judgement(each, metric, 0.25, 12, rest, -0.1, -0.05, bad=True) for each in under]
     judged += [
         Judgement(each, metric, 0.7, 12, 0.4, 0.3, 0.2, bad=False)
@@ -31,9 +38,13 @@ def item(name: str, verdict: str, *under: str, rest: float = -0.5, metric: str =
     return BadItem(name, "tides", question, verdict, tuple(judged))
 
 
-def audited(*bad: BadItem, protocols: Sequence[str] = NAMES, constant: Sequence[ConstantItem] = ()) -> Audit:
+def audited(
+    *bad: BadItem, protocols: Sequence[str] = NAMES, constant: Sequence[ConstantItem] = ()
+) -> Audit:
     models = tuple(f"m{n}" for n in range(12))
-    return Audit("quiz", "#D123456", models, tuple(protocols), (), 100, 100, 90, bad, tuple(constant))
+    return Audit(
+        "quiz", "#D123456", models, tuple(protocols), (), 100, 100, 90, bad, tuple(constant)
+    )
 
 
 def tables_of(report: Audit | Signal) -> list[Table]:
@@ -41,7 +52,9 @@ def tables_of(report: Audit | Signal) -> list[Table]:
 
 
 def lines(report: Audit | Signal, most: int | None = MOST) -> list[str]:
-    return printed(*(terminal(table, most) for table in tables_of(report) if not table.data), width=120)
+    return printed(
+        *(terminal(table, most) for table in tables_of(report) if not table.data), width=120
+    )
 
 
 def test_items_are_shown_with_their_statistics_question_and_protocols() -> None:
@@ -54,7 +67,9 @@ def test_items_are_shown_with_their_statistics_question_and_protocols() -> None:
     text = " ".join(" ".join(shown).split())
     counts = "1 bad under every protocol, 1 under one only"
     assert f"quiz #D123456: 90 of 100 items judged by 12 models under 3 protocols; {counts}" in text
-    assert "q1 tides How deep⏎is the sea? 25.0 −0.50 −0.10 −0.05 mmlu/original, mmlu/cloze:sum" in text
+    assert (
+        "q1 tides How deep⏎is the sea? 25.0 −0.50 −0.10 −0.05 mmlu/original, mmlu/cloze:sum" in text
+    )
     assert "q2 tides 25.0 −0.61 −0.10 −0.05 mmlu/cloze:sum" in text
     assert "a wrong key" in text
     assert "a fault of its format" in text
@@ -63,7 +78,9 @@ def test_items_are_shown_with_their_statistics_question_and_protocols() -> None:
 
 
 def test_twenty_items_of_a_verdict_are_shown_and_all_of_them_when_asked() -> None:
-    bad = [item(f"a{n}", "all", *NAMES) for n in range(MOST + 5)] + [item(f"o{n}", "one", NAMES[0]) for n in range(3)]
+    bad = [item(f"a{n}", "all", *NAMES) for n in range(MOST + 5)] + [
+        item(f"o{n}", "one", NAMES[0]) for n in range(3)
+    ]
     report = audited(*bad)
     shown = lines(report)
     assert sum(line.startswith("a") and "tides" in line for line in shown) == MOST
@@ -97,14 +114,26 @@ def test_items_that_say_nothing_are_counted_and_those_never_right_named() -> Non
     assert len(all_of_them.rows) == len(constant)
 
 
-def signal_row(name: str, metric: str = "acc", follows: float | None = None, snr: float = 9.87) -> SignalRow:
+def signal_row(
+    name: str, metric: str = "acc", follows: float | None = None, snr: float = 9.87
+) -> SignalRow:
     own = None if follows is None else Follows(follows - 0.1, follows, follows + 0.1, 80, 9)
     return SignalRow(name, metric, Separation(0.2631, 0.0203, snr, 2.5, 3, 5), 2 / 3, own, "chain")
 
 
 def measured(*rows: SignalRow, step: float | None = None) -> Signal:
     at, last = {"org/m": (1000.0, 2000.0, 3000.0)}, {"org/m": 3}
-    return Signal("quiz", "#D123456", "step", at, last, ("a", "b", "c"), step, rows, ("beware of \x1b[31mthis",))
+    return Signal(
+        "quiz",
+        "#D123456",
+        "step",
+        at,
+        last,
+        ("a", "b", "c"),
+        step,
+        rows,
+        ("beware of \x1b[31mthis",),
+    )
 
 
 def test_signal_and_noise_are_shown_with_both_counts_and_what_to_beware_of() -> None:
@@ -115,16 +144,23 @@ def test_signal_and_noise_are_shown_with_both_counts_and_what_to_beware_of() -> 
     assert "stand at step 2,000 as at the end" in text
     assert r"beware of \x1b[31mthis" in text
     unknown = signal_row("p", snr=math.nan)
-    unknown = replace(unknown, separation=replace(unknown.separation, se=math.nan), accuracy=math.nan)
+    unknown = replace(
+        unknown, separation=replace(unknown.separation, se=math.nan), accuracy=math.nan
+    )
     assert "order" not in " ".join(lines(measured(unknown)))
     assert "p acc 26.3 2.0 -" in " ".join(" ".join(lines(measured(unknown))).split())
 
 
 def test_the_chain_is_a_table_of_its_own_in_its_order() -> None:
-    rows = [signal_row(f"q@{name}", name, rho) for name, rho in (("acc", 0.2), ("logprob", 0.9), ("brier", 0.4))]
+    rows = [
+        signal_row(f"q@{name}", name, rho)
+        for name, rho in (("acc", 0.2), ("logprob", 0.9), ("brier", 0.4))
+    ]
     shown = lines(measured(*rows))
     at = [
-        next(n for n, line in enumerate(shown) if line.split()[:1] == [f"q@{name}"] and "to" in line)
+        next(
+            n for n, line in enumerate(shown) if line.split()[:1] == [f"q@{name}"] and "to" in line
+        )
         for name in ("logprob", "brier", "acc")
     ]
     assert at == sorted(at)
@@ -172,13 +208,23 @@ def test_the_estimate_of_the_headline_stands_beside_that_of_the_sample() -> None
     )
     assert max(map(len, shown)) <= 100
     assert "worth" not in " ".join(estimate_lines([estimate("mmlu/helm", worth=False)], rows))
-    assert f" {plain(0.634)} ± {plain(0.012)} of all " in " ".join(estimate_lines([estimate("mmlu/helm", "bpb")], []))
+    assert f" {plain(0.634)} ± {plain(0.012)} of all " in " ".join(
+        estimate_lines([estimate("mmlu/helm", "bpb")], [])
+    )
     assert list(estimate_lines([], rows)) == []
 
 
 def test_every_estimate_has_a_line_in_the_table() -> None:
-    shown = printed(terminal(estimate_table([estimate("mmlu/helm"), estimate("mmlu/original")])), width=110)
-    assert sum("63.4 ± 1.2" in line and "61.0 – 66.0" in line and "62.8 ± 1.9" in line for line in shown) == 2
+    shown = printed(
+        terminal(estimate_table([estimate("mmlu/helm"), estimate("mmlu/original")])), width=110
+    )
+    assert (
+        sum(
+            "63.4 ± 1.2" in line and "61.0 – 66.0" in line and "62.8 ± 1.9" in line
+            for line in shown
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize("worth", [True, False])

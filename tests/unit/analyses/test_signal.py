@@ -84,7 +84,9 @@ def test_too_few_to_say_is_no_number(models: list[float], checkpoints: list[floa
 def test_numbers_below_zero_have_signal_and_noise_as_well() -> None:
     """As log-probabilities: the size of their mean counts."""
     known, turned = separation(CHECKPOINTS, CHECKPOINTS), separation(-CHECKPOINTS, -CHECKPOINTS)
-    assert (turned.signal, turned.noise, turned.snr) == pytest.approx((known.signal, known.noise, known.snr))
+    assert (turned.signal, turned.noise, turned.snr) == pytest.approx(
+        (known.signal, known.noise, known.snr)
+    )
 
 
 @given(arrays(np.float64, (2, 6), elements=st.integers(0, 3).map(float)))
@@ -99,11 +101,16 @@ def test_decisions_are_the_pairs_in_the_same_order(values: Floats) -> None:
 @given(st.integers(0, 200))
 def test_items_follow_compute_by_spearmans_correlation(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    scores, compute = rng.integers(0, 4, (7, 3)).astype(np.float64), rng.permutation(7).astype(np.float64)
+    scores, compute = (
+        rng.integers(0, 4, (7, 3)).astype(np.float64),
+        rng.permutation(7).astype(np.float64),
+    )
     scores[2, 1] = math.nan
     for item, rho in enumerate(compute_correlations(scores, compute)):
         expected = (
-            scipy.stats.spearmanr(scores[:, item], compute).statistic if np.ptp(scores[:, item]) > 0 else math.nan
+            scipy.stats.spearmanr(scores[:, item], compute).statistic
+            if np.ptp(scores[:, item]) > 0
+            else math.nan
         )
         assert rho == pytest.approx(expected, nan_ok=True)
     assert compute_correlations(scores, np.exp(compute)) == pytest.approx(
@@ -112,7 +119,9 @@ def test_items_follow_compute_by_spearmans_correlation(seed: int) -> None:
 
 
 def test_a_few_models_say_nothing_of_compute() -> None:
-    with pytest.raises(UsageError, match=f"4 models are too few; name {MODELS} or more of one family"):
+    with pytest.raises(
+        UsageError, match=f"4 models are too few; name {MODELS} or more of one family"
+    ):
         compute_correlations(np.zeros((4, 3)), np.arange(4.0))
 
 
@@ -141,7 +150,9 @@ def test_names_say_where_in_training_a_model_stands(name: str, training: str, st
 
 def test_names_say_tokens_and_size_and_the_first_that_says_a_step_counts() -> None:
     olmo = training_place("allenai/OLMo-2-1124-7B@stage1-step140000-tokens294B")
-    assert olmo == Place("allenai/OLMo-2-1124-7B@stage1", "allenai/OLMo-2-1124@stage1", 140_000, 294e9, 7e9)
+    assert olmo == Place(
+        "allenai/OLMo-2-1124-7B@stage1", "allenai/OLMo-2-1124@stage1", 140_000, 294e9, 7e9
+    )
     assert training_place("org/m@tokens10B").tokens == 10e9
     assert training_place("Qwen/Qwen2.5-0.5B").parameters == 0.5e9
     assert training_place("", "org/m", "org/m@step5").step == 5
@@ -154,7 +165,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return one_run(tmp_path_factory.mktemp("runs") / "run", ITEMS)
 
 
-def member(run: Run, model: str, *credits: Floats, kept: Sequence[int] | None = None, **row: Any) -> Summary:
+def member(
+    run: Run, model: str, *credits: Floats, kept: Sequence[int] | None = None, **row: Any
+) -> Summary:
     """A run with these credits under as many protocols, and the rows of their means."""
     named = dict(zip(PROTOCOLS, credits, strict=False))
     known = summary(run, model, named, kept, job={"models": [{"name": model}]})
@@ -168,7 +181,10 @@ def credit(share: float, seed: int = 0) -> Floats:
 
 
 def curve(run: Run, name: str, shares: Sequence[float], first: int = 1) -> list[Summary]:
-    return [member(run, f"{name}@step{1000 * (first + n)}", credit(share)) for n, share in enumerate(shares)]
+    return [
+        member(run, f"{name}@step{1000 * (first + n)}", credit(share))
+        for n, share in enumerate(shares)
+    ]
 
 
 def test_one_training_run_is_compared_with_itself(run: Run) -> None:
@@ -178,7 +194,9 @@ def test_one_training_run_is_compared_with_itself(run: Run) -> None:
     assert (known.unit, known.last, len(known.models)) == ("step", {"org/m": 5}, 10)
     own = known.rows[0].separation
     values = np.array([credit(share).mean() for share in shares])
-    assert own.snr == pytest.approx(np.ptp(values) / values.mean() / (values[-5:].std() / values[-5:].mean()))
+    assert own.snr == pytest.approx(
+        np.ptp(values) / values.mean() / (values[-5:].std() / values[-5:].mean())
+    )
     assert any("one training run" in note for note in known.notes)
     assert known.step is None
     assert math.isnan(known.rows[0].accuracy)
@@ -199,7 +217,9 @@ def test_other_models_are_the_signal_and_checkpoints_the_noise(run: Run) -> None
 
 def test_several_training_runs_have_a_decision_accuracy(run: Run) -> None:
     mixes = {"a": [0.2, 0.3, 0.4, 0.5], "b": [0.3, 0.4, 0.6, 0.7], "c": [0.4, 0.5, 0.5, 0.6]}
-    (known,) = signals([each for name, shares in mixes.items() for each in curve(run, name, shares)])
+    (known,) = signals(
+        [each for name, shares in mixes.items() for each in curve(run, name, shares)]
+    )
     assert known.step == 2000
     finals = {name: np.mean(shares) for name, shares in mixes.items()}
     expected = decision_accuracy(np.array([0.3, 0.4, 0.5]), np.array([*finals.values()]))
@@ -217,7 +237,14 @@ def test_steps_are_in_order_and_of_one_twice_the_first_counts(run: Run) -> None:
     names = ["m@step300", "m@step100", "m@step200", "m@step100", "other"]
     known = trainings([member(run, name, credit(0.5)).manifest for name in names])
     assert known == [Training("m", "step", (100, 200, 300), (1, 2, 0))]
-    alike = ["x/a/run@step1", "x/a/run@step2", "x/a/run@step3", "y/a/run@step1", "y/a/run@step2", "y/a/run@step3"]
+    alike = [
+        "x/a/run@step1",
+        "x/a/run@step2",
+        "x/a/run@step3",
+        "y/a/run@step1",
+        "y/a/run@step2",
+        "y/a/run@step3",
+    ]
     known = trainings([member(run, name, credit(0.5)).manifest for name in alike])
     assert [each.name for each in known] == ["x/a/run", "y/a/run"]
 
@@ -238,7 +265,10 @@ def test_items_follow_compute_under_each_step_of_the_chain(run: Run) -> None:
     for n in range(8):
         own = {name: each[n] for name, each in scores.items()}
         known = summary(run, f"m@step{2**n}", own, protocols=protocols)
-        rows = [replace(made(), value=float(each.mean()), metric=name, protocol=name) for name, each in own.items()]
+        rows = [
+            replace(made(), value=float(each.mean()), metric=name, protocol=name)
+            for name, each in own.items()
+        ]
         runs.append(replace(known, rows=tuple(rows)))
     (report,) = signals(runs)
     (chain,) = report.chains
@@ -264,7 +294,9 @@ def test_items_follow_compute_under_each_step_of_the_chain(run: Run) -> None:
         (["a", "b", "c", "d", "e"], None),
     ],
 )
-def test_sizes_are_compute_where_no_step_is_known(run: Run, names: list[str], follow: int | None) -> None:
+def test_sizes_are_compute_where_no_step_is_known(
+    run: Run, names: list[str], follow: int | None
+) -> None:
     steps = curve(run, "other", [0.3, 0.4, 0.5])
     rng = np.random.default_rng(0)
     (report,) = signals([*steps, *(member(run, name, rng.random(ITEMS)) for name in names)])
@@ -285,14 +317,19 @@ def test_numbers_per_token_of_other_tokenizers_are_left_out(run: Run) -> None:
         runs.append(replace(summary(run, f"m@step{n}", own, protocols=kinds), rows=tuple(rows)))
     (report,) = signals(runs)
     assert [row.protocol for row in report.rows] == ["bits"]
-    assert any(note.startswith("per token is left out: the checkpoints have 2 tokenizers") for note in report.notes)
+    assert any(
+        note.startswith("per token is left out: the checkpoints have 2 tokenizers")
+        for note in report.notes
+    )
     alike = [replace(each, rows=tuple(replace(row, t="#T0") for row in each.rows)) for each in runs]
     assert {row.protocol for row in signals(alike)[0].rows} == {*kinds}
 
 
 def test_runs_about_other_items_are_left_out_and_say_how_many_they_share(run: Run) -> None:
     part = member(run, "m@step9000", credit(0.9)[:12], kept=range(12))
-    outcomes = tuple(replace(each, selection="first 6 of each subject") for each in part.outcomes.outcomes)
+    outcomes = tuple(
+        replace(each, selection="first 6 of each subject") for each in part.outcomes.outcomes
+    )
     part = replace(part, outcomes=replace(part.outcomes, outcomes=outcomes))
     (report,) = signals([*curve(run, "m", [0.3, 0.4, 0.5]), part])
     note = "m@step9000 is left out, it is about other items (first 6 of each subject: 12 items, 12 of them shared)"
@@ -302,7 +339,9 @@ def test_runs_about_other_items_are_left_out_and_say_how_many_they_share(run: Ru
 
 def test_without_steps_it_is_refused_with_names_that_have_one(run: Run) -> None:
     runs = [member(run, name, credit(0.5)) for name in ("a", "b", "c")]
-    with pytest.raises(UsageError, match=r"no name says a step: a, b and c; .*ORG/NAME@step1000 or run/checkpoint"):
+    with pytest.raises(
+        UsageError, match=r"no name says a step: a, b and c; .*ORG/NAME@step1000 or run/checkpoint"
+    ):
         signals(runs)
     with pytest.raises(UsageError, match=r"3 or more checkpoints .*there are 2 checkpoints of m;"):
         signals([*curve(run, "m", [0.3, 0.4]), *runs])

@@ -34,7 +34,9 @@ def of_kind(values: Records, kind: str) -> list[dict[str, Any]]:
 
 
 def line(name: str, at: Sequence[float], **about: Any) -> tuple[Training, list[Row | None]]:
-    rows: list[Row | None] = [row(name, value=0.3 + 0.01 * place, **about) for place in range(len(at))]
+    rows: list[Row | None] = [
+        row(name, value=0.3 + 0.01 * place, **about) for place in range(len(at))
+    ]
     return Training(name, "step", tuple(at), tuple(range(len(at)))), rows
 
 
@@ -43,7 +45,11 @@ def drawn(values: Records, width: int = 760) -> ElementTree.Element:
 
 
 def marks(image: ElementTree.Element) -> list[str]:
-    labels = (each.get("aria-label") for each in image.iter() if each.get("aria-roledescription") == "point")
+    labels = (
+        each.get("aria-label")
+        for each in image.iter()
+        if each.get("aria-roledescription") == "point"
+    )
     return [label for label in labels if label]
 
 
@@ -52,7 +58,10 @@ def test_every_checkpoint_is_a_dot_with_its_number_and_interval() -> None:
     training, rows = line("org/m", [1000, 2000, 4000])
     rows[1] = None
     values = steps.values([(training, rows)])
-    assert [(each["at"], each["value"]) for each in of_kind(values, "point")] == [(1000, 0.3), (4000, 0.32)]
+    assert [(each["at"], each["value"]) for each in of_kind(values, "point")] == [
+        (1000, 0.3),
+        (4000, 0.32),
+    ]
     assert of_kind(values, "point")[0]["description"] == (
         "org/m, step 1,000: 30.0 % of 100 items, 95 % interval 25.0 to 35.0"
     )
@@ -64,10 +73,14 @@ def test_every_checkpoint_is_a_dot_with_its_number_and_interval() -> None:
 
 def test_numbers_that_are_no_shares_have_an_axis_of_their_own() -> None:
     training, _ = line("org/m", [1, 2, 3])
-    rows = [row(value=1.5 - place / 10, metric="bpb", ci_low=1.0, ci_high=2.0) for place in range(3)]
+    rows = [
+        row(value=1.5 - place / 10, metric="bpb", ci_low=1.0, ci_high=2.0) for place in range(3)
+    ]
     values = steps.values([(training, rows)])
     assert of_kind(values, "chance") == []
-    assert [each["value_text"] for each in of_kind(values, "point")] == [*map(plain, (1.5, 1.4, 1.3))]
+    assert [each["value_text"] for each in of_kind(values, "point")] == [
+        *map(plain, (1.5, 1.4, 1.3))
+    ]
     assert "%" not in json.dumps(steps.spec(values)["layer"])
     assert marks(drawn(values))
 
@@ -86,7 +99,9 @@ def test_steps_of_many_sizes_stand_at_powers_of_ten(
 ) -> None:
     values = steps.values([line("m", at)])
     across = [
-        layer["encoding"]["x"] for layer in steps.spec(values)["layer"] if "scale" in layer["encoding"].get("x", {})
+        layer["encoding"]["x"]
+        for layer in steps.spec(values)["layer"]
+        if "scale" in layer["encoding"].get("x", {})
     ]
     assert {each["scale"].get("type") for each in across} == {kind}
     assert across[0]["axis"].get("values") == marked
@@ -104,10 +119,15 @@ def test_training_runs_have_names_and_colours_while_there_are_any(width: int) ->
     image = drawn(values, width)
     assert float(image.get("width", "0")) <= width
     assert len(marks(image)) == 3 * len(many)
-    places = [each["label_at"] for each in steps.spec(values, width)["data"]["values"] if each["kind"] == "training"]
+    places = [
+        each["label_at"]
+        for each in steps.spec(values, width)["data"]["values"]
+        if each["kind"] == "training"
+    ]
     assert len(set(places)) == len(places)
     assert not any(
-        each["kind"] == "training" and "label_at" in each for each in steps.spec(values[:4])["data"]["values"]
+        each["kind"] == "training" and "label_at" in each
+        for each in steps.spec(values[:4])["data"]["values"]
     )
 
 
@@ -178,11 +198,19 @@ def test_it_is_a_chart_by_name(study: Study) -> None:
     assert chart.title.startswith("mmlu/cloze:sum on ")
     assert chart.title.endswith(" over 3 checkpoints")
     assert draw("steps", study).title.startswith("mmlu/original")
-    with pytest.raises(UsageError, match=r"no training run has enough checkpoints under 'mmlu/orignal'; did you mean"):
+    with pytest.raises(
+        UsageError,
+        match=r"no training run has enough checkpoints under 'mmlu/orignal'; did you mean",
+    ):
         draw("steps", study, protocol="mmlu/orignal")
-    with pytest.raises(UsageError, match="needs three checkpoints of a training run: no names of models say so many"):
+    with pytest.raises(
+        UsageError,
+        match="needs three checkpoints of a training run: no names of models say so many",
+    ):
         draw("steps", Study(study.runs[2:]))
-    data = replace(study.runs[0].manifest, dataset=replace(study.runs[0].manifest.dataset, digest="f" * 64))
+    data = replace(
+        study.runs[0].manifest, dataset=replace(study.runs[0].manifest.dataset, digest="f" * 64)
+    )
     other = replace(study.runs[0], manifest=data)
     with pytest.raises(UsageError, match="the runs are on different data"):
         draw("steps", Study((*study.runs, other)))

@@ -51,7 +51,9 @@ def snapshot(folder: Path) -> Snapshot:
 def sample(folder: Path) -> ListedRun:
     summary = summarize(folder / "hash")
     rows = tuple(row for row in summary.rows if row.subject == "all")
-    return ListedRun(slug("one"), "one", folder, State.READ, "one", "", summary.manifest, "#R000000", rows)
+    return ListedRun(
+        slug("one"), "one", folder, State.READ, "one", "", summary.manifest, "#R000000", rows
+    )
 
 
 def listed(sample: ListedRun, model: str, data: str, values: dict[str, float]) -> ListedRun:
@@ -104,8 +106,13 @@ def test_means_and_ranks_are_the_plain_ones(sample: ListedRun, seed: int) -> Non
 
 def test_filters_hide_models_and_numbers_and_never_leave_an_empty_row(snapshot: Snapshot) -> None:
     told = snapshot.board
-    assert [each.line.model for each in headlines(told, View()).lines] == ["fake:oracle", "fake:hash"]
-    assert [each.line.model for each in headlines(told, View(model="ORACLE")).lines] == ["fake:oracle"]
+    assert [each.line.model for each in headlines(told, View()).lines] == [
+        "fake:oracle",
+        "fake:hash",
+    ]
+    assert [each.line.model for each in headlines(told, View(model="ORACLE")).lines] == [
+        "fake:oracle"
+    ]
     assert headlines(told, View(model="ORACLE")).lines[0].rank == 1, "among all, whatever is shown"
     assert headlines(told, View(family=("cloze",))).columns[0].family == "cloze"
     for warning in ("none", "any", "chance", "length"):
@@ -114,14 +121,22 @@ def test_filters_hide_models_and_numbers_and_never_leave_an_empty_row(snapshot: 
         "fake:hash",
         "fake:oracle",
     ]
-    assert [each.line.model for each in headlines(told, View(sort="model")).lines] == ["fake:hash", "fake:oracle"]
+    assert [each.line.model for each in headlines(told, View(sort="model")).lines] == [
+        "fake:hash",
+        "fake:oracle",
+    ]
 
 
 def test_the_range_of_a_rank_is_known_and_told(snapshot: Snapshot) -> None:
     seen = headlines(snapshot.board, View(), snapshot.means)
     assert seen.measured in snapshot.means
-    assert all((one.rank_low or 99) <= (one.rank or 0) <= (one.rank_high or 0) for one in seen.lines)
-    assert headlines_record(snapshot, View())["headlines"]["models"][0]["rank_low"] == seen.lines[0].rank_low
+    assert all(
+        (one.rank_low or 99) <= (one.rank or 0) <= (one.rank_high or 0) for one in seen.lines
+    )
+    assert (
+        headlines_record(snapshot, View())["headlines"]["models"][0]["rank_low"]
+        == seen.lines[0].rank_low
+    )
     assert mean_ranges(snapshot.board, seen.measured, lambda run: None) == {}
 
 
@@ -138,7 +153,9 @@ def test_items_are_listed_with_their_questions(folder: Path, snapshot: Snapshot)
     assert listed[0].question.split("<")[0] in board_page(snapshot, View(), LINKS)
 
 
-def test_a_run_that_went_away_leaves_the_ids(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_went_away_leaves_the_ids(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read_runs_here(monkeypatch)
     for name in ("hash", "oracle"):
         shutil.copytree(folder / name, tmp_path / name)
@@ -166,7 +183,9 @@ class PageLinks(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.addresses += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+        self.addresses += [
+            value or "" for name, value in attrs if name in ("href", "src", "action")
+        ]
         self.inline += [name for name, _ in attrs if name.startswith("on") or name == "style"]
 
 
@@ -176,7 +195,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     write_run(folder / "hash")
     rename(write_run(folder / "oracle", model="fake:oracle"), HOSTILE)
-    change(write_run(folder / "slow", model="fake:anti-oracle"), lambda manifest: replace(manifest, complete=False))
+    change(
+        write_run(folder / "slow", model="fake:anti-oracle"),
+        lambda manifest: replace(manifest, complete=False),
+    )
     out = tmp_path_factory.mktemp("out") / "board"
     with pytest.MonkeyPatch.context() as patch:
         read_runs_here(patch)
@@ -186,7 +208,11 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_there_is_a_page_for_everything_and_artefacts_are_what_their_names_say(out: Path) -> None:
     told = json.loads((out / "board.json").read_text())
-    assert {model["model"] for model in told["models"]} == {"fake:hash", HOSTILE, "fake:anti-oracle"}
+    assert {model["model"] for model in told["models"]} == {
+        "fake:hash",
+        HOSTILE,
+        "fake:anti-oracle",
+    }
     counts = {"run/*": 3, "model/*.html": 3, "protocol/*": 12, "strip/*": 2}
     assert {pattern: len(list(out.glob(pattern))) for pattern in counts} == counts
     assert "incomplete" in (out / "index.html").read_text()
@@ -206,7 +232,12 @@ def test_every_link_leads_to_a_file_beside_it_and_pages_say_what_they_may_load(o
         for address in links.addresses:
             path = unquote(address.partition("#")[0])
             # a citation, or a download that the document holds itself
-            if not path or address == "data:," or address.startswith("https://") or (in_run and address[:5] == "data:"):
+            if (
+                not path
+                or address == "data:,"
+                or address.startswith("https://")
+                or (in_run and address[:5] == "data:")
+            ):
                 continue
             assert not path.startswith(("/", "http:", "javascript:")), (page, address)
             assert (page.parent / path).exists(), (page, address)
@@ -231,22 +262,50 @@ def test_nothing_of_a_hostile_name_is_markup(out: Path) -> None:
     ],
 )
 def test_places_that_are_no_board_are_refused(
-    tmp_path: Path, run: str, place: str, more: tuple[str, ...], kind: type[ChoicewiseError], words: str
+    tmp_path: Path,
+    run: str,
+    place: str,
+    more: tuple[str, ...],
+    kind: type[ChoicewiseError],
+    words: str,
 ) -> None:
     write_run(tmp_path / "run", protocols=["mmlu/original"])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     (tmp_path / "file").touch()
-    assert words in choicewise("page", tmp_path / run, "--out", tmp_path / place, *more, code=kind.exit_code).stderr
+    assert (
+        words
+        in choicewise(
+            "page", tmp_path / run, "--out", tmp_path / place, *more, code=kind.exit_code
+        ).stderr
+    )
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.costly("two runs, one with its panel, and a board")
 def test_a_run_with_its_panel_has_flips_beside_its_accuracy(tmp_path: Path) -> None:
     """As its own report says; a model without a panel has none, and a board without one no such column."""
-    asked = ("--model", "fake:hash", "--data", "bundled:merrowick", "--limit", "2", "--protocol", "mmlu/harness-v0.4")
+    asked = (
+        "--model",
+        "fake:hash",
+        "--data",
+        "bundled:merrowick",
+        "--limit",
+        "2",
+        "--protocol",
+        "mmlu/harness-v0.4",
+    )
     choicewise("run", *asked, "--shots", "0", "--panel", "--out", tmp_path / "runs" / "hash")
-    choicewise("run", "--model", "fake:oracle", *asked[2:], "--shots", "0", "--out", tmp_path / "runs" / "oracle")
+    choicewise(
+        "run",
+        "--model",
+        "fake:oracle",
+        *asked[2:],
+        "--shots",
+        "0",
+        "--out",
+        tmp_path / "runs" / "oracle",
+    )
     (panel,) = panels(open_run(tmp_path / "runs" / "hash"))
     orders = next(check for check in panel.checks if check.check == "order")
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.board import queue as database
-from choicewise.extensions.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Lease, Queue, SubmissionService
+from choicewise.extensions.board.queue import (
+    ATTEMPTS,
+    PAUSES,
+    SECONDS,
+    Asked,
+    Lease,
+    Queue,
+    SubmissionService,
+)
 from choicewise.extensions.board.submission import (
     ALLOW,
     Busy,
@@ -58,14 +66,24 @@ def leased(queue: Queue, worker: str = "worker") -> tuple[str, str]:
     return lease.submission.id, lease.secret
 
 
-def test_the_same_is_submitted_once_and_the_oldest_is_leased_first_to_one_alone(queue: Queue) -> None:
+def test_the_same_is_submitted_once_and_the_oldest_is_leased_first_to_one_alone(
+    queue: Queue,
+) -> None:
     first, new = queue.submit(A)
-    assert (new, first.state, first.attempts, queue.submit(A)) == (True, State.WAITING, 0, (first, False))
+    assert (new, first.state, first.attempts, queue.submit(A)) == (
+        True,
+        State.WAITING,
+        0,
+        (first, False),
+    )
     other, new = queue.submit(Wanted("org/a", dtype="float32"))
     assert new
     assert other.id != first.id
     assert [each.id for each in queue.submissions()] == [other.id, first.id]
-    assert ([leased(queue)[0], leased(queue)[0]], queue.lease("third")) == ([first.id, other.id], None)
+    assert ([leased(queue)[0], leased(queue)[0]], queue.lease("third")) == (
+        [first.id, other.id],
+        None,
+    )
 
 
 def test_what_is_done_is_not_done_again(queue: Queue) -> None:
@@ -85,27 +103,41 @@ def test_what_failed_or_is_refused_is_listed_and_can_be_submitted_again(queue: Q
     first, _ = queue.submit(A)
     name, secret = leased(queue)
     queue.fail(name, secret, "has no safetensors", again=False)
-    assert (queue.get(first.id).state, queue.get(first.id).reason) == (State.FAILED, "has no safetensors")
+    assert (queue.get(first.id).state, queue.get(first.id).reason) == (
+        State.FAILED,
+        "has no safetensors",
+    )
     second, new = queue.submit(A)
     assert new
     assert second.id != first.id
     refused, _ = queue.submit(B, "there is no such model")
     assert (refused.state, refused.reason) == (State.REFUSED, "there is no such model")
     assert queue.submit(B, "there is no such model") == (refused, False)
-    assert [leased(queue)[0], queue.lease("worker")] == [second.id, None], "no worker gets what is refused"
+    assert [leased(queue)[0], queue.lease("worker")] == [second.id, None], (
+        "no worker gets what is refused"
+    )
     assert queue.submit(B)[1], "the reason may be gone"
 
 
-def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(queue: Queue, clock: Clock) -> None:
+def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(
+    queue: Queue, clock: Clock
+) -> None:
     queue.submit(A)
     name, lost = leased(queue, "first")
     clock.time += SECONDS - 1
     queue.renew(name, lost, 3, 10)
     clock.time += SECONDS - 1
-    assert (queue.lease("second"), queue.get(name).state, queue.get(name).done) == (None, State.LEASED, 3)
+    assert (queue.lease("second"), queue.get(name).state, queue.get(name).done) == (
+        None,
+        State.LEASED,
+        3,
+    )
     clock.time += 2
     shown = queue.get(name)
-    assert (shown.state, shown.reason) == (State.WAITING, "its worker first was not heard of any more")
+    assert (shown.state, shown.reason) == (
+        State.WAITING,
+        "its worker first was not heard of any more",
+    )
     assert leased(queue, "second")[0] == name
     for late in (
         lambda: queue.renew(name, lost, 4, 10),
@@ -158,7 +190,10 @@ def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, cl
         queue.fail(taken, own, "no model", again=False)
         clock.time += pause - 1
         assert queue.lease("worker") is None
-        assert (queue.get(name).state, queue.get(name).reason) == (State.WAITING, "the Hub can't be reached")
+        assert (queue.get(name).state, queue.get(name).reason) == (
+            State.WAITING,
+            "the Hub can't be reached",
+        )
         clock.time += 1
         assert queue.get(name).after == 0
     name, secret = leased(queue)
@@ -247,9 +282,13 @@ def test_ten_threads_submit_the_same_once_and_never_lease_the_same(queue: Queue)
 
 
 @pytest.mark.costly("another process holds the queue")
-def test_a_queue_held_by_another_process_is_read(tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_held_by_another_process_is_read(
+    tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue.submit(A)
-    monkeypatch.setattr(database, "_SETTINGS", ("PRAGMA busy_timeout = 100", *database._SETTINGS[1:]))
+    monkeypatch.setattr(
+        database, "_SETTINGS", ("PRAGMA busy_timeout = 100", *database._SETTINGS[1:])
+    )
     code = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN EXCLUSIVE');"
         "print('held', flush=True); sys.stdin.read()"
@@ -267,7 +306,9 @@ def test_a_queue_held_by_another_process_is_read(tmp_path: Path, queue: Queue, m
     assert queue.submit(B)[1]
 
 
-def test_a_full_disk_is_said_and_nothing_is_lost(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said_and_nothing_is_lost(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submitted = [queue.submit(A)[0].id]
     with monkeypatch.context() as full:
         full.setattr(database, "_SETTINGS", (*database._SETTINGS, "PRAGMA max_page_count = 1"))
@@ -289,7 +330,9 @@ def test_a_queue_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"
     Queue(path).close()
     before = changed_by(path, f"PRAGMA user_version = {database.VERSION + 1}")
-    with pytest.raises(StoreError, match="has version 3, and this Choicewise knows 2; nothing of it was changed"):
+    with pytest.raises(
+        StoreError, match="has version 3, and this Choicewise knows 2; nothing of it was changed"
+    ):
         Queue(path)
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
 
@@ -307,7 +350,9 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     [
         lambda content: b"hello" * 100,
         lambda content: content[:50],
-        lambda content: content[:4096] + b"\xff" * (len(content) // 2) + content[4096 + len(content) // 2 :],
+        lambda content: (
+            content[:4096] + b"\xff" * (len(content) // 2) + content[4096 + len(content) // 2 :]
+        ),
         lambda content: bytes(len(content)),
     ],
     ids=["text", "short", "pages", "zeros"],
@@ -337,7 +382,9 @@ def test_what_is_not_there_is_said(tmp_path: Path, queue: Queue) -> None:
 
 @given(st.text(max_size=3000), st.booleans())
 @settings(max_examples=20)
-def test_any_reason_is_kept_as_text(tmp_path_factory: pytest.TempPathFactory, reason: str, again: bool) -> None:
+def test_any_reason_is_kept_as_text(
+    tmp_path_factory: pytest.TempPathFactory, reason: str, again: bool
+) -> None:
     reason = reason.encode("utf-8", "replace").decode()
     folder = tmp_path_factory.mktemp("queue")
     queue = Queue(folder / "q")
@@ -418,7 +465,17 @@ SERVER = "server:http://host/v1#x"
 PATTERNS: dict[str, tuple[list[str], list[str]]] = {
     "*/*": (
         ["org/name", "~/name", "org/name\n"],
-        ["/etc/passwd", "/passwd", "a/b/c", "./name", "../name", "org/.git", "name", "bundled:a/b", SERVER],
+        [
+            "/etc/passwd",
+            "/passwd",
+            "a/b/c",
+            "./name",
+            "../name",
+            "org/.git",
+            "name",
+            "bundled:a/b",
+            SERVER,
+        ],
     ),
     "org/*": (["org/name"], ["other/name"]),
     "org/name-?b": (["org/name-7b"], []),
@@ -455,7 +512,10 @@ def test_no_path_of_a_machine_is_taken_unless_a_pattern_says_so(name: str) -> No
     ],
 )
 def test_names_are_taken_apart(given_fields: tuple[str, ...], expected: Wanted) -> None:
-    assert (wanted(*given_fields), wanted(expected.name, None, expected.dtype)) == (expected, expected)
+    assert (wanted(*given_fields), wanted(expected.name, None, expected.dtype)) == (
+        expected,
+        expected,
+    )
 
 
 NONE, REVISION = "characters that no model has", "the revision must be"
@@ -466,7 +526,10 @@ NONE, REVISION = "characters that no model has", "the revision must be"
     [
         *(((model, None, None), "the model is missing") for model in ("", None)),
         (("x" * 300, None, None), "has 300 characters"),
-        *(((f"org/{name}", None, None), NONE) for name in ("na\x00me", "na\u202eme", "../../etc", "\ud800")),
+        *(
+            ((f"org/{name}", None, None), NONE)
+            for name in ("na\x00me", "na\u202eme", "../../etc", "\ud800")
+        ),
         (("server:http://user:password@host/v1#x", None, None), "holds a login or a key"),
         *((("org/name", revision, None), REVISION) for revision in ("../../x", "-x", "a b")),
         (("org/name", "v1", "int4"), "the dtype must be one of float32"),
@@ -474,7 +537,9 @@ NONE, REVISION = "characters that no model has", "the revision must be"
         (("org/name", 7, True), "revision must be text\n  the dtype must be one of"),
     ],
 )
-def test_names_that_are_none_are_refused(given_fields: tuple[object, object, object], words: str) -> None:
+def test_names_that_are_none_are_refused(
+    given_fields: tuple[object, object, object], words: str
+) -> None:
     with pytest.raises(UsageError, match=words) as raised:
         wanted(*given_fields)
     assert "password" not in str(raised.value)
@@ -484,7 +549,9 @@ def test_bundled_models_that_are_not_there_and_all_that_is_wrong_are_said_at_onc
     with pytest.raises(UsageError) as raised:
         wanted("", "..", "x")
     assert len(raised.value.problems) == 3
-    assert refusal(Wanted("bundled:nothing")).startswith("there is no model bundled:nothing; the bundled ones are")
+    assert refusal(Wanted("bundled:nothing")).startswith(
+        "there is no model bundled:nothing; the bundled ones are"
+    )
     assert refusal(Wanted("bundled:merrow-bpe-2048")) == refusal(Wanted("org/name")) == ""
     assert "has no revisions" in refusal(Wanted("bundled:merrow-bpe-2048", "main"))
 
@@ -506,8 +573,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> SubmissionService:
 
 
 @given(model=st.text(max_size=250), revision=st.text(max_size=120))
-def test_the_folder_of_runs_is_a_name_of_its_own(service: SubmissionService, model: str, revision: str) -> None:
-    service.finish(Lease(Submission("0123456789ab", Wanted(model, revision), State.LEASED, "", 0, 0), "secret"))
+def test_the_folder_of_runs_is_a_name_of_its_own(
+    service: SubmissionService, model: str, revision: str
+) -> None:
+    service.finish(
+        Lease(Submission("0123456789ab", Wanted(model, revision), State.LEASED, "", 0, 0), "secret")
+    )
     name = service.queue.name  # type: ignore[attr-defined]
     assert name.endswith("-0123456789ab")
     assert name.isascii()

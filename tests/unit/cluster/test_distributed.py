@@ -28,7 +28,13 @@ from choicewise.errors import ModelError, UsageError
 from choicewise.extensions.cluster import ray
 from choicewise.extensions.cluster import workers as replicas
 from choicewise.extensions.cluster.ray import Needs, RayReplica, in_words, needs_of, slots_of
-from choicewise.extensions.cluster.replica import Answered, Identity, LoadedModel, ReplicaDied, outcome
+from choicewise.extensions.cluster.replica import (
+    Answered,
+    Identity,
+    LoadedModel,
+    ReplicaDied,
+    outcome,
+)
 from choicewise.extensions.cluster.workers import ReplicaPool
 from choicewise.models.fake import HashModel
 from choicewise.models.local.devices import Footprint
@@ -64,8 +70,13 @@ def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(shards.SHARD_TOKENS, "cpu", 1000)
 
 
-def run(data: Dataset, out: Path, executor: Pool | None = None, said: list[str] | None = None) -> Run:
-    say, chosen = (said if said is not None else []).append, {"data": data, "protocols": PROTOCOLS, "limit": 8}
+def run(
+    data: Dataset, out: Path, executor: Pool | None = None, said: list[str] | None = None
+) -> Run:
+    say, chosen = (
+        (said if said is not None else []).append,
+        {"data": data, "protocols": PROTOCOLS, "limit": 8},
+    )
     with executor or OneProcess() as pool:
         return evaluate(model=HashModel(), out=out, executor=pool, say=say, **chosen)  # type: ignore[arg-type]
 
@@ -73,7 +84,10 @@ def run(data: Dataset, out: Path, executor: Pool | None = None, said: list[str] 
 def table(run: Run) -> pa.Table:
     """The observations as they lie on the disk: none is there twice."""
     stored = read_blocks(run.folder, run.manifest.blocks, "observations").sort_by("key")
-    assert (len(set(stored["key"].to_pylist())), examine(run.folder).faults) == (stored.num_rows, [])
+    assert (len(set(stored["key"].to_pylist())), examine(run.folder).faults) == (
+        stored.num_rows,
+        [],
+    )
     return stored
 
 
@@ -85,7 +99,9 @@ def undisturbed(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> pa.T
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_any_number_of_replicas_is_the_same(data: Dataset, undisturbed: pa.Table, tmp_path: Path, size: int) -> None:
+def test_any_number_of_replicas_is_the_same(
+    data: Dataset, undisturbed: pa.Table, tmp_path: Path, size: int
+) -> None:
     them = ReplicasHere(HashModel(), size)
     result = run(data, tmp_path / "run", into(them))
     assert table(result).equals(undisturbed)
@@ -103,7 +119,11 @@ def test_any_number_of_replicas_is_the_same(data: Dataset, undisturbed: pa.Table
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_replicas_that_die_at_random_lose_and_double_nothing(
-    data: Dataset, undisturbed: pa.Table, tmp_path_factory: pytest.TempPathFactory, seed: int, size: int
+    data: Dataset,
+    undisturbed: pa.Table,
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    size: int,
 ) -> None:
     draw, deaths, said = random.Random(seed), list[int](), list[str]()
 
@@ -113,7 +133,9 @@ def test_replicas_that_die_at_random_lose_and_double_nothing(
         return DEAD if dies else None
 
     them = ReplicasHere(HashModel(), size, fate)
-    assert table(run(data, tmp_path_factory.mktemp("run") / "run", into(them), said)).equals(undisturbed)
+    assert table(run(data, tmp_path_factory.mktemp("run") / "run", into(them), said)).equals(
+        undisturbed
+    )
     assert len([line for line in said if "a replica died" in line]) == len(deaths)
     assert len(them.loads) == size + len(deaths)
 
@@ -141,21 +163,39 @@ REFUSED = ModelError("it knows no such token")
 KILLED = "the last one: killed by the test"
 ENDS: list[tuple[Any, str, int]] = [
     (lambda replica, number: REFUSED if number == 3 else None, "it knows no such token", 0),
-    (lambda replica, number: OTHER_MODEL if number is None else None, "on node-2 has another model", 1),
-    (lambda replica, number: DEAD if number == 4 else None, f"3 replicas died over the same questions; {KILLED}", 2),
-    (lambda replica, number: DEAD, f"3 replicas died before they had loaded the model; {KILLED}", 1),
+    (
+        lambda replica, number: OTHER_MODEL if number is None else None,
+        "on node-2 has another model",
+        1,
+    ),
+    (
+        lambda replica, number: DEAD if number == 4 else None,
+        f"3 replicas died over the same questions; {KILLED}",
+        2,
+    ),
+    (
+        lambda replica, number: DEAD,
+        f"3 replicas died before they had loaded the model; {KILLED}",
+        1,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("fate", "reason", "lines"), ENDS, ids=["as in one process", "load", "kill", "start"])
-def test_what_ends_replicas_ends_the_run(data: Dataset, tmp_path: Path, fate: Any, reason: str, lines: int) -> None:
+@pytest.mark.parametrize(
+    ("fate", "reason", "lines"), ENDS, ids=["as in one process", "load", "kill", "start"]
+)
+def test_what_ends_replicas_ends_the_run(
+    data: Dataset, tmp_path: Path, fate: Any, reason: str, lines: int
+) -> None:
     them, said = ReplicasHere(HashModel(), 2, fate), list[str]()
     with pytest.raises(ModelError, match=reason):
         run(data, tmp_path / "run", into(them), said)
     assert (len(said), them.ended) == (lines, {0, 1})
 
 
-def test_a_replica_that_cant_be_loaded_is_gone_on_without(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
+def test_a_replica_that_cant_be_loaded_is_gone_on_without(
+    data: Dataset, undisturbed: pa.Table, tmp_path: Path
+) -> None:
     fate = lambda replica, number: OTHER_MODEL if replica == 1 and number is None else None  # noqa: E731
     them, said = ReplicasHere(HashModel(), 2, fate), list[str]()
     assert table(run(data, tmp_path / "run", into(them), said)).equals(undisturbed)
@@ -166,20 +206,30 @@ def test_a_replica_that_cant_be_loaded_is_gone_on_without(data: Dataset, undistu
 def test_a_replica_with_another_model_refuses_to_load_and_says_what_differs() -> None:
     own = Identity.of(HashModel())
     assert own.differences(replace(own)) == []
-    for field, words in (("version", "Choicewise: 0.0"), ("dtype", "dtype: 0.0"), ("window", "window: 0.0")):
+    for field, words in (
+        ("version", "Choicewise: 0.0"),
+        ("dtype", "dtype: 0.0"),
+        ("window", "window: 0.0"),
+    ):
         (line,) = replace(own, **{field: "0.0"}).differences(own)
         assert line.startswith(words)
-    with pytest.raises(ModelError, match=r"another model .* \(weights or configuration: .* there, 0+ here"):
+    with pytest.raises(
+        ModelError, match=r"another model .* \(weights or configuration: .* there, 0+ here"
+    ):
         LoadedModel(Recipe("fake:hash"), None, replace(own, digest="0" * 64))
 
 
-def test_without_room_it_says_so_and_ends(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_it_says_so_and_ends(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replicas, "PAUSE", 0.0)
     monkeypatch.setattr(replicas, "PATIENCE", 0.2)
     monkeypatch.setattr(replicas, "BEAT", 0.05)
     them, said = ReplicasHere(HashModel(), 1), list[str]()
     them.short = "a replica needs 1 GPUs where 0 GPUs are free"
-    with pytest.raises(ModelError, match="no replica could start within 0 s: a replica needs 1 GPUs where 0 GPUs"):
+    with pytest.raises(
+        ModelError, match="no replica could start within 0 s: a replica needs 1 GPUs where 0 GPUs"
+    ):
         run(data, tmp_path / "run", into(them), said)
     assert said[0] == "waiting for the first replica: a replica needs 1 GPUs where 0 GPUs are free"
 
@@ -189,12 +239,26 @@ def test_without_room_it_says_so_and_ends(data: Dataset, tmp_path: Path, monkeyp
     [
         (UsageError, {"executor": "dask"}, "executor is 'dask'; it must be one of local, ray"),
         (UsageError, {"workers": 0}, "workers is 0; it must be at least 1"),
-        (ModelError, {"model": HashModel(), "workers": 2}, "fake:hash is in memory alone; pass a folder or a name"),
+        (
+            ModelError,
+            {"model": HashModel(), "workers": 2},
+            "fake:hash is in memory alone; pass a folder or a name",
+        ),
     ],
 )
-def test_wrong_use(data: Dataset, tmp_path: Path, error: type[Exception], asked: dict[str, Any], words: str) -> None:
+def test_wrong_use(
+    data: Dataset, tmp_path: Path, error: type[Exception], asked: dict[str, Any], words: str
+) -> None:
     with pytest.raises(error, match=words):
-        evaluate(**{"model": "fake:hash", "data": data, "protocols": PROTOCOLS, "out": tmp_path / "run", **asked})
+        evaluate(
+            **{
+                "model": "fake:hash",
+                "data": data,
+                "protocols": PROTOCOLS,
+                "out": tmp_path / "run",
+                **asked,
+            }
+        )
 
 
 @pytest.mark.costly("two processes")
@@ -219,7 +283,9 @@ QUESTIONS = [
     questions.Span(TEXT, NEXT, gold=True),
     questions.MaskedLoss(questions.Span(TEXT, NEXT)),
     questions.Mass(TEXT, questions.TokenSet([1, 5, 9])),
-    questions.Generation(TEXT, 4, (b"x",), sampling=questions.Sampling.of(1, "item", 2), right=NEXT),
+    questions.Generation(
+        TEXT, 4, (b"x",), sampling=questions.Sampling.of(1, "item", 2), right=NEXT
+    ),
     questions.Conclusion(questions.Generation(TEXT, 3), questions.Span(TEXT[:0], NEXT)),
     questions.Cosine(TEXT, NEXT),
     questions.Blanks(TEXT, np.asarray([1, 2]), np.asarray([2, 3]), 7),
@@ -250,7 +316,10 @@ def test_tokens_of_a_selfcheck_are_no_tokens_of_a_shard(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(model, "check", check)
     monkeypatch.setattr("choicewise.extensions.cluster.replica.load_model", lambda name: model)
-    assert LoadedModel(Recipe("counting"), None, Identity.of(HashModel())).answer(shard()).computed == 0
+    assert (
+        LoadedModel(Recipe("counting"), None, Identity.of(HashModel())).answer(shard()).computed
+        == 0
+    )
     assert model.computed > 0
 
 
@@ -290,7 +359,9 @@ def test_patience_begins_when_the_last_replica_is_gone(monkeypatch: pytest.Monke
     pool.advance(0)
     pool.advance(0)
     assert said == ["a replica died (the node is gone); what it was asked is asked again"]
-    with pytest.raises(ModelError, match="no replica could start within 0 s: a replica needs 1 CPU"):
+    with pytest.raises(
+        ModelError, match="no replica could start within 0 s: a replica needs 1 CPU"
+    ):
         for _ in range(100):
             pool.advance(0.02)
     assert len(said) > 1
@@ -306,7 +377,9 @@ def test_answers_that_cant_be_taken_yet_stop_what_is_asked_ahead() -> None:
 
 def test_a_node_where_none_can_load_is_given_up() -> None:
     pool, them, said = begun_pool(2)
-    them.fate = lambda replica, number: ReplicaDied("no such library") if replica > 0 and number is None else None
+    them.fate = lambda replica, number: (
+        ReplicaDied("no such library") if replica > 0 and number is None else None
+    )
     numbers = [pool.submit(shard(number)) for number in range(50)]
     while not all(number in pool.answered for number in numbers):
         pool.advance()
@@ -331,7 +404,10 @@ def test_what_a_dead_replica_was_asked_after_that_is_asked_again() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("The actor died unexpectedly before finishing this task.\n\tclass_name: Actor", "The actor died unexpectedly"),
+        (
+            "The actor died unexpectedly before finishing this task.\n\tclass_name: Actor",
+            "The actor died unexpectedly",
+        ),
         (
             "The actor died.\n\tnode_ip: 10.0.0.7\nThe actor died because its node has died.",
             "The actor died because its",
@@ -369,7 +445,9 @@ class Named:
     name: str = "m"
 
 
-def needs(device: str, *nodes: dict[str, float], footprint: Footprint = LARGE, **given: Any) -> Needs:
+def needs(
+    device: str, *nodes: dict[str, float], footprint: Footprint = LARGE, **given: Any
+) -> Needs:
     given = {"workers": None, "gpu_bytes": None, **given}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray, "footprint_of", lambda model: footprint)
@@ -389,14 +467,19 @@ def test_on_a_cpu_workers_divide_the_cores_and_each_has_its_memory() -> None:
 
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=5), st.integers(1, 20))
 def test_no_more_cores_could_be_had_by_each_worker(cores: list[int], workers: int) -> None:
-    each = needs_of(HashModel(), [{"CPU": count, "memory": GB} for count in cores], workers, None).cpus
+    each = needs_of(
+        HashModel(), [{"CPU": count, "memory": GB} for count in cores], workers, None
+    ).cpus
     assert each == 1 or sum(count // each for count in cores) >= workers
     assert sum(count // (each + 1) for count in cores) < workers or each == max(cores)
 
 
 def test_a_model_has_as_many_gpus_as_hold_it_or_the_memory_that_is_said() -> None:
     assert needs("cuda", GPUS, gpu_bytes=80 * GB) == Needs(2, 2, LARGE.host)
-    assert (needs("cuda", GPUS, gpu_bytes=40 * GB).gpus, needs("cuda", GPUS, gpu_bytes=150 * GB).gpus) == (5, 1)
+    assert (
+        needs("cuda", GPUS, gpu_bytes=40 * GB).gpus,
+        needs("cuda", GPUS, gpu_bytes=150 * GB).gpus,
+    ) == (5, 1)
     assert needs("auto", GPUS, gpu_bytes=80 * GB).gpus == 2
     assert needs("cuda:0..3", GPUS, gpu_bytes=80 * GB).gpus == 4  # as its name says
     assert needs("cuda", GPUS).gpus == 1  # of unknown memory
@@ -410,23 +493,50 @@ def test_a_model_has_as_many_gpus_as_hold_it_or_the_memory_that_is_said() -> Non
 @pytest.mark.parametrize(
     ("device", "nodes", "given", "words"),
     [
-        ("cuda", [CPUS], {}, "no node of the cluster has room for m: it needs 1 GPU (0 on the largest)"),
+        (
+            "cuda",
+            [CPUS],
+            {},
+            "no node of the cluster has room for m: it needs 1 GPU (0 on the largest)",
+        ),
         ("auto", [CPUS], {}, "it needs 1 GPU (0 on the largest)"),
-        ("cuda:0..3", [{**GPUS, "GPU": 2.0}], {"gpu_bytes": 80 * GB}, "it needs 4 GPUs (2 on the largest)"),
+        (
+            "cuda:0..3",
+            [{**GPUS, "GPU": 2.0}],
+            {"gpu_bytes": 80 * GB},
+            "it needs 4 GPUs (2 on the largest)",
+        ),
         (
             "cuda",
             [{**GPUS, "GPU": 2.0}],
             {"gpu_bytes": 40 * GB},
             "m needs 145.0 GB of memory, more than the 2 GPUs of a node have together (80.0 GB); take a narrower dtype",
         ),
-        ("cuda", [{**GPUS, "GPU": 1.0}], {"gpu_bytes": 40 * GB}, "more than the GPU of a node has (40.0 GB)"),
-        ("cuda", [GPUS], {"gpu_bytes": 40 * GB, "memory": 400 * GB}, "m needs 400.0 GB of memory, more than the 8"),
+        (
+            "cuda",
+            [{**GPUS, "GPU": 1.0}],
+            {"gpu_bytes": 40 * GB},
+            "more than the GPU of a node has (40.0 GB)",
+        ),
+        (
+            "cuda",
+            [GPUS],
+            {"gpu_bytes": 40 * GB, "memory": 400 * GB},
+            "m needs 400.0 GB of memory, more than the 8",
+        ),
         ("cpu", [CPUS], {"memory": 65 * GB}, "it needs 65.0 GB of memory (64.0 GB on the largest)"),
-        ("cuda", [{"GPU": 1.0, "CPU": 0.0}], {}, "1 CPU (0 on the largest) and 7.0 GB of memory (0.0 GB on the"),
+        (
+            "cuda",
+            [{"GPU": 1.0, "CPU": 0.0}],
+            {},
+            "1 CPU (0 on the largest) and 7.0 GB of memory (0.0 GB on the",
+        ),
         ("cpu", [], {}, "it needs 1 CPU (0 on the largest)"),
     ],
 )
-def test_no_room_is_said(device: str, nodes: list[dict[str, float]], given: dict[str, Any], words: str) -> None:
+def test_no_room_is_said(
+    device: str, nodes: list[dict[str, float]], given: dict[str, Any], words: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         needs(device, *nodes, **given)
     assert words in str(caught.value)
@@ -466,11 +576,18 @@ def test_every_question_is_in_exactly_one_shard(asked: list[BlockQuestion], size
     wanted = by_key(asked)
     shards = list(cut_shards(wanted, size))
     assert sorted([key for shard in shards for key in shard]) == sorted(wanted)
-    assert all(shard and all(wanted[key] is question for key, question in shard.items()) for shard in shards)
+    assert all(
+        shard and all(wanted[key] is question for key, question in shard.items())
+        for shard in shards
+    )
 
 
-@given(st.lists(drawn_questions, max_size=30), st.integers(1, 60), st.randoms(use_true_random=False))
-def test_shards_do_not_depend_on_the_order(asked: list[BlockQuestion], size: int, random: object) -> None:
+@given(
+    st.lists(drawn_questions, max_size=30), st.integers(1, 60), st.randoms(use_true_random=False)
+)
+def test_shards_do_not_depend_on_the_order(
+    asked: list[BlockQuestion], size: int, random: object
+) -> None:
     wanted = by_key(asked)
     shuffled = list(wanted.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -478,16 +595,26 @@ def test_shards_do_not_depend_on_the_order(asked: list[BlockQuestion], size: int
     assert [set(shard) for shard in one] == [set(shard) for shard in other]
 
 
-@given(st.lists(generations, min_size=1, max_size=12), st.lists(spans, max_size=12), st.integers(1, 20))
-def test_what_follows_a_generation_is_in_its_shard(generated: list[Generation], spans: list[Span], size: int) -> None:
-    after = [Conclusion(generated[place % len(generated)], span) for place, span in enumerate(spans)]
+@given(
+    st.lists(generations, min_size=1, max_size=12), st.lists(spans, max_size=12), st.integers(1, 20)
+)
+def test_what_follows_a_generation_is_in_its_shard(
+    generated: list[Generation], spans: list[Span], size: int
+) -> None:
+    after = [
+        Conclusion(generated[place % len(generated)], span) for place, span in enumerate(spans)
+    ]
     shards = list(cut_shards(by_key([*generated, *after]), size))
     place = {key: number for number, shard in enumerate(shards) for key in shard}
     assert all(place[question.key] == place[question.generation.key] for question in after)
 
 
 @settings(max_examples=80)
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 200), st.integers(50, 400))
+@given(
+    st.lists(st.integers(1, 300), min_size=1, max_size=60),
+    st.integers(1, 200),
+    st.integers(50, 400),
+)
 def test_a_cut_computes_hardly_anything_twice(texts: list[int], header: int, size: int) -> None:
     """Questions after a common header: what is computed over all shards, against the tree of all of them."""
     shared = np.zeros(header, dtype=np.int32)
@@ -502,13 +629,17 @@ def test_a_cut_computes_hardly_anything_twice(texts: list[int], header: int, siz
         assert before >= size, "only the last shard is short"
 
 
-def test_long_work_is_cut_and_neither_short_work_nor_a_long_common_context_for_a_few_questions() -> None:
+def test_long_work_is_cut_and_neither_short_work_nor_a_long_common_context_for_a_few_questions() -> (
+    None
+):
     asked = by_key([Span(np.full(50, place, dtype=np.int32), ids(1)) for place in range(100)])
     sizes = [len(shard) for shard in cut_shards(asked, 1000)]
     assert (sizes, len(list(cut_shards(asked, 5000)))) == ([20, 20, 20, 20, 20], 1)
     assert (len(list(cut_shards(asked, None))), list(cut_shards({}, 10))) == (1, [])
     header = np.zeros(1000, dtype=np.int32)
-    asked = by_key([Span(np.concatenate([header, ids(place, place, place)]), ids(1)) for place in range(100)])
+    asked = by_key(
+        [Span(np.concatenate([header, ids(place, place, place)]), ids(1)) for place in range(100)]
+    )
     assert len(list(cut_shards(asked, 200))) == 1
 
 
@@ -516,7 +647,9 @@ def test_long_work_is_cut_and_neither_short_work_nor_a_long_common_context_for_a
     ("device", "size"),
     [("cpu", SHARD_TOKENS["cpu"]), ("cuda:1", DEVICE_TOKENS), ("cuda", DEVICE_TOKENS)],
 )
-def test_a_shard_is_as_long_as_suits_the_device(device: str, size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_is_as_long_as_suits_the_device(
+    device: str, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.undo()
     assert shard_tokens(device) == size
 

@@ -22,7 +22,15 @@ from choicewise.extensions.cluster.workers import ReplicaPool, Started
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.questions import Question, TokenScores
-from choicewise.records import MANIFEST, OBSERVATIONS, EngineRecord, Manifest, SelfCheckRecord, ShardRecord, Spent
+from choicewise.records import (
+    MANIFEST,
+    OBSERVATIONS,
+    EngineRecord,
+    Manifest,
+    SelfCheckRecord,
+    ShardRecord,
+    Spent,
+)
 from choicewise.running.answer import OneProcess
 from choicewise.running.doctor import examine
 from choicewise.running.job import job_of
@@ -45,7 +53,12 @@ def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(out: Path, shard: str | None = None, **chosen: Any) -> Run:
-    asked: dict[str, Any] = {"model": HashModel(), "data": open_dataset(BENCHMARK), "protocols": PROTOCOLS, "limit": 3}
+    asked: dict[str, Any] = {
+        "model": HashModel(),
+        "data": open_dataset(BENCHMARK),
+        "protocols": PROTOCOLS,
+        "limit": 3,
+    }
     with chosen.pop("pool", None) or OneProcess() as pool:
         return evaluate(**{**asked, **chosen}, out=out, shard=shard, executor=pool)
 
@@ -82,7 +95,10 @@ def three(runs: Path) -> list[Path]:
     return [runs / f"{number}-of-3" for number in (1, 2, 3)]
 
 
-@given(st.lists(st.lists(st.sets(st.integers(0, 40), max_size=6), max_size=5), max_size=6), st.integers(1, 5))
+@given(
+    st.lists(st.lists(st.sets(st.integers(0, 40), max_size=6), max_size=5), max_size=6),
+    st.integers(1, 5),
+)
 def test_every_question_is_asked_by_one_process_in_the_shard_of_a_single_one(
     blocks: list[list[set[int]]], of: int
 ) -> None:
@@ -95,22 +111,30 @@ def test_every_question_is_asked_by_one_process_in_the_shard_of_a_single_one(
 
     def asked(assignment: Assignment) -> list[list[set[str]]]:
         about = SimpleNamespace(place=("test", "s", 0, 1), asks=())
-        return [[set(shard) for shard in assignment.take(about, cut(block)).shards] for block in blocks]  # type: ignore[arg-type]
+        return [
+            [set(shard) for shard in assignment.take(about, cut(block)).shards] for block in blocks
+        ]  # type: ignore[arg-type]
 
     whole = asked(Assignment(Keys()))
     deals = [Assignment(Keys(), Share(number, of)) for number in range(1, of + 1)]
     parts = [asked(assignment) for assignment in deals]
     for place, shards in enumerate(whole):
-        assert sorted(map(sorted, shards)) == sorted(sorted(shard) for part in parts for shard in part[place])
+        assert sorted(map(sorted, shards)) == sorted(
+            sorted(shard) for part in parts for shard in part[place]
+        )
     records = [assignment.record for assignment in deals]
-    assert {(record.plan, record.counts) for record in records if record} == {(records[0].plan, records[0].counts)}  # type: ignore[union-attr]
+    assert {(record.plan, record.counts) for record in records if record} == {
+        (records[0].plan, records[0].counts)
+    }  # type: ignore[union-attr]
     held = Keys(key for shards in parts[0] for shard in shards for key in shard)
     assert asked(Assignment(held, Share(1, of))) == [[] for _ in blocks]
 
 
 @pytest.mark.costly("ten shards")
 @pytest.mark.parametrize("of", [1, 2, 7])
-def test_any_number_of_shards_gives_the_tables_of_one_process(runs: Path, tmp_path: Path, of: int) -> None:
+def test_any_number_of_shards_gives_the_tables_of_one_process(
+    runs: Path, tmp_path: Path, of: int
+) -> None:
     parts = [run(tmp_path / str(number), f"{number}/{of}").folder for number in range(1, of + 1)]
     random.Random(of).shuffle(parts)
     whole = together(tmp_path / "run", *parts)
@@ -121,9 +145,12 @@ def test_any_number_of_shards_gives_the_tables_of_one_process(runs: Path, tmp_pa
 
 @pytest.mark.costly("texts are generated")
 @pytest.mark.parametrize(
-    "asked", [["options/chain-of-thought", "options/contextual-calibrated", "options/batch-calibrated"]]
+    "asked",
+    [["options/chain-of-thought", "options/contextual-calibrated", "options/batch-calibrated"]],
 )
-def test_what_follows_generated_texts_and_what_all_items_decide_is_the_same(tmp_path: Path, asked: list[str]) -> None:
+def test_what_follows_generated_texts_and_what_all_items_decide_is_the_same(
+    tmp_path: Path, asked: list[str]
+) -> None:
     chosen: dict[str, Any] = {"protocols": asked, "limit": 2}
     parts = [run(tmp_path / str(number), f"{number}/2", **chosen).folder for number in (1, 2)]
     one, other = run(tmp_path / "whole", **chosen), open_run(together(tmp_path / "run", *parts))
@@ -140,10 +167,16 @@ def test_a_merged_run_is_a_run_and_names_its_parts(runs: Path, tmp_path: Path) -
     whole = read_manifest(together(tmp_path / "run", *shards))
     assert whole.shard is not None
     assert (whole.shard.numbers, whole.complete, whole.command) == ((1, 2, 3), True, ())
-    assert [each.selfcheck and each.selfcheck.noise for each in whole.shard.engines] == [0.0, 1e-5, 2e-5]
+    assert [each.selfcheck and each.selfcheck.noise for each in whole.shard.engines] == [
+        0.0,
+        1e-5,
+        2e-5,
+    ]
     assert whole.engine.selfcheck is not None
     assert whole.engine.selfcheck.noise == 2e-5
-    assert whole.engine.spent == Spent(tokens_asked=900, tokens_computed=300, seconds=6.0, requests=9)
+    assert whole.engine.spent == Spent(
+        tokens_asked=900, tokens_computed=300, seconds=6.0, requests=9
+    )
     more = run(tmp_path / "run", protocols=[*PROTOCOLS, "mmlu/cloze:sum"])
     assert len(more.protocols) > len(whole.protocols)
 
@@ -155,7 +188,8 @@ def test_replicas_answer_a_shard_in_its_order(runs: Path, tmp_path: Path) -> Non
         return [*reversed(them.all)], them.lacking
 
     parts = [
-        run(tmp_path / str(number), f"{number}/2", pool=ReplicaPool(reversed_replicas)).folder for number in (1, 2)
+        run(tmp_path / str(number), f"{number}/2", pool=ReplicaPool(reversed_replicas)).folder
+        for number in (1, 2)
     ]
     assert files(together(tmp_path / "run", *parts)) == files(runs / "whole")
 
@@ -176,8 +210,12 @@ class Killed(HashModel):
 
 
 @pytest.mark.costly("a shard that is begun three times")
-def test_a_shard_that_is_killed_half_way_continues(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.store.folder.FLUSH", -1.0)  # what was answered is written at once
+def test_a_shard_that_is_killed_half_way_continues(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "choicewise.store.folder.FLUSH", -1.0
+    )  # what was answered is written at once
     for shards in (0, 1):
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "2", "2/3", model=Killed(shards))
@@ -186,7 +224,9 @@ def test_a_shard_that_is_killed_half_way_continues(runs: Path, tmp_path: Path, m
     with pytest.raises(UsageError, match="2 is shard 2 of 3 and no run by itself"):
         open_run(tmp_path / "2").report()
     run(tmp_path / "2", "2/3")
-    assert files(together(tmp_path / "run", runs / "1-of-3", tmp_path / "2", runs / "3-of-3")) == files(runs / "whole")
+    assert files(
+        together(tmp_path / "run", runs / "1-of-3", tmp_path / "2", runs / "3-of-3")
+    ) == files(runs / "whole")
     again = run(tmp_path / "2", "2/3", model=Killed(0))  # nothing is left to ask
     assert again.manifest.complete
 
@@ -203,13 +243,17 @@ class Failing(HashModel):
 
 
 @pytest.mark.costly("two shards and the run of both")
-def test_questions_of_a_shard_that_got_no_answer_are_asked_again_and_no_others(runs: Path, tmp_path: Path) -> None:
+def test_questions_of_a_shard_that_got_no_answer_are_asked_again_and_no_others(
+    runs: Path, tmp_path: Path
+) -> None:
     chosen: dict[str, Any] = {"protocols": PROTOCOLS[1:2], "limit": 1}
     failing, counting, said = Failing(), Killed(1000), list[str]()
     run(tmp_path / "2", "2/3", model=failing, **chosen)
     run(tmp_path / "2", "2/3", model=counting, say=said.append, **chosen)
     again = (failing.asked + 1) // 2
-    assert said == [f"{again} questions that had no answer were asked again: {again} answered now, 0 still not"]
+    assert said == [
+        f"{again} questions that had no answer were asked again: {again} answered now, 0 still not"
+    ]
     parts = [run(tmp_path / str(number), f"{number}/3", **chosen).folder for number in (1, 3)]
     whole = run(tmp_path / "whole", **chosen)
     assert files(together(tmp_path / "run", tmp_path / "2", *parts)) == files(whole.folder)
@@ -225,11 +269,17 @@ def test_shards_of_several_runs_are_merged_one_by_one(tmp_path: Path) -> None:
     }
     for shard, out in ((None, "whole"), ("1/2", "one"), ("2/2", "two")):
         sweep(job_of({**asked, "shard": shard}), tmp_path / out)
-    with pytest.raises(MissingShards, match="shard 2 of 2 is not there\n  the command that wrote .*one, for shard 2"):
+    with pytest.raises(
+        MissingShards,
+        match="shard 2 of 2 is not there\n  the command that wrote .*one, for shard 2",
+    ):
         merge_all([tmp_path / "one"], tmp_path / "run", line_of)
     merge_all([tmp_path / "two", tmp_path / "one"], tmp_path / "run", line_of)
     merged, cells = read_sweep(tmp_path / "run"), read_sweep(tmp_path / "whole").cells
-    assert ([cell.model for cell in merged.cells], merged.missing) == ([cell.model for cell in cells], ())
+    assert ([cell.model for cell in merged.cells], merged.missing) == (
+        [cell.model for cell in cells],
+        (),
+    )
     for cell in cells:
         assert files(tmp_path / "run" / cell.folder) == files(tmp_path / "whole" / cell.folder)
     with pytest.raises(StoreError, match="holds shard 1 of 2, and shard 2 of 2 is asked for"):
@@ -237,7 +287,9 @@ def test_shards_of_several_runs_are_merged_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.costly("merged in three ways")
-def test_what_lacks_a_shard_says_so_counts_it_as_missing_and_can_be_merged_later(runs: Path, tmp_path: Path) -> None:
+def test_what_lacks_a_shard_says_so_counts_it_as_missing_and_can_be_merged_later(
+    runs: Path, tmp_path: Path
+) -> None:
     one, two, last = three(runs)
     with pytest.raises(UsageError, match=r"shard 2 of 3 is not there.*\n  ask 2/3 in 2-of-3"):
         together(tmp_path / "run", one, last)
@@ -249,13 +301,17 @@ def test_what_lacks_a_shard_says_so_counts_it_as_missing_and_can_be_merged_later
     assert any(0 < row["n"] < its["n"] for row, its in zip(rows, every, strict=True))
     assert {row["selection"].rpartition(", ")[2] for row in rows} == {"incomplete"}
     assert [*examine(some).faults] == []
-    assert not_complete(some, read_manifest(some)).startswith(f"{some} holds shards 1 and 3 of 3, merged; `choicewise")
-    with pytest.raises(StoreError, match="holds shards 1 and 3 of 3, merged, and the whole run is asked for"):
+    assert not_complete(some, read_manifest(some)).startswith(
+        f"{some} holds shards 1 and 3 of 3, merged; `choicewise"
+    )
+    with pytest.raises(
+        StoreError, match="holds shards 1 and 3 of 3, merged, and the whole run is asked for"
+    ):
         run(some)
     assert files(together(tmp_path / "run", two, some)) == files(runs / "whole")
-    assert files(together(tmp_path / "twice", together(tmp_path / "two", two, one, allow_missing=True), some)) == files(
-        runs / "whole"
-    )
+    assert files(
+        together(tmp_path / "twice", together(tmp_path / "two", two, one, allow_missing=True), some)
+    ) == files(runs / "whole")
 
 
 def edit(run: Path, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -269,7 +325,9 @@ def edit(run: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 def other_key(table: pa.Table) -> pa.Table:
-    return table.set_column(0, "key", pa.array(["00" * tables.KEY_BYTES, *table["key"].to_pylist()[1:]]))
+    return table.set_column(
+        0, "key", pa.array(["00" * tables.KEY_BYTES, *table["key"].to_pylist()[1:]])
+    )
 
 
 def other_answer(table: pa.Table) -> pa.Table:
@@ -287,23 +345,42 @@ def typed_into(shard: Path) -> None:
 
 
 ANOTHER: Mapping[str, tuple[Callable[[Path], object], str]] = {
-    "edited file": (lambda shard: flip(block(shard) / "observations.parquet"), "was changed since it was written"),
-    "cut file": (lambda shard: truncate(block(shard) / "spans.parquet"), "bytes, and had .* when it was written"),
-    "lost items": (lambda shard: (shard / "items.parquet").unlink(), "items.parquet is not the file"),
+    "edited file": (
+        lambda shard: flip(block(shard) / "observations.parquet"),
+        "was changed since it was written",
+    ),
+    "cut file": (
+        lambda shard: truncate(block(shard) / "spans.parquet"),
+        "bytes, and had .* when it was written",
+    ),
+    "lost items": (
+        lambda shard: (shard / "items.parquet").unlink(),
+        "items.parquet is not the file",
+    ),
     "edited manifest": (typed_into, "was changed after it was written"),
-    "another question": (lambda shard: edit(shard, other_key), "not those to the questions that the shards' plan"),
+    "another question": (
+        lambda shard: edit(shard, other_key),
+        "not those to the questions that the shards' plan",
+    ),
     "a lost answer": (lambda shard: edit(shard, lambda table: table.slice(1)), "where .* belong"),
     "another plan": (
-        lambda shard: manifest_with(shard=replace(read_manifest(shard).shard, plan="f" * 64))(shard),  # type: ignore[type-var]
+        lambda shard: manifest_with(shard=replace(read_manifest(shard).shard, plan="f" * 64))(
+            shard
+        ),  # type: ignore[type-var]
         "other questions, in tokens",
     ),
-    "another Choicewise": (manifest_with(versions={"choicewise": "0.0"}), "another version of Choicewise"),
+    "another Choicewise": (
+        manifest_with(versions={"choicewise": "0.0"}),
+        "another version of Choicewise",
+    ),
     "a whole run": (manifest_with(shard=None), "is a whole run and no shard of one"),
 }
 
 
 @pytest.mark.parametrize("name", ANOTHER)
-def test_a_shard_that_is_not_as_it_was_written_is_refused(runs: Path, tmp_path: Path, name: str) -> None:
+def test_a_shard_that_is_not_as_it_was_written_is_refused(
+    runs: Path, tmp_path: Path, name: str
+) -> None:
     spoil, said = ANOTHER[name]
     shard = copytree(runs / "2-of-3", tmp_path / "2-of-3")
     spoil(shard)
@@ -335,12 +412,18 @@ def test_a_shard_of_another_run_is_refused(runs: Path, tmp_path: Path, name: str
         together(tmp_path / "run", runs / "1-of-3", tmp_path / "2", runs / "3-of-3")
 
 
-def test_a_shard_that_is_there_twice_counts_once_where_it_is_the_same(runs: Path, tmp_path: Path) -> None:
+def test_a_shard_that_is_there_twice_counts_once_where_it_is_the_same(
+    runs: Path, tmp_path: Path
+) -> None:
     double, said = copytree(runs / "2-of-3", tmp_path / "2"), list[str]()
-    assert files(together(tmp_path / "run", double, *three(runs), say=said.append)) == files(runs / "whole")
+    assert files(together(tmp_path / "run", double, *three(runs), say=said.append)) == files(
+        runs / "whole"
+    )
     assert [line for line in said if "shard 2 is in" in line and "counts once" in line] == said
     edit(double, other_answer)
-    with pytest.raises(StoreError, match="answer the same questions otherwise; leave one of them out"):
+    with pytest.raises(
+        StoreError, match="answer the same questions otherwise; leave one of them out"
+    ):
         together(tmp_path / "other", double, *three(runs))
     with pytest.raises(UsageError, match="is there already"):
         together(tmp_path / "run", *three(runs))
@@ -360,7 +443,9 @@ def test_a_folder_goes_on_with_its_own_part_alone(runs: Path, tmp_path: Path) ->
         run(copytree(runs / "whole", tmp_path / "whole"), "1/3")
     truncate(block(shard) / "observations.parquet")
     run(shard, "2/3")
-    assert files(together(tmp_path / "run", runs / "1-of-3", shard, runs / "3-of-3")) == files(runs / "whole")
+    assert files(together(tmp_path / "run", runs / "1-of-3", shard, runs / "3-of-3")) == files(
+        runs / "whole"
+    )
 
 
 def array(task: int, count: int, least: int = 1, **more: int) -> dict[str, str]:

@@ -20,8 +20,23 @@ GOOD = {"question": "Which one?", "choices": ["this", "that"], "answer": "A"}
 
 ODD = [
     *("None", "NA", "nan", "null", "TRUE", "007", "1e5", "1.50", "-0"),
-    *("{question}", "{{7*7}}", "{0.__class__}", "${HOME}", "%s %(a)s", "{% for x in y %}", "a\\nb \\ c"),
-    *("cr\r\nlf\n", " spaces ", "\u202egnp.exe", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\x1b[31m", "\ufeff"),
+    *(
+        "{question}",
+        "{{7*7}}",
+        "{0.__class__}",
+        "${HOME}",
+        "%s %(a)s",
+        "{% for x in y %}",
+        "a\\nb \\ c",
+    ),
+    *(
+        "cr\r\nlf\n",
+        " spaces ",
+        "\u202egnp.exe",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+        "\x1b[31m",
+        "\ufeff",
+    ),
     *("caf\u00e9", "cafe\u0301", "=1+1", "<b>&amp;</b>", '"quoted"', "'", "a\tb"),
 ]
 """Texts that some tool reads as something else: as a number, nothing, a template, a formula, markup, another text."""
@@ -46,35 +61,55 @@ def questions(out: Path) -> list[tuple[str, list[str]]]:
     return [*zip(table["question"].to_pylist(), table["choices"].to_pylist(), strict=True)]
 
 
-def test_odd_texts_reach_prompt_and_folder_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_odd_texts_reach_prompt_and_folder_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert unicodedata.normalize("NFC", ODD[-6]) == ODD[-7], "two texts, though they look alike"
-    data = write(tmp_path, *({**GOOD, "question": f"What is {text}?", "choices": [text, "that"]} for text in ODD))
+    data = write(
+        tmp_path,
+        *({**GOOD, "question": f"What is {text}?", "choices": [text, "that"]} for text in ODD),
+    )
     assert run(data, tmp_path / "run") == 0
     assert questions(tmp_path / "run") == [(f"What is {text}?", [text, "that"]) for text in ODD]
     capsys.readouterr()
     assert invoke(["prompts", "--data", str(data), "--protocol", PROTOCOL]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [f"What is {text}?" in line["context"] for line, text in zip(printed, ODD, strict=True)] == [True] * len(ODD)
+    assert [
+        f"What is {text}?" in line["context"] for line, text in zip(printed, ODD, strict=True)
+    ] == [True] * len(ODD)
     assert [line["continuations"] for line in printed] == [[f" {text}", " that"] for text in ODD]
-    (tmp_path / "requests.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in printed), encoding="utf-8")
+    (tmp_path / "requests.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in printed), encoding="utf-8"
+    )
     back = read_rendered(tmp_path / "requests.jsonl").dataset.splits["test"]
     assert [item.choices[0] for item in back] == [f" {text}" for text in ODD]
 
 
 REFUSED = {
     "an empty option": ({**GOOD, "choices": ["this", ""]}, "choice 1 .* is '', nothing to score"),
-    "an option of white space": ({**GOOD, "choices": ["this", " \t"]}, "choice 1 .*nothing to score"),
+    "an option of white space": (
+        {**GOOD, "choices": ["this", " \t"]},
+        "choice 1 .*nothing to score",
+    ),
     "a letter beyond the options": ({**GOOD, "answer": "C"}, "'C' is none of A, B"),
     "several letters": ({**GOOD, "answer": "A, B"}, "'A, B' is none of A, B"),
-    "an index among letters": ({**GOOD, "answer": 1}, "'1' can only be read as index, those before it only as label"),
+    "an index among letters": (
+        {**GOOD, "answer": 1},
+        "'1' can only be read as index, those before it only as label",
+    ),
     "NUL": ({**GOOD, "question": "a\0b"}, "holds a NUL character"),
-    "half a character": ('{"question": "\\ud800", "choices": ["a", "b"], "answer": "A"}', "lone surrogate"),
+    "half a character": (
+        '{"question": "\\ud800", "choices": ["a", "b"], "answer": "A"}',
+        "lone surrogate",
+    ),
     "no JSON": ('{"question": "Q", "choices": ["a", "b"], "answer": "A"', "no JSON"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_bad_row_is_refused_with_its_place_before_anything_is_written(name: str, tmp_path: Path) -> None:
+def test_a_bad_row_is_refused_with_its_place_before_anything_is_written(
+    name: str, tmp_path: Path
+) -> None:
     row, reason = REFUSED[name]
     data = write(tmp_path, GOOD, row)
     with pytest.raises(ChoicewiseError, match=f"(?s)quiz.jsonl, line 2 .*{reason}"):
@@ -94,15 +129,22 @@ def test_an_index_beyond_the_options_is_refused(tmp_path: Path) -> None:
         run(data, tmp_path / "run")
 
 
-def test_skipped_rows_are_counted_beside_the_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_rows_are_counted_beside_the_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = write(tmp_path, GOOD, {**GOOD, "answer": "C"}, {**GOOD, "choices": ["this", ""]})
     assert run(data, tmp_path / "run", "--on-bad-item", "skip", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["n"], row["skipped"]) == (1, 2)
-    assert ["'C' is none of A, B" in row["skipped_reasons"][0]["reason"], len(row["skipped_reasons"])] == [True, 2]
+    assert [
+        "'C' is none of A, B" in row["skipped_reasons"][0]["reason"],
+        len(row["skipped_reasons"]),
+    ] == [True, 2]
 
 
-def test_an_option_that_is_there_twice_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_is_there_twice_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(write(tmp_path, GOOD, {**GOOD, "choices": ["this", "this"]}), tmp_path / "run") == 0
     assert "item test/1 shows the same choice twice and is kept" in capsys.readouterr().err
 
@@ -117,14 +159,23 @@ def test_the_order_of_the_questions_is_part_of_the_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("question,A,B,answer\nCaf\u00e9?,a,b,A\n".encode("latin-1"), "not UTF-8: byte 0xe9 .*iconv -f cp1252"),
-        (b"question,A,B,answer\nP,a,b,A\nQ,a,b\nR,a,b,c,A\n", "2 rows can't be used.*3 cells under a header of 4.*5"),
+        (
+            "question,A,B,answer\nCaf\u00e9?,a,b,A\n".encode("latin-1"),
+            "not UTF-8: byte 0xe9 .*iconv -f cp1252",
+        ),
+        (
+            b"question,A,B,answer\nP,a,b,A\nQ,a,b\nR,a,b,c,A\n",
+            "2 rows can't be used.*3 cells under a header of 4.*5",
+        ),
         (b'question,A,B,answer\n"Q,a,b,A\nR,a,b,A\n', "no CSV, at line 3"),
         (b'question,A,B,answer\n"Q"x,a,b,A\n', "no CSV, at line 2"),
         (b"question,A,A,answer\nQ,a,b,A\n", "two columns 'A'"),
         (b"PK\x03\x04" + bytes(40), "quiz.csv is compressed; unpack it"),
         (gzip.compress(b"question,A,B,answer\nQ,a,b,A\n"), "quiz.csv is compressed; unpack it"),
-        ("question,A,B,answer\nQ,a,b,A\n".encode("utf-16"), "not UTF-8: byte 0xff at offset 0.*iconv -f utf-16"),
+        (
+            "question,A,B,answer\nQ,a,b,A\n".encode("utf-16"),
+            "not UTF-8: byte 0xff at offset 0.*iconv -f utf-16",
+        ),
     ],
     ids=["latin-1", "short rows", "open quote", "quote inside", "twice", "zip", "gzip", "utf-16"],
 )
@@ -148,7 +199,9 @@ def test_a_question_longer_than_the_window_is_missing_with_the_reason(
 ) -> None:
     monkeypatch.setattr(HashModel, "window", 100, raising=False)
     assert run(write(tmp_path, {**GOOD, "question": "long " * 100}, GOOD), tmp_path / "run") == 0
-    assert re.search("1 of 2 items is missing.*too long: ", " ".join(capsys.readouterr().out.split()))
+    assert re.search(
+        "1 of 2 items is missing.*too long: ", " ".join(capsys.readouterr().out.split())
+    )
 
 
 SHOWN: dict[str, str | None] = {
@@ -168,7 +221,9 @@ def test_a_template_of_a_protocol_file_computes_nothing(
     (axes,) = resolve(PROTOCOL).values()
     assert "{question}" in axes.question
     mine = tmp_path / "mine.toml"
-    mine.write_text(f'name = "mine"\nbase = "options/cloze"\n[protocol]\nquestion = {json.dumps(question)}\n')
+    mine.write_text(
+        f'name = "mine"\nbase = "options/cloze"\n[protocol]\nquestion = {json.dumps(question)}\n'
+    )
     line = ["prompts", "--data", str(write(tmp_path, GOOD)), "--protocol", str(mine)]
     if shown is None:
         with pytest.raises(ChoicewiseError, match="axis question has a hole .* that nothing fills"):
@@ -179,7 +234,9 @@ def test_a_template_of_a_protocol_file_computes_nothing(
         assert context.startswith(shown), context
 
 
-@pytest.mark.parametrize("text", ["question = !!python/object/apply:os.getcwd []", "question = !function own.asked"])
+@pytest.mark.parametrize(
+    "text", ["question = !!python/object/apply:os.getcwd []", "question = !function own.asked"]
+)
 def test_a_protocol_file_knows_no_tags(text: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(f'name = "mine"\n[protocol]\n{text}\n')

@@ -34,10 +34,16 @@ def test_read_mapping(tmp_path: Path) -> None:
     text = 'question = "ask"\nchoices = ["a", "b"]\nanswer = "key"\nanswer_is = "label"\nlabels = ["x", "y"]\n'
     path = mapping(tmp_path, f'{text}id = "n"\nsubject = "area"\n[rename]\nquestion = "relation"\n')
     names = {"answer": "key", "id": "n", "subject": "area", "rename": {"question": "relation"}}
-    assert read_mapping(path) == Columns("ask", ("a", "b"), answer_is="label", labels=("x", "y"), **names)
+    assert read_mapping(path) == Columns(
+        "ask", ("a", "b"), answer_is="label", labels=("x", "y"), **names
+    )
     assert read_mapping(path).used == {"ask", "a", "b", "key", "n", "area"}
-    pair = mapping(tmp_path, 'question = ""\nright = "good"\nwrong = ["bad", "worse"]\ndrop_empty = true\n')
-    assert read_mapping(pair) == Columns(None, right="good", wrong=("bad", "worse"), drop_empty=True)
+    pair = mapping(
+        tmp_path, 'question = ""\nright = "good"\nwrong = ["bad", "worse"]\ndrop_empty = true\n'
+    )
+    assert read_mapping(pair) == Columns(
+        None, right="good", wrong=("bad", "worse"), drop_empty=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,9 +55,15 @@ def test_read_mapping(tmp_path: Path) -> None:
         ('choices = []\nanswer = "a"', "choices is ..; it must be"),
         ('choices = "c"\nanswer = 3', "answer is 3; it must be a text"),
         ('fixed = "yes"\nanswer = "a"', "fixed is 'yes'; it must be a list of texts"),
-        ('choices = "c"\nanswer = "a"\ndrop_empty = 1', "drop_empty is 1; it must be true or false"),
+        (
+            'choices = "c"\nanswer = "a"\ndrop_empty = 1',
+            "drop_empty is 1; it must be true or false",
+        ),
         ('choices = "c"\nanswer = "a"\nrename = "b"', "rename is 'b'; it must be a table"),
-        ('choices = "c"\nanswer = "a"\nanswer_is = "letter"', "answer_is is 'letter'.*label, index"),
+        (
+            'choices = "c"\nanswer = "a"\nanswer_is = "letter"',
+            "answer_is is 'letter'.*label, index",
+        ),
         ('choices = "c"\nanswer = "a"\nlabels = ["x", "x"]', "must differ"),
         ('choices = "c"', "needs the column answer"),
         ('answer = "a"', "names its choices once"),
@@ -74,7 +86,9 @@ def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
     text = 'qestion = "q"\nchoices = 1\nanswer = "a"\nanswer_is = "letter"\nlabels = ["x", "x"]\nid = 3\n'
     with pytest.raises(DataError) as raised:
         read_mapping(mapping(tmp_path, text))
-    *problems, known = str(raised.value).removeprefix(f"{tmp_path / 'mapping.toml'}: ").split("\n  ")
+    *problems, known = (
+        str(raised.value).removeprefix(f"{tmp_path / 'mapping.toml'}: ").split("\n  ")
+    )
     assert problems == [
         "'qestion' is no key of a mapping; did you mean question?",
         "choices is 1; it must be a text or a list of texts",
@@ -82,21 +96,29 @@ def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
         "answer_is is 'letter' in a mapping; it must be one of any, label, index, number, text, flags",
         "the labels of a mapping must differ",
     ]
-    assert known.startswith("the keys of a mapping are question, choices, fixed, fixed_of, right, wrong, target,")
+    assert known.startswith(
+        "the keys of a mapping are question, choices, fixed, fixed_of, right, wrong, target,"
+    )
     with pytest.raises(DataError, match="names its choices once.*\n.*needs the column answer"):
         read_mapping(mapping(tmp_path, 'question = "q"'))
     with pytest.raises(DataError, match="can't be read as a mapping"):
         read_mapping(tmp_path / "none.toml")
 
 
-def read_rows(tmp_path: Path, rows: list[dict[str, Any]], columns: Columns | None = None, subject: str = "") -> Dataset:
+def read_rows(
+    tmp_path: Path, rows: list[dict[str, Any]], columns: Columns | None = None, subject: str = ""
+) -> Dataset:
     file = write(tmp_path / "test.jsonl", rows)
-    return read_tabular("made", {"test": [file]}, columns=columns, subjects={file: subject} if subject else None)
+    return read_tabular(
+        "made", {"test": [file]}, columns=columns, subjects={file: subject} if subject else None
+    )
 
 
 def test_the_last_word_is_the_only_choice(tmp_path: Path) -> None:
     columns = benchmark("lambada").columns
-    items = read_rows(tmp_path, [{"text": "She  lit the\nlamp"}, {"text": "Lamp"}], columns).splits["test"]
+    items = read_rows(tmp_path, [{"text": "She  lit the\nlamp"}, {"text": "Lamp"}], columns).splits[
+        "test"
+    ]
     found = [(item.question, item.choices, item.gold) for item in items]
     assert found == [("She  lit", ("the\nlamp",), (0,)), ("", ("Lamp",), (0,))]
     with pytest.raises(DataError, match="nothing to score"):
@@ -111,7 +133,9 @@ def test_one_choice_needs_a_mapping_that_says_so(tmp_path: Path) -> None:
 
 
 def test_choices_of_a_subject(tmp_path: Path) -> None:
-    columns = columns_of({"answer": "target", "answer_is": "text", "fixed_of": {"law": ["Yes", "No"]}}, "made")
+    columns = columns_of(
+        {"answer": "target", "answer_is": "text", "fixed_of": {"law": ["Yes", "No"]}}, "made"
+    )
     data = read_rows(tmp_path, [{"question": "Q", "target": "No"}], columns, "law")
     assert [(item.choices, item.gold) for item in data.splits["test"]] == [(("Yes", "No"), (1,))]
     with pytest.raises(DataError, match="no choices for the subject 'lore'"):
@@ -119,20 +143,36 @@ def test_choices_of_a_subject(tmp_path: Path) -> None:
 
 
 def test_a_drawn_order_is_that_of_random_row_after_row(tmp_path: Path) -> None:
-    rows = [{"question": f"Q{n}", "choices": [f"{n}{letter}" for letter in "abcd"], "answer": n % 4} for n in range(9)]
+    rows = [
+        {"question": f"Q{n}", "choices": [f"{n}{letter}" for letter in "abcd"], "answer": n % 4}
+        for n in range(9)
+    ]
     plain = read_rows(tmp_path, rows).splits["test"]
-    drawn = read_rows(tmp_path, rows, Columns(choices="choices", answer="answer", shuffled=5)).splits["test"]
+    drawn = read_rows(
+        tmp_path, rows, Columns(choices="choices", answer="answer", shuffled=5)
+    ).splits["test"]
     random = Random(5)
     for one, other in zip(plain, drawn, strict=True):
         choices = list(one.choices)
         random.shuffle(choices)
-        assert (list(other.choices), other.choices[other.gold[0]]) == (choices, one.choices[one.gold[0]])
+        assert (list(other.choices), other.choices[other.gold[0]]) == (
+            choices,
+            one.choices[one.gold[0]],
+        )
 
 
 def test_other_columns_can_be_left_out(tmp_path: Path) -> None:
-    row = {"question": "Q", "choices": ["a", "b"], "answer": 0, "explanation": "long", "topic": "law"}
+    row = {
+        "question": "Q",
+        "choices": ["a", "b"],
+        "answer": 0,
+        "explanation": "long",
+        "topic": "law",
+    }
     columns = Columns(choices="choices", answer="answer", others=False, rename={"topic": "topic"})
-    assert [dict(item.fields) for item in read_rows(tmp_path, [row], columns).splits["test"]] == [{"topic": "law"}]
+    assert [dict(item.fields) for item in read_rows(tmp_path, [row], columns).splits["test"]] == [
+        {"topic": "law"}
+    ]
 
 
 MC1 = {
@@ -144,7 +184,10 @@ MC1 = {
 
 def test_rows_in_which_mc1_asks_otherwise_are_refused(tmp_path: Path) -> None:
     row = {"question": "Q", "mc2_targets": {"choices": ["a", "b", "c"], "labels": [1, 1, 0]}}
-    for own in ({"choices": ["b", "c"], "labels": [1, 0]}, {"choices": ["b", "c", "a"], "labels": [1, 0, 0]}):
+    for own in (
+        {"choices": ["b", "c"], "labels": [1, 0]},
+        {"choices": ["b", "c", "a"], "labels": [1, 0, 0]},
+    ):
         (item,) = read_rows(tmp_path, [row | {"mc1_targets": own}]).splits["test"]
         assert (item.choices, item.gold) == (("b", "a", "c"), (0, 1))
     for reason, own in MC1.items():
@@ -159,7 +202,9 @@ def test_rows_in_which_mc1_asks_otherwise_are_refused(tmp_path: Path) -> None:
 def test_the_best_answer_after_a_wrong_one_is_marked(
     labels: list[int], best: str, after_wrong: bool, tmp_path: Path
 ) -> None:
-    own = {"choices": [best, *(text for text, label in zip("abcd", labels, strict=True) if not label)]}
+    own = {
+        "choices": [best, *(text for text, label in zip("abcd", labels, strict=True) if not label)]
+    }
     row = {"question": "Q", "mc2_targets": {"choices": ["a", "b", "c", "d"], "labels": labels}}
     row |= {"mc1_targets": own | {"labels": [1, 0]}}
     (item,) = read_rows(tmp_path, [row]).splits["test"]
@@ -242,7 +287,8 @@ GUESSED = {
 """What columns of no known shape are guessed to mean → rows, and their right choices."""
 
 OPEN = [
-    [{"query": "Q", "choices": ["x", "y"], "label": cell} for cell in cells] for cells in ((True, False), ("yes", "no"))
+    [{"query": "Q", "choices": ["x", "y"], "label": cell} for cell in cells]
+    for cells in ((True, False), ("yes", "no"))
 ]
 
 
@@ -253,20 +299,29 @@ def under(path: Path, lines: list[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("guess", GUESSED)
-def test_rows_that_one_guess_fits_open_by_it_and_by_the_proposal(tmp_path: Path, guess: str) -> None:
+def test_rows_that_one_guess_fits_open_by_it_and_by_the_proposal(
+    tmp_path: Path, guess: str
+) -> None:
     rows, right = GUESSED[guess]
     path = write(tmp_path / "quiz.jsonl", rows)
     data = open_dataset(path)
-    assert (data.guess, [item.gold[0] for item in data.splits["test"]]) == (f"quiz.jsonl: {guess}", right)
+    assert (data.guess, [item.gold[0] for item in data.splits["test"]]) == (
+        f"quiz.jsonl: {guess}",
+        right,
+    )
     assert under(path, proposal(rows)) == right
 
 
 @pytest.mark.parametrize("rows", OPEN, ids=["true and false", "yes and no"])
-def test_a_proposal_opens_the_rows_whose_order_of_choices_is_open(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_proposal_opens_the_rows_whose_order_of_choices_is_open(
+    tmp_path: Path, rows: list[Row]
+) -> None:
     path = write(tmp_path / "quiz.jsonl", rows)
     with pytest.raises(UnknownShape, match="no known shape") as refused:
         open_dataset(path)
-    (comment,) = [line for line in refused.value.problems if "in the order of the choices they mean" in line]
+    (comment,) = [
+        line for line in refused.value.problems if "in the order of the choices they mean" in line
+    ]
     no, yes = comment.split()[2:5:2]
     lines = [*refused.value.problems]
     with pytest.raises(DataError, match=r"has \.\.\. for labels"):
@@ -277,16 +332,29 @@ def test_a_proposal_opens_the_rows_whose_order_of_choices_is_open(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("answers", "kind"),
-    [(["(B)", "(A)"], "label"), (["b", "a"], "label"), ([[0, 1], [1, 0]], "flags"), ([True, False], "")],
+    [
+        (["(B)", "(A)"], "label"),
+        (["b", "a"], "label"),
+        ([[0, 1], [1, 0]], "flags"),
+        ([True, False], ""),
+    ],
 )
-def test_answers_of_another_kind_in_columns_of_a_known_shape(tmp_path: Path, answers: list[Any], kind: str) -> None:
+def test_answers_of_another_kind_in_columns_of_a_known_shape(
+    tmp_path: Path, answers: list[Any], kind: str
+) -> None:
     """They are read as the one guess says that fits; what true and false say of two choices is asked about."""
     rows = [{"question": "Q", "choices": ["x", "y"], "answer": answer} for answer in answers]
-    path, message = write(tmp_path / "quiz.jsonl", rows), "has the columns of question, choices, answer .*no row can be"
+    path, message = (
+        write(tmp_path / "quiz.jsonl", rows),
+        "has the columns of question, choices, answer .*no row can be",
+    )
     for on_bad_item in ("error", "skip"):
         if kind:
             data = open_dataset(path, on_bad_item=on_bad_item)
-            assert data.guess == f"quiz.jsonl: question = question, choices = choices, answer = answer ({kind})"
+            assert (
+                data.guess
+                == f"quiz.jsonl: question = question, choices = choices, answer = answer ({kind})"
+            )
             assert [item.gold for item in data.splits["test"]] == [(1,), (0,)]
         else:
             with pytest.raises(UnknownShape, match=f"{message} read so") as refused:
@@ -303,7 +371,13 @@ def test_no_mapping_is_proposed_where_only_answers_are_missing(tmp_path: Path) -
 
 def quiz(path: Path, answers: list[Any], **more: Any) -> Path:
     options = {"A": "w", "B": "x", "C": "y", "D": "z"}
-    return write(path, [{"question": f"Q{n}", **options, "answer": each, **more} for n, each in enumerate(answers)])
+    return write(
+        path,
+        [
+            {"question": f"Q{n}", **options, "answer": each, **more}
+            for n, each in enumerate(answers)
+        ],
+    )
 
 
 @pytest.mark.parametrize("spelled", [int, str])
@@ -314,7 +388,9 @@ def test_answers_that_may_count_from_1_are_asked_about(tmp_path: Path, spelled: 
         with pytest.raises(UnknownShape, match="none of 30 answers is 0") as refused:
             open_dataset(path, on_bad_item=on_bad_item)
     lines = "\n".join(refused.value.problems)
-    with pytest.raises(DataError, match=r"has \.\.\. for answer_is; put what is meant in its place"):
+    with pytest.raises(
+        DataError, match=r"has \.\.\. for answer_is; put what is meant in its place"
+    ):
         columns_of(tomllib.loads(lines), "proposed")
     for kind, start in (("number", 1), ("index", 0)):
         columns = columns_of(tomllib.loads(lines.replace('"..."', f'"{kind}"')), "proposed")
@@ -335,7 +411,10 @@ def test_the_question_is_asked_about_all_files_together(tmp_path: Path) -> None:
 
 def test_what_stays_open_is_said() -> None:
     counted = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n} for n in (1, 2, 1)])
-    assert '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0' in counted
+    assert (
+        '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
+        in counted
+    )
     assert 'answer_is = "..."' in counted
     letters = proposal([{"query": "Q", "options": ["B", "A"], "gold": letter} for letter in "AB"])
     assert "# answers can be read as label or text: put what is meant in place of ..." in letters
@@ -344,12 +423,18 @@ def test_what_stays_open_is_said() -> None:
     two = proposal([{"query": "Q", **groups, "gold": letter} for letter in "AB"])
     assert "# A, B or option_1, option_2 can be the choices: put one in place of ..." in two
     assert 'choices = "..."' in two
-    twice = proposal([{"query": "Q", "options": ["x", "y"], "gold": "A", "key": key} for key in "AB"])
+    twice = proposal(
+        [{"query": "Q", "options": ["x", "y"], "gold": "A", "key": key} for key in "AB"]
+    )
     assert "# gold or key can be the answer: put one in place of ..." in twice
     assert 'answer = "..."' in twice
-    from_1 = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n % 3 + 1} for n in range(8)])
+    from_1 = proposal(
+        [{"query": "Q", "options": ["x", "y", "z"], "gold": n % 3 + 1} for n in range(8)]
+    )
     assert 'answer_is = "number"' in from_1
-    partly = proposal([{"query": "Q", "options": ["x", "y"], "gold": cell} for cell in ("A", "", "B")])
+    partly = proposal(
+        [{"query": "Q", "options": ["x", "y"], "gold": cell} for cell in ("A", "", "B")]
+    )
     assert partly[0] == "# fits 3 of the first 3 rows; check it before you use it"
     assert "# 1 of them have no answer" in partly
     same = proposal([{"query": "Q", "options": ["x", "y"], "gold": 2}] * 3)
@@ -362,7 +447,10 @@ def test_a_list_of_numbers_is_a_field_in_every_format(tmp_path: Path) -> None:
     declared = 'choices = ["A", "B"]\nanswer = "key"\nanswer_is = "label"\n[rename]\nvotes = "human_counts"\n'
     columns = read_mapping(mapping(tmp_path, declared))
     for name, lists in numbers.items():
-        rows = [{"question": "Which?", "A": "x", "B": f"y {each}", "key": "B", "votes": each} for each in lists]
+        rows = [
+            {"question": "Which?", "A": "x", "B": f"y {each}", "key": "B", "votes": each}
+            for each in lists
+        ]
         write(tmp_path / f"{name}.jsonl", rows)
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:
@@ -380,10 +468,25 @@ def test_a_file_of_nothing_known_gets_a_mapping_with_gaps() -> None:
 
 cells = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
-KEYS = ["question", "options", "answer", "label", "opa", "opb", "right", "wrong", "text", "id", "q.a", ""]
+KEYS = [
+    "question",
+    "options",
+    "answer",
+    "label",
+    "opa",
+    "opb",
+    "right",
+    "wrong",
+    "text",
+    "id",
+    "q.a",
+    "",
+]
 
 
 @example([{"question": "0", "answer": {"": False, "\n\x1f": True}}])
@@ -393,10 +496,15 @@ def test_any_rows_get_lines_of_toml(rows: list[Row]) -> None:
 
 
 HEADER = ("Question", "Option A", "Option B", "Option C", "Option D", "Correct", "Topic")
-ROWS = [(f"What is {n}?", f"{n}", f"{n + 1} b", f"{n + 2} c", f"{n + 3} d", "ABCD"[n % 4], "sums") for n in range(12)]
+ROWS = [
+    (f"What is {n}?", f"{n}", f"{n + 1} b", f"{n + 2} c", f"{n + 3} d", "ABCD"[n % 4], "sums")
+    for n in range(12)
+]
 
 
-def sheet(path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...] = HEADER, delimiter: str = ",") -> Path:
+def sheet(
+    path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...] = HEADER, delimiter: str = ","
+) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=delimiter).writerows([header, *rows])
     return path
@@ -408,20 +516,33 @@ def test_a_guess_that_fits_every_row_is_used_and_said(tmp_path: Path) -> None:
         "quiz.csv: question = Question, choices = Option A..D, answer = Correct (label), subject = Topic"
     )
     assert [item.gold for item in data.splits["test"]] == [(n % 4,) for n in range(12)]
-    assert data.columns == Columns("Question", HEADER[1:5], answer="Correct", answer_is="label", subject="Topic")
-    again = open_dataset(tmp_path / "quiz.csv", columns=columns_of(mapping_table(data.columns), "mapping"))
+    assert data.columns == Columns(
+        "Question", HEADER[1:5], answer="Correct", answer_is="label", subject="Topic"
+    )
+    again = open_dataset(
+        tmp_path / "quiz.csv", columns=columns_of(mapping_table(data.columns), "mapping")
+    )
     assert (again.digest, again.guess) == (data.digest, "")
 
 
-@pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ";"), ("b.csv", "\t"), ("c.tsv", "\t"), ("d.csv", ",")])
-def test_cells_are_parted_by_what_parts_the_header(tmp_path: Path, name: str, delimiter: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "delimiter"), [("a.csv", ";"), ("b.csv", "\t"), ("c.tsv", "\t"), ("d.csv", ",")]
+)
+def test_cells_are_parted_by_what_parts_the_header(
+    tmp_path: Path, name: str, delimiter: str
+) -> None:
     read = open_dataset(sheet(tmp_path / name, ROWS, delimiter=delimiter))
     assert [item.question for item in read.splits["test"]] == [row[0] for row in ROWS]
 
 
 @pytest.mark.parametrize(
     ("answers", "kind"),
-    [("0123", "index from 0"), ("1234", "number from 1"), ("abcd", "label"), (["Option A", "Option C"], "label")],
+    [
+        ("0123", "index from 0"),
+        ("1234", "number from 1"),
+        ("abcd", "label"),
+        (["Option A", "Option C"], "label"),
+    ],
 )
 def test_answers_that_mean_one_thing(tmp_path: Path, answers: list[str], kind: str) -> None:
     rows = [(*row[:5], answers[n % len(answers)], row[6]) for n, row in enumerate(ROWS)]
@@ -433,8 +554,14 @@ def test_answers_that_mean_one_thing(tmp_path: Path, answers: list[str], kind: s
 @pytest.mark.parametrize(
     ("rows", "header"),
     [
-        ([(*row[:5], "123"[n % 3], row[6]) for n, row in enumerate(ROWS)], HEADER),  # from 0 or from 1
-        ([(*row, "DCBA"[n % 4]) for n, row in enumerate(ROWS)], (*HEADER, "Key")),  # two columns of other answers
+        (
+            [(*row[:5], "123"[n % 3], row[6]) for n, row in enumerate(ROWS)],
+            HEADER,
+        ),  # from 0 or from 1
+        (
+            [(*row, "DCBA"[n % 4]) for n, row in enumerate(ROWS)],
+            (*HEADER, "Key"),
+        ),  # two columns of other answers
         (
             [(*row[:5], "Z" if n == 7 else row[5], row[6]) for n, row in enumerate(ROWS)],
             HEADER,
@@ -443,13 +570,24 @@ def test_answers_that_mean_one_thing(tmp_path: Path, answers: list[str], kind: s
             [(*row[:4], "" if n == 7 else "d", "ABC"[n % 3], row[6]) for n, row in enumerate(ROWS)],
             HEADER,
         ),  # D left empty
-        ([("" if n == 7 else row[0], *row[1:], "a text") for n, row in enumerate(ROWS)], (*HEADER, "Context")),
-        ([(*row, f"Was ist {n}?") for n, row in enumerate(ROWS)], ("Question EN", *HEADER[1:], "Question DE")),
-        ([(*row[:3], *("true", "false")[n % 2 :][:1]) for n, row in enumerate(ROWS)], (*HEADER[:3], "Correct")),
+        (
+            [("" if n == 7 else row[0], *row[1:], "a text") for n, row in enumerate(ROWS)],
+            (*HEADER, "Context"),
+        ),
+        (
+            [(*row, f"Was ist {n}?") for n, row in enumerate(ROWS)],
+            ("Question EN", *HEADER[1:], "Question DE"),
+        ),
+        (
+            [(*row[:3], *("true", "false")[n % 2 :][:1]) for n, row in enumerate(ROWS)],
+            (*HEADER[:3], "Correct"),
+        ),
     ],
     ids=["digits", "answers", "row", "choice", "question", "languages", "truth"],
 )
-def test_what_stays_open_stops(tmp_path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+def test_what_stays_open_stops(
+    tmp_path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...]
+) -> None:
     for on_bad_item in ("error", "skip"):
         with pytest.raises(UnknownShape, match="no known shape"):
             open_dataset(sheet(tmp_path / "quiz.csv", rows, header), on_bad_item=on_bad_item)
@@ -460,7 +598,8 @@ def test_the_row_that_a_proposal_does_not_fit_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownShape) as refused:
         open_dataset(sheet(tmp_path / "quiz.csv", rows))
     assert any(
-        "quiz.csv, row 9 (the header is row 1): the answer 'Z' is none of" in each for each in refused.value.problems
+        "quiz.csv, row 9 (the header is row 1): the answer 'Z' is none of" in each
+        for each in refused.value.problems
     )
 
 
@@ -475,19 +614,32 @@ def test_all_files_decide(tmp_path: Path) -> None:
 
 
 @settings(max_examples=20)
-@given(st.permutations(range(7)), st.lists(st.integers(0, 3), min_size=2, max_size=6), st.booleans())
+@given(
+    st.permutations(range(7)), st.lists(st.integers(0, 3), min_size=2, max_size=6), st.booleans()
+)
 def test_a_guess_is_a_mapping(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], golds: list[int], as_text: bool
 ) -> None:
     """Beside a plain reference: the columns by their names, in whatever order they stand."""
     rows = [
-        (f"Q{n}?", *(texts := [f"{n} {letter}" for letter in "wxyz"]), texts[gold] if as_text else "ABCD"[gold], "t")
+        (
+            f"Q{n}?",
+            *(texts := [f"{n} {letter}" for letter in "wxyz"]),
+            texts[gold] if as_text else "ABCD"[gold],
+            "t",
+        )
         for n, gold in enumerate(golds)
     ]
     path = tmp_path_factory.mktemp("quiz") / "quiz.csv"
-    sheet(path, [tuple(row[place] for place in order) for row in rows], tuple(HEADER[place] for place in order))
+    sheet(
+        path,
+        [tuple(row[place] for place in order) for row in rows],
+        tuple(HEADER[place] for place in order),
+    )
     read = open_dataset(path).splits["test"]
-    assert [(item.question, item.gold) for item in read] == [(f"Q{n}?", (gold,)) for n, gold in enumerate(golds)]
+    assert [(item.question, item.gold) for item in read] == [
+        (f"Q{n}?", (gold,)) for n, gold in enumerate(golds)
+    ]
     assert {len(item.choices) for item in read} == {4}
 
 
@@ -505,7 +657,12 @@ MAPPINGS = st.builds(
 )
 
 
-@given(MAPPINGS | st.builds(Columns, right=st.just(("good",)), wrong=st.just(("bad",)), drop_empty=st.booleans()))
+@given(
+    MAPPINGS
+    | st.builds(
+        Columns, right=st.just(("good",)), wrong=st.just(("bad",)), drop_empty=st.booleans()
+    )
+)
 def test_a_mapping_as_a_table_is_the_mapping(columns: Columns) -> None:
     assert columns_of(json.loads(json.dumps(mapping_table(columns))), "table") == columns
 
@@ -515,7 +672,9 @@ TEXT = st.text(st.sampled_from('ab,;"\n'), max_size=6)
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(TEXT, st.integers(0, 2)), min_size=1, max_size=6))
-def test_rows_count_as_in_a_spreadsheet(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]]) -> None:
+def test_rows_count_as_in_a_spreadsheet(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]]
+) -> None:
     """Beside a plain count: line breaks in a cell make no row, empty lines do."""
     path = tmp_path_factory.mktemp("rows") / "quiz.csv"
     shown, lines = [], ["question,end"]
@@ -531,11 +690,15 @@ def test_a_line_of_jsonl_counts_from_1_and_with_the_empty_ones(tmp_path: Path) -
     (tmp_path / "quiz.jsonl").write_text('\n{"question": "q"}\n\n{"question": "r"}\n')
     assert [RowPlace(tmp_path / "quiz.jsonl", row).number for row in range(2)] == [2, 4]
     assert str(RowPlace(tmp_path / "gone.csv", 3)).endswith("gone.csv, row 5 (the header is row 1)")
-    assert str(RowPlace(tmp_path / "rows.parquet", 3)).endswith("rows.parquet, row 3 (counted from 0)")
+    assert str(RowPlace(tmp_path / "rows.parquet", 3)).endswith(
+        "rows.parquet, row 3 (counted from 0)"
+    )
 
 
 def test_rows_that_stand_twice_are_named(tmp_path: Path) -> None:
-    data = open_dataset(sheet(tmp_path / "quiz.csv", [*ROWS[:4], ROWS[1], (*ROWS[2][:5], "A", "sums")]))
+    data = open_dataset(
+        sheet(tmp_path / "quiz.csv", [*ROWS[:4], ROWS[1], (*ROWS[2][:5], "A", "sums")])
+    )
     assert data.notes == (
         "quiz.csv: rows 3 and 6, 4 and 7 (with other answers) have the same question and choices; each counts",
     )

@@ -31,16 +31,31 @@ FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})
 SECOND = Item("2", "Q", ("a", "b"), (1,), "art")
 THIRD = Item("3", "R", ("a", "b"), (1,), "law")
 QUIZ = Dataset("quiz", {"test": (FIRST, SECOND, THIRD), "dev": (FIRST,)})
-CHANGES = [{"id": "0"}, {"question": "Q "}, {"choices": ("b", "a")}, {"choices": ("a", "b", "c")}, {"gold": (1,)}]
-CHANGES += [{"gold": (0, 1)}, {"subject": "art"}, {"fields": {"note": "y"}}, {"fields": {"not": "ex"}}]
+CHANGES = [
+    {"id": "0"},
+    {"question": "Q "},
+    {"choices": ("b", "a")},
+    {"choices": ("a", "b", "c")},
+    {"gold": (1,)},
+]
+CHANGES += [
+    {"gold": (0, 1)},
+    {"subject": "art"},
+    {"fields": {"note": "y"}},
+    {"fields": {"not": "ex"}},
+]
 
 
 def test_digest_is_of_the_content() -> None:
     changed = [(replace(FIRST, **change), SECOND, THIRD) for change in CHANGES]
     digests = {Dataset("quiz", {**QUIZ.splits, "test": items}).digest for items in changed}
     assert len({*digests, QUIZ.digest}) == len(CHANGES) + 1, "every part of an item counts"
-    assert Dataset("other", dict(reversed(QUIZ.splits.items()))).digest == QUIZ.digest, "neither name nor split order"
-    assert Dataset("quiz", {**QUIZ.splits, "test": (SECOND, FIRST, THIRD)}).digest != QUIZ.digest, "items are ordered"
+    assert Dataset("other", dict(reversed(QUIZ.splits.items()))).digest == QUIZ.digest, (
+        "neither name nor split order"
+    )
+    assert Dataset("quiz", {**QUIZ.splits, "test": (SECOND, FIRST, THIRD)}).digest != QUIZ.digest, (
+        "items are ordered"
+    )
     assert Dataset("quiz", {"test": QUIZ.splits["test"], "train": (FIRST,)}).digest != QUIZ.digest
 
 
@@ -55,14 +70,20 @@ def test_subjects_and_rows_of_a_split() -> None:
 
 
 def test_a_dataset_knows_the_split_it_is_evaluated_on() -> None:
-    for splits, evaluated in {"test dev": "test", "validation train": "validation", "train": "train"}.items():
+    for splits, evaluated in {
+        "test dev": "test",
+        "validation train": "validation",
+        "train": "train",
+    }.items():
         dataset = Dataset("toy", dict.fromkeys(splits.split(), (FIRST,)))
         assert dataset.evaluated == evaluated
         assert with_split(mmlu_protocol(split=None), dataset) == mmlu_protocol(split=evaluated)
         assert with_split(mmlu_protocol(split="dev"), dataset) == mmlu_protocol(split="dev")
     for splits, told in {"dev train": "dev, train", "": "none"}.items():
         with pytest.raises(DataError, match=f"toy has neither test nor validation, only {told}"):
-            with_split(mmlu_protocol(split=None), Dataset("toy", dict.fromkeys(splits.split(), (FIRST,))))
+            with_split(
+                mmlu_protocol(split=None), Dataset("toy", dict.fromkeys(splits.split(), (FIRST,)))
+            )
 
 
 def test_lists_in_an_item_are_as_good_as_tuples_and_it_holds_no_half_character() -> None:
@@ -79,7 +100,9 @@ def item_lists(draw: st.DrawFn) -> list[Item]:
     for number in range(draw(st.integers(1, 30))):
         choices = draw(st.lists(st.text("abc é", min_size=1, max_size=4), min_size=2, max_size=5))
         gold = draw(st.sets(st.integers(0, len(choices) - 1), min_size=1, max_size=2))
-        made.append(Item(str(number), draw(st.text("xy", max_size=1)), tuple(choices), tuple(sorted(gold))))
+        made.append(
+            Item(str(number), draw(st.text("xy", max_size=1)), tuple(choices), tuple(sorted(gold)))
+        )
     return made
 
 
@@ -104,7 +127,9 @@ def test_guesses_are_those_of_a_plain_count(items: list[Item]) -> None:
         scores, chances, variances = [], [], []
         for item in items:
             named = guessed(item, rule)
-            sets = combinations(range(len(item.choices)), len(item.gold))  # of right choices, all equally likely
+            sets = combinations(
+                range(len(item.choices)), len(item.gold)
+            )  # of right choices, all equally likely
             outcomes = [len(named & {*right}) / len(named) for right in sets]
             scores.append(len(named & {*item.gold}) / len(named))
             chances.append(fmean(outcomes))
@@ -119,8 +144,13 @@ def test_guesses_are_those_of_a_plain_count(items: list[Item]) -> None:
 def test_uneven_positions_have_the_p_of_chi_squared() -> None:
     empty = answer_pattern(Items.of([]))
     assert (empty.counts, empty.guesses, empty.constant) == ({}, {}, False)
-    items = [Item(str(n), "Q", ("a", "b", "c"), (place,)) for n, place in enumerate([0] * 20 + [1] * 10 + [2] * 6)]
-    assert answer_pattern(Items.of(items)).p_positions == pytest.approx(stats.chisquare([20, 10, 6]).pvalue)
+    items = [
+        Item(str(n), "Q", ("a", "b", "c"), (place,))
+        for n, place in enumerate([0] * 20 + [1] * 10 + [2] * 6)
+    ]
+    assert answer_pattern(Items.of(items)).p_positions == pytest.approx(
+        stats.chisquare([20, 10, 6]).pvalue
+    )
     assert math.isnan(answer_pattern(Items.of(items[:10])).p_positions), "too few for the test"
     both = [*items, *(Item(f"x{n}", "Q", ("a", "b"), (n % 4 // 3,)) for n in range(20))]
     statistic = stats.chisquare([20, 10, 6]).statistic + stats.chisquare([15, 5]).statistic
@@ -135,9 +165,13 @@ def test_doubles_are_those_of_a_plain_comparison(test: list[Item], train: list[I
         return one.question == other.question and sorted(one.choices) == sorted(other.choices)
 
     for split, items in (("test", test), ("train", train)):
-        again = sum(any(alike(item, before) for before in items[:place]) for place, item in enumerate(items))
+        again = sum(
+            any(alike(item, before) for before in items[:place]) for place, item in enumerate(items)
+        )
         assert seen.within.get(split, 0) == again
-    assert seen.across.get(("test", "train"), 0) == sum(any(alike(item, other) for other in train) for item in test)
+    assert seen.across.get(("test", "train"), 0) == sum(
+        any(alike(item, other) for other in train) for item in test
+    )
 
 
 def test_doubles_say_which_and_whether_the_answers_agree() -> None:
@@ -150,7 +184,10 @@ def test_doubles_say_which_and_whether_the_answers_agree() -> None:
     found = doubles(Dataset("quiz", {"test": test, "dev": [Item("s", "Q", ("x", "y"), (0,))]}))
     assert (found.within, found.across) == ({"test": 1}, {("test", "dev"): 2})
     examples = [(each.item, each.other, each.disagree) for each in found.examples]
-    assert (examples, found.disagreeing) == ([("a", "b", True), ("a", "s", False), ("b", "s", True)], 2)
+    assert (examples, found.disagreeing) == (
+        [("a", "b", True), ("a", "s", False), ("b", "s", True)],
+        2,
+    )
 
 
 FAULTY = {
@@ -168,7 +205,9 @@ def test_a_fault_is_seen() -> None:
     good = [Item(f"g{n}", "Café – “Что?” 你好 naïve â", ("x", "y"), (0,)) for n in range(3)]
     for fault, item in FAULTY.items():
         seen = text_faults(Items.of([*good, item, *good]))
-        assert {name: (each.count, each.example) for name, each in seen.items()} == {fault: (1, "i")}
+        assert {name: (each.count, each.example) for name, each in seen.items()} == {
+            fault: (1, "i")
+        }
 
 
 @given(st.text("éßñç–’“€ж😀 aA", min_size=1, max_size=6))
@@ -190,7 +229,10 @@ def test_a_survey_of_everything(tmp_path: Path) -> None:
     whole = survey(open_dataset(path, on_bad_item="skip"))
     assert whole.shape == "question, choices, answer (MMLU on the Hub)"
     assert (whole.evaluated, whole.content, whole.fields) == ("test", ("passage",), ("passage",))
-    assert (whole.skipped, [item.id for item in whole.rows]) == ({"the answer is -1": 1}, ["test/0", "test/1"])
+    assert (whole.skipped, [item.id for item in whole.rows]) == (
+        {"the answer is -1": 1},
+        ["test/0", "test/1"],
+    )
     assert whole.splits["test"].answers.guesses["longest"].score == 1.0
     assert whole.splits["test"].answers.constant
     assert whole.as_json()["splits"]["test"]["answers"]["guesses"]["first"]["score"] == 0.0
@@ -210,7 +252,13 @@ def test_text_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        *[(None, "null"), (0.5, "binary number 0.5"), (True, "true or false"), ([], "a list"), ({}, "nested")],
+        *[
+            (None, "null"),
+            (0.5, "binary number 0.5"),
+            (True, "true or false"),
+            ([], "a list"),
+            ({}, "nested"),
+        ],
         (Number("1.50"), "number 1.50, which other tools spell otherwise; quote it"),
         *[(Number("1e5"), "number 1e5"), (Number("-0"), "number -0"), (b"", "bytes")],
     ],
@@ -243,11 +291,23 @@ FRUIT = ("fig", "pear", "plum")
 
 
 def test_gold() -> None:
-    assert Answer("B", FRUIT).gold("label") == Answer("2", FRUIT, ("1", "2", "3")).gold("label") == (1,)
+    assert (
+        Answer("B", FRUIT).gold("label")
+        == Answer("2", FRUIT, ("1", "2", "3")).gold("label")
+        == (1,)
+    )
     assert Answer(True, ("yes", "no"), ("true", "false")).gold("label") == (0,)
-    assert {Answer(cell, FRUIT).gold("index") for cell in ("2", 2)} == {Answer("plum", FRUIT).gold("text")} == {(2,)}
+    assert (
+        {Answer(cell, FRUIT).gold("index") for cell in ("2", 2)}
+        == {Answer("plum", FRUIT).gold("text")}
+        == {(2,)}
+    )
     assert Answer("2", FRUIT).gold("number") == (1,)
-    assert Answer([3, 1], FRUIT, ("x", "y", "z")).gold("number") == Answer(["C", "A"], FRUIT).gold("label") == (0, 2)
+    assert (
+        Answer([3, 1], FRUIT, ("x", "y", "z")).gold("number")
+        == Answer(["C", "A"], FRUIT).gold("label")
+        == (0, 2)
+    )
     assert Answer([0, 1, 1], FRUIT).gold("flags") == (1, 2)
 
 
@@ -259,7 +319,10 @@ def test_gold() -> None:
         *((Answer(cell, FRUIT), "index", "outside 0 to 2") for cell in (3, -2)),
         *((Answer(cell, FRUIT), "index", "no index") for cell in ("01", "٢", "9" * 5000, True)),
         (Answer(-1, FRUIT), "index", "the answer is -1"),
-        *((Answer(n, FRUIT), "number", f"the answer is number {n}, outside 1 to 3") for n in (0, 4)),
+        *(
+            (Answer(n, FRUIT), "number", f"the answer is number {n}, outside 1 to 3")
+            for n in (0, 4)
+        ),
         (Answer("B", FRUIT), "number", "no number, which counts the choices from 1"),
         (Answer(1.0, FRUIT), "index", "1.0, not a whole number; write 1"),
         (Answer(None, FRUIT), "label", "null"),
@@ -281,7 +344,9 @@ def test_gold_is_refused(answer: Answer, kind: str, reason: str) -> None:
 def test_readings() -> None:
     assert Answer("1", ("1", "2")).readings() == {"index": (1,), "text": (0,)}
     assert Answer("B", ("B", "A")).readings() == {"label": (1,), "text": (0,)}
-    assert Answer("1", ("1", "2"), ("0", "1")).readings() == {"label": (1,)}, "own labels are the only reading"
+    assert Answer("1", ("1", "2"), ("0", "1")).readings() == {"label": (1,)}, (
+        "own labels are the only reading"
+    )
     assert Answer(Number("1"), ("1", "2")).readings() == {"index": (1,)}, "a number beside texts"
     assert Answer(Number("1"), ("1", "2"), numbers=True).readings() == {"index": (1,), "text": (0,)}
     assert Answer("Z", ("1", "2")).readings() == {}
@@ -303,12 +368,19 @@ def read(answers: list[tuple[str, Answer]]) -> str:
 
 def test_settle_refuses_a_mixture() -> None:
     """And what the file leaves open, and indices that seem counted from 1."""
-    with pytest.raises(DataError, match="row 1: .* only be read as index, those before it only as text"):
+    with pytest.raises(
+        DataError, match="row 1: .* only be read as index, those before it only as text"
+    ):
         read(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
-    with pytest.raises(DataError, match=r'row 1: the answer \'2\' can be read as index .choice 2.*answer_is = "label"'):
+    with pytest.raises(
+        DataError,
+        match=r'row 1: the answer \'2\' can be read as index .choice 2.*answer_is = "label"',
+    ):
         read(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
     counted = [Answer(number, FRUIT) for number in (1, 2, 3, 2)]
-    with pytest.raises(DataError, match="row 2: the answer is 3, and no answer is 0: .* count from 1"):
+    with pytest.raises(
+        DataError, match="row 2: the answer is 3, and no answer is 0: .* count from 1"
+    ):
         read(rows(*counted))
     with pytest.raises(DataError, match="count from 1"):
         read(rows(*counted[2:3]))
@@ -332,11 +404,15 @@ def test_settle_lets_other_rows_decide() -> None:
     """A row that is open by itself is not, once another can only be read one way; whichever comes first."""
     open_row, text_row = Answer("2", ("2", "4", "6")), Answer("9", ("7", "8", "9"))
     assert read(rows(open_row, text_row)) == read(rows(text_row, open_row)) == "text"
-    assert read(rows(Answer("Z", FRUIT), Answer("1", FRUIT))) == "index", "an unreadable row has no say"
+    assert read(rows(Answer("Z", FRUIT), Answer("1", FRUIT))) == "index", (
+        "an unreadable row has no say"
+    )
     assert read([]) == "label"
 
 
-choice_lists = st.lists(st.sampled_from(["0", "1", "2", "A", "B", "C", "x"]), min_size=3, max_size=3, unique=True)
+choice_lists = st.lists(
+    st.sampled_from(["0", "1", "2", "A", "B", "C", "x"]), min_size=3, max_size=3, unique=True
+)
 
 
 @given(
@@ -345,7 +421,11 @@ choice_lists = st.lists(st.sampled_from(["0", "1", "2", "A", "B", "C", "x"]), mi
 )
 def test_settled_answers_are_never_misread(drawn: list[tuple[list[str], int]], kind: str) -> None:
     """Whatever the author meant, the gold is theirs or the file is refused; another gold is never made of it."""
-    spelled = {"label": lambda c, g: "ABC"[g], "index": lambda c, g: str(g), "text": lambda c, g: c[g]}[kind]
+    spelled = {
+        "label": lambda c, g: "ABC"[g],
+        "index": lambda c, g: str(g),
+        "text": lambda c, g: c[g],
+    }[kind]
     answers = [(Answer(spelled(choices, gold), tuple(choices)), gold) for choices, gold in drawn]
     try:
         settled = read(rows(*(answer for answer, _ in answers)))
@@ -365,18 +445,24 @@ def plain_kind(answers: list[tuple[str, Answer]]) -> str:
     for where, readings in readable:
         if len({readings[kind] for kind in kinds}) > 1:
             raise DataError(f"{where} open")
-    indices = [(where, int(str(answer.cell))) for where, answer in answers if str(answer.cell).isdecimal()]
+    indices = [
+        (where, int(str(answer.cell))) for where, answer in answers if str(answer.cell).isdecimal()
+    ]
     beyond = [where for where, index in indices if index == 3]
     if beyond and all(index for _, index in indices) and (kinds[0] == "index" or not readable):
         raise DataError(f"{beyond[0]} counted from 1")
     return kinds[0]
 
 
-spelled_answers = st.sampled_from(["0", "1", "2", "3", "A", "B", "C", "D", "x", Number("0"), Number("1"), Number("3")])
+spelled_answers = st.sampled_from(
+    ["0", "1", "2", "3", "A", "B", "C", "D", "x", Number("0"), Number("1"), Number("3")]
+)
 
 
 @given(st.lists(st.tuples(choice_lists, spelled_answers), max_size=6))
-def test_answers_read_one_by_one_are_read_as_all_at_hand(drawn: list[tuple[list[str], str]]) -> None:
+def test_answers_read_one_by_one_are_read_as_all_at_hand(
+    drawn: list[tuple[list[str], str]],
+) -> None:
     answers = rows(*(Answer(answer, tuple(choices)) for choices, answer in drawn))
     try:
         expected = plain_kind(answers)

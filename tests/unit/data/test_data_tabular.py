@@ -31,7 +31,9 @@ GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
 
 def jsonl(folder: Path, *rows: Any, name: str = "test.jsonl") -> Path:
     path = folder / name
-    path.write_bytes("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows).encode())
+    path.write_bytes(
+        "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows).encode()
+    )
     return path
 
 
@@ -42,42 +44,79 @@ def parquet(folder: Path, rows: list[dict[str, Any]], name: str = "test.parquet"
 
 def comma(folder: Path, rows: list[dict[str, str]], name: str = "test.csv") -> Path:
     with (folder / name).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([rows[0], *([row[each] for each in rows[0]] for row in rows)])
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            [rows[0], *([row[each] for each in rows[0]] for row in rows)]
+        )
     return folder / name
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 filled = texts.filter(str.strip)
-drawn = st.fixed_dictionaries({"question": filled, "note": texts, "choices": st.lists(filled, min_size=2, max_size=5)})
+drawn = st.fixed_dictionaries(
+    {"question": filled, "note": texts, "choices": st.lists(filled, min_size=2, max_size=5)}
+)
 
 
 @given(st.lists(drawn, min_size=1, max_size=4))
-def test_any_text_survives_every_format(tmp_path_factory: pytest.TempPathFactory, drawn: list[dict[str, Any]]) -> None:
+def test_any_text_survives_every_format(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[dict[str, Any]]
+) -> None:
     folder = tmp_path_factory.mktemp("tabular")
     rows = [{"id": f"q{n}", **row, "answer": "B"} for n, row in enumerate(drawn)]
     columns = Columns(choices="choices", answer="answer", answer_is="label", id="id")
     paths = [jsonl(folder, *rows, name="quiz.jsonl"), parquet(folder, rows, name="quiz.parquet")]
-    paths.append(comma(folder, [{**row, "choices": json.dumps(row["choices"])} for row in rows], name="quiz.csv"))
+    paths.append(
+        comma(
+            folder,
+            [{**row, "choices": json.dumps(row["choices"])} for row in rows],
+            name="quiz.csv",
+        )
+    )
     datasets = [open_dataset(path, columns=columns) for path in paths]
     for dataset in datasets:
-        seen = [(i.id, i.question, list(i.choices), dict(i.fields), i.gold) for i in dataset.splits["test"]]
-        assert seen == [(r["id"], r["question"], r["choices"], {"note": r["note"]}, (1,)) for r in rows]
+        seen = [
+            (i.id, i.question, list(i.choices), dict(i.fields), i.gold)
+            for i in dataset.splits["test"]
+        ]
+        assert seen == [
+            (r["id"], r["question"], r["choices"], {"note": r["note"]}, (1,)) for r in rows
+        ]
     assert len({dataset.digest for dataset in datasets}) == 1
 
 
 def test_mmlu_is_the_same_in_every_layout(tmp_path: Path) -> None:
     (tmp_path / "mmlu" / "test").mkdir(parents=True)
     for subject in ("art", "law"):
-        (tmp_path / "mmlu" / "test" / f"{subject}_test.csv").write_text("Q1,1,0,NA, d ,C\nQ2,a,b,c,d,A\n")
+        (tmp_path / "mmlu" / "test" / f"{subject}_test.csv").write_text(
+            "Q1,1,0,NA, d ,C\nQ2,a,b,c,d,A\n"
+        )
     questions = [("Q1", ["1", "0", "NA", " d "], 2), ("Q2", ["a", "b", "c", "d"], 0)]
-    about = [{"question": question, "subject": subject} for subject in ("art", "law") for question, _, _ in questions]
-    asked = [(row, choices, answer) for row, (_, choices, answer) in zip(about, questions * 2, strict=True)]
+    about = [
+        {"question": question, "subject": subject}
+        for subject in ("art", "law")
+        for question, _, _ in questions
+    ]
+    asked = [
+        (row, choices, answer)
+        for row, (_, choices, answer) in zip(about, questions * 2, strict=True)
+    ]
     hub = [row | {"choices": choices, "answer": answer} for row, choices, answer in asked]
-    cells = [dict(zip("ABCD", choices, strict=True)) | {"answer": "ABCD"[answer]} for _, choices, answer in asked]
+    cells = [
+        dict(zip("ABCD", choices, strict=True)) | {"answer": "ABCD"[answer]}
+        for _, choices, answer in asked
+    ]
     letters = [row | own for row, own in zip(about, cells, strict=True)]
-    paths = [tmp_path / "mmlu", jsonl(tmp_path, *hub), parquet(tmp_path, hub), comma(tmp_path, letters)]
+    paths = [
+        tmp_path / "mmlu",
+        jsonl(tmp_path, *hub),
+        parquet(tmp_path, hub),
+        comma(tmp_path, letters),
+    ]
     datasets = [open_dataset(path) for path in paths]
-    assert (datasets[0].splits["test"][2].id, len({dataset.digest for dataset in datasets})) == ("law/test/0", 1)
+    assert (datasets[0].splits["test"][2].id, len({dataset.digest for dataset in datasets})) == (
+        "law/test/0",
+        1,
+    )
 
 
 def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
@@ -85,7 +124,9 @@ def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
     (item,) = open_dataset(jsonl(tmp_path, row)).splits["test"]
     assert (item.question, item.choices) == ("7", ("1", "-12", "1.50", "None"))
     assert item.fields == {"year": "2.0", "seen": "true"}
-    (item,) = open_dataset(comma(tmp_path, [{"question": "7", "A": "1e5", "B": "1.50", "answer": "B"}])).splits["test"]
+    (item,) = open_dataset(
+        comma(tmp_path, [{"question": "7", "A": "1e5", "B": "1.50", "answer": "B"}])
+    ).splits["test"]
     assert (item.question, item.choices) == ("7", ("1e5", "1.50"))
 
 
@@ -110,7 +151,10 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
         ("[1]", "no JSON object"),
         ("[" * 100_000, "nested too deeply"),
         ('{"question": "Q", "choices": ["a", NaN], "answer": 0}', "NaN, which is no JSON"),
-        ('{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}', "key 'answer' is there twice"),
+        (
+            '{"question": "Q", "choices": ["a", "b"], "answer": "A", "answer": "B"}',
+            "key 'answer' is there twice",
+        ),
         ({**GOOD, "question": "\ud800"}, "lone surrogate"),
         ({**GOOD, "question": ""}, "the question in column question is ''"),
         ({**GOOD, "question": " \t"}, "the question in column question is"),
@@ -138,7 +182,9 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
 )
 def test_bad_rows(tmp_path: Path, row: Any, reason: str) -> None:
     path = jsonl(tmp_path, GOOD, row, {**GOOD, "answer": "A"})
-    message = rf"test.jsonl, line 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
+    message = (
+        rf"test.jsonl, line 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
+    )
     with pytest.raises(DataError, match=message):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
@@ -156,7 +202,9 @@ def test_bad_parquet(tmp_path: Path) -> None:
     parquet(tmp_path, [{"question": "Q", "choices": [0.5, 1.5], "answer": 0}])
     with pytest.raises(DataError, match="row 0 .*column choices holds the binary number 0.5"):
         open_dataset(path)
-    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\x00\x00\x00\x00\x01\x00\x00\x00"), pa.py_buffer(b"\xff"))
+    broken = pa.StringArray.from_buffers(
+        1, pa.py_buffer(b"\x00\x00\x00\x00\x01\x00\x00\x00"), pa.py_buffer(b"\xff")
+    )
     pq.write_table(pa.table({"question": broken}), path)
     with pytest.raises(DataError, match="column question holds bytes that are not UTF-8"):
         list(parquet_rows(path))
@@ -168,13 +216,22 @@ def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
         open_dataset(path)
     first, *listed, more = str(raised.value).split("\n  ")
     assert first == "30 rows can't be used; correct them, or skip bad items:"
-    assert [line.split(" (counted")[0] for line in listed] == [f"{path}, line {line}" for line in range(2, 26)]
+    assert [line.split(" (counted")[0] for line in listed] == [
+        f"{path}, line {line}" for line in range(2, 26)
+    ]
     assert (more, len(open_dataset(path, on_bad_item="skip").skipped)) == ("and 6 more", 30)
 
 
 def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
-    rows = [{"id": "1", **GOOD}, {"id": "1", **GOOD}, {"id": "2", **GOOD, "answer": "Z"}, {"id": "1", **GOOD}]
-    message = r"(?s)^.*line 3 .*none of A, B; correct the row.*\n  2 rows repeat an id.*line 2 .*line 4"
+    rows = [
+        {"id": "1", **GOOD},
+        {"id": "1", **GOOD},
+        {"id": "2", **GOOD, "answer": "Z"},
+        {"id": "1", **GOOD},
+    ]
+    message = (
+        r"(?s)^.*line 3 .*none of A, B; correct the row.*\n  2 rows repeat an id.*line 2 .*line 4"
+    )
     with pytest.raises(DataError, match=message):
         open_dataset(jsonl(tmp_path, *rows))
     with pytest.raises(DataError, match="column id is empty"):
@@ -194,7 +251,9 @@ def test_without_a_row_that_can_be_used_there_is_no_dataset(tmp_path: Path) -> N
         open_dataset(tmp_path / "test.jsonl")
     with pytest.raises(DataError, match="line 1 .*no other row can be read"):
         open_dataset(jsonl(tmp_path, "x", "y"), on_bad_item="skip")
-    with pytest.raises(DataError, match="every row was skipped, the first because the answer is empty"):
+    with pytest.raises(
+        DataError, match="every row was skipped, the first because the answer is empty"
+    ):
         open_dataset(jsonl(tmp_path, {**GOOD, "answer": ""}), on_bad_item="skip")
 
 
@@ -203,25 +262,35 @@ def test_open_answers_are_not_guessed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="answer_is"):
         open_dataset(path, on_bad_item="skip")
     for kind, gold in (("text", 1), ("index", 2)):
-        (item,) = open_dataset(path, columns=Columns(choices="choices", answer="answer", answer_is=kind)).splits["test"]
+        (item,) = open_dataset(
+            path, columns=Columns(choices="choices", answer="answer", answer_is=kind)
+        ).splits["test"]
         assert item.gold == (gold,)
 
 
 def test_several_right_choices_and_repeated_ones_are_read(tmp_path: Path) -> None:
-    (item,) = open_dataset(jsonl(tmp_path, {**GOOD, "choices": ["a", "b", "c"], "answer": ["c", "a"]})).splits["test"]
+    (item,) = open_dataset(
+        jsonl(tmp_path, {**GOOD, "choices": ["a", "b", "c"], "answer": ["c", "a"]})
+    ).splits["test"]
     assert item.gold == (0, 2)
     items = open_dataset(jsonl(tmp_path, GOOD, {**GOOD, "choices": ["a", "a"]})).splits["test"]
     assert [duplicate_choices(item) for item in items] == [False, True]
 
 
 def test_unknown_columns_need_a_mapping(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has the columns q, a, which are no known shape; save these lines"):
+    with pytest.raises(
+        DataError, match=r"has the columns q, a, which are no known shape; save these lines"
+    ):
         open_dataset(jsonl(tmp_path, {"q": "Q", "a": "A"}))
     row = {"q": "Q", "good": "a", "bad": ["b", "c"], "area": "law", "question": "why"}
-    columns = Columns("q", right=("good",), wrong="bad", subject="area", rename={"question": "asks"})
+    columns = Columns(
+        "q", right=("good",), wrong="bad", subject="area", rename={"question": "asks"}
+    )
     (item,) = open_dataset(jsonl(tmp_path, row), columns=columns).splits["test"]
     assert item == Item("law/test/0", "Q", ("a", "b", "c"), (0,), "law", {"asks": "why"})
-    assert draft(row, columns) == RowDraft("", "Q", ("a", "b", "c"), (0,), "any", "law", {"asks": "why"})
+    assert draft(row, columns) == RowDraft(
+        "", "Q", ("a", "b", "c"), (0,), "any", "law", {"asks": "why"}
+    )
 
 
 def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> None:
@@ -243,16 +312,23 @@ def test_what_no_reader_lets_pass() -> None:
     assert str(RowPlace(Path("f.csv"), 3, header=0)) == "f.csv, row 4 (counted from 1)"
 
 
-def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_dataset_says_what_it_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="allenai/ai2_arc: there is no file or folder of that name here, and it is not"):
+    with pytest.raises(
+        DataError,
+        match="allenai/ai2_arc: there is no file or folder of that name here, and it is not",
+    ):
         open_dataset("allenai/ai2_arc")
     for path in ("data/test.jsonl", "quiz", "/no/where"):
         with pytest.raises(DataError, match="does not exist; looked for") as raised:
             open_dataset(path)
         assert "Hub" not in str(raised.value)
     Path("quiz.xlsx").touch()
-    with pytest.raises(DataError, match=r"can't read quiz.xlsx: .*\.jsonl, \.csv, \.tsv, \.parquet; save it as CSV"):
+    with pytest.raises(
+        DataError, match=r"can't read quiz.xlsx: .*\.jsonl, \.csv, \.tsv, \.parquet; save it as CSV"
+    ):
         open_dataset("quiz.xlsx")
     Path("mmlu/test").mkdir(parents=True)
     with pytest.raises(DataError, match="has the MMLU layout, whose columns are fixed"):
@@ -262,7 +338,9 @@ def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytes
 LAW = 'What?,a,b,c,d,C\n"Two\r\nlines, ""quoted""", x ,007,1e5,None,A\n'
 
 
-def layout(folder: Path, test: str | bytes, dev: str = "Which?,1,2,3,4,B\n", subject: str = "law") -> Path:
+def layout(
+    folder: Path, test: str | bytes, dev: str = "Which?,1,2,3,4,B\n", subject: str = "law"
+) -> Path:
     for split, text in (("test", test), ("dev", dev)):
         (folder / split).mkdir(parents=True, exist_ok=True)
         data = text if isinstance(text, bytes) else text.encode()
@@ -273,9 +351,17 @@ def layout(folder: Path, test: str | bytes, dev: str = "Which?,1,2,3,4,B\n", sub
 def test_read_mmlu(tmp_path: Path) -> None:
     dataset = read_mmlu(layout(tmp_path / "tiny", LAW))
     first, second = dataset.splits["test"]
-    assert (first.id, first.subject, first.question, first.gold) == ("law/test/0", "law", "What?", (2,))
+    assert (first.id, first.subject, first.question, first.gold) == (
+        "law/test/0",
+        "law",
+        "What?",
+        (2,),
+    )
     assert second.question == 'Two\r\nlines, "quoted"'
-    assert (second.choices, dataset.splits["dev"][0].id) == ((" x ", "007", "1e5", "None"), "law/dev/0")
+    assert (second.choices, dataset.splits["dev"][0].id) == (
+        (" x ", "007", "1e5", "None"),
+        "law/dev/0",
+    )
     assert dataset.name == "tiny"
     (tmp_path / "tiny" / "dev" / "law_dev.csv").unlink()
     assert set(read_mmlu(tmp_path / "tiny").splits) == {"test"}
@@ -301,7 +387,9 @@ def test_every_row_has_as_many_columns_as_most(tmp_path: Path) -> None:
 
 
 def test_another_number_of_choices_is_read_where_all_rows_have_it(tmp_path: Path) -> None:
-    items = read_mmlu(layout(tmp_path, "Q,a,b,c,C\n\nR,a,b,c,A\n", dev="Q,a,b,c,B\n")).splits["test"]
+    items = read_mmlu(layout(tmp_path, "Q,a,b,c,C\n\nR,a,b,c,A\n", dev="Q,a,b,c,B\n")).splits[
+        "test"
+    ]
     found = [(item.id, len(item.choices), item.gold) for item in items]
     assert found == [("law/test/0", 3, (2,)), ("law/test/1", 3, (0,))]
 
@@ -320,11 +408,15 @@ def test_another_number_of_choices_is_read_where_all_rows_have_it(tmp_path: Path
 )
 def test_bad_rows_of_mmlu(tmp_path: Path, row: str, reason: str) -> None:
     folder = layout(tmp_path, f"What?,a,b,c,d,C\n{row}\nWhy?,a,b,c,d,D\n")
-    message = rf"law_test.csv, row 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
+    message = (
+        rf"law_test.csv, row 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
+    )
     with pytest.raises(DataError, match=message):
         read_mmlu(folder)
     dataset = read_mmlu(folder, on_bad_item="skip")
-    assert [item.id for item in dataset.splits["test"]] == ["law/test/0", "law/test/2"], "ids don't move"
+    assert [item.id for item in dataset.splits["test"]] == ["law/test/0", "law/test/2"], (
+        "ids don't move"
+    )
     assert [(bad.file[-12:], bad.row) for bad in dataset.skipped] == [("law_test.csv", 1)]
 
 
@@ -335,7 +427,9 @@ def test_files_that_can_not_be_used(tmp_path: Path) -> None:
         read_mmlu(layout(tmp_path / "open", 'Q,a,b,A\n"Q,a,b,A\n'), on_bad_item="skip")
     with pytest.raises(DataError, match="law_test.csv is empty"):
         read_mmlu(layout(tmp_path / "empty", ""))
-    with pytest.raises(DataError, match="no questions that can be used; .*first because the answer is empty"):
+    with pytest.raises(
+        DataError, match="no questions that can be used; .*first because the answer is empty"
+    ):
         read_mmlu(layout(tmp_path / "all-bad", "Q,a,b,\n", dev="Q,a,b,\n"), on_bad_item="skip")
     stray = layout(tmp_path / "stray", LAW)
     (stray / "test" / "notes.csv").write_text("x")
@@ -359,14 +453,20 @@ widths = st.integers(2, 6).map(lambda width: st.lists(filled, min_size=width, ma
 
 
 @given(widths.flatmap(lambda choices: st.lists(st.tuples(filled, choices), min_size=1, max_size=4)))
-def test_mmlu_changes_no_text(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, list[str]]]) -> None:
+def test_mmlu_changes_no_text(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, list[str]]]
+) -> None:
     folder = layout(tmp_path_factory.mktemp("mmlu"), "")
     (folder / "dev" / "law_dev.csv").unlink()
     with (folder / "test" / "law_test.csv").open("w", newline="", encoding="utf-8") as file:
         # Quoted throughout, since the writer leaves a bare carriage return unquoted.
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows((question, *choices, "B") for question, choices in rows)
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            (question, *choices, "B") for question, choices in rows
+        )
     items = read_mmlu(folder).splits["test"]
-    assert [(item.question, list(item.choices), item.gold) for item in items] == [(q, c, (1,)) for q, c in rows]
+    assert [(item.question, list(item.choices), item.gold) for item in items] == [
+        (q, c, (1,)) for q, c in rows
+    ]
 
 
 def test_all_of_mmlu() -> None:
@@ -392,7 +492,9 @@ def names(files: dict[str, list[Path]]) -> dict[str, list[str]]:
 
 
 def test_sibling_files(tmp_path: Path) -> None:
-    touch(tmp_path, "arc.jsonl", "arc.dev.jsonl", "arc.val.jsonl", "arc.train.csv", "boolq.test.jsonl")
+    touch(
+        tmp_path, "arc.jsonl", "arc.dev.jsonl", "arc.val.jsonl", "arc.train.csv", "boolq.test.jsonl"
+    )
     touch(tmp_path, ".arc.train.jsonl")
     expected = {"test": ["arc.jsonl"], "dev": ["arc.dev.jsonl"], "validation": ["arc.val.jsonl"]}
     for opened in ("arc.jsonl", "arc.val.jsonl"):
@@ -401,7 +503,9 @@ def test_sibling_files(tmp_path: Path) -> None:
     touch(tmp_path, "arc.test.first9.jsonl")
     assert sibling_files(tmp_path / "arc.test.first9.jsonl")[0] == "arc.first9"
     touch(tmp_path, "arc.validation.jsonl")
-    with pytest.raises(DataError, match=r"arc.val.jsonl and arc.validation.jsonl both claim the split validation"):
+    with pytest.raises(
+        DataError, match=r"arc.val.jsonl and arc.validation.jsonl both claim the split validation"
+    ):
         sibling_files(tmp_path / "arc.jsonl")
     touch(tmp_path, "quiz/test.csv", "quiz/dev.csv", "quiz/notes.csv")
     name, files = sibling_files(tmp_path / "quiz" / "test.csv")
@@ -409,7 +513,13 @@ def test_sibling_files(tmp_path: Path) -> None:
 
 
 def test_folder_files(tmp_path: Path) -> None:
-    touch(tmp_path, "README.md", "dev.parquet", "test-00001-of-00002.parquet", "test-00000-of-00002.parquet")
+    touch(
+        tmp_path,
+        "README.md",
+        "dev.parquet",
+        "test-00001-of-00002.parquet",
+        "test-00000-of-00002.parquet",
+    )
     parts = ["test-00000-of-00002.parquet", "test-00001-of-00002.parquet"]
     assert names(folder_files(tmp_path)) == {"dev": ["dev.parquet"], "test": parts}
     (tmp_path / parts[0]).unlink()
@@ -421,7 +531,9 @@ def test_folder_files(tmp_path: Path) -> None:
 def test_a_folder_without_splits_is_refused(tmp_path: Path, files: tuple[str, ...]) -> None:
     touch(tmp_path, *files)
     assert folder_files(tmp_path) == {}
-    with pytest.raises(DataError, match="holds no dataset: looked for .* give a file of .* by its own path") as refused:
+    with pytest.raises(
+        DataError, match="holds no dataset: looked for .* give a file of .* by its own path"
+    ) as refused:
         open_dataset(tmp_path)
     assert refused.value.problems == tuple(str(tmp_path / name) for name in files)
 
@@ -433,7 +545,14 @@ def test_a_folder_without_splits_is_refused(tmp_path: Path, files: tuple[str, ..
         (("test.jsonl", "test.csv"), "test.csv and test.jsonl both claim"),
         (("val.csv", "validation.csv"), "both claim the split validation"),
         (("test.parquet", "test-00000-of-00001.parquet"), "both claim the split test"),
-        (("test-00000-of-00001.parquet", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet"), "both claim"),
+        (
+            (
+                "test-00000-of-00001.parquet",
+                "test-00000-of-00002.parquet",
+                "test-00001-of-00002.parquet",
+            ),
+            "both claim",
+        ),
         (("val/0000.parquet", "validation/0000.parquet"), "both claim the split validation"),
         (("test/0000.parquet", "test/0002.parquet"), "part 0001 is missing"),
         (("val.jsonl", "valid.jsonl"), "both claim the split validation"),
@@ -441,13 +560,17 @@ def test_a_folder_without_splits_is_refused(tmp_path: Path, files: tuple[str, ..
         (("sub/notes/test.jsonl",), "holds no dataset"),
     ],
 )
-def test_files_that_do_not_make_one_dataset_are_refused(tmp_path: Path, files: tuple[str, ...], complaint: str) -> None:
+def test_files_that_do_not_make_one_dataset_are_refused(
+    tmp_path: Path, files: tuple[str, ...], complaint: str
+) -> None:
     touch(tmp_path, *files)
     with pytest.raises(DataError, match=complaint):
         open_dataset(tmp_path)
 
 
-PATTERNS = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/", "?", "[ab]", "[!a]", ".", "["]), max_size=8)
+PATTERNS = st.lists(
+    st.sampled_from(["a", "b", "/", "*", "**", "**/", "?", "[ab]", "[!a]", ".", "["]), max_size=8
+)
 WORDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "[ab]": "[ab]", "[!a]": "[^a]"}
 
 
@@ -471,7 +594,13 @@ def test_no_pattern_takes_for_ever(wild: str) -> None:
 
 
 def test_a_part_of_the_path_names_the_subject() -> None:
-    paths = ["gpqa_main.csv", "gpqa_.csv", "law/test-0.parquet", "law/dev-0.parquet", "a/b/test-0.parquet"]
+    paths = [
+        "gpqa_main.csv",
+        "gpqa_.csv",
+        "law/test-0.parquet",
+        "law/dev-0.parquet",
+        "a/b/test-0.parquet",
+    ]
     assert matching("gpqa_{subject}.csv", paths) == {"gpqa_main.csv": "main"}
     assert matching("{subject}/test-*.parquet", paths) == {"law/test-0.parquet": "law"}
 
@@ -483,7 +612,10 @@ def test_a_path_without_signs_means_itself(path: str) -> None:
 
 
 def test_splits_are_whole_words() -> None:
-    named = {"data/test-00000-of-00001.parquet": "test", "default/validation/0000.parquet": "validation"}
+    named = {
+        "data/test-00000-of-00001.parquet": "test",
+        "default/validation/0000.parquet": "validation",
+    }
     named |= {"arc.val.jsonl": "validation", "a_train.csv": "train", "train/dev.jsonl": "dev"}
     named |= {"contest.jsonl": None, "latest/x.jsonl": None}
     assert {path: split_of(path) for path in named} == named
@@ -497,30 +629,62 @@ def test_every_form_of_data_files_is_read() -> None:
     for form in FORMS:
         card = {"configs": [{"config_name": "x", "data_files": form}]}
         (config,) = configurations(["all.jsonl", "README.md"], card).values()
-        assert (config.name, dict(config.splits), config.default) == ("x", {"train": ["all.jsonl"]}, False)
+        assert (config.name, dict(config.splits), config.default) == (
+            "x",
+            {"train": ["all.jsonl"]},
+            False,
+        )
 
 
 def test_a_folder_of_data_may_be_declared() -> None:
-    card = {"configs": [{"config_name": "b", "data_dir": "b", "default": True}, {"config_name": "a", "data_dir": "a"}]}
+    card = {
+        "configs": [
+            {"config_name": "b", "data_dir": "b", "default": True},
+            {"config_name": "a", "data_dir": "a"},
+        ]
+    }
     known = configurations(["a/test.jsonl", "b/test.jsonl", "b/train.jsonl"], card)
-    expected = {"b": {"test": ["b/test.jsonl"], "train": ["b/train.jsonl"]}, "a": {"test": ["a/test.jsonl"]}}
+    expected = {
+        "b": {"test": ["b/test.jsonl"], "train": ["b/train.jsonl"]},
+        "a": {"test": ["a/test.jsonl"]},
+    }
     assert {name: dict(each.splits) for name, each in known.items()} == expected
     assert [name for name, each in known.items() if each.default] == ["b"]
 
 
 def test_without_a_declaration_folders_are_configurations() -> None:
     paths = ["a/test-0.parquet", "b/test-0.parquet", "test.py", "c/notes.txt"]
-    for card in (None, {}, {"configs": None}, {"configs": "x"}, {"configs": [3]}, {"license": "mit"}):
+    for card in (
+        None,
+        {},
+        {"configs": None},
+        {"configs": "x"},
+        {"configs": [3]},
+        {"license": "mit"},
+    ):
         assert {*configurations(paths, card)} == {"a", "b"}
 
 
 def test_names_on_the_hub() -> None:
     assert hub_name("org/name") == HubName("org/name")
     assert hub_name("org/name:one two@refs/pr/1") == HubName("org/name", "one two", "refs/pr/1")
-    for text in ("name", "./org/name", "/org/name", "../org/name", "org/name/more", "org/name:", "org/name@", "~/name"):
+    for text in (
+        "name",
+        "./org/name",
+        "/org/name",
+        "../org/name",
+        "org/name/more",
+        "org/name:",
+        "org/name@",
+        "~/name",
+    ):
         assert hub_name(text) is None
 
 
-@given(st.builds(HubName, st.just("o-r.g/n_a.me"), st.none() | st.just("c:d/e"), st.none() | st.just("v1/x")))
+@given(
+    st.builds(
+        HubName, st.just("o-r.g/n_a.me"), st.none() | st.just("c:d/e"), st.none() | st.just("v1/x")
+    )
+)
 def test_a_name_is_read_as_it_is_written(name: HubName) -> None:
     assert hub_name(str(name)) == name

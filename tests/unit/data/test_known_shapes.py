@@ -41,7 +41,11 @@ PUBLISHED = {"index": "index", "number": "number", "label": "letter", "any": "in
 ALIKE = [f"question, A to {letter}, answer" for letter in "CEFGHI"]
 """Shapes that differ from others in the number of columns alone."""
 DISTINCT = [name for name in SHAPES if name not in ALIKE]
-ANSWERED = [name for name in DISTINCT if SHAPES[name].columns.answer and SHAPES[name].columns.answer_is in PUBLISHED]
+ANSWERED = [
+    name
+    for name in DISTINCT
+    if SHAPES[name].columns.answer and SHAPES[name].columns.answer_is in PUBLISHED
+]
 LABELLED = ("ARC, original", "OpenBookQA", "ARC, CommonsenseQA")
 
 
@@ -93,7 +97,9 @@ def row_of(name: str, number: int, gold: int, spell: Spell | None = None) -> Row
     if columns.answer_is == "flags":
         put(row, str(columns.answer), [1, 0, 0, 0])
     elif columns.answer is not None and columns.answer_is != "text":
-        published = FIXED[name]["as published"] if columns.fixed else SPELLED[PUBLISHED[columns.answer_is]]
+        published = (
+            FIXED[name]["as published"] if columns.fixed else SPELLED[PUBLISHED[columns.answer_is]]
+        )
         put(row, columns.answer, (spell or published)(gold))
     return row
 
@@ -160,8 +166,12 @@ def test_rows_made_here_are_of_the_shape(tmp_path: Path, name: str) -> None:
         assert {shape_of(row | empty) for row in rows} == {name}
 
 
-@pytest.mark.parametrize(("name", "column", "cell"), FURTHER, ids=lambda cell: cell if isinstance(cell, str) else "")
-def test_one_more_option_is_asked_or_the_file_is_refused(tmp_path: Path, name: str, column: str, cell: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "column", "cell"), FURTHER, ids=lambda cell: cell if isinstance(cell, str) else ""
+)
+def test_one_more_option_is_asked_or_the_file_is_refused(
+    tmp_path: Path, name: str, column: str, cell: object
+) -> None:
     """Whether all rows have it, or only a later one."""
     rows = rows_of(name, [number % count_of(name) for number in range(6)])
     for first in (0, 4):
@@ -195,24 +205,36 @@ def test_answers_are_never_one_off(tmp_path: Path, name: str, count: int) -> Non
                     assert item.gold == (golds[int(number)],)
 
 
-@pytest.mark.parametrize("name", [name for name in ANSWERED if SHAPES[name].columns.answer_is in ("index", "any")])
-def test_answers_from_1_are_told_once_and_no_row_is_to_be_skipped(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in ANSWERED if SHAPES[name].columns.answer_is in ("index", "any")]
+)
+def test_answers_from_1_are_told_once_and_no_row_is_to_be_skipped(
+    tmp_path: Path, name: str
+) -> None:
     golds = [number % count_of(name) for number in range(12)]
     path = write_lines(tmp_path / "test.jsonl", rows_of(name, golds, SPELLED["number"]))
     for on_bad_item in ("error", "skip"):
-        with pytest.raises(UnknownShape, match="the answers seem to count from 1, not from 0") as refused:
+        with pytest.raises(
+            UnknownShape, match="the answers seem to count from 1, not from 0"
+        ) as refused:
             open_dataset(path, on_bad_item=on_bad_item)
         mapping = columns_of(tomllib.loads("\n".join(refused.value.problems)), "proposed")
-        assert mapping == replace(SHAPES[name].columns, answer_is="number", subject=mapping.subject, id=mapping.id)
+        assert mapping == replace(
+            SHAPES[name].columns, answer_is="number", subject=mapping.subject, id=mapping.id
+        )
         assert "skip" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["Social IQa", "WinoGrande", *LABELLED])
 def test_answers_from_0_beside_labels_from_1(tmp_path: Path, name: str) -> None:
-    rows = rows_of(name, [number % count_of(name) for number in range(12)], SPELLED["index as text"])
+    rows = rows_of(
+        name, [number % count_of(name) for number in range(12)], SPELLED["index as text"]
+    )
     for row in rows if name in LABELLED else ():
         put(row, str(SHAPES[name].columns.choices), {"text": texts(0, 4), "label": list("1234")})
-    with pytest.raises(UnknownShape, match="the answers seem to count from 0, not from 1") as refused:
+    with pytest.raises(
+        UnknownShape, match="the answers seem to count from 0, not from 1"
+    ) as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     assert 'answer_is = "index"' in refused.value.problems
 
@@ -220,7 +242,9 @@ def test_answers_from_0_beside_labels_from_1(tmp_path: Path, name: str) -> None:
 def test_yes_and_no_from_1_are_asked_about(tmp_path: Path) -> None:
     """The mapping that comes with it can't be used before a person has said which of them is 1."""
     rows = rows_of("BoolQ, SuperGLUE", [0, 1, 0], FIXED["BoolQ, SuperGLUE"]["from 1"])
-    with pytest.raises(UnknownShape, match="the answers seem to count from 1, not from 0") as refused:
+    with pytest.raises(
+        UnknownShape, match="the answers seem to count from 1, not from 0"
+    ) as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     lines = "\n".join(refused.value.problems)
     with pytest.raises(DataError, match=r"has \.\.\. for labels"):
@@ -233,7 +257,9 @@ def test_yes_and_no_from_1_are_asked_about(tmp_path: Path) -> None:
 def test_a_declared_mapping_is_held_against_the_answers_as_well(tmp_path: Path) -> None:
     rows = rows_of("PIQA", [0, 1, 0], SPELLED["number"])
     path = write_lines(tmp_path / "test.jsonl", rows)
-    with pytest.raises(DataError, match='count from 1, not from 0; in the mapping, answer_is = "number" counts'):
+    with pytest.raises(
+        DataError, match='count from 1, not from 0; in the mapping, answer_is = "number" counts'
+    ):
         open_dataset(path, columns=SHAPES["PIQA"].columns, on_bad_item="skip")
     alone = write_lines(tmp_path / "other" / "dev.jsonl", rows[:1])
     assert open_dataset(alone, columns=SHAPES["PIQA"].columns).notes == ()
@@ -258,7 +284,9 @@ def test_the_first_row_does_not_decide_how_many_options_there_are(tmp_path: Path
         open_dataset(path, on_bad_item="skip")
     nested = [{"ask": "Q", "options": {"A": "w", "B": "x"}, "gold": "A"}] * 300
     nested.append({"ask": "Q", "options": {"A": "w", "B": "x", "C": "y"}, "gold": "A"})
-    with pytest.raises(UnknownShape, match=r"line 301 .*: column options\.C seems to hold one more option"):
+    with pytest.raises(
+        UnknownShape, match=r"line 301 .*: column options\.C seems to hold one more option"
+    ):
         open_dataset(write_lines(tmp_path / "other" / "dev.jsonl", nested), on_bad_item="skip")
 
 
@@ -268,19 +296,30 @@ def test_a_question_beside_a_premise_is_asked(tmp_path: Path) -> None:
     assert [item.question for item in items] == [f"Why {n}?" for n in range(4)]
     assert "premise" in items[0].fields
     mixed = write_lines(tmp_path / "other" / "dev.jsonl", [*rows_of("COPA", [0, 1]), rows[0]])
-    with pytest.raises(DataError, match="line 3 .*: column question holds neither 'cause' nor 'effect'"):
+    with pytest.raises(
+        DataError, match="line 3 .*: column question holds neither 'cause' nor 'effect'"
+    ):
         open_dataset(mixed)
 
 
 def test_passage_and_question_with_options_of_the_row_are_not_boolq(tmp_path: Path) -> None:
     asked = {"passage": "P", "question": "Q"}
-    for options in ({"choices": ["moo", "roar"]}, {"A": "moo", "B": "roar"}, {"o": {"x1": "moo", "x2": "roar"}}):
-        path = write_lines(tmp_path / "test.jsonl", [asked | options | {"label": number % 2} for number in range(4)])
+    for options in (
+        {"choices": ["moo", "roar"]},
+        {"A": "moo", "B": "roar"},
+        {"o": {"x1": "moo", "x2": "roar"}},
+    ):
+        path = write_lines(
+            tmp_path / "test.jsonl",
+            [asked | options | {"label": number % 2} for number in range(4)],
+        )
         data = open_dataset(path)
         assert [(item.choices, item.gold) for item in data.splits["test"]] == [
             (("moo", "roar"), (number % 2,)) for number in range(4)
         ]
-    bare = write_lines(tmp_path / "other" / "dev.jsonl", [asked | {"answer": True, "title": "T", "tags": ["one"]}])
+    bare = write_lines(
+        tmp_path / "other" / "dev.jsonl", [asked | {"answer": True, "title": "T", "tags": ["one"]}]
+    )
     assert open_dataset(bare).splits["dev"][0].choices == ("yes", "no")
 
 
@@ -296,5 +335,7 @@ def test_a_small_letter_may_go_on_from_capitals(tmp_path: Path) -> None:
     with pytest.raises(UnknownShape, match="# not used: e; put it among the choices"):
         open_dataset(write_lines(tmp_path / "e.jsonl", [row | {"e": EXTRA} for row in rows]))
     for column in ("f", "b", "n_options", "choice", "other"):
-        data = open_dataset(write_lines(tmp_path / "test.jsonl", [row | {column: EXTRA} for row in rows]))
+        data = open_dataset(
+            write_lines(tmp_path / "test.jsonl", [row | {column: EXTRA} for row in rows])
+        )
         assert len(data.splits["test"][0].choices) == 4

@@ -107,16 +107,22 @@ EXPECTED: dict[str, Read | Refused] = {
     "30-no-header/animals_test.csv": Refused("header", then="put what is meant"),
     "31-identical-pairs/quiz.jsonl": read(2, note="a choice twice"),
     "32-shapes-with-more-options/piqa3.jsonl": read(3),
-    "32-shapes-with-more-options/siqa4.jsonl": Refused('"answerD"', then="has ... for answer_is", fill="number"),
+    "32-shapes-with-more-options/siqa4.jsonl": Refused(
+        '"answerD"', then="has ... for answer_is", fill="number"
+    ),
     "33-passage-with-own-options/passage-choices.jsonl": read(2),
-    "34-ten-numbered-options/ten-numbered.jsonl": Refused('"option_10"', then="has ... for answer_is", fill="number"),
+    "34-ten-numbered-options/ten-numbered.jsonl": Refused(
+        '"option_10"', then="has ... for answer_is", fill="number"
+    ),
     "35-one-based-in-known-shapes/copa-one.jsonl": Refused('answer_is = "number"', then="read"),
     "35-one-based-in-known-shapes/piqa-one.jsonl": Refused('answer_is = "number"', then="read"),
     "52-tables-from-pandas/arcnumpy.csv": Refused("df.to_json"),
     "52-tables-from-pandas/arcrepr.csv": Refused("df.to_json"),
     "52-tables-from-pandas/bool-lists.jsonl": read(4),
     "52-tables-from-pandas/chat.jsonl": Refused("messages holds chats", then="put what is meant"),
-    "52-tables-from-pandas/correct-in-choice.jsonl": Refused("answers holds objects", then="put what is meant"),
+    "52-tables-from-pandas/correct-in-choice.jsonl": Refused(
+        "answers holds objects", then="put what is meant"
+    ),
     "52-tables-from-pandas/float.csv": Refused("write 0"),
     "52-tables-from-pandas/float.parquet": Refused("write 0"),
     "52-tables-from-pandas/harness-gold.jsonl": read(4),
@@ -138,15 +144,21 @@ EXPECTED: dict[str, Read | Refused] = {
 
 Right = Callable[[dict[str, Any]], list[str]]
 RIGHT: dict[str, Right] = {
-    "13-several-right/indices.jsonl": lambda row: [row["choices"][index] for index in row["answer"]],
-    "13-several-right/lists.jsonl": lambda row: [row["choices"]["ABCD".index(letter)] for letter in row["answer"]],
+    "13-several-right/indices.jsonl": lambda row: [
+        row["choices"][index] for index in row["answer"]
+    ],
+    "13-several-right/lists.jsonl": lambda row: [
+        row["choices"]["ABCD".index(letter)] for letter in row["answer"]
+    ],
     "20-unsorted-flags/quiz.jsonl": lambda row: [
         text for text in row["mc2_targets"]["choices"] if text.startswith("right")
     ],
     "25-letters-in-options/dots.jsonl": lambda row: [row["choices"]["ABCD".index(row["answer"])]],
     "27-json/parenthesised.jsonl": lambda row: [row["options"]["ABCD".index(row["correct"])]],
     "32-shapes-with-more-options/piqa3.jsonl": lambda row: [row[f"sol{row['label'] + 1}"]],
-    "32-shapes-with-more-options/siqa4.jsonl": lambda row: [row["answer" + " ABCD"[int(row["label"])]]],
+    "32-shapes-with-more-options/siqa4.jsonl": lambda row: [
+        row["answer" + " ABCD"[int(row["label"])]]
+    ],
     "33-passage-with-own-options/passage-choices.jsonl": lambda row: [row["choices"][row["label"]]],
     "35-one-based-in-known-shapes/copa-one.jsonl": lambda row: [row[f"choice{row['label']}"]],
     "35-one-based-in-known-shapes/piqa-one.jsonl": lambda row: [row[f"sol{row['label']}"]],
@@ -163,7 +175,10 @@ def meant(name: str) -> list[list[str]]:
     if name in RIGHT:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [sorted(RIGHT[name](row)) for row in rows]
-    return [[text] for text in json.loads((path.parent / "expected.json").read_text(encoding="utf-8"))["right"]]
+    return [
+        [text]
+        for text in json.loads((path.parent / "expected.json").read_text(encoding="utf-8"))["right"]
+    ]
 
 
 def right_texts(data: Dataset) -> list[list[str]]:
@@ -191,7 +206,12 @@ def test_a_table_is_read_right_or_refused_with_a_line_that_helps(case: str) -> N
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, expected in EXPECTED.items() if isinstance(expected, Refused) and expected.then]
+    "name",
+    [
+        name
+        for name, expected in EXPECTED.items()
+        if isinstance(expected, Refused) and expected.then
+    ],
 )
 def test_a_proposed_mapping_reads_right_or_is_refused(name: str, shared_data: Path) -> None:
     """It is copied as it is printed."""
@@ -223,7 +243,9 @@ def test_every_table_has_its_line(shared_data: Path) -> None:
 def asked(path: Path, mapping: str = "") -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
     """The choices and the right ones of each question of a file, under a mapping in TOML if there is one."""
     columns = columns_of(tomllib.loads(mapping), "mapping") if mapping else None
-    return [(item.choices, item.gold) for item in open_dataset(path, columns=columns).splits["test"]]
+    return [
+        (item.choices, item.gold) for item in open_dataset(path, columns=columns).splits["test"]
+    ]
 
 
 def proposed(path: Path) -> str:
@@ -233,12 +255,30 @@ def proposed(path: Path) -> str:
     return "\n".join(refused.value.problems)
 
 
-ANIMALS = ("moo", "woof", "meow", "quack", "croak", "hoot", "buzz", "oink", "baa", "roar", "hiss", "neigh")
+ANIMALS = (
+    "moo",
+    "woof",
+    "meow",
+    "quack",
+    "croak",
+    "hoot",
+    "buzz",
+    "oink",
+    "baa",
+    "roar",
+    "hiss",
+    "neigh",
+)
 
 
-@pytest.mark.parametrize("names", [[f"option_{n}" for n in range(1, 13)], [f"Option{n:02}" for n in range(12)]])
+@pytest.mark.parametrize(
+    "names", [[f"option_{n}" for n in range(1, 13)], [f"Option{n:02}" for n in range(12)]]
+)
 def test_options_beyond_the_ninth_number_are_options(tmp_path: Path, names: list[str]) -> None:
-    rows = [{"stem": f"Q{n}", **dict(zip(names, ANIMALS, strict=True)), "key": ANIMALS[n]} for n in (0, 9, 11)]
+    rows = [
+        {"stem": f"Q{n}", **dict(zip(names, ANIMALS, strict=True)), "key": ANIMALS[n]}
+        for n in (0, 9, 11)
+    ]
     path = write_lines(tmp_path / "quiz.jsonl", rows)
     assert asked(path) == [(ANIMALS, (0,)), (ANIMALS, (9,)), (ANIMALS, (11,))]
 
@@ -247,21 +287,33 @@ def test_options_beyond_the_tenth_letter_are_options(tmp_path: Path) -> None:
     letters = "ABCDEFGHIJKL"
     options = {f"Option {letter}": text for letter, text in zip(letters, ANIMALS, strict=True)}
     rows = [{"stem": f"Q{n}", **options, "N": n, "key": letters[n].lower()} for n in (0, 9, 11)]
-    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(ANIMALS, (0,)), (ANIMALS, (9,)), (ANIMALS, (11,))]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [
+        (ANIMALS, (0,)),
+        (ANIMALS, (9,)),
+        (ANIMALS, (11,)),
+    ]
     for row in rows:
         del row["Option K"]
-    assert "Option L" not in proposed(write_lines(tmp_path / "gap.jsonl", rows)).partition("question =")[2]
+    assert (
+        "Option L"
+        not in proposed(write_lines(tmp_path / "gap.jsonl", rows)).partition("question =")[2]
+    )
 
 
 def test_a_letter_far_from_those_of_the_options_is_another_column(tmp_path: Path) -> None:
     rows = [{"N": n, "stem": f"Q{n}", "A": "x", "B": "y", "key": "AB"[n]} for n in range(2)]
-    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(("x", "y"), (0,)), (("x", "y"), (1,))]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [
+        (("x", "y"), (0,)),
+        (("x", "y"), (1,)),
+    ]
 
 
 RAGGED = 'choices = ["A", "B", "C", "D"]\nanswer = "key"\nanswer_is = "label"\ndrop_empty = true\n'
 
 
-@pytest.mark.parametrize("lacking", [{"C": "", "D": " "}, {"C": None, "D": None}, {}], ids=["empty", "null", "no key"])
+@pytest.mark.parametrize(
+    "lacking", [{"C": "", "D": " "}, {"C": None, "D": None}, {}], ids=["empty", "null", "no key"]
+)
 def test_a_row_may_end_in_empty_choices(tmp_path: Path, lacking: dict[str, Any]) -> None:
     full = {"question": "Q1", "A": "w", "B": "x", "C": "y", "D": "z", "key": "D"}
     short = {"question": "Q2", "A": "w", "B": "x", **lacking, "key": "B"}
@@ -283,27 +335,40 @@ def test_a_lost_text_is_no_shorter_row_without_a_mapping(tmp_path: Path) -> None
     lines = proposed(path)
     assert "check that no text was lost" in lines
     assert [len(choices) for choices, _ in asked(path, lines)] == [3, 3, 2]
-    long = write_lines(tmp_path / "long.jsonl", [{**row, "question": f"Q{n}"} for n in range(300)] + [{**row, "C": ""}])
+    long = write_lines(
+        tmp_path / "long.jsonl",
+        [{**row, "question": f"Q{n}"} for n in range(300)] + [{**row, "C": ""}],
+    )
     with pytest.raises(DataError, match="line 301 .*drop_empty = true"):
         asked(long, proposed(long))
 
 
 def test_a_list_in_one_cell_is_no_choice(tmp_path: Path) -> None:
     wrong = ["television | refrigerator | airplane", "hen|owl"]
-    rows = [{"q": f"Which {n}?", "correct": "hammer", "wrong": cell} for n, cell in enumerate(wrong)]
+    rows = [
+        {"q": f"Which {n}?", "correct": "hammer", "wrong": cell} for n, cell in enumerate(wrong)
+    ]
     path = write_lines(tmp_path / "quiz.jsonl", rows)
     lines = proposed(path)
     assert 'choices_split = "|"' in lines
     choices = [("hammer", "television", "refrigerator", "airplane"), ("hammer", "hen", "owl")]
     assert asked(path, lines) == [(texts, (0,)) for texts in choices]
     minimal = [{"good": f"Yes, {n} are.", "bad": f"Yes, {n} is."} for n in range(3)]
-    assert asked(write_lines(tmp_path / "pairs.jsonl", minimal))[0] == (("Yes, 0 are.", "Yes, 0 is."), (0,))
+    assert asked(write_lines(tmp_path / "pairs.jsonl", minimal))[0] == (
+        ("Yes, 0 are.", "Yes, 0 is."),
+        (0,),
+    )
 
 
 def test_right_and_wrong_ones_in_two_cells(tmp_path: Path) -> None:
     """As TruthfulQA's sheet has them, where the separator also ends a cell."""
     rows = [
-        {"ask": f"Q{n}", "Best": f"a {n}", "Correct Answers": f"a {n}; b {n}", "Incorrect Answers": f"c {n}; d {n};"}
+        {
+            "ask": f"Q{n}",
+            "Best": f"a {n}",
+            "Correct Answers": f"a {n}; b {n}",
+            "Incorrect Answers": f"c {n}; d {n};",
+        }
         for n in range(3)
     ]
     path = write_lines(tmp_path / "quiz.jsonl", rows)
@@ -317,23 +382,34 @@ def test_several_columns_of_right_ones(tmp_path: Path) -> None:
 
 
 def test_a_letter_is_no_choice_beside_others(tmp_path: Path) -> None:
-    rows = [{"ask": f"Q{n}", "A": "x", "B": "y", "correct": "AB"[n], "wrong_rate": n} for n in range(2)]
-    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(("x", "y"), (0,)), (("x", "y"), (1,))]
-    sums = [{"ask": f"{n} + 1?", "correct": n + 1, "wrong_1": n, "wrong_2": n + 2} for n in range(2)]
+    rows = [
+        {"ask": f"Q{n}", "A": "x", "B": "y", "correct": "AB"[n], "wrong_rate": n} for n in range(2)
+    ]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [
+        (("x", "y"), (0,)),
+        (("x", "y"), (1,)),
+    ]
+    sums = [
+        {"ask": f"{n} + 1?", "correct": n + 1, "wrong_1": n, "wrong_2": n + 2} for n in range(2)
+    ]
     path = write_lines(tmp_path / "sums.jsonl", sums)
     assert asked(path, proposed(path)) == [(("1", "0", "2"), (0,)), (("2", "1", "3"), (0,))]
 
 
 def test_a_comma_may_stand_in_a_choice(tmp_path: Path) -> None:
     """So the mapping leaves open whether it parts choices."""
-    rows = [{"q": f"Which {n}?", "correct": "hammer", "wrong": f"tin, {n}, cow, hen"} for n in range(3)]
+    rows = [
+        {"q": f"Which {n}?", "correct": "hammer", "wrong": f"tin, {n}, cow, hen"} for n in range(3)
+    ]
     path = write_lines(tmp_path / "quiz.jsonl", rows)
     lines = proposed(path)
     with pytest.raises(DataError, match=r"has \.\.\. for choices_split"):
         asked(path, lines)
     filled = lines.replace('"..."', '", "')
     assert asked(path, filled)[0] == (("hammer", "tin", "0", "cow", "hen"), (0,))
-    as_one = lines.replace('choices_split = "..."', "").replace('wrong = "wrong"', 'wrong = ["wrong"]')
+    as_one = lines.replace('choices_split = "..."', "").replace(
+        'wrong = "wrong"', 'wrong = ["wrong"]'
+    )
     assert asked(path, as_one)[0] == (("hammer", "tin, 0, cow, hen"), (0,))
 
 
@@ -347,7 +423,9 @@ def test_a_comma_may_stand_in_a_choice(tmp_path: Path) -> None:
         ("(B) red; (C) green", ";", ("(B) red", "(C) green")),
     ],
 )
-def test_choices_in_one_cell(tmp_path: Path, cell: str, separator: str, texts: tuple[str, ...]) -> None:
+def test_choices_in_one_cell(
+    tmp_path: Path, cell: str, separator: str, texts: tuple[str, ...]
+) -> None:
     row = {"question": "Q", "right": "blue", "wrong": cell}
     mapping = f'right = ["right"]\nwrong = "wrong"\nchoices_split = {json.dumps(separator)}\n'
     assert asked(write_lines(tmp_path / "quiz.jsonl", [row]), mapping) == [(("blue", *texts), (0,))]
@@ -357,7 +435,10 @@ def test_a_separator_inside_a_choice_stops(tmp_path: Path) -> None:
     row = {"question": "Q", "options": "a ) 3,000 , b ) 4,000", "answer": "b"}
     path = write_lines(tmp_path / "quiz.jsonl", [row])
     with pytest.raises(DataError, match="don't begin with A, B, C.*correct choices_split"):
-        asked(path, 'choices = "options"\nanswer = "answer"\nchoices_split = ","\nlabels = ["a", "b", "c"]\n')
+        asked(
+            path,
+            'choices = "options"\nanswer = "answer"\nchoices_split = ","\nlabels = ["a", "b", "c"]\n',
+        )
     with pytest.raises(DataError, match="choices_split parts the text of one column"):
         columns_of({"choices": ["a", "b"], "answer": "c", "choices_split": "|"}, "mapping")
 
@@ -370,15 +451,25 @@ def test_a_column_named_q_is_the_question_of_pairs(tmp_path: Path) -> None:
 
 def test_answers_under_another_name_are_found(tmp_path: Path) -> None:
     rows = [{"question": f"Q{n}", "A": "x", "B": "y", "key": key} for n, key in enumerate("AB")]
-    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(("x", "y"), (0,)), (("x", "y"), (1,))]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [
+        (("x", "y"), (0,)),
+        (("x", "y"), (1,)),
+    ]
     rows = [{"question": f"Q{n}", "A": "x", "B": "y", "key": 1} for n in range(9)]
     assert 'answer = "key"' in proposed(write_lines(tmp_path / "open.jsonl", rows))
 
 
-@pytest.mark.parametrize(("name", "is_subject"), [("Subject", True), ("category", True), ("Topic", False)])
-def test_a_column_called_subject_is_the_subject(tmp_path: Path, name: str, is_subject: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "is_subject"), [("Subject", True), ("category", True), ("Topic", False)]
+)
+def test_a_column_called_subject_is_the_subject(
+    tmp_path: Path, name: str, is_subject: bool
+) -> None:
     topics = ("geography", "science", "science", "history")
-    rows = [{name: topic, "Question": f"Q{n}", "A": "x", "B": "y", "Correct": "A"} for n, topic in enumerate(topics)]
+    rows = [
+        {name: topic, "Question": f"Q{n}", "A": "x", "B": "y", "Correct": "A"}
+        for n, topic in enumerate(topics)
+    ]
     data = open_dataset(write_lines(tmp_path / "quiz.jsonl", rows))
     assert data.subjects("test") == (("geography", "science", "history") if is_subject else ("",))
     told = [note for note in data.notes if f"{name} (3 values in 4 rows)" in note]
@@ -428,7 +519,13 @@ def test_no_table_is_read_wrongly(
         texts = [f"{ANIMALS[index % 12]} {number}.{index}" for index in range(count)]
         gold = place % count
         cells = {name(index): text for index, text in enumerate(texts + [""] * (width - count))}
-        rows.append({question: f"What is number {number}?", **cells, answer: ANSWERS[spelling](gold, texts[gold])})
+        rows.append(
+            {
+                question: f"What is number {number}?",
+                **cells,
+                answer: ANSWERS[spelling](gold, texts[gold]),
+            }
+        )
         right.append((tuple(texts), (gold,)))
     path = write_lines(tmp_path_factory.mktemp("drawn") / "quiz.jsonl", rows)
     read_as = right
@@ -487,7 +584,9 @@ def test_empty_cells_around_a_table_hold_nothing(tmp_path: Path) -> None:
     """Those that a spreadsheet leaves at its right and below; a text there is a fault."""
     path = tmp_path / "quiz.csv"
     path.write_text("sep=;\nquestion;A;B;answer;;\nQ;x;y;A;;\n;;;;;\nR;x;y;B;;\n;;;;;\n;;;;;\n")
-    with pytest.raises(DataError, match="row 3 .the header is row 1.: the question in column question is"):
+    with pytest.raises(
+        DataError, match="row 3 .the header is row 1.: the question in column question is"
+    ):
         open_dataset(path)
     data = open_dataset(path, on_bad_item="skip")
     assert [item.id for item in data.splits["test"]] == ["test/0", "test/2"]
@@ -499,17 +598,28 @@ def test_empty_cells_around_a_table_hold_nothing(tmp_path: Path) -> None:
 def test_wrong_answers_in_one_cell_stop_whatever_parts_them(tmp_path: Path) -> None:
     """A column in the plural holds several texts, also behind a separator that no rule knows."""
     for separator in ("$", " or ", "•"):
-        rows = [{"question": "Q", "correct_answer": "hen", "wrong_answers": f"ant{separator}bee"} for _ in range(3)]
+        rows = [
+            {"question": "Q", "correct_answer": "hen", "wrong_answers": f"ant{separator}bee"}
+            for _ in range(3)
+        ]
         path = write_lines(tmp_path / "quiz.jsonl", rows)
         lines = proposed(path)
-        with pytest.raises(DataError, match=r"mapping has \.\.\. for choices_split; put what is meant"):
+        with pytest.raises(
+            DataError, match=r"mapping has \.\.\. for choices_split; put what is meant"
+        ):
             asked(path, lines)
-        assert asked(path, lines.replace('"..."', f'"{separator}"'))[0] == (("hen", "ant", "bee"), (0,))
+        assert asked(path, lines.replace('"..."', f'"{separator}"'))[0] == (
+            ("hen", "ant", "bee"),
+            (0,),
+        )
 
 
 def test_a_remark_on_a_wrong_answer_is_none(tmp_path: Path) -> None:
     row = {"question": "Q", "opt_a": "ant", "opt_b": "bee", "answer": "B"}
-    rows = [row | {"correct_answer_text": "bee", "wrong_answer_explanation": "It has two wings."} for _ in range(3)]
+    rows = [
+        row | {"correct_answer_text": "bee", "wrong_answer_explanation": "It has two wings."}
+        for _ in range(3)
+    ]
     assert asked(write_lines(tmp_path / "quiz.jsonl", rows))[0] == (("ant", "bee"), (1,))
 
 
@@ -517,7 +627,11 @@ def test_two_groups_of_columns_leave_open_which_are_choices(tmp_path: Path) -> N
     """Also where the question by one of them is a choice by the other."""
     story = {"sentence1": "She woke.", "sentence2": "It rained."}
     ends = {"quiz_sentence1": "She ran.", "quiz_sentence2": "She slept."}
-    lines = proposed(write_lines(tmp_path / "quiz.jsonl", [story | ends | {"right": 1 + n % 2} for n in range(9)]))
+    lines = proposed(
+        write_lines(
+            tmp_path / "quiz.jsonl", [story | ends | {"right": 1 + n % 2} for n in range(9)]
+        )
+    )
     assert 'question = "..."' in lines
     assert 'choices = "..."' in lines
 
@@ -532,14 +646,20 @@ def test_a_column_that_may_hold_one_more_choice_is_named_beside_the_mapping(tmp_
 
 def test_answers_in_a_column_that_the_shape_does_not_have(tmp_path: Path) -> None:
     rows = [{"question": "Q", "choices": ["ant", "bee"], "label": 1} for _ in range(3)]
-    with pytest.raises(UnknownShape, match="has the columns question, choices, label, which are no known shape"):
+    with pytest.raises(
+        UnknownShape, match="has the columns question, choices, label, which are no known shape"
+    ):
         open_dataset(write_lines(tmp_path / "quiz.jsonl", rows))
 
 
 def test_a_filler_in_place_of_choices_is_noted(tmp_path: Path) -> None:
     """It is asked, as ``N/A`` may be meant, and said."""
     row = {"question": "Q", "A": "ant", "B": "bee", "C": "N/A", "D": "N/A", "answer": "B"}
-    (note,) = [note for note in open_dataset(write_lines(tmp_path / "quiz.jsonl", [row])).notes if "twice" in note]
+    (note,) = [
+        note
+        for note in open_dataset(write_lines(tmp_path / "quiz.jsonl", [row])).notes
+        if "twice" in note
+    ]
     assert note.startswith("quiz.jsonl: 1 of 1 questions have a choice twice, such as 'N/A'.")
 
 
@@ -552,6 +672,9 @@ def test_a_long_answer_is_not_printed_whole(tmp_path: Path) -> None:
 
 def test_the_mapping_for_an_option_far_down_asks_it(tmp_path: Path) -> None:
     row = {"question": "Q", "A": "ant", "B": "bee", "C": "cat", "D": "dog", "answer": "D"}
-    path = write_lines(tmp_path / "quiz.jsonl", [row | {"id": n} for n in range(250)] + [row | {"id": 250, "E": "emu"}])
+    path = write_lines(
+        tmp_path / "quiz.jsonl",
+        [row | {"id": n} for n in range(250)] + [row | {"id": 250, "E": "emu"}],
+    )
     lines = proposed(path)
     assert asked(path, lines)[-1] == (("ant", "bee", "cat", "dog", "emu"), (3,))

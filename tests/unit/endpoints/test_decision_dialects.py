@@ -26,7 +26,11 @@ TOLD = {"choice": (0.2, 0.1, 0.7), "noul": (0.8, 0.2), "score": (0.1, 0.2, 0.7)}
 
 
 def exchanged(
-    asked: TypedQuestion, told: Sequence[float], dialect: str = "systemone", *behaviours: str, mass: float | None = None
+    asked: TypedQuestion,
+    told: Sequence[float],
+    dialect: str = "systemone",
+    *behaviours: str,
+    mass: float | None = None,
 ) -> DecisionAnswer:
     """What is read from the answer to the request that a dialect writes."""
     service = DecisionService(lambda _: told, dialect)
@@ -115,17 +119,27 @@ def test_questions_beside_are_sent_after_it_and_their_answers_are_not_read(diale
         assert "one question a request" in str(spoken.objection(batch))
         return
     assert spoken.objection(batch) is None
-    alone, whole = (json.loads(spoken.body(each, "decider"))["questions"] for each in (asked, batch))
+    alone, whole = (
+        json.loads(spoken.body(each, "decider"))["questions"] for each in (asked, batch)
+    )
     for place, other in enumerate((BARE_NOUL, SCORE), start=2):
-        single = json.dumps(json.loads(spoken.body(other, "decider"))["questions"]).replace('"q"', f'"q{place}"')
-        alone = [*alone, *json.loads(single)] if isinstance(alone, list) else {**alone, **json.loads(single)}
+        single = json.dumps(json.loads(spoken.body(other, "decider"))["questions"]).replace(
+            '"q"', f'"q{place}"'
+        )
+        alone = (
+            [*alone, *json.loads(single)]
+            if isinstance(alone, list)
+            else {**alone, **json.loads(single)}
+        )
     assert json.dumps(whole) == json.dumps(alone)
     service = DecisionService(lambda _: TOLD["choice"], dialect)
     answer = service.answer("POST", ROUTES[dialect], json.loads(spoken.body(asked, "decider")))
     inner = answer["result"] if dialect == "cloudflare" else answer
     others = [{"type": "noul", "noul": 0.1}, {"type": "score"}]
     if isinstance(inner["answers"], list):
-        inner["answers"] += [{**each, "name": f"q{place}"} for place, each in enumerate(others, start=2)]
+        inner["answers"] += [
+            {**each, "name": f"q{place}"} for place, each in enumerate(others, start=2)
+        ]
     else:
         inner["answers"] |= {f"q{place}": each for place, each in enumerate(others, start=2)}
     read = spoken.read(as_json(answer), batch)
@@ -137,33 +151,61 @@ def test_a_state_is_sent_as_it_is_spelled() -> None:
     """1e3 is not 1000.0, and the order of keys is a part of the question."""
     odd = '{"z": 1e3, "a": 12345678901234567890.0, "é": "\\u0000"}'
     for name in ("systemone", "sglang", "cloudflare", "autotrust", "openai"):
-        assert odd.encode() in DIALECTS[name].body(TypedQuestion("choice", odd, "?", GASES, (None,) * 3), "m"), name
+        assert odd.encode() in DIALECTS[name].body(
+            TypedQuestion("choice", odd, "?", GASES, (None,) * 3), "m"
+        ), name
 
 
-@given(data=st.data(), dialect=st.sampled_from([*DIALECTS]), kind=st.sampled_from(["choice", "noul", "score"]))
+@given(
+    data=st.data(),
+    dialect=st.sampled_from([*DIALECTS]),
+    kind=st.sampled_from(["choice", "noul", "score"]),
+)
 @settings(max_examples=60, deadline=None)
-def test_what_a_server_that_behaves_sends_is_read_as_it_is(data: st.DataObject, dialect: str, kind: str) -> None:
-    count = 2 if kind == "noul" else 6 if dialect == "autotrust" else data.draw(st.integers(2, 10), "options")
+def test_what_a_server_that_behaves_sends_is_read_as_it_is(
+    data: st.DataObject, dialect: str, kind: str
+) -> None:
+    count = (
+        2
+        if kind == "noul"
+        else 6
+        if dialect == "autotrust"
+        else data.draw(st.integers(2, 10), "options")
+    )
     names = (
         ("yes", "no")
         if kind == "noul"
         else tuple(
             data.draw(
-                st.lists(st.text("aé字b.", min_size=1, max_size=4), min_size=count, max_size=count, unique=True),
+                st.lists(
+                    st.text("aé字b.", min_size=1, max_size=4),
+                    min_size=count,
+                    max_size=count,
+                    unique=True,
+                ),
                 "names",
             )
         )
     )
-    weights = data.draw(st.lists(st.integers(0, 1000), min_size=count, max_size=count).filter(any), "weights")
+    weights = data.draw(
+        st.lists(st.integers(0, 1000), min_size=count, max_size=count).filter(any), "weights"
+    )
     told = [weight / sum(weights) for weight in weights]
     if kind == "noul":
         told[1] = 1 - told[0]
     mass = data.draw(st.sampled_from([None, 0.5]), "mass")
-    answer = exchanged(TypedQuestion(kind, STATE, "Which?", names, (None,) * count), told, dialect, mass=mass)
+    answer = exchanged(
+        TypedQuestion(kind, STATE, "Which?", names, (None,) * count), told, dialect, mass=mass
+    )
     assert (answer.probabilities, answer.missing, answer.retry) == (tuple(told), None, False)
-    assert not answer.contradictions or {"tie"} == {each.partition(":")[0] for each in answer.contradictions}
+    assert not answer.contradictions or {"tie"} == {
+        each.partition(":")[0] for each in answer.contradictions
+    }
     assert answer.model == ("decider" if dialect != "google" else None)
-    assert answer.usage["input_tokens"] == len(f"{STATE}Which?") // 4 or dialect in ("google", "autotrust")
+    assert answer.usage["input_tokens"] == len(f"{STATE}Which?") // 4 or dialect in (
+        "google",
+        "autotrust",
+    )
     assert answer.recomputed == confidences(kind, told)["typesafe"]
     assert answer.label_mass == (
         0.75 if dialect == "sglang" and mass is None else mass if dialect not in _SILENT else None
@@ -184,8 +226,14 @@ MISSING = {
     ("all zero", "score"): "the probabilities sum to 0",
     ("option missing", "choice"): "there is no probability for 'oxygen'",
     ("option extra", "choice"): "there is one for 'none of them', which nobody asked",
-    ("option renamed", "choice"): "there is no probability for 'oxygen', but one for 'oxygen?', which nobody asked",
-    ("case changed", "choice"): "there is no probability for 'oxygen', 'helium' and 'carbon dioxide', but one for "
+    (
+        "option renamed",
+        "choice",
+    ): "there is no probability for 'oxygen', but one for 'oxygen?', which nobody asked",
+    (
+        "case changed",
+        "choice",
+    ): "there is no probability for 'oxygen', 'helium' and 'carbon dioxide', but one for "
     "'OXYGEN', 'HELIUM' and 'CARBON DIOXIDE', which nobody asked",
     (
         "legend of other texts",
@@ -197,8 +245,10 @@ MISSING = {
     ): "the probabilities are [0.2, 0.1, 0.7], and the dialect systemone has an object",
     ("no probabilities", "choice"): "the answer has no probabilities",
     ("other type", "choice"): 'the answer is of type the text "box", and the question a choice',
-    ("answers as list", "choice"): "'answers' is a list, and the dialect systemone has an object with the id of each "
-    "question",
+    (
+        "answers as list",
+        "choice",
+    ): "'answers' is a list, and the dialect systemone has an object with the id of each question",
     ("question missing", "choice"): "the question has no answer",
     ("refusal", "noul"): "refused",
     ("prompt feedback", "score"): "refused: the input was blocked (SAFETY)",
@@ -208,10 +258,16 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("behaviour", "kind"), MISSING)
-def test_an_answer_that_is_no_distribution_is_missing_and_says_why(behaviour: str, kind: str) -> None:
+def test_an_answer_that_is_no_distribution_is_missing_and_says_why(
+    behaviour: str, kind: str
+) -> None:
     asked = {"choice": CHOICE, "noul": NOUL, "score": SCORE}[kind]
     answer = exchanged(asked, TOLD[kind], "systemone", behaviour)
-    assert (answer.probabilities, answer.missing, answer.retry) == (None, MISSING[behaviour, kind], False)
+    assert (answer.probabilities, answer.missing, answer.retry) == (
+        None,
+        MISSING[behaviour, kind],
+        False,
+    )
     assert answer.refused == (behaviour in ("refusal", "prompt feedback"))
     assert answer.usage or behaviour == "a list"  # what was paid is known all the same
 
@@ -238,7 +294,9 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED, ids=lambda case: case[0])
-def test_an_answer_that_contradicts_itself_keeps_its_probabilities(case: tuple[str, str, tuple[float, ...]]) -> None:
+def test_an_answer_that_contradicts_itself_keeps_its_probabilities(
+    case: tuple[str, str, tuple[float, ...]],
+) -> None:
     behaviour, kind, told = case
     probabilities, contradictions = ACCEPTED[case]
     asked = {"choice": CHOICE, "noul": NOUL, "score": SCORE}[kind]
@@ -251,19 +309,31 @@ def test_an_answer_that_contradicts_itself_keeps_its_probabilities(case: tuple[s
 def test_the_published_score_beside_rounded_probabilities_is_no_contradiction() -> None:
     """.09 beside .94, .04, .02, whose mean is .08, and .61 beside .45, .48, .07, whose mean is .62."""
     for score, told in ((0.09, (0.94, 0.04, 0.02)), (0.61, (0.45, 0.48, 0.07))):
-        body: JSON = {"type": "score", "score": score, "probabilities": {str(i): p for i, p in enumerate(told)}}
+        body: JSON = {
+            "type": "score",
+            "score": score,
+            "probabilities": {str(i): p for i, p in enumerate(told)},
+        }
         answer = DIALECTS["systemone"].read(as_json({"model": "m", "answers": {"q": body}}), SCORE)
         assert (answer.probabilities, answer.contradictions) == (told, ())
 
 
 def test_a_question_with_two_answers_has_none() -> None:
-    body = {"type": "predicate", "name": "q", "probabilities": [{"value": True, "probability": 0.8}]}
+    body = {
+        "type": "predicate",
+        "name": "q",
+        "probabilities": [{"value": True, "probability": 0.8}],
+    }
     answer = DIALECTS["openai"].read(as_json({"model": "m", "answers": [body, body]}), NOUL)
     assert (answer.probabilities, answer.missing) == (None, "the question has two answers")
 
 
 def test_notes_are_harmless() -> None:
-    for behaviour, note in (("sorted", "order"), ("question extra", "answers"), ("model absent", "model")):
+    for behaviour, note in (
+        ("sorted", "order"),
+        ("question extra", "answers"),
+        ("model absent", "model"),
+    ):
         answer = exchanged(CHOICE, TOLD["choice"], "systemone", behaviour)
         assert answer.probabilities == TOLD["choice"], behaviour
         assert [each.partition(":")[0] for each in answer.notes] == [note]
@@ -279,11 +349,15 @@ RETRIED = {
         b'{"answers": {"q": {"type": "ch',
         b'{"error": {"code": 500}}',
     ],
-    "cloudflare": [b'{"result": null, "success": false, "errors": [{"code": 3040, "message": "capacity"}]}'],
+    "cloudflare": [
+        b'{"result": null, "success": false, "errors": [{"code": 3040, "message": "capacity"}]}'
+    ],
 }
 
 
-@pytest.mark.parametrize(("dialect", "body"), [(name, body) for name, bodies in RETRIED.items() for body in bodies])
+@pytest.mark.parametrize(
+    ("dialect", "body"), [(name, body) for name, bodies in RETRIED.items() for body in bodies]
+)
 def test_a_body_that_is_an_error_is_asked_for_again(dialect: str, body: bytes) -> None:
     answer = DIALECTS[dialect].read(body, CHOICE)
     assert (answer.probabilities, answer.retry) == (None, True)
@@ -306,29 +380,53 @@ def spoiled(value: object, junk: object, place: int) -> tuple[object, int]:
     if place == 0:
         return junk, -1
     place -= 1
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     changed = {}
     for key, part in parts:
         changed[key], place = spoiled(part, junk, place) if place >= 0 else (part, place)
-    return (changed if isinstance(value, dict) else [*changed.values()] if isinstance(value, list) else value), place
+    return (
+        changed
+        if isinstance(value, dict)
+        else [*changed.values()]
+        if isinstance(value, list)
+        else value
+    ), place
 
 
-@given(data=st.data(), dialect=st.sampled_from([*DIALECTS]), asked=st.sampled_from([BARE, BARE_NOUL, SIX]))
+@given(
+    data=st.data(),
+    dialect=st.sampled_from([*DIALECTS]),
+    asked=st.sampled_from([BARE, BARE_NOUL, SIX]),
+)
 @settings(max_examples=200, deadline=None)
-def test_nothing_that_a_server_sends_raises(data: st.DataObject, dialect: str, asked: TypedQuestion) -> None:
+def test_nothing_that_a_server_sends_raises(
+    data: st.DataObject, dialect: str, asked: TypedQuestion
+) -> None:
     """A whole answer in which one part is another thing, cut short or not."""
     service = DecisionService(lambda asked: [1 / len(asked.keys)] * len(asked.keys), dialect)
     service.mass = 0.5
-    answer = service.answer("POST", ROUTES[dialect], json.loads(DIALECTS[dialect].body(asked, "decider")))
+    answer = service.answer(
+        "POST", ROUTES[dialect], json.loads(DIALECTS[dialect].body(asked, "decider"))
+    )
     junk, place = data.draw(JUNK, "junk"), data.draw(st.integers(0, 30), "place")
     content = as_json(spoiled(answer, junk, place)[0])
-    read = DIALECTS[dialect].read(content[: data.draw(st.sampled_from([None, -3, 9]), "end")], asked)
+    read = DIALECTS[dialect].read(
+        content[: data.draw(st.sampled_from([None, -3, 9]), "end")], asked
+    )
     assert (read.probabilities is None) == (read.missing is not None)
     assert not read.retry or read.missing
 
 
 def named(count: int) -> TypedQuestion:
-    return TypedQuestion("choice", STATE, "?", tuple(f"n{n}" for n in range(count)), (None,) * count)
+    return TypedQuestion(
+        "choice", STATE, "?", tuple(f"n{n}" for n in range(count)), (None,) * count
+    )
 
 
 def levels(count: int) -> TypedQuestion:
@@ -342,7 +440,13 @@ def changed(asked: TypedQuestion, **changes: object) -> TypedQuestion:
 
 REFUSED = {
     "systemone": [named(1), named(256), levels(27)],
-    "openai": [named(256), levels(11), NOUL, changed(BARE, state="[1, 2]"), changed(BARE, state="[" * 40 + "]" * 40)],
+    "openai": [
+        named(256),
+        levels(11),
+        NOUL,
+        changed(BARE, state="[1, 2]"),
+        changed(BARE, state="[" * 40 + "]" * 40),
+    ],
     "sglang": [named(27), levels(11), changed(BARE, instructions=" "), changed(BARE, state='" "')],
     "google": [
         named(256),
@@ -387,7 +491,9 @@ def test_confidences_are_those_of_their_authors() -> None:
     assert confidences("score", (0.1, 0.2, 0.7))["typesafe"] == pytest.approx(0.4)
     for name, value in confidences("choice", told, 0.84798).items():
         assert formulas_of(value, "choice", told, 0.84798) == (name,)
-    assert formulas_of(0.57, "choice", (0.72, 0.26, 0.02)) == ("typesafe",)  # rounded, .58 from rounded values
+    assert formulas_of(0.57, "choice", (0.72, 0.26, 0.02)) == (
+        "typesafe",
+    )  # rounded, .58 from rounded values
     assert formulas_of(0.3, "choice", told, 0.84798) == ()
 
 
@@ -397,9 +503,12 @@ def test_a_servers_own_confidence_is_named(formula: str) -> None:
     service.confidence, service.mass = formula, 0.875
     dialect = DIALECTS["systemone"]
     answer = dialect.read(
-        as_json(service.answer("POST", ROUTES["systemone"], json.loads(dialect.body(CHOICE, "m")))), CHOICE
+        as_json(service.answer("POST", ROUTES["systemone"], json.loads(dialect.body(CHOICE, "m")))),
+        CHOICE,
     )
     assert answer.confidence is not None
     assert answer.probabilities is not None
-    assert formulas_of(answer.confidence, "choice", answer.probabilities, answer.label_mass) == (formula,)
+    assert formulas_of(answer.confidence, "choice", answer.probabilities, answer.label_mass) == (
+        formula,
+    )
     assert answer.diagnostics == {"label_mass": 0.875, "argmax_is_label": True}

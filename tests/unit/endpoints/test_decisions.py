@@ -16,14 +16,38 @@ def test_what_is_left_stands_beside_what_explains_it() -> None:
     none = paired_difference(np.zeros(4), np.zeros(4))
     record = EndpointRecord("systemone", 4, 0, 0.001, 0.002)
     own = ServedMinusOwn(
-        *("choice", "decision/endpoint:choice", "decision/vllm-0.32:choice", 4, 1, 1, 0.05, 0.7, 1, 0.01, 0.0075),
-        *(none, none, 0.01, record, None, 0.007, "unexplained", (ItemDifference("q7", 0, 2, 0.0075),)),
+        *(
+            "choice",
+            "decision/endpoint:choice",
+            "decision/vllm-0.32:choice",
+            4,
+            1,
+            1,
+            0.05,
+            0.7,
+            1,
+            0.01,
+            0.0075,
+        ),
+        *(
+            none,
+            none,
+            0.01,
+            record,
+            None,
+            0.007,
+            "unexplained",
+            (ItemDifference("q7", 0, 2, 0.0075),),
+        ),
     )
     other = replace(own, own="decision/sglang-1:choice", kind="noul")
     text = "\n".join(printed(*map(terminal, served_tables([own, other])), width=100))
     assert text.count("decision/endpoint:choice minus own computation") == 2
     assert "1 (1 open)" in text
-    assert "explained: rounding to 0.01 (0.005), 4 questions sent twice (0.002 at most), noise of our" in text
+    assert (
+        "explained: rounding to 0.01 (0.005), 4 questions sent twice (0.002 at most), noise of our"
+        in text
+    )
     assert "1 question without probabilities on one side" in text
     assert "q7" in text
     silent = replace(own, repeats=EndpointRecord("systemone"), items=())

@@ -13,8 +13,16 @@ from choicewise.extensions.endpoints import packages
 @pytest.mark.parametrize(
     ("missing", "need", "words"),
     [
-        ("stamina", packages.need_client, r"a model behind a server needs .*stamina is missing.*install"),
-        ("vllm", lambda: packages.need_vllm("vllm:org/name"), r"vllm:org/name needs vLLM .*install"),
+        (
+            "stamina",
+            packages.need_client,
+            r"a model behind a server needs .*stamina is missing.*install",
+        ),
+        (
+            "vllm",
+            lambda: packages.need_vllm("vllm:org/name"),
+            r"vllm:org/name needs vLLM .*install",
+        ),
     ],
 )
 def test_the_missing_package_is_named(

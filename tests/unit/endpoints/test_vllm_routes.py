@@ -38,7 +38,18 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
     way_of,
 )
 from choicewise.models.load import load_model
-from choicewise.questions import EOS, LENGTH, STOP, Generation, MaskedLoss, Mass, Question, Span, TokenScores, TokenSet
+from choicewise.questions import (
+    EOS,
+    LENGTH,
+    STOP,
+    Generation,
+    MaskedLoss,
+    Mass,
+    Question,
+    Span,
+    TokenScores,
+    TokenSet,
+)
 from tests.helpers.answers import ids
 from tests.helpers.fake_engine import WAYS, FakeEngine, logprobs, true_scores
 
@@ -67,11 +78,17 @@ def same(answer: TokenScores, true: TokenScores, ranked: bool = True) -> bool:
 
 @pytest.mark.costly("the self-check of every example asks in four ways")
 @given(
-    spans=SPANS, ways=st.sampled_from([WAYS, (ROWS, PLACES, PROMPTS), (PLACES, PROMPTS)]), block=st.sampled_from([4, 8])
+    spans=SPANS,
+    ways=st.sampled_from([WAYS, (ROWS, PLACES, PROMPTS), (PLACES, PROMPTS)]),
+    block=st.sampled_from([4, 8]),
 )
-def test_every_way_gives_the_true_numbers(spans: list[Span], ways: tuple[str, ...], block: int) -> None:
+def test_every_way_gives_the_true_numbers(
+    spans: list[Span], ways: tuple[str, ...], block: int
+) -> None:
     asked = model(ways=ways, block=block)
-    for _ in range(2):  # the second time everything is in the cache, where prompt rows have no answer
+    for _ in range(
+        2
+    ):  # the second time everything is in the cache, where prompt rows have no answer
         answers = dict(asked.answer(spans))
         assert len(answers) == len(spans)
         for index, answer in answers.items():
@@ -88,30 +105,53 @@ def test_the_way_is_the_one_that_computes_least() -> None:
         assert cost(way_of(span, abilities), context, count, 16) == least
     assert way_of(Span(ids(*[1] * 10), ids(2, 3)), abilities) == TRACE
     without = abilities._replace(ways=(PLACES, PROMPTS))
-    assert way_of(Span(ids(*[1] * 500), ids(2, 3)), without) == PLACES  # 500 tokens anew, or two ends of a block
+    assert (
+        way_of(Span(ids(*[1] * 500), ids(2, 3)), without) == PLACES
+    )  # 500 tokens anew, or two ends of a block
     assert way_of(Span(ids(*[1] * 10), ids(*[2] * 30)), without) == PROMPTS
     tight = Span(ids(*[1] * 10), ids(*[2] * 30))
-    assert way_of(tight, without._replace(longest=40)) == PLACES  # a prompt leaves no room for a generated token
+    assert (
+        way_of(tight, without._replace(longest=40)) == PLACES
+    )  # a prompt leaves no room for a generated token
 
 
-@given(context=st.integers(1, 70), counts=st.lists(st.integers(2, 9), min_size=1, max_size=5), block=st.integers(1, 32))
-def test_what_is_computed_is_what_the_rule_says(context: int, counts: list[int], block: int) -> None:
+@given(
+    context=st.integers(1, 70),
+    counts=st.lists(st.integers(2, 9), min_size=1, max_size=5),
+    block=st.integers(1, 32),
+)
+def test_what_is_computed_is_what_the_rule_says(
+    context: int, counts: list[int], block: int
+) -> None:
     """Of a cache that has the context: the first option computes all of it, the others the rest of a block."""
     engine = FakeEngine({"max_model_len": 100}, block=block)
-    spans = [Span(ids(*[1] * context), ids(index + 2, *[2] * (count - 1))) for index, count in enumerate(counts)]
+    spans = [
+        Span(ids(*[1] * context), ids(index + 2, *[2] * (count - 1)))
+        for index, count in enumerate(counts)
+    ]
     route = EngineRoute(engine.abilities)
     requests = list(route.requests([*enumerate(spans)]))
-    outputs = [vllm_routes.output_of(engine.generate(each.prompt, each.params)) for each in requests]
+    outputs = [
+        vllm_routes.output_of(engine.generate(each.prompt, each.params)) for each in requests
+    ]
     spent = sum(output.computed for output in outputs)
-    assert spent == hit(context, block) + sum(cost(TRACE, context, count, block) for count in counts)
+    assert spent == hit(context, block) + sum(
+        cost(TRACE, context, count, block) for count in counts
+    )
 
 
 def test_options_of_a_context_stand_together_in_the_order_of_the_tree() -> None:
-    spans = [Span(ids(*context), ids(*option)) for option in ((5, 6), (7,), (8, 9)) for context in ((1, 2), (3,), (1,))]
+    spans = [
+        Span(ids(*context), ids(*option))
+        for option in ((5, 6), (7,), (8, 9))
+        for context in ((1, 2), (3,), (1,))
+    ]
     requests = list(EngineRoute(Abilities(WAYS, 16, 100, V)).requests([*enumerate(spans)]))
     prompts = [tuple(each.prompt) for each in requests]
     assert prompts == sorted(prompts)
-    assert sorted(part.question for each in requests for part in each.parts) == list(range(len(spans)))
+    assert sorted(part.question for each in requests for part in each.parts) == list(
+        range(len(spans))
+    )
 
 
 def test_label_ids_of_one_request_and_of_a_large_set() -> None:
@@ -133,9 +173,15 @@ def test_label_ids_of_one_request_and_of_a_large_set() -> None:
 def test_losses_and_generations() -> None:
     asked = model()
     span = Span(ids(4, 5), ids(6, 7, 8))
-    texts = [Generation(ids(4, 5), 30), Generation(ids(4, 5), 0), Generation(ids(4, 5), 6, (b"\0never",))]
+    texts = [
+        Generation(ids(4, 5), 30),
+        Generation(ids(4, 5), 0),
+        Generation(ids(4, 5), 6, (b"\0never",)),
+    ]
     answers = dict(asked.answer([MaskedLoss(span), *texts]))
-    assert answers[0].value == pytest.approx(-true_scores(span, V).logprobs.mean(dtype=np.float64), abs=1e-6)
+    assert answers[0].value == pytest.approx(
+        -true_scores(span, V).logprobs.mean(dtype=np.float64), abs=1e-6
+    )
     tokens, ends = [4, 5], asked._ends
     while len(tokens) < 32 and (len(tokens) < 3 or tokens[-1] not in ends):
         tokens.append(int(logprobs(tokens, V).argmax()))
@@ -154,9 +200,14 @@ def test_a_stop_ends_a_text_before_its_token() -> None:
     table[first], table[second] = b"yes", b"\n\n"
     request = vllm_routes.generation_request(Generation(ids(4, 5), 9, (b"\n",)), {1}, table, PART)
     assert (request.params["stop"], request.params["detokenize"]) == (["\n"], True)
-    output = vllm_routes.output_of(FakeEngine({"max_model_len": 50}).generate(request.prompt, request.params))
+    output = vllm_routes.output_of(
+        FakeEngine({"max_model_len": 50}).generate(request.prompt, request.params)
+    )
     (scores,) = request.read(output)
-    assert (scores.tokens.tolist(), scores.ended.finish if scores.ended else None) == ([first], STOP)
+    assert (scores.tokens.tolist(), scores.ended.finish if scores.ended else None) == (
+        [first],
+        STOP,
+    )
 
 
 WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output], str]] = [
@@ -166,8 +217,18 @@ WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output],
         lambda out: replace_(out, tokens=out.tokens[:2], logprobs=out.logprobs[:2]),
         "2 tokens",
     ),
-    ("another token", trace_request, lambda out: replace_(out, tokens=[7, *out.tokens[1:]]), "token 7 at place 0"),
-    ("ended", trace_request, lambda out: replace_(out, finish="stop"), "another reason than its length"),
+    (
+        "another token",
+        trace_request,
+        lambda out: replace_(out, tokens=[7, *out.tokens[1:]]),
+        "token 7 at place 0",
+    ),
+    (
+        "ended",
+        trace_request,
+        lambda out: replace_(out, finish="stop"),
+        "another reason than its length",
+    ),
     ("no numbers", trace_request, lambda out: replace_(out, logprobs=None), "at 0 places"),
     (
         "other ids",
@@ -175,9 +236,24 @@ WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output],
         lambda out: replace_(out, logprobs=[[[9, -1.0, 1]]] * 3),
         "of token 3, which it",
     ),
-    ("rank 0", trace_request, lambda out: replace_(out, logprobs=[[[t, -1.0, 0]] for t in (3, 4, 5)]), "as the rank"),
-    ("above 0", trace_request, lambda out: replace_(out, logprobs=[[[t, 0.5, 1]] for t in (3, 4, 5)]), "above 0"),
-    ("NaN", trace_request, lambda out: replace_(out, logprobs=[[[t, float("nan"), 1]] for t in (3, 4, 5)]), "nan"),
+    (
+        "rank 0",
+        trace_request,
+        lambda out: replace_(out, logprobs=[[[t, -1.0, 0]] for t in (3, 4, 5)]),
+        "as the rank",
+    ),
+    (
+        "above 0",
+        trace_request,
+        lambda out: replace_(out, logprobs=[[[t, 0.5, 1]] for t in (3, 4, 5)]),
+        "above 0",
+    ),
+    (
+        "NaN",
+        trace_request,
+        lambda out: replace_(out, logprobs=[[[t, float("nan"), 1]] for t in (3, 4, 5)]),
+        "nan",
+    ),
     ("another prompt", trace_request, lambda out: replace_(out, prompt=7), "read 7 tokens where 2"),
     ("no rows", rows_request, lambda out: replace_(out, rows=None), "no prompt rows"),
     (
@@ -186,12 +262,37 @@ WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output],
         lambda out: replace_(out, rows=out.rows[:2]),
         "2 prompt rows of another shape than the 3",
     ),
-    ("two columns", rows_request, lambda out: replace_(out, rows=[[-1.0, -2.0]] * 3), "3 prompt rows of another shape"),
+    (
+        "two columns",
+        rows_request,
+        lambda out: replace_(out, rows=[[-1.0, -2.0]] * 3),
+        "3 prompt rows of another shape",
+    ),
     ("a padded row", rows_request, lambda out: replace_(out, rows=[[-np.inf]] * 3), "inf"),
-    ("cached", prompt_request, lambda out: replace_(out, cached=4), "read 4 tokens of a prompt from its cache"),
-    ("shorter", prompt_request, lambda out: replace_(out, prompts=out.prompts[1:]), "of 4 prompt tokens where 5"),
-    ("absent", prompt_request, lambda out: replace_(out, prompts=None), "of 0 prompt tokens where 5"),
-    ("a hole", prompt_request, lambda out: replace_(out, prompts=[None] * 5), "of token 3, which it"),
+    (
+        "cached",
+        prompt_request,
+        lambda out: replace_(out, cached=4),
+        "read 4 tokens of a prompt from its cache",
+    ),
+    (
+        "shorter",
+        prompt_request,
+        lambda out: replace_(out, prompts=out.prompts[1:]),
+        "of 4 prompt tokens where 5",
+    ),
+    (
+        "absent",
+        prompt_request,
+        lambda out: replace_(out, prompts=None),
+        "of 0 prompt tokens where 5",
+    ),
+    (
+        "a hole",
+        prompt_request,
+        lambda out: replace_(out, prompts=[None] * 5),
+        "of token 3, which it",
+    ),
 ]
 
 
@@ -200,10 +301,16 @@ def replace_(output: Output, **changes: Any) -> Output:
     return output._replace(**changes)
 
 
-@pytest.mark.parametrize(("make", "spoil", "reason"), [each[1:] for each in WRONG], ids=[each[0] for each in WRONG])
-def test_what_vllm_gives_otherwise_than_asked_is_refused(make: Any, spoil: Any, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "spoil", "reason"), [each[1:] for each in WRONG], ids=[each[0] for each in WRONG]
+)
+def test_what_vllm_gives_otherwise_than_asked_is_refused(
+    make: Any, spoil: Any, reason: str
+) -> None:
     request = make([1, 2], [3, 4, 5], PART)
-    output = vllm_routes.output_of(FakeEngine({"max_model_len": 50}).generate(request.prompt, request.params))
+    output = vllm_routes.output_of(
+        FakeEngine({"max_model_len": 50}).generate(request.prompt, request.params)
+    )
     (scores,) = request.read(output)
     assert same(scores, true_scores(Span(ids(1, 2), ids(3, 4, 5)), V), ranked=False)
     with pytest.raises(Unanswerable, match=reason):
@@ -212,7 +319,9 @@ def test_what_vllm_gives_otherwise_than_asked_is_refused(make: Any, spoil: Any, 
 
 def test_a_label_that_is_not_given_is_refused() -> None:
     request = label_request([1, 2], [3, 4], PART, [[3, 4]])
-    output = vllm_routes.output_of(FakeEngine({"max_model_len": 50}).generate(request.prompt, request.params))
+    output = vllm_routes.output_of(
+        FakeEngine({"max_model_len": 50}).generate(request.prompt, request.params)
+    )
     spoiled = [[each for each in output.logprobs[0] if each[0] != 4]]
     with pytest.raises(Unanswerable, match="no log-probability of token 4, though"):
         request.read(output._replace(logprobs=spoiled))
@@ -223,7 +332,9 @@ def test_two_equal_best_tokens_are_both_of_rank_0() -> None:
     request = trace_request([1], [3], PART)
     output = Output(1, 0, [3], [[[3, -0.7, 2], [9, -0.7, 2]]], finish="length")
     assert request.read(output)[0].ranks.tolist() == [0]
-    assert request.read(output._replace(logprobs=[[[3, -0.8, 2], [9, -0.7, 1]]]))[0].ranks.tolist() == [1]
+    assert request.read(output._replace(logprobs=[[[3, -0.8, 2], [9, -0.7, 1]]]))[
+        0
+    ].ranks.tolist() == [1]
 
 
 def test_a_server_lists_the_forced_token_and_the_likeliest_other_one() -> None:
@@ -231,15 +342,30 @@ def test_a_server_lists_the_forced_token_and_the_likeliest_other_one() -> None:
     route = vllm_routes.served_trace("m", 100)
     (call,) = route.calls([(0, Span(ids(1, 2), ids(3, 4)))])
     params = call.body["sampling_params"]
-    assert (call.path, call.body["model"], call.body["token_ids"]) == ("/inference/v1/generate", "m", [1, 2])
-    assert (params["trace_decode_token_ids"], params["max_tokens"], params["logprobs"]) == ([3, 4], 2, 2)
+    assert (call.path, call.body["model"], call.body["token_ids"]) == (
+        "/inference/v1/generate",
+        "m",
+        [1, 2],
+    )
+    assert (params["trace_decode_token_ids"], params["max_tokens"], params["logprobs"]) == (
+        [3, 4],
+        2,
+        2,
+    )
 
     def place(*listed: tuple[int, float, int]) -> dict[str, Any]:
-        entries = [{"token_id": token, "logprob": nats, "rank": rank} for token, nats, rank in listed]
+        entries = [
+            {"token_id": token, "logprob": nats, "rank": rank} for token, nats, rank in listed
+        ]
         return {**entries[0], "top_logprobs": entries}
 
     def answer(*content: Any) -> dict[str, Any]:
-        choice = {"index": 0, "finish_reason": "length", "token_ids": [3, 4], "logprobs": {"content": [*content]}}
+        choice = {
+            "index": 0,
+            "finish_reason": "length",
+            "token_ids": [3, 4],
+            "logprobs": {"content": [*content]},
+        }
         return {"choices": [choice], "usage": {"prompt_tokens": 2}}
 
     first, second = place((3, -2.0, 7), (9, -1.0, 1)), place((4, -0.5, 1), (8, -3.0, 2))
@@ -283,7 +409,9 @@ def test_what_is_refused_alone_has_no_answer_and_the_others_do() -> None:
     answers = dict(asked.answer(spans))
     assert [index for index, answer in answers.items() if answer.missing] == [17]
     assert "vLLM refuses it (The decoder prompt" in str(answers[17].missing)
-    assert all(same(answers[index], true_scores(spans[index], V)) for index in answers if index != 17)
+    assert all(
+        same(answers[index], true_scores(spans[index], V)) for index in answers if index != 17
+    )
 
 
 @pytest.mark.costly("more than a batch of requests")
@@ -293,10 +421,14 @@ def test_an_engine_that_dies_is_asked_the_rest_again() -> None:
     asked.check(1)
     engine = asked._engine
     engine.dies = {engine.batches + 2, engine.batches + 3}
-    spans = [Span(ids(index % 200 + 1, index // 200 + 1), ids(3, 4)) for index in range(2 * BATCH + 10)]
+    spans = [
+        Span(ids(index % 200 + 1, index // 200 + 1), ids(3, 4)) for index in range(2 * BATCH + 10)
+    ]
     answers = dict(asked.answer(spans))
     assert len(answers) == len(spans)
-    assert all(same(answers[index], true_scores(spans[index], V)) for index in range(0, len(spans), 37))
+    assert all(
+        same(answers[index], true_scores(spans[index], V)) for index in range(0, len(spans), 37)
+    )
     assert sum("asked again, in smaller batches" in line for line in said) == 2
     engine.dies = set(range(10_000))
     with pytest.raises(ModelError, match="3 times in a row vLLM ended its process"):
@@ -347,9 +479,16 @@ def test_names_that_are_refused(name: str, reason: str) -> None:
 
 
 def test_options_of_the_engine_pass_through_by_name() -> None:
-    name = EngineName.parse("vllm:ORG/NAME@main,tensor_parallel_size=2,enforce_eager=True,load_format=dummy")
-    assert name == ("ORG/NAME@main", {"tensor_parallel_size": 2, "enforce_eager": True, "load_format": "dummy"})
-    asked = EngineModel(FOLDER, options=name.options, dtype="float32", batch_tokens=99, engine=FakeEngine)
+    name = EngineName.parse(
+        "vllm:ORG/NAME@main,tensor_parallel_size=2,enforce_eager=True,load_format=dummy"
+    )
+    assert name == (
+        "ORG/NAME@main",
+        {"tensor_parallel_size": 2, "enforce_eager": True, "load_format": "dummy"},
+    )
+    asked = EngineModel(
+        FOLDER, options=name.options, dtype="float32", batch_tokens=99, engine=FakeEngine
+    )
     told = asked._engine.options
     assert told["tensor_parallel_size"] == 2
     assert (told["max_num_batched_tokens"], told["max_model_len"]) == (99, asked.window + 1)
@@ -359,7 +498,9 @@ def test_options_of_the_engine_pass_through_by_name() -> None:
 def test_an_engine_without_a_cache_does_not_explain_its_cost_by_one(ways: tuple[str, ...]) -> None:
     engine = partial(FakeEngine, ways=ways)
     assert "vLLM's cache has all but a block" in EngineModel(FOLDER, engine=engine).selfcheck.cost
-    without = EngineModel(FOLDER, engine=partial(engine, block=1 << 20))  # as the engine's process says it
+    without = EngineModel(
+        FOLDER, engine=partial(engine, block=1 << 20)
+    )  # as the engine's process says it
     for depth in (0, 1):
         assert without.check(depth).cost.endswith("as enable_prefix_caching is off")
 
@@ -373,8 +514,13 @@ def test_an_engine_that_ends_says_what_it_printed() -> None:
     process = EngineProcess({})
     assert process.limits.seconds is None
     assert list(process._arguments()) == ["{}"]
-    with pytest.raises(EngineDied, match="vLLM ended its process; mend that first: the same command would fail again"):
+    with pytest.raises(
+        EngineDied,
+        match="vLLM ended its process; mend that first: the same command would fail again",
+    ):
         process._give_up("ended its process")
     process._has_started = True
-    with pytest.raises(EngineDied, match="vLLM ended its process; run the same command again to resume"):
+    with pytest.raises(
+        EngineDied, match="vLLM ended its process; run the same command again to resume"
+    ):
         process._give_up("ended its process")

@@ -46,8 +46,14 @@ FORMATS = ("harness", "every-eval-ever")
 @pytest.fixture(scope="module")
 def runs(study: Study, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Of two models under few protocols; nobody changes them."""
-    out, line = tmp_path_factory.mktemp("runs"), {"data": study.data, "protocols": ["mmlu/original"]}
-    return [choicewise.evaluate(model=f"fake:{name}", out=out / name, **line) for name in ("hash", "oracle")]
+    out, line = (
+        tmp_path_factory.mktemp("runs"),
+        {"data": study.data, "protocols": ["mmlu/original"]},
+    )
+    return [
+        choicewise.evaluate(model=f"fake:{name}", out=out / name, **line)
+        for name in ("hash", "oracle")
+    ]
 
 
 @pytest.fixture
@@ -56,24 +62,36 @@ def run(runs: list[Run]) -> Run:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
-def test_every_format_has_a_writer_and_an_unknown_one_is_refused_with_the_nearest(run: Run, tmp_path: Path) -> None:
+def test_every_format_has_a_writer_and_an_unknown_one_is_refused_with_the_nearest(
+    run: Run, tmp_path: Path
+) -> None:
     assert all(writer.summary for writer in all_of(Writer))
     with pytest.raises(UsageError, match="did you mean harness"):
         choicewise.export(run, "harnes", tmp_path / "out")
 
 
 @pytest.mark.parametrize("form", ["inspect", "wandb", "mlflow"])
-def test_an_absent_library_is_named(form: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_library_is_named(
+    form: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("choicewise.extensions.interop.export.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=rf"pip install --constraint constraints\.txt '\.\[{form}\]'"):
+    with pytest.raises(
+        UsageError, match=rf"pip install --constraint constraints\.txt '\.\[{form}\]'"
+    ):
         choicewise.export(run, form, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("out", ["https://me:pass@host/x", "https://token@host", "http://host/?token=pass"])
+@pytest.mark.parametrize(
+    "out", ["https://me:pass@host/x", "https://token@host", "http://host/?token=pass"]
+)
 def test_a_login_in_an_address_is_refused_and_not_repeated(out: str) -> None:
     with pytest.raises(UsageError, match="no login") as refused:
         server_of(Path(out))
@@ -87,7 +105,9 @@ def test_addresses_are_servers_of_mlflow_and_choices_have_the_letters_of_inspect
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_the_same_or_more_runs_replace_an_export_and_fewer_do_not(form: str, runs: list[Run], tmp_path: Path) -> None:
+def test_the_same_or_more_runs_replace_an_export_and_fewer_do_not(
+    form: str, runs: list[Run], tmp_path: Path
+) -> None:
     once, out = choicewise.export(runs[0], form, tmp_path / "out"), tmp_path / "out"
     before = content(out)
     assert {str(file.relative_to(out)) for file in once.files} == before.keys() - {MARK}
@@ -118,7 +138,9 @@ def test_files_of_somebody_else_are_left_alone(name: str, run: Run, tmp_path: Pa
     assert content(tmp_path) == {name: b"mine"}
 
 
-def test_an_export_with_something_beside_or_changed_in_it_is_left_alone(run: Run, tmp_path: Path) -> None:
+def test_an_export_with_something_beside_or_changed_in_it_is_left_alone(
+    run: Run, tmp_path: Path
+) -> None:
     filled = choicewise.export(run, "harness", tmp_path / "out")
     (tmp_path / "out" / "notes.md").write_text("mine")
     with pytest.raises(UsageError, match="holds notes.md beside an export"):
@@ -131,7 +153,9 @@ def test_an_export_with_something_beside_or_changed_in_it_is_left_alone(run: Run
         choicewise.export(run, "every-eval-ever", tmp_path / "out")
 
 
-def test_a_failure_leaves_the_earlier_export(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_the_earlier_export(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     choicewise.export(run, "harness", tmp_path / "out")
     before = content(tmp_path)
 
@@ -151,7 +175,9 @@ def test_nothing_to_export_a_login_and_a_pipe_are_refused(run: Run, tmp_path: Pa
     with pytest.raises(UsageError, match="name a run folder"):
         choicewise.export([], "harness", tmp_path / "out")
     with pytest.raises(UsageError, match="holds a login"):
-        choicewise.export(run, "every-eval-ever", tmp_path / "out", url="https://me:secret@example.org/page")
+        choicewise.export(
+            run, "every-eval-ever", tmp_path / "out", url="https://me:secret@example.org/page"
+        )
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="a device or a pipe"):
         choicewise.export(run, "latex", tmp_path / "pipe")
@@ -159,11 +185,15 @@ def test_nothing_to_export_a_login_and_a_pipe_are_refused(run: Run, tmp_path: Pa
 
 
 def test_only_the_protocols_that_are_named(run: Run, tmp_path: Path) -> None:
-    filled = choicewise.export(run, "harness", tmp_path / "out", protocols=["mmlu/original@ties=split"])
+    filled = choicewise.export(
+        run, "harness", tmp_path / "out", protocols=["mmlu/original@ties=split"]
+    )
     results = json.loads(filled.files[0].read_text())["results"]
     task = "data-@mmlu-original@ties-split"
     assert list(results) == [task, f"{task}_tides", f"{task}_trees"]
-    assert all("choicewise_acc_sum,none" in each and "acc,none" not in each for each in results.values())
+    assert all(
+        "choicewise_acc_sum,none" in each and "acc,none" not in each for each in results.values()
+    )
 
 
 def test_a_run_that_is_not_complete_is_refused_or_marked(run: Run, tmp_path: Path) -> None:
@@ -171,13 +201,18 @@ def test_a_run_that_is_not_complete_is_refused_or_marked(run: Run, tmp_path: Pat
     block = folder / "blocks" / "00000" / "spans.parquet"
     block.write_bytes(block.read_bytes()[:-1])
     assert read_manifest(folder).complete
-    with pytest.warns(UserWarning, match="left out"), pytest.raises(UsageError, match="has damaged blocks"):
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        pytest.raises(UsageError, match="has damaged blocks"),
+    ):
         choicewise.export(folder, "harness", tmp_path / "out")
     with pytest.warns(UserWarning, match="left out"):
         filled = choicewise.export(folder, "harness", tmp_path / "out", incomplete=True)
     results = json.loads(filled.files[0].read_text())
     assert all(entry["alias"].endswith(" (incomplete)") for entry in results["results"].values())
-    assert not any(config["metadata"]["choicewise"]["complete"] for config in results["configs"].values())
+    assert not any(
+        config["metadata"]["choicewise"]["complete"] for config in results["configs"].values()
+    )
 
 
 def test_the_command_prints_the_files_and_nothing_else(run: Run, tmp_path: Path) -> None:
@@ -185,7 +220,9 @@ def test_the_command_prints_the_files_and_nothing_else(run: Run, tmp_path: Path)
     shown = command("export", run.folder, "--format", "every-eval-ever", "--out", out)
     assert (shown.code, shown.stderr) == (0, "")
     assert sorted(shown.stdout.splitlines()) == sorted(map(str, out.rglob("data/*/*/*/*")))
-    told = json.loads(command("export", run.folder, "--format", "every-eval-ever", "--out", out, "--json").stdout)
+    told = json.loads(
+        command("export", run.folder, "--format", "every-eval-ever", "--out", out, "--json").stdout
+    )
     assert told["files"] == [
         {"path": str(file), "bytes": file.stat().st_size} for file in sorted(out.rglob("*-*.json*"))
     ]
@@ -193,22 +230,31 @@ def test_the_command_prints_the_files_and_nothing_else(run: Run, tmp_path: Path)
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
-    items = [*questions(3), *(replace(item, id=f"{item.id}-four") for item in questions(2, choices=4))]
+    items = [
+        *questions(3),
+        *(replace(item, id=f"{item.id}-four") for item in questions(2, choices=4)),
+    ]
     run = quiz(items, tmp_path / "run", choices=3)
     shown = command("export", run.folder, "--format", "harness", "--out", tmp_path / "out")
     assert shown.stderr.count("2 items are missing and have no line in the samples") == 5
-    assert command("export", tmp_path / "no", "--format", "harness", "--out", tmp_path / "x").code == 6
+    assert (
+        command("export", tmp_path / "no", "--format", "harness", "--out", tmp_path / "x").code == 6
+    )
     assert command("export", run.folder, "--format", "no", "--out", tmp_path / "x").code == 2
 
 
-def test_copies_of_a_run_are_told_apart_or_refused_and_one_folder_counts_once(run: Run, tmp_path: Path) -> None:
+def test_copies_of_a_run_are_told_apart_or_refused_and_one_folder_counts_once(
+    run: Run, tmp_path: Path
+) -> None:
     copy = shutil.copytree(run.folder, tmp_path / "copy")
     filled = choicewise.export([run, copy], "harness", tmp_path / "out")
     assert len(strict(filled.files[0].read_text())["results"]) == 2 * 3
     with pytest.raises(UsageError, match="same model, data and selection as another run"):
         choicewise.export([run, copy], "every-eval-ever", tmp_path / "records")
     named = ([run.folder], [run.folder, f"{run.folder}/", run])
-    once, twice = (choicewise.export(each, "every-eval-ever", tmp_path / str(len(each))) for each in named)
+    once, twice = (
+        choicewise.export(each, "every-eval-ever", tmp_path / str(len(each))) for each in named
+    )
     assert [file.name for file in twice.files] == [file.name for file in once.files]
 
 
@@ -221,7 +267,9 @@ def test_nothing_is_put_into_a_run_folder(form: str, run: Run) -> None:
     assert content(run.folder) == before
 
 
-def test_a_link_to_a_file_stays_a_link_and_one_to_nothing_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_link_to_a_file_stays_a_link_and_one_to_nothing_is_refused(
+    run: Run, tmp_path: Path
+) -> None:
     choicewise.export(run, "latex", tmp_path / "real.tex")
     (tmp_path / "link.tex").symlink_to("real.tex")
     choicewise.export(run, "latex", tmp_path / "link.tex")
@@ -252,7 +300,9 @@ def cells(path: Path) -> list[dict[str, str]]:
 
 def test_rows_read_back_with_every_number_of_the_report(hostile_run: Run, tmp_path: Path) -> None:
     export(hostile_run.folder, "parquet", tmp_path / "rows.parquet")
-    told = command("export", hostile_run.folder, "--format", "csv", "--out", tmp_path / "rows.csv", code=0)
+    told = command(
+        "export", hostile_run.folder, "--format", "csv", "--out", tmp_path / "rows.csv", code=0
+    )
     assert told.stdout.strip() == str(tmp_path / "rows.csv")
     table = pq.read_table(tmp_path / "rows.parquet")
     assert table.schema.equals(row_schema())
@@ -264,15 +314,21 @@ def test_rows_read_back_with_every_number_of_the_report(hostile_run: Run, tmp_pa
                 assert mine[name] == plain, name
             assert text[name] == ("" if mine[name] is None else str(mine[name])), name
         assert float(text["value"]) == row["value"]
-    assert {name for row in rows for name in row} | {*Row.__dataclass_fields__} <= set(table.column_names)
+    assert {name for row in rows for name in row} | {*Row.__dataclass_fields__} <= set(
+        table.column_names
+    )
     assert table.schema.field("value").type == pa.float64()
 
 
-def test_a_text_that_a_spreadsheet_would_compute_is_a_text(hostile_run: Run, tmp_path: Path) -> None:
+def test_a_text_that_a_spreadsheet_would_compute_is_a_text(
+    hostile_run: Run, tmp_path: Path
+) -> None:
     summary = summarize(hostile_run.folder)
     for start in "=+-@":
         model = replace(summary.manifest.model, name=f'{start}cmd|" /C calc"!A0')
-        table = row_table(make_study([replace(summary, manifest=replace(summary.manifest, model=model))]))
+        table = row_table(
+            make_study([replace(summary, manifest=replace(summary.manifest, model=model))])
+        )
         assert table["model"][0].as_py() == model.name
         text = table_csv(table.column_names, table.to_pylist())
         (tmp_path / "rows.csv").write_text(text, encoding="utf-8", newline="")
@@ -299,16 +355,34 @@ def test_perplexities_and_averages_are_told_by_their_metric(hostile_run: Run) ->
         ),
     )
     study = make_study([replace(summary, rows=(summary.rows[1], odd))])
-    table = row_table(replace(study, averages=(Average(suite="suite", model="hash", normalised=False, parts=(part,)),)))
+    table = row_table(
+        replace(
+            study, averages=(Average(suite="suite", model="hash", normalised=False, parts=(part,)),)
+        )
+    )
     assert table["metric"].to_pylist() == [summary.rows[1].metric, "perplexity", "average"]
     assert (table["value"].to_pylist()[1:], table["se"].to_pylist()[1]) == ([12.5, 0.5], None)
-    assert (json.loads(table["parts"][2].as_py())[0]["benchmark"], table["parts"].null_count) == ("mmlu", 2)
+    assert (json.loads(table["parts"][2].as_py())[0]["benchmark"], table["parts"].null_count) == (
+        "mmlu",
+        2,
+    )
 
 
-def test_averages_come_with_the_folder_of_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_averages_come_with_the_folder_of_a_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_benchmarks(tmp_path / "data", monkeypatch)
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="")):
-        command("run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", tmp_path / "out", code=0)
+        command(
+            "run",
+            "--model",
+            "fake:hash",
+            "--protocol",
+            "tests/trio",
+            "--out",
+            tmp_path / "out",
+            code=0,
+        )
     export(tmp_path / "out", "parquet", tmp_path / "rows.parquet")
     rows = pq.read_table(tmp_path / "rows.parquet").to_pylist()
     (average,) = [row for row in rows if row["metric"] == "average"]
@@ -316,7 +390,9 @@ def test_averages_come_with_the_folder_of_a_suite(tmp_path: Path, monkeypatch: p
     single = min(file.parent for file in (tmp_path / "out").rglob("manifest.json"))
     for folder, name in ((tmp_path / "out", "rows.md"), (single, "one.md")):
         export(folder, "markdown", tmp_path / name)
-        assert ("tests/trio" in (tmp_path / name).read_text(encoding="utf-8")) == (name == "rows.md")
+        assert ("tests/trio" in (tmp_path / name).read_text(encoding="utf-8")) == (
+            name == "rows.md"
+        )
 
 
 @pytest.mark.parametrize("form", ["scores-csv", "scores-parquet"])
@@ -339,7 +415,9 @@ def test_scores_are_those_of_the_run(form: str, hostile_run: Run, tmp_path: Path
 
 
 @pytest.mark.parametrize("form", ["items-csv", "items-parquet"])
-def test_items_are_imported_with_the_same_numbers(form: str, hostile_run: Run, tmp_path: Path) -> None:
+def test_items_are_imported_with_the_same_numbers(
+    form: str, hostile_run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / f"items.{form.partition('-')[2]}"
     notes = export(hostile_run.folder, form, path, protocols=["mmlu/cloze", "mmlu/helm"]).notes
     assert [note for note in notes if "mmlu/helm" in note]
@@ -348,7 +426,10 @@ def test_items_are_imported_with_the_same_numbers(form: str, hostile_run: Run, t
     order = [("item", "ascending"), ("choice", "ascending")]
     for name in ("sum", "token_mean", "char_mean", "byte_mean_bare", "pmi"):
         of_run = f"mmlu/cloze:{name}{'-empty' * (name == 'pmi')}"
-        mine, own = back.scores(f"mmlu/cloze:{name}").sort_by(order), hostile_run.scores(of_run).sort_by(order)
+        mine, own = (
+            back.scores(f"mmlu/cloze:{name}").sort_by(order),
+            hostile_run.scores(of_run).sort_by(order),
+        )
         np.testing.assert_allclose(mine["score"].to_numpy(), own["score"].to_numpy(), rtol=1e-12)
         for column in ("item", "prediction", "credit"):
             assert mine[column].to_pylist() == own[column].to_pylist()
@@ -362,7 +443,9 @@ def rows_of(path: Path, form: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
-def test_items_of_two_prompts_are_two_tasks_in_a_file_that_import_knows(hostile_run: Run, tmp_path: Path) -> None:
+def test_items_of_two_prompts_are_two_tasks_in_a_file_that_import_knows(
+    hostile_run: Run, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="does not end in .csv"):
         export(hostile_run.folder, "items-csv", tmp_path / "items")
     assert list(tmp_path.iterdir()) == []
@@ -383,25 +466,45 @@ def test_runs_of_one_name_are_told_apart(hostile_run: Run, tmp_path: Path) -> No
 
 def test_texts_and_contexts_of_items_stand_as_they_are(tmp_path: Path) -> None:
     choices = {'=1+1, is\n"it"?': ("-3", "@a,b", "'=c", "d"), "+": ("\u202ex", "y z", " y ", "e")}
-    items = tuple(Item(f"{place}", question, choices[question], (1,)) for place, question in enumerate(choices))
+    items = tuple(
+        Item(f"{place}", question, choices[question], (1,))
+        for place, question in enumerate(choices)
+    )
     data = Dataset("signs", {"test": items})
-    asked = choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run")
+    asked = choicewise.evaluate(
+        model="fake:hash", data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run"
+    )
     export(asked, "items-csv", tmp_path / "items.csv")
     rows = cells(tmp_path / "items.csv")
-    assert [row["text"] for row in rows] == [" -3", " @a,b", " '=c", " d", " \u202ex", " y z", "  y ", " e"]
+    assert [row["text"] for row in rows] == [
+        " -3",
+        " @a,b",
+        " '=c",
+        " d",
+        " \u202ex",
+        " y z",
+        "  y ",
+        " e",
+    ]
     assert [row["question"] for row in rows[::4]] == [*choices]
     export(asked, "scores-csv", tmp_path / "scores.csv")
     assert {row["item"] for row in cells(tmp_path / "scores.csv")} == {row["item"] for row in rows}
     items = (Item("0", "Ann thanked Bo because _ helped.", ("Ann", "Bo"), (1,)),)
     data, out = Dataset("pairs", {"validation": items}), tmp_path / "contexts"
-    asked = choicewise.evaluate(model="fake:hash", data=data, protocols=["winogrande/harness"], out=out / "run")
+    asked = choicewise.evaluate(
+        model="fake:hash", data=data, protocols=["winogrande/harness"], out=out / "run"
+    )
     export(asked, "items-csv", out / "items.csv")
     rows = cells(out / "items.csv")
-    assert [row["context"] for row in rows] == [f"Ann thanked Bo because {name}" for name in ("Ann", "Bo")]
+    assert [row["context"] for row in rows] == [
+        f"Ann thanked Bo because {name}" for name in ("Ann", "Bo")
+    ]
     assert [row["text"] for row in rows] == [" helped."] * 2
     (back,) = choicewise.import_log(out / "items.csv", out / "back")
     name = next(name for name in back.protocols if name.endswith(":sum"))
-    assert back.scores(name)["score"].to_pylist() == pytest.approx(asked.scores()["score"].to_pylist())
+    assert back.scores(name)["score"].to_pylist() == pytest.approx(
+        asked.scores()["score"].to_pylist()
+    )
 
 
 def test_a_run_that_is_not_complete_is_marked(hostile_run: Run, tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ from tests.helpers.study import Study
 BLOCK_ITEMS = "choicewise.extensions.interop.logs.import_log.BLOCK_ITEMS"
 
 
-def test_an_import_done_before_changes_nothing_and_other_runs_are_refused(study: Study, tmp_path: Path) -> None:
+def test_an_import_done_before_changes_nothing_and_other_runs_are_refused(
+    study: Study, tmp_path: Path
+) -> None:
     path, out = write_csv(tmp_path / "t.csv", table_rows()), tmp_path / "run"
     run = one_run(path, out)
     before = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
@@ -71,8 +73,12 @@ def test_a_killed_import_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (values(run), len(run.manifest.blocks)) == (values(whole), 4)
 
 
-def test_mixed_subjects_make_blocks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_csv(tmp_path / "t.csv", table_rows(11, subject=lambda item, choice: f"s{item % 3}"))
+def test_mixed_subjects_make_blocks_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_csv(
+        tmp_path / "t.csv", table_rows(11, subject=lambda item, choice: f"s{item % 3}")
+    )
     scores = []
     for size in (3, 1000):
         monkeypatch.setattr(BLOCK_ITEMS, size)
@@ -91,7 +97,8 @@ def test_two_logs_of_the_same_and_logs_of_another_format_are_refused(tmp_path: P
 
 def test_a_log_may_be_made_by_hand(tmp_path: Path) -> None:
     choices = tuple(
-        LoggedChoice(loglikelihood=value, text=f" {text}") for value, text in zip(sums(0), texts(0), strict=True)
+        LoggedChoice(loglikelihood=value, text=f" {text}")
+        for value, text in zip(sums(0), texts(0), strict=True)
     )
     item = LoggedItem(id="1", gold=(0,), choices=choices, context="Q:")
     log = Log(tool="a tool", model="m", task="t", items=[item])
@@ -107,7 +114,9 @@ def test_a_log_may_be_made_by_hand(tmp_path: Path) -> None:
 
 def test_folders_without_the_later_columns_are_read(study: Study, tmp_path: Path) -> None:
     """Observations had no counts and flags before other tools' logs could have them."""
-    run = evaluate(model="fake:hash", data=study.data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run")
+    run = evaluate(
+        model="fake:hash", data=study.data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run"
+    )
     expected, blocks = values(run), []
     for block in run.manifest.blocks:
         path = run.folder / "blocks" / block.name / "observations.parquet"
@@ -116,7 +125,9 @@ def test_folders_without_the_later_columns_are_read(study: Study, tmp_path: Path
     write_manifest(run.folder, replace(run.manifest, blocks=tuple(blocks), complete=False))
     assert values(open_run(run.folder)) == expected
     assert open_run(run.folder).observations()["token_count"].null_count > 0
-    more = evaluate(model="fake:hash", data=study.data, protocols=["mmlu/cloze:token_mean"], out=run.folder)
+    more = evaluate(
+        model="fake:hash", data=study.data, protocols=["mmlu/cloze:token_mean"], out=run.folder
+    )
     assert values(more)["sum"][1] == 12
 
 
@@ -132,7 +143,9 @@ def logs_with_a_broken_one(kind: str, folder: Path) -> Path | list[Path]:
         return folder / "logs"
     suite = golden("helm" if kind == "helm" else "lighteval/since-0.10", folder)
     file = min(suite.rglob("scenario_state.json" if kind == "helm" else "details_*.parquet"))
-    broken = file if kind == "helm" else file.with_name(file.name.replace("details_", "details_other"))
+    broken = (
+        file if kind == "helm" else file.with_name(file.name.replace("details_", "details_other"))
+    )
     broken.write_bytes(file.read_bytes()[:-200])
     return suite
 
@@ -153,7 +166,10 @@ def test_one_broken_log_is_named_and_leaves_the_others(kind: str, tmp_path: Path
     assert (done.count(False), any(done)) == (1, True)
     named = {"table": [("a", True), ("b", False)], "inspect": [("cut", False), ("town", True)]}
     if kind in named:
-        assert sorted((cell.model if kind == "table" else cell.dataset, cell.done) for cell in cells) == named[kind]
+        assert (
+            sorted((cell.model if kind == "table" else cell.dataset, cell.done) for cell in cells)
+            == named[kind]
+        )
 
 
 VALUES = st.recursive(
@@ -164,7 +180,12 @@ VALUES = st.recursive(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.text(), VALUES), st.lists(VALUES), st.integers(1, 9), st.sampled_from([None, 1]))
+@given(
+    st.dictionaries(st.text(), VALUES),
+    st.lists(VALUES),
+    st.integers(1, 9),
+    st.sampled_from([None, 1]),
+)
 def test_parts_are_the_whole(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -205,7 +226,9 @@ def test_broken_files_say_where(tmp_path: Path, content: bytes, reason: str) -> 
         list(parts(file, "samples"))
 
 
-def test_a_part_has_a_bound_and_an_absent_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_has_a_bound_and_an_absent_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "LONGEST", 100)
     monkeypatch.setattr(files, "_CHUNK", 10)
     file = tmp_path / "log.json"
@@ -243,7 +266,10 @@ def zstandard(path: Path, name: str, content: bytes) -> Path:
 
 def both(folder: Path, name: str, content: bytes) -> list[Path]:
     """Archives with one member, packed in each of the ways."""
-    return [archive(folder / "deflate.zip", {name: content}), zstandard(folder / "zstd.zip", name, content)]
+    return [
+        archive(folder / "deflate.zip", {name: content}),
+        zstandard(folder / "zstd.zip", name, content),
+    ]
 
 
 def test_members_are_read_whichever_way_they_are_packed(tmp_path: Path) -> None:
@@ -256,7 +282,10 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(files, "_CHUNK", 1 << 12)
     monkeypatch.setattr(files, "LARGEST", 1 << 16)
     for path in both(tmp_path, "a", bytes(1 << 20)):
-        with unpacked(path) as members, pytest.raises(DataError, match="a unpacks to more than .* bytes"):
+        with (
+            unpacked(path) as members,
+            pytest.raises(DataError, match="a unpacks to more than .* bytes"),
+        ):
             members.read("a")
 
 
@@ -270,20 +299,27 @@ def stored(folder: Path, members: str, change: Callable[[bytearray, int], object
 
 
 def test_overlapping_members_are_refused(tmp_path: Path) -> None:
-    path = stored(tmp_path, "ab", lambda data, place: struct.pack_into("<I", data, place + 20, 100_000))
+    path = stored(
+        tmp_path, "ab", lambda data, place: struct.pack_into("<I", data, place + 20, 100_000)
+    )
     with pytest.raises(DataError, match="members that overlap"), unpacked(path):
         pass
 
 
 def test_encrypted_members_are_refused(tmp_path: Path) -> None:
-    path = stored(tmp_path, "a", lambda data, place: data.__setitem__(place + 8, data[place + 8] | 1))
+    path = stored(
+        tmp_path, "a", lambda data, place: data.__setitem__(place + 8, data[place + 8] | 1)
+    )
     with unpacked(path) as members, pytest.raises(DataError, match="a is encrypted"):
         members.read("a")
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     path = stored(tmp_path, "a", lambda data, _: data.__setitem__(60, data[60] ^ 1))
-    with unpacked(path) as members, pytest.raises(DataError, match="log.zip: a .*copy the log again"):
+    with (
+        unpacked(path) as members,
+        pytest.raises(DataError, match="log.zip: a .*copy the log again"),
+    ):
         members.read("a")
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match="no zip archive, or cut off"), unpacked(path):
@@ -292,7 +328,10 @@ def test_damage_is_named(tmp_path: Path) -> None:
     content = bytearray(cut.read_bytes())
     content[40] ^= 0xFF
     cut.write_bytes(bytes(content))
-    with unpacked(cut) as members, pytest.raises(DataError, match="a (can't be unpacked|is damaged)"):
+    with (
+        unpacked(cut) as members,
+        pytest.raises(DataError, match="a (can't be unpacked|is damaged)"),
+    ):
         members.read("a")
 
 
@@ -301,10 +340,14 @@ NAMES += ["lighteval/until-0.9", "lighteval/from-0.4", "lighteval/since-0.10"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_of_a_log_is_read_and_its_verdicts_follow(name: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_all_of_a_log_is_read_and_its_verdicts_follow(
+    name: str, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     path = golden(name, tmp_path)
     logs = read_logs([path])
-    assert {(log.tool, log.task): read_state(log).notes for log in logs if read_state(log).notes} == {}
+    assert {
+        (log.tool, log.task): read_state(log).notes for log in logs if read_state(log).notes
+    } == {}
     lines: list[object] = []
     for log in logs:
         values = asdict(replace(log, items=()))
@@ -313,12 +356,20 @@ def test_all_of_a_log_is_read_and_its_verdicts_follow(name: str, tmp_path: Path,
     assert "\n".join(map(str, (recognise(path).name, *lines))) == snapshot
 
 
-def test_a_file_alone_is_recognised_as_its_folder_is_and_an_archive_says_what_json_says(tmp_path: Path) -> None:
+def test_a_file_alone_is_recognised_as_its_folder_is_and_an_archive_says_what_json_says(
+    tmp_path: Path,
+) -> None:
     assert recognise(next(golden("helm", tmp_path).rglob("scenario_state.json"))).name == "helm"
-    assert recognise(next(golden("lighteval/until-0.9", tmp_path).rglob("*town_pmi*.parquet"))).name == "lighteval"
+    assert (
+        recognise(next(golden("lighteval/until-0.9", tmp_path).rglob("*town_pmi*.parquet"))).name
+        == "lighteval"
+    )
     assert recognise(LOGS / "inspect" / "finished.eval").name == "inspect-log"
     logs = [read_logs([LOGS / "inspect" / f"finished.{ending}"])[0] for ending in ("eval", "json")]
-    one, other = (replace(log, items=list(log.items), settings={**log.settings, "created": ""}) for log in logs)
+    one, other = (
+        replace(log, items=list(log.items), settings={**log.settings, "created": ""})
+        for log in logs
+    )
     assert one == other
 
 
@@ -326,13 +377,28 @@ def test_cells_of_lighteval_that_are_text_say_what_columns_say(tmp_path: Path) -
     (text,) = read_logs([golden("lighteval/from-0.4", tmp_path)])
     columns = {log.task: log for log in read_logs([golden("lighteval/until-0.9", tmp_path)])}
     bells = [item for item in columns["leaderboard|town|5|0"].items if item.subject == "bells"]
-    assert [(item.choices, item.recorded) for item in text.items] == [(item.choices, item.recorded) for item in bells]
+    assert [(item.choices, item.recorded) for item in text.items] == [
+        (item.choices, item.recorded) for item in bells
+    ]
 
 
 # The same with any one value changed
 
 HELM = next(LOGS.glob("helm/*failed*"))
-JSON_VALUES: list[Any] = [None, True, -1, 2.5, float("nan"), "", "text", [], ["text"], {}, {"key": "text"}, [[1]]]
+JSON_VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    2.5,
+    float("nan"),
+    "",
+    "text",
+    [],
+    ["text"],
+    {},
+    {"key": "text"},
+    [[1]],
+]
 """What a value becomes."""
 
 FORTY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -340,7 +406,13 @@ FORTY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_sc
 
 def places(value: Any) -> Iterator[list[Any]]:
     """The paths to every value in a JSON value."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in pairs:
         yield [key]
         yield from ([key, *rest] for rest in places(inner))
@@ -365,15 +437,21 @@ def read_whole(path: Path, format: str | None = None) -> None:
 @FORTY
 @given(data=st.data())
 @pytest.mark.parametrize("name", ["inspect/one-failed.json", "inspect/finished.json"])
-def test_a_changed_log_of_inspect_is_read_or_refused(tmp_path: Path, data: st.DataObject, name: str) -> None:
+def test_a_changed_log_of_inspect_is_read_or_refused(
+    tmp_path: Path, data: st.DataObject, name: str
+) -> None:
     log = changed(json.loads((LOGS / name).read_text(encoding="utf-8")), data)
-    (tmp_path / "changed.json").write_text(json.dumps({"version": 2, "status": "success", **log}), encoding="utf-8")
+    (tmp_path / "changed.json").write_text(
+        json.dumps({"version": 2, "status": "success", **log}), encoding="utf-8"
+    )
     read_whole(tmp_path / "changed.json", "inspect-log")
 
 
 @FORTY
 @given(data=st.data(), wrong=st.sampled_from(["scenario_state.json", "run_spec.json"]))
-def test_a_changed_run_of_helm_is_read_or_refused(tmp_path: Path, data: st.DataObject, wrong: str) -> None:
+def test_a_changed_run_of_helm_is_read_or_refused(
+    tmp_path: Path, data: st.DataObject, wrong: str
+) -> None:
     for file in ("scenario_state.json", "run_spec.json"):
         content = json.loads((HELM / file).read_text(encoding="utf-8"))
         value = changed(content, data) if file == wrong else content
@@ -384,8 +462,12 @@ def test_a_changed_run_of_helm_is_read_or_refused(tmp_path: Path, data: st.DataO
 @FORTY
 @given(data=st.data())
 @pytest.mark.parametrize("layout", ["until-0.9", "since-0.10", "from-0.4"])
-def test_changed_details_of_lighteval_are_read_or_refused(tmp_path: Path, data: st.DataObject, layout: str) -> None:
-    source = next(file for file in (LOGS / "lighteval" / layout).rglob("*.parquet") if "text" not in file.name)
+def test_changed_details_of_lighteval_are_read_or_refused(
+    tmp_path: Path, data: st.DataObject, layout: str
+) -> None:
+    source = next(
+        file for file in (LOGS / "lighteval" / layout).rglob("*.parquet") if "text" not in file.name
+    )
     try:
         table = pa.Table.from_pylist(changed(pq.read_table(source).to_pylist(), data))
         pq.write_table(table, tmp_path / "details_changed.parquet")

@@ -23,10 +23,23 @@ from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.store.folder import read_sweep
 from tests.helpers.commands import choicewise
-from tests.helpers.harness_logs import DATE, mean, results_of, right, sample, samples, sums, texts, write_harness
+from tests.helpers.harness_logs import (
+    DATE,
+    mean,
+    results_of,
+    right,
+    sample,
+    samples,
+    sums,
+    texts,
+    write_harness,
+)
 from tests.helpers.imported_runs import Rows, one_run, reasons, unused, values, write_lines
 
-NO_TEXT = {"arguments": {"gen_args_0": {"arg_0": "Question:", "arg_1": {"until": ["\n"]}}}, "resps": [["four"]]}
+NO_TEXT = {
+    "arguments": {"gen_args_0": {"arg_0": "Question:", "arg_1": {"until": ["\n"]}}},
+    "resps": [["four"]],
+}
 """What a sample of a task that is answered in text has."""
 
 
@@ -52,7 +65,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_samples_with_results_have_its_numbers_and_many_more(run: Run) -> None:
     numbers = values(run)
-    assert {row["protocol"]: row["value"] for row in run.report().to_pylist()}["stones:sum"] == numbers["sum"][0]
+    assert {row["protocol"]: row["value"] for row in run.report().to_pylist()}[
+        "stones:sum"
+    ] == numbers["sum"][0]
     assert numbers["sum"][0] == pytest.approx(mean(samples(30)))
     assert numbers["char_mean_bare"][0] == pytest.approx(mean(samples(30), "acc_norm"))
     known = [name for name, (_, n, missing) in numbers.items() if n == 30 and not missing]
@@ -72,7 +87,10 @@ def test_every_number_is_what_a_plain_computation_gives(run: Run) -> None:
         "word_mean": lambda text: len(text.split()),
     }
     for name, length in measures.items():
-        scores = [[value / length(text) for value, text in zip(sums(i), texts(i), strict=True)] for i in range(30)]
+        scores = [
+            [value / length(text) for value, text in zip(sums(i), texts(i), strict=True)]
+            for i in range(30)
+        ]
         expected = np.mean([right(own, item % 4) for item, own in enumerate(scores)])
         assert numbers[name][0] == pytest.approx(expected), name
     shares = [np.exp(sums(item)) / np.exp(sums(item)).sum() for item in range(30)]
@@ -82,7 +100,11 @@ def test_every_number_is_what_a_plain_computation_gives(run: Run) -> None:
 
 def test_what_can_not_be_scored_says_what_the_log_lacks_and_no_secret_is_kept(run: Run) -> None:
     lacks = dict.fromkeys(("token_mean", "token_power_0.5", "gnmt_0.6"), "no token counts")
-    lacks |= {"least_likely": "single tokens", "locally_renormalised": "single tokens", "pmi": "null context"}
+    lacks |= {
+        "least_likely": "single tokens",
+        "locally_renormalised": "single tokens",
+        "pmi": "null context",
+    }
     said = reasons(run)
     assert said.keys() == lacks.keys()
     assert all(reason in said[name] for name, reason in lacks.items())
@@ -96,7 +118,9 @@ def test_a_tokenizer_counts_the_tokens(tmp_path: Path) -> None:
     assert values(run)["token_mean"][1:] == (8, 0)
     assert run.manifest.imported is not None
     assert "token counts" in run.manifest.imported.settings
-    assert any("tokens" in line and "bytes" in line for line in explanation_lines(explain(run, "3")))
+    assert any(
+        "tokens" in line and "bytes" in line for line in explanation_lines(explain(run, "3"))
+    )
 
 
 def test_without_its_results_the_folder_names_the_model(tmp_path: Path) -> None:
@@ -133,8 +157,12 @@ def test_a_whole_folder_is_a_sweep(tmp_path: Path) -> None:
     runs = import_log(tmp_path / "out", tmp_path / "runs")
     folders = [str(run.folder.relative_to(tmp_path / "runs")) for run in runs]
     assert folders == ["sand-7b/stones", "sand-7b/walls", "stone-7b/stones", "stone-7b/walls"]
-    assert {(cell.model, cell.dataset, cell.done) for cell in read_sweep(tmp_path / "runs").cells} == {
-        (model, task, True) for model in ("org/stone-7b", "org/sand-7b") for task in ("stones", "walls")
+    assert {
+        (cell.model, cell.dataset, cell.done) for cell in read_sweep(tmp_path / "runs").cells
+    } == {
+        (model, task, True)
+        for model in ("org/stone-7b", "org/sand-7b")
+        for task in ("stones", "walls")
     }
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "runs").rglob("*.parquet")}
     import_log(tmp_path / "out", tmp_path / "runs")
@@ -153,7 +181,11 @@ def test_the_same_items_asked_here_are_the_same_protocol_and_comparable(tmp_path
     requests = rendered_requests("stones", lines)
     protocol = requests.protocol("stones", fit="cut-start", boundary="moved-space")
     assert logged.protocols["stones:sum"] == protocol
-    asked_here = {"data": requests.dataset, "protocols": {"stones:sum": protocol}, "rendered": [requests]}
+    asked_here = {
+        "data": requests.dataset,
+        "protocols": {"stones:sum": protocol},
+        "rendered": [requests],
+    }
     own = evaluate(model="fake:hash", out=tmp_path / "own", **asked_here)
     (compared,) = comparisons(logged, own, ["stones:sum"])
     assert compared.verdict == "comparable"
@@ -187,7 +219,9 @@ def test_unconditional_requests_are_pmi(tmp_path: Path) -> None:
             text = row["arguments"][f"gen_args_{place}"]["arg_1"]
             row["arguments"][f"gen_args_{4 + place}"] = {"arg_0": "", "arg_1": text}
         row["resps"] += [[[str(null), "False"]] for null in nulls]
-        row["acc_mutual_info"] = right([value - null for value, null in zip(sums(item), nulls, strict=True)], item % 4)
+        row["acc_mutual_info"] = right(
+            [value - null for value, null in zip(sums(item), nulls, strict=True)], item % 4
+        )
     run = run_of(rows, tmp_path)
     assert values(run)["pmi"][0] == pytest.approx(mean(rows, "acc_mutual_info"))
     assert (values(run)["normalised_pmi"][1:], run.protocols["stones:pmi"].null) == ((9, 0), "")
@@ -197,21 +231,41 @@ def test_choices_with_contexts_of_their_own(tmp_path: Path) -> None:
     rows = samples(8, target="and fell.", acc_norm=None)
     for item, row in enumerate(rows):
         contexts = [f"The {name} stood {item}" for name in ("wall", "tower")]
-        row["arguments"] = {f"gen_args_{n}": {"arg_0": each, "arg_1": " and fell."} for n, each in enumerate(contexts)}
+        row["arguments"] = {
+            f"gen_args_{n}": {"arg_0": each, "arg_1": " and fell."}
+            for n, each in enumerate(contexts)
+        }
         row["resps"] = row["resps"][:2]
-        row |= {"doc": {"answer": str(1 + item % 2), "other": "1"}, "acc": right(sums(item)[:2], item % 2)}
-    assert golds(rows, tmp_path) == ("field answer, counted from 1", [(item % 2,) for item in range(8)])
+        row |= {
+            "doc": {"answer": str(1 + item % 2), "other": "1"},
+            "acc": right(sums(item)[:2], item % 2),
+        }
+    assert golds(rows, tmp_path) == (
+        "field answer, counted from 1",
+        [(item % 2,) for item in range(8)],
+    )
     run = run_of(rows, tmp_path)
     assert values(run)["sum"][0] == pytest.approx(mean(rows))
     shown = explain(run, "1")
     assert shown.choices == ("wall", "tower")
-    assert [each.context for each in shown.asked[0].scored] == ["The wall stood 1", "The tower stood 1"]
+    assert [each.context for each in shown.asked[0].scored] == [
+        "The wall stood 1",
+        "The tower stood 1",
+    ]
 
 
 def test_several_right_choices_and_one_by_its_text(tmp_path: Path) -> None:
-    several = [sample(item, target="[0, 2]", acc=right(sums(item), 0, 2), acc_norm=None) for item in range(8)]
-    first = [texts(item).index(texts(item)[item % 4]) for item in range(8)]  # of texts that stand twice
-    named = [sample(n, target=texts(n)[n % 4], acc=right(sums(n), gold), acc_norm=None) for n, gold in enumerate(first)]
+    several = [
+        sample(item, target="[0, 2]", acc=right(sums(item), 0, 2), acc_norm=None)
+        for item in range(8)
+    ]
+    first = [
+        texts(item).index(texts(item)[item % 4]) for item in range(8)
+    ]  # of texts that stand twice
+    named = [
+        sample(n, target=texts(n)[n % 4], acc=right(sums(n), gold), acc_norm=None)
+        for n, gold in enumerate(first)
+    ]
     for rows, expected in ((several, [(0, 2)] * 8), (named, [(place,) for place in first])):
         assert golds(rows, tmp_path) == ("target", expected)
     numbers = values(run_of(several, tmp_path))
@@ -223,7 +277,10 @@ def test_a_task_with_its_own_acc_is_read_as_what_it_is(tmp_path: Path) -> None:
     rows = samples(8, target="0", acc_norm=None)
     for item, row in enumerate(rows):
         labels, shares = [1, item % 2, 0, 1], np.exp(sums(item)) / np.exp(sums(item)).sum()
-        row |= {"doc": {"mc2_targets": {"labels": labels}}, "acc": float(shares[np.array(labels) == 1].sum())}
+        row |= {
+            "doc": {"mc2_targets": {"labels": labels}},
+            "acc": float(shares[np.array(labels) == 1].sum()),
+        }
     assert golds(rows, tmp_path)[1][:2] == [(0, 3), (0, 1, 3)]
     assert values(run_of(rows, tmp_path))["mc2"][0] == pytest.approx(mean(rows), abs=1e-6)
 
@@ -238,13 +295,17 @@ def test_one_continuation_per_item(tmp_path: Path) -> None:
     results = results_of(rows)
     results["results"]["stones"]["perplexity,none"] = perplexity
     results["configs"]["stones"]["metric_list"] = [{"metric": "perplexity"}, {"metric": "acc"}]
-    numbers = values(one_run(write_harness(tmp_path / "out", rows, results=results), tmp_path / "run"))
+    numbers = values(
+        one_run(write_harness(tmp_path / "out", rows, results=results), tmp_path / "run")
+    )
     assert (numbers["greedy"][0], numbers["perplexity"][0]) == (0.5, pytest.approx(perplexity))
 
 
 def test_another_filter_is_named_and_left_out(tmp_path: Path) -> None:
     rows = samples(3)
-    path = write_lines(tmp_path / "alone" / f"samples_stones_{DATE}.jsonl", rows + samples(3, filter="strict"))
+    path = write_lines(
+        tmp_path / "alone" / f"samples_stones_{DATE}.jsonl", rows + samples(3, filter="strict")
+    )
     both = one_run(path, tmp_path / "two")
     assert (values(both), unused(both)) == (values(run_of(rows, tmp_path)), ("filter strict",))
 
@@ -263,7 +324,9 @@ def test_a_page_escapes_markup_and_says_that_no_model_was_asked(tmp_path: Path) 
     rows = samples(2, acc_norm=None)
     for row in rows:
         row["arguments"]["gen_args_0"]["arg_1"] = f" {nasty}"
-        row["arguments"] = {name: {**each, "arg_0": f"{nasty} Question?"} for name, each in row["arguments"].items()}
+        row["arguments"] = {
+            name: {**each, "arg_0": f"{nasty} Question?"} for name, each in row["arguments"].items()
+        }
     write_page([run_of(rows, tmp_path).folder], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert nasty not in page
@@ -281,7 +344,9 @@ def test_values_that_are_not_imported_or_disagree_are_named(tmp_path: Path) -> N
     assert "  not used: metrics brier_score, which are not checked" in lines
     assert "  not used: metrics f1, which are no number of an item" in lines
     in_short = choicewise(*line, code=0).stderr.splitlines()[1]
-    assert in_short.startswith("  not used: metrics brier_score, which are not checked; not used: metrics f1, ")
+    assert in_short.startswith(
+        "  not used: metrics brier_score, which are not checked; not used: metrics f1, "
+    )
     assert in_short.endswith(" … (--all)")
     rows = samples(8)
     rows[2]["acc_norm"] = 1 - rows[2]["acc_norm"]
@@ -308,15 +373,27 @@ def spelled(*rows: dict[str, Any]) -> str:
 REFUSED = {
     "cut off in a line": (spelled(*samples(3))[:-100], r"line 3: no JSON.*cut off"),
     "cut off in the first line": (spelled(sample(0))[:-100], "line 1: no JSON"),
-    "an odd acc": (spelled(*samples(7), sample(7, acc=7.0)), r"which choices are right: at doc_id 7 .* acc of 7.0"),
-    "two models": (spelled(*samples(4), *samples(4, target="1")), r"doc_id 0 more than once.*two models"),
+    "an odd acc": (
+        spelled(*samples(7), sample(7, acc=7.0)),
+        r"which choices are right: at doc_id 7 .* acc of 7.0",
+    ),
+    "two models": (
+        spelled(*samples(4), *samples(4, target="1")),
+        r"doc_id 0 more than once.*two models",
+    ),
     "infinity": (answered("inf"), "above 0"),
     "a probability": (answered("0.5"), "above 0"),
     "a word": (answered("much"), "no number"),
-    "a huge integer": (spelled(*samples(3)).replace('"-1.0"', "-1" + "0" * 400), "which is no number"),
+    "a huge integer": (
+        spelled(*samples(3)).replace('"-1.0"', "-1" + "0" * 400),
+        "which is no number",
+    ),
     "half a character": (spelled(sample(0)).replace(" stone wall", " \\ud800"), "half a character"),
     "an answer in text": (spelled(sample(0, **NO_TEXT)), "log-likelihood"),
-    "a whole text": (spelled(sample(0, arguments={"gen_args_0": {"arg_0": "A."}}, resps=[["-1"]])), "log-likelihood"),
+    "a whole text": (
+        spelled(sample(0, arguments={"gen_args_0": {"arg_0": "A."}}, resps=[["-1"]])),
+        "log-likelihood",
+    ),
 }
 
 
@@ -333,7 +410,10 @@ def test_samples_that_can_not_be_used(name: str, tmp_path: Path) -> None:
 def test_results_of_other_samples_or_another_task(tmp_path: Path) -> None:
     results = results_of(samples(8))
     results["results"]["stones"]["acc,none"] += 0.125
-    for wrong, says in ((results, "does not match.*acc is"), (results_of(samples(9)), "of 9 items, and the .* of 8")):
+    for wrong, says in (
+        (results, "does not match.*acc is"),
+        (results_of(samples(9)), "of 9 items, and the .* of 8"),
+    ):
         with pytest.raises(DataError, match=says):
             import_log(write_harness(tmp_path / "out", samples(8), results=wrong), tmp_path / "run")
     other = tmp_path / "other.json"
@@ -398,14 +478,18 @@ def test_latin_1_and_a_byte_order_mark(tmp_path: Path) -> None:
 def written_out() -> Rows:
     rows = []
     for item in range(12):
-        context = f"Question: what is {item - 1}?\nAnswer: stone\n\nQuestion: what is {item}?\nAnswer:"
+        context = (
+            f"Question: what is {item - 1}?\nAnswer: stone\n\nQuestion: what is {item}?\nAnswer:"
+        )
         options = ["a wall", "a wall of stone", "a gate"] if item % 3 else ["one", "two", "three"]
         own = sums(item, 3)
         means = [value / len(option) for value, option in zip(own, options, strict=True)]
         row: dict[str, Any] = {"doc_id": item, "truth": item % 3}
         row |= {f"prompt_{place}": f"{context} {option}" for place, option in enumerate(options)}
         row |= {f"logit_{place}": value for place, value in enumerate(own)}
-        rows.append(row | {"acc": str(right(own, item % 3)), "acc_norm": str(right(means, item % 3))})
+        rows.append(
+            row | {"acc": str(right(own, item % 3)), "acc_norm": str(right(means, item % 3))}
+        )
     return rows
 
 
@@ -419,7 +503,11 @@ def test_a_list_of_the_harness_0_3(tmp_path: Path) -> None:
     (asked,) = explain(run, "1").asked
     assert asked.context is not None
     assert asked.context.endswith("what is 1?\nAnswer:")
-    assert [each.continuation for each in asked.scored] == [" a wall", " a wall of stone", " a gate"]
+    assert [each.continuation for each in asked.scored] == [
+        " a wall",
+        " a wall of stone",
+        " a gate",
+    ]
 
 
 def test_texts_that_can_not_be_told_apart_are_not_guessed(tmp_path: Path) -> None:
@@ -436,11 +524,16 @@ def test_texts_that_can_not_be_told_apart_are_not_guessed(tmp_path: Path) -> Non
 
 
 def test_json_lines_without_prompts(tmp_path: Path) -> None:
-    rows = [{name: value for name, value in row.items() if "prompt" not in name} for row in written_out()]
+    rows = [
+        {name: value for name, value in row.items() if "prompt" not in name}
+        for row in written_out()
+    ]
     run = one_run(write_lines(tmp_path / "stone-7b.jsonl", rows), tmp_path / "run")
     assert (run.manifest.model.name, values(run)["sum"][1]) == ("stone-7b", 12)
     assert "no texts" in reasons(run)["char_mean_bare"]
-    assert "the log has no text of it, tokens unknown" in "\n".join(explanation_lines(explain(run, "3")))
+    assert "the log has no text of it, tokens unknown" in "\n".join(
+        explanation_lines(explain(run, "3"))
+    )
 
 
 # Real logs
@@ -452,12 +545,18 @@ def test_winogrande_of_two_real_models(shared_data: Path, tmp_path: Path) -> Non
     runs = import_log(files, tmp_path / "runs", task="winogrande")
     published = {"llama-2-7b": (0.7380, 0.0124), "mistral-7b-v0.1": (0.7814, 0.0116)}
     for run in runs:
-        assert not any(row.diagnosis.warnings for row in run.rows()), "nothing speaks against real models' numbers"
+        assert not any(row.diagnosis.warnings for row in run.rows()), (
+            "nothing speaks against real models' numbers"
+        )
         (row,) = (row for row in run.rows() if row.protocol == "winogrande:sum")
         assert (round(row.value, 4), round(row.se, 4)) == published[run.manifest.model.name]
         assert row.n == 1267
     (compared,) = comparisons(*runs, ["winogrande:sum"])
-    assert (compared.verdict, compared.test.left_only, compared.test.right_only) == ("comparable", 86, 141)
+    assert (compared.verdict, compared.test.left_only, compared.test.right_only) == (
+        "comparable",
+        86,
+        141,
+    )
     assert compared.test.p == pytest.approx(0.0003182, rel=1e-3)
 
 
@@ -465,9 +564,14 @@ def test_samples_of_a_real_model(shared_data: Path, tmp_path: Path) -> None:
     run = one_run(shared_data / "goldens" / "lm_eval_samples_llama3_8b", tmp_path / "run")
     rows = {row.protocol.partition(":")[2]: row for row in run.rows()}
     for name in ("sum", "char_mean_bare"):
-        assert (rows[name].value, rows[name].n) == (pytest.approx(0.5106732348111659, abs=1e-15), 609)
+        assert (rows[name].value, rows[name].n) == (
+            pytest.approx(0.5106732348111659, abs=1e-15),
+            609,
+        )
         assert rows[name].se == pytest.approx(0.020273057132342585, abs=1e-15)
     warned = {warning for row in rows.values() for warning in row.diagnosis.warnings}
-    assert warned == {"chance", "position"}, "of classes that it guesses, and predicts unlike they are right"
+    assert warned == {"chance", "position"}, (
+        "of classes that it guesses, and predicts unlike they are right"
+    )
     assert run.manifest.model.name == "meta-llama/Meta-Llama-3-8B"
     assert sum(row.n == 609 for row in rows.values()) >= 12

@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from choicewise import import_log, open_run
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.files import unpacked
-from choicewise.extensions.interop.logs.helm import letter_choices, reference_tokens, scored_reference, token_bytes
+from choicewise.extensions.interop.logs.helm import (
+    letter_choices,
+    reference_tokens,
+    scored_reference,
+    token_bytes,
+)
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state, run_of_log
 from choicewise.extensions.interop.logs.inspect import logged_item, rules
 from choicewise.extensions.interop.logs.lighteval import detail
@@ -62,10 +67,14 @@ def test_a_verdict_that_does_not_follow_is_told(original: Path, name: str) -> No
 
     edited(original / "per_instance_stats.json", change)
     (note,) = read_state(logs(original)[ORIGINAL]).notes
-    assert note.startswith(f"{name} of 1 of 5 items is another than its own answers give, such as id2")
+    assert note.startswith(
+        f"{name} of 1 of 5 items is another than its own answers give, such as id2"
+    )
 
 
-def test_letters_become_answers_of_text_and_exact_match_is_the_token_mean(helm: Path, tmp_path: Path) -> None:
+def test_letters_become_answers_of_text_and_exact_match_is_the_token_mean(
+    helm: Path, tmp_path: Path
+) -> None:
     log, original = (logs(helm)[name] for name in (JOINT, ORIGINAL))
     numbers = imported(log, tmp_path / "joint")
     recorded = [item.recorded["exact_match"] for item in log.items]
@@ -83,13 +92,17 @@ def test_the_calibration_error_of_letters_is_helms(helm: Path, tmp_path: Path) -
     (row,) = run.under(under_metrics({name: run.protocols[name]}, ["ece_10_bin"])).rows()
     stats = json.loads((helm / MILLS / "stats.json").read_text())
     (helms,) = (
-        stat["mean"] for stat in stats if stat["name"]["name"] == "ece_10_bin" and "perturbation" not in stat["name"]
+        stat["mean"]
+        for stat in stats
+        if stat["name"]["name"] == "ece_10_bin" and "perturbation" not in stat["name"]
     )
     assert row.value == pytest.approx(helms, rel=1e-9)
 
 
 @pytest.mark.parametrize(("task", "score"), [(ORIGINAL, "token_mean"), (CALIBRATED, "pmi")])
-def test_the_confidence_in_scores_is_helms(task: str, score: str, helm: Path, tmp_path: Path) -> None:
+def test_the_confidence_in_scores_is_helms(
+    task: str, score: str, helm: Path, tmp_path: Path
+) -> None:
     """HELM's max_prob is of the scores that it compares, a mean over tokens or a difference."""
     log = logs(helm)[task]
     run_of_log(log, tmp_path / "run")
@@ -98,12 +111,19 @@ def test_the_confidence_in_scores_is_helms(task: str, score: str, helm: Path, tm
     measured = run.under(under_metrics({name: run.protocols[name]}, ["ece_10_bin"])).measurements
     (judged,) = (each.judged for each in measured.values())
     assert judged is not None
-    assert judged.confidence == pytest.approx([item.recorded["max_prob"] for item in log.items], rel=1e-6)
+    assert judged.confidence == pytest.approx(
+        [item.recorded["max_prob"] for item in log.items], rel=1e-6
+    )
 
 
-def test_letters_beside_likelihoods_of_letters_are_counted_as_helm_does(shared_data: Path, tmp_path: Path) -> None:
+def test_letters_beside_likelihoods_of_letters_are_counted_as_helm_does(
+    shared_data: Path, tmp_path: Path
+) -> None:
     run = one_run(shared_data / "cases" / "51-helm-joint" / "runs", tmp_path / "run")
-    assert values(run)["letter-match"][:2] == (pytest.approx(2 / 6), 6)  # its stats.json has an exact match of 1 / 3
+    assert values(run)["letter-match"][:2] == (
+        pytest.approx(2 / 6),
+        6,
+    )  # its stats.json has an exact match of 1 / 3
     (row,) = (row for row in run.rows() if row.protocol.endswith(":sum"))
     assert (row.n, "many-missing" in row.diagnosis.warnings) == (0, False)
 
@@ -121,7 +141,9 @@ def test_splits_and_trials_are_logs_of_their_own_in_whatever_order(original: Pat
     def change(state: Any) -> None:
         for place, each in enumerate(state["request_states"]):
             each["instance"]["split"] = "valid" if place < 4 else "test"
-        state["request_states"] += [{**each, "train_trial_index": 1} for each in state["request_states"]]
+        state["request_states"] += [
+            {**each, "train_trial_index": 1} for each in state["request_states"]
+        ]
 
     before = sorted(logs(original)[ORIGINAL].items, key=lambda item: item.id)
     edited(original / STATE, lambda state: state["request_states"].reverse())
@@ -140,14 +162,29 @@ def first(**members: Any) -> Any:
     ("change", "reason"),
     [
         (lambda state: state.update(request_states=[]), "holds no requests"),
-        (lambda state: state["adapter_spec"].update(method="generation"), "has adapter method generation"),
+        (
+            lambda state: state["adapter_spec"].update(method="generation"),
+            "has adapter method generation",
+        ),
         (lambda state: state["adapter_spec"].pop("method") and None, "has adapter method unknown"),
-        (lambda state: state["request_states"][0]["request"].update(model="b"), "mixes the models b, made-up/words"),
-        (lambda state: state["request_states"].append(state["request_states"][0]), "reference 0 a second time"),
+        (
+            lambda state: state["request_states"][0]["request"].update(model="b"),
+            "mixes the models b, made-up/words",
+        ),
+        (
+            lambda state: state["request_states"].append(state["request_states"][0]),
+            "reference 0 a second time",
+        ),
         (first(reference_index=9), "asks about reference 9 of 4"),
-        (lambda state: state["request_states"][0].pop("instance") and None, "state 0 is about no instance with an id"),
+        (
+            lambda state: state["request_states"][0].pop("instance") and None,
+            "state 0 is about no instance with an id",
+        ),
         (lambda state: state["request_states"].insert(0, 7), "request state 0 is no object"),
-        (lambda state: state["request_states"][0]["instance"].update(references=[]), "instance 'id2' has 0 references"),
+        (
+            lambda state: state["request_states"][0]["instance"].update(references=[]),
+            "instance 'id2' has 0 references",
+        ),
     ],
 )
 def test_what_is_no_run_is_refused_by_name(original: Path, change: Any, reason: str) -> None:
@@ -192,7 +229,10 @@ def test_a_second_letter_in_one_trial_is_refused(helm: Path) -> None:
     edited(folder / STATE, lambda state: state["request_states"].append(state["request_states"][0]))
     with pytest.raises(DataError, match="asks instance 'id2' a second time"):
         logs(folder)
-    edited(folder / STATE, lambda state: state["request_states"][0].update(output_mapping={"1": "the Lune"}))
+    edited(
+        folder / STATE,
+        lambda state: state["request_states"][0].update(output_mapping={"1": "the Lune"}),
+    )
     with pytest.raises(DataError, match="has the labels \\['1'\\]; A, B, C and so on are read"):
         logs(folder)
 
@@ -210,7 +250,9 @@ def test_a_second_letter_in_one_trial_is_refused(helm: Path) -> None:
         ([], "c", None),
     ],
 )
-def test_the_tokens_of_a_reference_may_be_bytes(tokens: list[str], reference: str, count: int | None) -> None:
+def test_the_tokens_of_a_reference_may_be_bytes(
+    tokens: list[str], reference: str, count: int | None
+) -> None:
     assert reference_tokens(tokens, reference) == count
     assert (token_bytes("bytes:\\xe2\\x80"), token_bytes("é")) == (b"\xe2\x80", "é".encode())
 
@@ -224,7 +266,9 @@ def test_tokens_that_spell_the_reference_are_counted(before: str, pieces: list[s
     if any(token.startswith("bytes:") for token in tokens):
         return
     assert count is not None
-    assert b"".join("".join(tokens[-count:]).encode().split()) == b"".join(reference.encode().split())
+    assert b"".join("".join(tokens[-count:]).encode().split()) == b"".join(
+        reference.encode().split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +284,9 @@ def test_tokens_that_spell_the_reference_are_counted(before: str, pieces: list[s
 def test_letters_are_scored_where_the_log_has_the_likeliest_tokens(
     top: dict[str, float] | None, expected: list[tuple[str | None, float | None, bool | None]]
 ) -> None:
-    choices = letter_choices({"tokens": [{"text": " B", "logprob": -0.5, "top_logprobs": top}]}, ["A", "B"])
+    choices = letter_choices(
+        {"tokens": [{"text": " B", "logprob": -0.5, "top_logprobs": top}]}, ["A", "B"]
+    )
     assert [(choice.text, choice.loglikelihood, choice.greedy) for choice in choices] == expected
     assert all((choice.missing is None) == (choice.loglikelihood is not None) for choice in choices)
 
@@ -262,11 +308,21 @@ def test_greedy_is_read_where_the_log_has_the_likeliest_tokens() -> None:
     def state(*tops: dict[str, float]) -> dict[str, Any]:
         pairs = zip((" the", " Ash"), tops, strict=True)
         tokens = [{"text": text, "logprob": -1.0, "top_logprobs": top} for text, top in pairs]
-        completion = {"text": "Q: the Ash", "logprob": -2.0, "tokens": [{"text": "Q:", "logprob": 0.0}, *tokens]}
-        return {"request": {"prompt": "Q: the Ash"}, "result": {"success": True, "completions": [completion]}}
+        completion = {
+            "text": "Q: the Ash",
+            "logprob": -2.0,
+            "tokens": [{"text": "Q:", "logprob": 0.0}, *tokens],
+        }
+        return {
+            "request": {"prompt": "Q: the Ash"},
+            "result": {"success": True, "completions": [completion]},
+        }
 
     assert scored_reference(state({" the": -1.0}, {" Ash": -1.0}), "the Ash").greedy is True
-    assert scored_reference(state({" the": -1.0}, {" Ash": -1.0, " Wye": -0.5}), "the Ash").greedy is False
+    assert (
+        scored_reference(state({" the": -1.0}, {" Ash": -1.0, " Wye": -0.5}), "the Ash").greedy
+        is False
+    )
     assert scored_reference(state({" the": -1.0}, {}), "the Ash").greedy is None
 
 
@@ -289,15 +345,23 @@ def changed(folder: Path, **members: Any) -> Log:
 
 def test_a_verdict_that_does_not_follow_is_told_and_no_number_is_none(tmp_path: Path) -> None:
     (note,) = read_state(changed(tmp_path, scores={"choice": {"value": "I"}})).notes
-    assert note.startswith("choice of 1 of 6 items is another than its own answers give, such as town 0")
-    scores = {"choice": {"value": float("nan")}, "grade": {"value": "excellent"}, "share": {"value": 0.5}}
+    assert note.startswith(
+        "choice of 1 of 6 items is another than its own answers give, such as town 0"
+    )
+    scores = {
+        "choice": {"value": float("nan")},
+        "grade": {"value": "excellent"},
+        "share": {"value": 0.5},
+    }
     assert next(iter(changed(tmp_path, scores=scores).items)).recorded == {"share": 0.5}
 
 
 def test_a_run_has_a_row_for_every_rule_and_an_epoch_is_a_run_of_its_own(tmp_path: Path) -> None:
     (run,) = import_log(LOGS / "inspect" / "finished.eval", tmp_path / "run")
     rows = {row["protocol"]: row for row in run.report().to_pylist()}
-    assert rows[f"town:{OWN}"]["value"] == pytest.approx(3 / 6)  # of the six that ask for one letter
+    assert rows[f"town:{OWN}"]["value"] == pytest.approx(
+        3 / 6
+    )  # of the six that ask for one letter
     assert rows[f"town:{OWN}"]["missing"] == 1
     assert rows["town:inspect@0.3.121"]["value"] == pytest.approx(2 / 6)  # which reads no **c**
     assert rows["town:sum"]["n"] == 0
@@ -311,7 +375,9 @@ def test_a_run_has_a_row_for_every_rule_and_an_epoch_is_a_run_of_its_own(tmp_pat
 def test_a_log_that_stopped_or_was_never_finished_is_taken_only_whole(tmp_path: Path) -> None:
     whole = golden("inspect/stopped.json", tmp_path)
     assert len(list(only_log(whole).items)) == 7  # it has status error, and every sample
-    with pytest.raises(DataError, match="status error and 6 of 7 samples; .* finish it with `inspect eval-retry`"):
+    with pytest.raises(
+        DataError, match="status error and 6 of 7 samples; .* finish it with `inspect eval-retry`"
+    ):
         only_log(edited(whole, lambda log: log["samples"].pop() and None))
     with pytest.raises(DataError, match="status cancelled and 6 of 7 samples"):
         only_log(edited(whole, lambda log: log.update(status="cancelled")))
@@ -334,7 +400,10 @@ def test_a_log_that_stopped_or_was_never_finished_is_taken_only_whole(tmp_path: 
         (lambda log: log.update(samples=[]), "holds no samples (status success)"),
         (lambda log: log.update(eval=1), "does not say what was evaluated"),
         (lambda log: log["samples"].append(log["samples"][0]), "holds 1 samples twice in epoch 1"),
-        (lambda log: log["samples"][0].update(choices=None), "sample 1 (from 1) (id 'town 0') has no choices"),
+        (
+            lambda log: log["samples"][0].update(choices=None),
+            "sample 1 (from 1) (id 'town 0') has no choices",
+        ),
         (lambda log: log["samples"].insert(0, 7), "sample 1 (from 1) is no sample of Inspect"),
     ],
 )
@@ -352,19 +421,39 @@ def test_a_log_that_was_cut_off_is_refused(tmp_path: Path, name: str) -> None:
 
 
 GOLDS: list[tuple[Any, tuple[int, ...]]] = [
-    *[("A", (0,)), ("d", (3,)), (["A", "C"], (0, 2)), ("A,B", (0, 1)), ("BD", (1, 3)), ("E", ()), ("?", ()), ("", ())],
-    *[("0", ()), ("Bad", ()), ("the Ash", (1,)), (["the Ash", "the Wye"], (1, 3)), (["the Ash", "the sea"], ())],
+    *[
+        ("A", (0,)),
+        ("d", (3,)),
+        (["A", "C"], (0, 2)),
+        ("A,B", (0, 1)),
+        ("BD", (1, 3)),
+        ("E", ()),
+        ("?", ()),
+        ("", ()),
+    ],
+    *[
+        ("0", ()),
+        ("Bad", ()),
+        ("the Ash", (1,)),
+        (["the Ash", "the Wye"], (1, 3)),
+        (["the Ash", "the sea"], ()),
+    ],
 ]
 
 
 @pytest.mark.parametrize(("target", "gold"), GOLDS)
 def test_targets_are_letters_or_options(target: Any, gold: tuple[int, ...]) -> None:
-    sample = json.loads((LOGS / "inspect" / "finished.json").read_text(encoding="utf-8"))["samples"][0]
+    sample = json.loads((LOGS / "inspect" / "finished.json").read_text(encoding="utf-8"))[
+        "samples"
+    ][0]
     assert logged_item({**sample, "target": target}, "here")[1].gold == gold
 
 
 def test_texts_may_be_parts_and_attachments(tmp_path: Path) -> None:
-    parts = [{"type": "reasoning", "reasoning": "B, no: A"}, {"type": "text", "text": "attachment://long"}]
+    parts = [
+        {"type": "reasoning", "reasoning": "B, no: A"},
+        {"type": "text", "text": "attachment://long"},
+    ]
     message = {"message": {"role": "assistant", "content": parts}}
     log = changed(tmp_path, output={"choices": [message]}, attachments={"long": "ANSWER: D"})
     assert next(iter(log.items)).generated == "ANSWER: D"
@@ -372,10 +461,15 @@ def test_texts_may_be_parts_and_attachments(tmp_path: Path) -> None:
 
 def test_no_secret_of_the_model_is_kept(tmp_path: Path) -> None:
     def change(log: Any) -> None:
-        log["eval"] |= {"model_args": {"api_key": "sk-secret"}, "model_base_url": "https://me:sk-secret@host"}
+        log["eval"] |= {
+            "model_args": {"api_key": "sk-secret"},
+            "model_base_url": "https://me:sk-secret@host",
+        }
 
     (run,) = import_log(edited(golden("inspect/finished.json", tmp_path), change), tmp_path / "run")
-    written = b"".join(file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file())
+    written = b"".join(
+        file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()
+    )
     assert b"sk-secret" not in written
     assert run.manifest.imported is not None
     assert run.manifest.imported.settings["solver"] == "multiple_choice"
@@ -383,7 +477,12 @@ def test_no_secret_of_the_model_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("release", "rule"),
-    [("0.3.42", "inspect@0.3.42"), ("0.3.130", "inspect@0.3.121"), ("0.3.263", "inspect@0.3.221"), ("0.4.0.dev1", OWN)],
+    [
+        ("0.3.42", "inspect@0.3.42"),
+        ("0.3.130", "inspect@0.3.121"),
+        ("0.3.263", "inspect@0.3.221"),
+        ("0.4.0.dev1", OWN),
+    ],
 )
 def test_the_rule_is_that_of_the_release(release: str, rule: str) -> None:
     assert rules({"eval": {"packages": {"inspect_ai": release}}})[0] == rule
@@ -398,7 +497,9 @@ def lighteval_logs(path: Path, results: Path | None = None) -> dict[str, Log]:
 
 
 def details(folder: Path, task: str) -> Path:
-    (file,) = (each for each in folder.rglob("*.parquet") if each.name.startswith(f"details_{task}_"))
+    (file,) = (
+        each for each in folder.rglob("*.parquet") if each.name.startswith(f"details_{task}_")
+    )
     return file
 
 
@@ -415,17 +516,25 @@ def test_values_whose_meaning_is_not_known_are_named(tmp_path: Path) -> None:
     first, *others = log.items
     named = replace(log, items=(replace(first, recorded={**first.recorded, "f1": 0.5}), *others))
     assert read_state(log).unused == ()
-    assert read_state(named).unused == ("values f1, of which it is not known how they follow from the answers",)
+    assert read_state(named).unused == (
+        "values f1, of which it is not known how they follow from the answers",
+    )
 
 
 def test_a_verdict_of_lighteval_that_does_not_follow_is_told(tmp_path: Path) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
     name = f"{NORM}PMINorm(name='norm_pmi')"
-    changed_detail(details(folder, "town|0"), lambda row: row["metric"].update({name: 1 - row["metric"][name]}))
+    changed_detail(
+        details(folder, "town|0"), lambda row: row["metric"].update({name: 1 - row["metric"][name]})
+    )
     (log,) = lighteval_logs(folder).values()
     (note,) = read_state(log).notes
-    assert note.startswith(f"{name} of 1 of 3 items is another than its own answers give, such as 0")
-    changed_detail(details(folder, "town|0"), lambda row: row["metric"].update(acc=1 - row["metric"]["acc"]))
+    assert note.startswith(
+        f"{name} of 1 of 3 items is another than its own answers give, such as 0"
+    )
+    changed_detail(
+        details(folder, "town|0"), lambda row: row["metric"].update(acc=1 - row["metric"]["acc"])
+    )
     (log,) = lighteval_logs(folder).values()
     with pytest.raises(DataError, match="does not agree with itself"):
         read_state(log)
@@ -433,9 +542,14 @@ def test_a_verdict_of_lighteval_that_does_not_follow_is_told(tmp_path: Path) -> 
 
 def test_a_run_has_the_numbers_of_lighteval_and_more(tmp_path: Path) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
-    numbers = {name: value for name, (value, *_) in values(one_run(folder, tmp_path / "run")).items()}
+    numbers = {
+        name: value for name, (value, *_) in values(one_run(folder, tmp_path / "run")).items()
+    }
     names = {"sum": "acc", "char_mean": f"{NORM}CharNorm(name='norm', ignore_first_space=False)"}
-    names |= {"token_mean": f"{NORM}TokenNorm(name='norm_token')", "pmi": f"{NORM}PMINorm(name='norm_pmi')"}
+    names |= {
+        "token_mean": f"{NORM}TokenNorm(name='norm_token')",
+        "pmi": f"{NORM}PMINorm(name='norm_pmi')",
+    }
     (log,) = lighteval_logs(folder).values()
     for name, recorded in names.items():
         assert numbers[name] == pytest.approx(log.recorded[recorded])
@@ -445,7 +559,11 @@ def test_a_run_has_the_numbers_of_lighteval_and_more(tmp_path: Path) -> None:
 def test_the_newest_of_several_dates_is_taken_of_each_model(tmp_path: Path) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
     new = details(folder, "town|0")
-    old = new.parents[1] / "2020-01-01T00-00-00.000000" / "details_town|0_2020-01-01T00-00-00.000000.parquet"
+    old = (
+        new.parents[1]
+        / "2020-01-01T00-00-00.000000"
+        / "details_town|0_2020-01-01T00-00-00.000000.parquet"
+    )
     old.parent.mkdir()
     old.write_bytes(new.read_bytes())
     (log,) = lighteval_logs(folder).values()
@@ -480,9 +598,13 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
         ([None, -2.0, -3.0, -4.0], "its log-likelihood in the log is None"),
     ],
 )
-def test_what_the_log_lacks_and_no_gold_are_missing(tmp_path: Path, numbers: list[float | None], missing: str) -> None:
+def test_what_the_log_lacks_and_no_gold_are_missing(
+    tmp_path: Path, numbers: list[float | None], missing: str
+) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
-    changed_detail(details(folder, "town|0"), lambda row: row["model_response"].update(logprobs=numbers))
+    changed_detail(
+        details(folder, "town|0"), lambda row: row["model_response"].update(logprobs=numbers)
+    )
     (log,) = lighteval_logs(folder).values()
     assert next(iter(log.items)).choices[0].missing == missing
     golden("lighteval/since-0.10", tmp_path)
@@ -519,7 +641,9 @@ def test_cells_spell_values_of_python(cell: str, value: object) -> None:
     assert (row.predictions, row.metrics) == (value, {"acc": 1})
 
 
-@pytest.mark.parametrize("cell", ["__import__('os').remove('x')", "[" * 100_000, "[1, 2", "x" * 2_000_000])
+@pytest.mark.parametrize(
+    "cell", ["__import__('os').remove('x')", "[" * 100_000, "[1, 2", "x" * 2_000_000]
+)
 def test_cells_run_no_code(cell: str) -> None:
     with pytest.raises(DataError, match="a row, column predictions holds"):
         detail({"predictions": cell}, 0, "a row")

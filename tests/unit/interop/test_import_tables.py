@@ -34,8 +34,25 @@ from choicewise.results.explain import explain
 from choicewise.running.tasks import split_tasks
 from choicewise.store.folder import read_sweep, write_manifest
 from tests.helpers.commands import choicewise
-from tests.helpers.harness_logs import DATE, mean, results_of, right, samples, sums, table_rows, texts
-from tests.helpers.imported_runs import Rows, one_run, reasons, unused, values, write_csv, write_lines
+from tests.helpers.harness_logs import (
+    DATE,
+    mean,
+    results_of,
+    right,
+    samples,
+    sums,
+    table_rows,
+    texts,
+)
+from tests.helpers.imported_runs import (
+    Rows,
+    one_run,
+    reasons,
+    unused,
+    values,
+    write_csv,
+    write_lines,
+)
 
 HEAD = "item,choice,loglikelihood,gold"
 TABLE = f"{HEAD}\n001,0,-1,0\n001,1,-2,0\n007,0,-2,1\n007,1,-1,1\n"
@@ -48,7 +65,9 @@ def imported(folder: Path, rows: Rows) -> Run:
 def read(folder: Path, table: str | Rows) -> Log:
     """The log that a table of comma-separated values is."""
     path = folder / "t.csv"
-    path.write_text(table, encoding="utf-8", newline="") if isinstance(table, str) else write_csv(path, table)
+    path.write_text(table, encoding="utf-8", newline="") if isinstance(table, str) else write_csv(
+        path, table
+    )
     (log,) = read_logs([path])
     return log
 
@@ -75,16 +94,25 @@ def test_spellings_of_one_table(name: str, tmp_path: Path) -> None:
 
 
 def test_token_counts_that_are_floats_and_flags_that_are_words(tmp_path: Path) -> None:
-    log = read(tmp_path, f"{HEAD},tokens,is_greedy\nq,0,-4,1,2.0,yes\nq,1,-3,1,1.0,no\nq,2,-9,1,,no\n")
+    log = read(
+        tmp_path, f"{HEAD},tokens,is_greedy\nq,0,-4,1,2.0,yes\nq,1,-3,1,1.0,no\nq,2,-9,1,,no\n"
+    )
     (item,) = log.items
-    assert [(each.tokens, each.greedy) for each in item.choices] == [(2, True), (1, False), (None, False)]
+    assert [(each.tokens, each.greedy) for each in item.choices] == [
+        (2, True),
+        (1, False),
+        (None, False),
+    ]
     numbers = values(one_run(tmp_path / "t.csv", tmp_path / "run"))
     assert (numbers["sum"][0], numbers["token_mean"][2], numbers["greedy"][0]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl", "tsv"])
 def test_every_file_format_gives_the_same(suffix: str, tmp_path: Path) -> None:
-    cells = {"text": lambda item, choice: f" {texts(item)[choice]}", "is_greedy": lambda item, choice: choice == 0}
+    cells = {
+        "text": lambda item, choice: f" {texts(item)[choice]}",
+        "is_greedy": lambda item, choice: choice == 0,
+    }
     rows, path = table_rows(**cells), tmp_path / f"stone-7b.{suffix}"
     if suffix == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
@@ -95,7 +123,11 @@ def test_every_file_format_gives_the_same(suffix: str, tmp_path: Path) -> None:
     run = one_run(path, tmp_path / "run", task="stones")
     assert (run.manifest.model.name, run.manifest.dataset.name) == ("stone-7b", "stones")
     numbers = values(run)
-    assert numbers["sum"] == (pytest.approx(np.mean([right(sums(item), item % 4) for item in range(6)])), 6, 0)
+    assert numbers["sum"] == (
+        pytest.approx(np.mean([right(sums(item), item % 4) for item in range(6)])),
+        6,
+        0,
+    )
     assert (numbers["char_mean_bare"][1], numbers["greedy"][1]) == (6, 6)
 
 
@@ -103,7 +135,10 @@ def test_token_counts_subjects_texts_and_unused_columns(tmp_path: Path) -> None:
     cells = {"tokens": lambda item, choice: 1 + choice, "text": lambda item, choice: f" w{choice}"}
     cells |= {"subject": lambda item, choice: f"s{item % 2}", "speed": lambda item, choice: 1.5}
     run = imported(tmp_path, table_rows(**cells))
-    for name, divisors in {"token_mean": 1 + np.arange(4), "gnmt_0.6": ((6 + np.arange(4)) / 6) ** 0.6}.items():
+    for name, divisors in {
+        "token_mean": 1 + np.arange(4),
+        "gnmt_0.6": ((6 + np.arange(4)) / 6) ** 0.6,
+    }.items():
         expected = np.mean([right(sums(item) / divisors, item % 4) for item in range(6)])
         assert values(run)[name] == (pytest.approx(expected), 6, 0)
     assert {row["subject"] for row in run.report(by="subjects").to_pylist()} == {"s0", "s1"}
@@ -113,7 +148,10 @@ def test_token_counts_subjects_texts_and_unused_columns(tmp_path: Path) -> None:
     assert "boundary of a table" in lines
 
 
-NAMED, FLAGGED = "the right choices of the item, on each of its rows", "on the rows of right choices"
+NAMED, FLAGGED = (
+    "the right choices of the item, on each of its rows",
+    "on the rows of right choices",
+)
 GOLDS: dict[str, tuple[Any, str]] = {
     "index": (lambda choice, gold: (choice, gold), NAMED),
     "list": (lambda choice, gold: (choice, f"[{gold}]"), NAMED),
@@ -128,7 +166,10 @@ GOLDS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", GOLDS)
 def test_ways_to_say_what_is_right(name: str, tmp_path: Path) -> None:
     cells, about = GOLDS[name]
-    rows = [row | dict(zip(("choice", "gold"), cells(row["choice"], row["gold"]), strict=True)) for row in table_rows()]
+    rows = [
+        row | dict(zip(("choice", "gold"), cells(row["choice"], row["gold"]), strict=True))
+        for row in table_rows()
+    ]
     log = read(tmp_path, rows)
     assert list(golds(log).values()) == [(item % 4,) for item in range(6)]
     assert golds_of(read_table(tmp_path / "t.csv"))[0] == log.settings["gold"] == about
@@ -137,19 +178,28 @@ def test_ways_to_say_what_is_right(name: str, tmp_path: Path) -> None:
 def test_several_right_choices(tmp_path: Path) -> None:
     flags = [row | {"gold": int(row["choice"] in (0, 2))} for row in table_rows()]
     assert {*golds(read(tmp_path, flags)).values()} == {(0, 2)}
-    pq.write_table(pa.Table.from_pylist([row | {"gold": [0, 2]} for row in flags]), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([row | {"gold": [0, 2]} for row in flags]), tmp_path / "t.parquet"
+    )
     (log,) = read_logs([tmp_path / "t.parquet"])
     assert {*golds(log).values()} == {(0, 2)}
 
 
 def test_two_models_and_tasks_in_one_file_and_rows_in_any_order(tmp_path: Path) -> None:
-    rows = [row | {"model": model, "task": task} for model in "ab" for task in "xy" for row in table_rows()]
+    rows = [
+        row | {"model": model, "task": task}
+        for model in "ab"
+        for task in "xy"
+        for row in table_rows()
+    ]
     runs = import_log(write_csv(tmp_path / "t.csv", rows), tmp_path / "runs")
     named = {(run.manifest.model.name, run.manifest.dataset.name): run for run in runs}
     assert named.keys() == {("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")}
     (compared,) = comparisons(named["a", "x"], named["b", "x"], ["x:sum"])
     assert compared.verdict == "comparable"
-    assert read_state(read(tmp_path, table_rows(12))) == read_state(read(tmp_path, table_rows(12)[::-1]))
+    assert read_state(read(tmp_path, table_rows(12))) == read_state(
+        read(tmp_path, table_rows(12)[::-1])
+    )
 
 
 def test_unconditional_log_likelihoods(tmp_path: Path) -> None:
@@ -181,7 +231,9 @@ def changed(**cells: Any) -> str:
     """Rows as text, with other cells in the first."""
     rows = table_rows()
     rows[0] |= cells
-    return "".join(",".join(map(str, row)) + "\n" for row in [HEAD.split(","), *(row.values() for row in rows)])
+    return "".join(
+        ",".join(map(str, row)) + "\n" for row in [HEAD.split(","), *(row.values() for row in rows)]
+    )
 
 
 ONE_SLIP = f"{HEAD}\nq0,0,-1,0\nq0,1,-2,0\nq1,0,-1,1\nq1,1,-2,1\nq2,0,-1,1\nq2,1,-2,0\n"
@@ -203,7 +255,10 @@ REFUSED = [
     (ONE_SLIP, "item 'q2': gold differs between its rows"),
     (TABLE.replace(",1\n", ",9\n"), "item '007': gold is '9', which is none of its choices 0, 1"),
     (f"{HEAD},tokens\nq,0,-1,0,-1\nq,1,-2,0,1\n", "no number of tokens"),
-    ("item,choice,loglikelihod,gold\n1,0,-1,0\n", r"no column loglikelihood.*did you mean loglikelihod"),
+    (
+        "item,choice,loglikelihod,gold\n1,0,-1,0\n",
+        r"no column loglikelihood.*did you mean loglikelihod",
+    ),
 ]
 
 
@@ -239,10 +294,16 @@ def test_latin_1_a_byte_order_mark_and_a_damaged_parquet_file(tmp_path: Path) ->
 
 @settings(max_examples=8)
 @given(
-    st.lists(st.lists(st.floats(-100, 0) | st.just(math.nan), min_size=1, max_size=5), min_size=3, max_size=12),
+    st.lists(
+        st.lists(st.floats(-100, 0) | st.just(math.nan), min_size=1, max_size=5),
+        min_size=3,
+        max_size=12,
+    ),
     st.randoms(use_true_random=False),
 )
-def test_tables_are_scored(tmp_path_factory: pytest.TempPathFactory, items: list[list[float]], random: Any) -> None:
+def test_tables_are_scored(
+    tmp_path_factory: pytest.TempPathFactory, items: list[list[float]], random: Any
+) -> None:
     answers = [(own, random.randrange(len(own))) for own in items]
     rows = [
         {"item": item, "choice": choice, "loglikelihood": repr(value), "gold": gold}
@@ -265,21 +326,30 @@ def test_tables_are_scored(tmp_path_factory: pytest.TempPathFactory, items: list
 def test_what_bare_sums_say_nothing_about_is_one_line(tmp_path: Path) -> None:
     """Of eighteen protocols five have a number; the others have a row as JSON alone."""
     cells = [(f"q{n}", choice, -choice - n, n % 2) for n in range(4) for choice in range(2)]
-    rows = imported(tmp_path, [dict(zip(HEAD.split(","), row, strict=True)) for row in cells]).rows()
+    rows = imported(
+        tmp_path, [dict(zip(HEAD.split(","), row, strict=True)) for row in cells]
+    ).rows()
     (table,) = report_tables(rows)
     terminal = console()
     with terminal.capture() as printed:
         terminal.print(table)
     text = printed.get()
     assert len(rows) == 18
-    assert re.findall(r"^(log:\S+) +\w+ +[0-9]+\.", text, re.MULTILINE) == [row.protocol for row in rows if row.n]
+    assert re.findall(r"^(log:\S+) +\w+ +[0-9]+\.", text, re.MULTILINE) == [
+        row.protocol for row in rows if row.n
+    ]
     assert "no number under 13 protocols: log:token_mean, " in text
-    assert legend(rows)[-2].startswith("missing under log:pmi: 4, such as q0: the log has no log-likelihoods without")
+    assert legend(rows)[-2].startswith(
+        "missing under log:pmi: 4, such as q0: the log has no log-likelihoods without"
+    )
 
 
 def test_a_comparison_of_logs_without_texts(tmp_path: Path) -> None:
     one = write_csv(tmp_path / "a.csv", table_rows())
-    other = write_csv(tmp_path / "b.csv", [row | {"loglikelihood": row["loglikelihood"] / 2} for row in table_rows()])
+    other = write_csv(
+        tmp_path / "b.csv",
+        [row | {"loglikelihood": row["loglikelihood"] / 2} for row in table_rows()],
+    )
     (compared,) = comparisons(*import_log([one, other], tmp_path / "runs"), ["log:sum"])
     lines = " ".join(comparison_lines(compared))
     assert "the same items and right answers" in lines
@@ -288,10 +358,14 @@ def test_a_comparison_of_logs_without_texts(tmp_path: Path) -> None:
 
 def test_the_command_says_what_was_not_used(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", table_rows(speed=lambda item, choice: 1))
-    printed = choicewise("import", path, "--out", tmp_path / "run", "--task", "stones", "--json", code=0)
+    printed = choicewise(
+        "import", path, "--out", tmp_path / "run", "--task", "stones", "--json", code=0
+    )
     rows = {row["protocol"]: row for row in json.loads(printed.stdout)}
     assert rows["stones:sum"]["n"] == 6
-    assert rows["stones:char_mean"]["missing_reasons"][0]["reason"].startswith("the log has no texts")
+    assert rows["stones:char_mean"]["missing_reasons"][0]["reason"].startswith(
+        "the log has no texts"
+    )
     assert "not used: columns speed" in printed.stderr
 
 
@@ -317,7 +391,9 @@ def write_group(
     results["groups"] = {}
 
     def leaves(name: str) -> list[str]:
-        return [leaf for child in tree[name] for leaf in (leaves(child) if child in tree else [child])]
+        return [
+            leaf for child in tree[name] for leaf in (leaves(child) if child in tree else [child])
+        ]
 
     for group in tree:
         own = leaves(group)
@@ -327,7 +403,11 @@ def write_group(
             means = [mean(rows[task], metric) for task in own]
             numbers[f"{metric},none"] = float(np.average(means, weights=counts))
             numbers[f"{metric}_stderr,none"] = 0.1
-        results["groups"][group] = results["results"][group] = {"alias": group, "name": group, **numbers}
+        results["groups"][group] = results["results"][group] = {
+            "alias": group,
+            "name": group,
+            **numbers,
+        }
     results |= changes
     for task, own_rows in rows.items():
         write_lines(folder / f"samples_{task}_{DATE}.jsonl", own_rows)
@@ -344,7 +424,11 @@ def test_a_group_is_one_run_with_its_number(by_items: bool, tmp_path: Path) -> N
     assert numbers["sum"][:2] == (pytest.approx(group["acc,none"]), sum(SIZES.values()))
     assert numbers["char_mean_bare"][0] == pytest.approx(group["acc_norm,none"])
     assert run.protocols["towns:sum"].aggregation == ("micro" if by_items else "macro")
-    by = {row["subject"]: row for row in run.report(by="subjects").to_pylist() if row["protocol"] == "towns:sum"}
+    by = {
+        row["subject"]: row
+        for row in run.report(by="subjects").to_pylist()
+        if row["protocol"] == "towns:sum"
+    }
     for task in SIZES:
         assert by[task]["value"] == pytest.approx(results["results"][task]["acc,none"])
     assert run.tables.items["item"][0].as_py() == "town_a/0"
@@ -363,7 +447,9 @@ def test_metrics_are_averaged_each_in_its_own_way(tmp_path: Path) -> None:
 def test_equal_sizes_are_averaged_as_the_group_says(by_items: bool, tmp_path: Path) -> None:
     results = write_group(tmp_path / "out", {"acc": True}, sizes={"town_a": 4, "town_b": 4})
     if not by_items:
-        results["configs"]["towns"] = {"aggregate_metric_list": [{"metric": "acc", "weight_by_size": False}]}
+        results["configs"]["towns"] = {
+            "aggregate_metric_list": [{"metric": "acc", "weight_by_size": False}]
+        }
     (tmp_path / "out" / f"results_{DATE}.json").write_text(json.dumps(results))
     run = one_run(tmp_path / "out", tmp_path / "run")
     assert run.protocols["towns:sum"].aggregation == ("micro" if by_items else "macro")
@@ -379,7 +465,11 @@ def test_of_nested_groups_the_outer_one_is_the_run(tmp_path: Path) -> None:
 
 
 def test_a_group_in_a_circle_ends(tmp_path: Path) -> None:
-    write_group(tmp_path / "out", {"acc": True}, group_subtasks={"towns": ["other"], "other": ["towns", *SIZES]})
+    write_group(
+        tmp_path / "out",
+        {"acc": True},
+        group_subtasks={"towns": ["other"], "other": ["towns", *SIZES]},
+    )
     assert len(import_log(tmp_path / "out", tmp_path / "run")) in (1, len(SIZES))
 
 
@@ -390,7 +480,10 @@ SEPARATE: dict[str, tuple[Any, str]] = {
         "its acc,none is 0.987, and its tasks have",
     ),
     "absent": (lambda results: None, "absent of 1 of its 3 tasks, such as town_b"),
-    "kinds": (lambda results: results["configs"]["town_a"].update(output_type="loglikelihood"), "output types"),
+    "kinds": (
+        lambda results: results["configs"]["town_a"].update(output_type="loglikelihood"),
+        "output types",
+    ),
     "tag": (lambda results: results.update(group_subtasks={}), ""),
 }
 """What a file of results says → why the tasks stay apart; nothing is said where it has no group with a number."""
@@ -417,7 +510,11 @@ def test_broken_files_are_named_and_do_not_lose_the_others(tmp_path: Path) -> No
     with pytest.raises(DataError, match=r"town_b.*line 9.*cut off.*the others are in"):
         import_log(folder, tmp_path / "runs")
     cells = {cell.dataset: cell for cell in read_sweep(tmp_path / "runs").cells}
-    assert {task: cell.done for task, cell in cells.items()} == {"town_a": True, "town_b": False, "town_c": True}
+    assert {task: cell.done for task, cell in cells.items()} == {
+        "town_a": True,
+        "town_b": False,
+        "town_c": True,
+    }
     assert "line 9" in cells["town_b"].failure
     for task in ("town_a", "town_c"):
         assert open_run(tmp_path / "runs" / cells[task].folder).manifest.complete
@@ -431,7 +528,9 @@ def test_broken_files_are_named_and_do_not_lose_the_others(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("command", [("report",), ("ladder", "towns:sum", "towns:char_mean_bare")])
-def test_an_unfinished_import_is_finished_by_import(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_unfinished_import_is_finished_by_import(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
     write_group(tmp_path / "out", {"acc": True})
     run = one_run(tmp_path / "out", tmp_path / "run")
     write_manifest(run.folder, replace(run.manifest, complete=False))
@@ -469,7 +568,9 @@ NAMES = {
     "lm-eval:arc_easy@shots=5": TaskSelector("arc_easy", None, 5),
     "lm-eval:arc_easy:acc@shots=5": TaskSelector("arc_easy", "acc", 5),
     "lm-eval:arc_easy@shots=0:acc": TaskSelector("arc_easy", "acc", 0),
-    "lm-eval:arc_easy@score=sum,shots=5,ties=split": TaskSelector("arc_easy", None, 5, "score=sum,ties=split"),
+    "lm-eval:arc_easy@score=sum,shots=5,ties=split": TaskSelector(
+        "arc_easy", None, 5, "score=sum,ties=split"
+    ),
     "lm-eval:towns::inner": TaskSelector("towns::inner"),
     "lm-eval:towns::inner:acc": TaskSelector("towns::inner", "acc"),
     "lm-eval:a/b@c/t.yaml": TaskSelector("a/b@c/t.yaml"),
@@ -482,8 +583,12 @@ def test_a_name_says_task_metric_and_changes(spelled: str) -> None:
     assert parse_task(spelled) == NAMES[spelled]
 
 
-UNNAMED = dict.fromkeys(["", ":acc", "@shots=1", "a@", "a:acc@shots=1:acc"], "names no task; write lm-eval:TASK")
-UNNAMED |= dict.fromkeys([f"a@shots={n}" for n in ("many", "-1", "", "1.5", "1,shots=2")], "must be one whole number")
+UNNAMED = dict.fromkeys(
+    ["", ":acc", "@shots=1", "a@", "a:acc@shots=1:acc"], "names no task; write lm-eval:TASK"
+)
+UNNAMED |= dict.fromkeys(
+    [f"a@shots={n}" for n in ("many", "-1", "", "1.5", "1,shots=2")], "must be one whole number"
+)
 
 
 @pytest.mark.parametrize("spelled", UNNAMED)
@@ -493,14 +598,22 @@ def test_names_that_say_nothing(spelled: str) -> None:
 
 
 def test_tasks_are_told_from_protocols() -> None:
-    assert split_tasks(["mmlu", "lm-eval:a", "x.toml", "lm-eval:b"]) == (["lm-eval:a", "lm-eval:b"], ["mmlu", "x.toml"])
+    assert split_tasks(["mmlu", "lm-eval:a", "x.toml", "lm-eval:b"]) == (
+        ["lm-eval:a", "lm-eval:b"],
+        ["mmlu", "x.toml"],
+    )
 
 
 @pytest.mark.parametrize(
     ("release", "says"),
-    [(None, r"pip install .* '\.\[harness\]'"), ("0.4.9", "lm_eval 0.4.9 is installed, and tasks need 0.4.12 or")],
+    [
+        (None, r"pip install .* '\.\[harness\]'"),
+        ("0.4.9", "lm_eval 0.4.9 is installed, and tasks need 0.4.12 or"),
+    ],
 )
-def test_a_package_that_is_too_old_is_named(release: str | None, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_too_old_is_named(
+    release: str | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def installed(name: str) -> str:
         if release is None:
             raise PackageNotFoundError(name)
@@ -517,7 +630,12 @@ def test_a_row_of_which_the_harness_makes_no_request_is_named() -> None:
     def fails(doc: object, **about: object) -> str:
         raise KeyError("options")
 
-    task = SimpleNamespace(set_fewshot_seed=print, eval_docs=[{}], doc_to_prefix=str, fewshot_context=fails)
+    task = SimpleNamespace(
+        set_fewshot_seed=print, eval_docs=[{}], doc_to_prefix=str, fewshot_context=fails
+    )
     task.config = SimpleNamespace(task="roads")
-    with pytest.raises(DataError, match=r"task roads, row 0: the harness makes no request of it \(KeyError: 'options'"):
+    with pytest.raises(
+        DataError,
+        match=r"task roads, row 0: the harness makes no request of it \(KeyError: 'options'",
+    ):
         list(asked_rows(task, 0))

@@ -36,7 +36,9 @@ class Diary(LogReader):
                 name, right, credit, *numbers = line.split(",")
                 choices = tuple(LoggedChoice(loglikelihood=float(number)) for number in numbers)
                 recorded = {"hits": float(credit)}
-                items.append(LoggedItem(id=name, gold=(int(right),), choices=choices, recorded=recorded))
+                items.append(
+                    LoggedItem(id=name, gold=(int(right),), choices=choices, recorded=recorded)
+                )
             yield Log(tool="diary", model="someone", task=path.stem, items=items)
 
     def verdicts(self) -> Mapping[str, Verdict]:
@@ -72,7 +74,10 @@ def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def diary(folder: Path, credit: float) -> Path:
     path = folder / "week.csv"
-    path.write_text(f"\u2665item,choice,loglikelihood,gold\nmonday,1,{credit},-2,-1\ntuesday,0,1,-1,-2\n", "utf-8")
+    path.write_text(
+        f"\u2665item,choice,loglikelihood,gold\nmonday,1,{credit},-2,-1\ntuesday,0,1,-1,-2\n",
+        "utf-8",
+    )
     return path
 
 
@@ -88,7 +93,9 @@ def test_a_reader_of_another_package_is_tried_before_tables(tmp_path: Path) -> N
     assert read_manifest(same.folder).dataset == run.manifest.dataset
 
 
-def test_its_verdicts_are_held_against_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_verdicts_are_held_against_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (run,) = choicewise.import_log(diary(tmp_path, 0.0), tmp_path / "run")
     assert run.manifest.imported is not None
     (note,) = run.manifest.imported.unused
@@ -99,15 +106,21 @@ def test_its_verdicts_are_held_against_the_log(tmp_path: Path, monkeypatch: pyte
     assert run.manifest.imported.unused == ()
 
 
-def test_a_reader_without_verdicts_has_those_of_the_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_without_verdicts_has_those_of_the_harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Diary, "verdicts", lambda reader: {})
     (run,) = choicewise.import_log(diary(tmp_path, 0.0), tmp_path / "run")
     assert run.manifest.imported is not None
     assert "hits" not in HARNESS
-    assert run.manifest.imported.unused == ("values hits, of which it is not known how they follow from the answers",)
+    assert run.manifest.imported.unused == (
+        "values hits, of which it is not known how they follow from the answers",
+    )
 
 
-def test_a_file_of_two_tools_is_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_two_tools_is_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Other(Diary):
         name = "other"
 
@@ -118,7 +131,9 @@ def test_a_file_of_two_tools_is_of_the_first(tmp_path: Path, monkeypatch: pytest
 
 def test_a_file_that_no_reader_recognises_names_all(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("?", "utf-8")
-    with pytest.raises(DataError, match=r"no log that is known \(harness: .*; diary: a diary .*; table: a table"):
+    with pytest.raises(
+        DataError, match=r"no log that is known \(harness: .*; diary: a diary .*; table: a table"
+    ):
         recognise(tmp_path / "notes.txt")
 
 

@@ -37,7 +37,9 @@ class Unsure(Listing):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     data = write_mmlu(tmp_path_factory.mktemp("data"), questions=20)
-    run = evaluate(model=Unsure(), data=data, protocols=[LETTERS, TEXTS], out=tmp_path_factory.mktemp("run"))
+    run = evaluate(
+        model=Unsure(), data=data, protocols=[LETTERS, TEXTS], out=tmp_path_factory.mktemp("run")
+    )
     assert all(0 < row.missing < 40 for row in run.rows())
     assert run.rows()[0].unlisted > 0
     return run
@@ -48,7 +50,9 @@ def exported(run: Run, form: str, out: Path) -> Path:
     return out
 
 
-FORMS = sorted({writer.name for writer in all_of(Writer)} - {"eval-results"})  # which takes models of the Hub alone
+FORMS = sorted(
+    {writer.name for writer in all_of(Writer)} - {"eval-results"}
+)  # which takes models of the Hub alone
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -59,18 +63,30 @@ def test_every_format_takes_the_run(form: str, run: Run, tmp_path: Path) -> None
 
 
 def bounds(run: Run) -> set[tuple[str, int]]:
-    return {(row["item"], row["choice"]) for row in run.scores(LETTERS).to_pylist() if row["low"] < row["score"]}
+    return {
+        (row["item"], row["choice"])
+        for row in run.scores(LETTERS).to_pylist()
+        if row["low"] < row["score"]
+    }
 
 
-def test_bounds_are_no_scores_in_tables_whose_rows_have_the_numbers_of_the_run(run: Run, tmp_path: Path) -> None:
+def test_bounds_are_no_scores_in_tables_whose_rows_have_the_numbers_of_the_run(
+    run: Run, tmp_path: Path
+) -> None:
     rows = pq.read_table(exported(run, "scores-parquet", tmp_path / "scores.parquet")).to_pylist()
-    empty = {(row["item"], row["choice"]) for row in rows if row["protocol"] == LETTERS and row["score"] is None}
+    empty = {
+        (row["item"], row["choice"])
+        for row in rows
+        if row["protocol"] == LETTERS and row["score"] is None
+    }
     missing = {row["item"] for row in rows if row["protocol"] == LETTERS and row["missing"]}
     assert bounds(run)
     assert bounds(run) <= empty
     assert {item for item, _ in empty - bounds(run)} <= missing
     with (exported(run, "scores-csv", tmp_path / "scores.csv")).open(newline="") as file:
-        told = {(row["item"], int(row["choice"])) for row in csv.DictReader(file) if row["score"] == ""}
+        told = {
+            (row["item"], int(row["choice"])) for row in csv.DictReader(file) if row["score"] == ""
+        }
     assert bounds(run) <= told
     rows = pq.read_table(exported(run, "parquet", tmp_path / "rows.parquet")).to_pylist()
     for row, own in zip(rows, run.rows(), strict=True):
@@ -79,7 +95,11 @@ def test_bounds_are_no_scores_in_tables_whose_rows_have_the_numbers_of_the_run(r
 
 def test_bounds_are_no_log_likelihoods_of_the_harness(run: Run, tmp_path: Path) -> None:
     folder = exported(run, "harness", tmp_path / "harness")
-    every = [json.loads(line) for file in folder.rglob("samples_*") for line in file.read_text().splitlines()]
+    every = [
+        json.loads(line)
+        for file in folder.rglob("samples_*")
+        for line in file.read_text().splitlines()
+    ]
     lines = [line for line in every if line["arguments"]["gen_args_0"]["arg_1"] == " A"]
     measured = run.measurements[LETTERS]
     credits = dict(zip(measured.ids.to_pylist(), measured.credit.tolist(), strict=True))
@@ -92,7 +112,9 @@ def test_bounds_are_no_log_likelihoods_of_the_harness(run: Run, tmp_path: Path) 
 
 def test_two_runs_are_compared_on_the_items_that_both_decide(run: Run, tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", questions=20)
-    whole = evaluate(model=HashModel(seed=1), data=data, protocols=[LETTERS, TEXTS], out=tmp_path / "whole")
+    whole = evaluate(
+        model=HashModel(seed=1), data=data, protocols=[LETTERS, TEXTS], out=tmp_path / "whole"
+    )
     pairs = json.loads(choicewise("compare", run.folder, whole.folder, "--json", code=0).stdout)
     counts = {row.protocol: row.n for row in run.rows()}
     assert {pair["left"]["protocol"]: pair["difference"]["n"] for pair in pairs} == counts

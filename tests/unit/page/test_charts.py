@@ -44,7 +44,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
         "data": write_mmlu(folder / "data", questions=12),
         "protocols": ["mmlu/original", "mmlu/original-pr13", "mmlu/cloze"],
     }
-    return [evaluate(model=f"fake:{name}", **asked, out=folder / name) for name in ("hash", "oracle", "anti-oracle")]
+    return [
+        evaluate(model=f"fake:{name}", **asked, out=folder / name)
+        for name in ("hash", "oracle", "anti-oracle")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +64,19 @@ def drawn(spec: dict[str, Any]) -> ElementTree.Element:
 
 
 def dots(image: ElementTree.Element) -> list[ElementTree.Element]:
-    return [each for each in image.iter() if each.get("aria-roledescription") == "point" and each.get("aria-label")]
+    return [
+        each
+        for each in image.iter()
+        if each.get("aria-roledescription") == "point" and each.get("aria-label")
+    ]
 
 
 def chosen(record: Any, names: str) -> list[Any]:
     """What a record of a chart, or the row that it is of, has under each of ``names``."""
-    return [record[name] if isinstance(record, dict) else getattr(record, name) for name in names.split()]
+    return [
+        record[name] if isinstance(record, dict) else getattr(record, name)
+        for name in names.split()
+    ]
 
 
 def parts(spec: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -83,12 +93,20 @@ def parts(spec: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_the_strip_holds_every_number_of_the_table(study: Study) -> None:
-    values, names = strip.values(study.runs[0].rows), "value ci_low ci_high n chance rank rank_low rank_high family"
-    numbers, of = of_kind(values, "number"), {(each.protocol, each.subject): each for each in study.runs[0].rows}
+    values, names = (
+        strip.values(study.runs[0].rows),
+        "value ci_low ci_high n chance rank rank_low rank_high family",
+    )
+    numbers, of = (
+        of_kind(values, "number"),
+        {(each.protocol, each.subject): each for each in study.runs[0].rows},
+    )
     assert len(numbers) == len(of) == len(study.runs[0].rows)
     for record in numbers:
         assert chosen(record, names) == chosen(of[record["protocol"], record["subject"]], names)
-    places = [record["lane"] for record in numbers] + [record["top"] for record in of_kind(values, "family")]
+    places = [record["lane"] for record in numbers] + [
+        record["top"] for record in of_kind(values, "family")
+    ]
     assert len(set(places)) == len(places)
     told = row(protocol="mmlu/original", value=70 / 322, ci_low=0.176, ci_high=0.266, n=322)
     (record,) = of_kind(strip.values([told]), "number")
@@ -107,35 +125,59 @@ def test_published_numbers_stand_beside_those_of_their_protocol(study: Study) ->
 
 def test_chance_is_drawn_once_for_neighbours_that_share_it() -> None:
     families = ("letters", 0.25), ("cloze", 0.25), ("pairs", 0.5)
-    rows = [row(protocol=f"a/{n}", family=name, chance=chance) for n, (name, chance) in enumerate(families)]
+    rows = [
+        row(protocol=f"a/{n}", family=name, chance=chance)
+        for n, (name, chance) in enumerate(families)
+    ]
     lines = of_kind(strip.values(rows), "chance")
-    assert [(line["chance"], line["label"]) for line in lines] == [(0.25, "chance 25.0 %"), (0.5, "chance 50.0 %")]
+    assert [(line["chance"], line["label"]) for line in lines] == [
+        (0.25, "chance 25.0 %"),
+        (0.5, "chance 50.0 %"),
+    ]
     assert lines[0]["last"] < lines[1]["first"]
 
 
 def test_what_was_not_measured_is_no_zero() -> None:
-    rows = [row(protocol="a/1", value=math.nan, ci_low=math.nan, ci_high=math.nan), row(protocol="a/2", value=0.0)]
+    rows = [
+        row(protocol="a/1", value=math.nan, ci_low=math.nan, ci_high=math.nan),
+        row(protocol="a/2", value=0.0),
+    ]
     spec = strip.spec(strip.values(rows))
     nothing, zero = (record["value"] for record in of_kind(spec["data"]["values"], "number")[::-1])
     assert (nothing, zero) == (None, 0.0)
     image = drawn(spec)
     assert "a/1: no item was scored" in [element.get("aria-label") for element in image.iter()]
-    assert len([element for element in image.iter() if element.get("aria-roledescription") == "point"]) == 1
+    assert (
+        len([element for element in image.iter() if element.get("aria-roledescription") == "point"])
+        == 1
+    )
 
 
 @pytest.mark.parametrize(("count", "step"), [(1, 9), (47, 9), (121, 8), (1001, 1)])
 def test_every_number_has_a_lane_of_its_own(count: int, step: int) -> None:
-    rows = [row(protocol=f"b/{place}", family=f"family {place % 5}", value=place / count) for place in range(count)]
+    rows = [
+        row(protocol=f"b/{place}", family=f"family {place % 5}", value=place / count)
+        for place in range(count)
+    ]
     values = strip.values(rows)
-    numbers, families, spec = of_kind(values, "number"), of_kind(values, "family"), strip.spec(values)
+    numbers, families, spec = (
+        of_kind(values, "number"),
+        of_kind(values, "family"),
+        strip.spec(values),
+    )
     assert len({record["lane"] for record in numbers}) == count
     assert spec["height"]["step"] == step
     for family in families:
         members = [record for record in numbers if record["family"] == family["family"]]
-        own, values_down = sorted(record["lane"] for record in members), [record["value"] for record in members]
+        own, values_down = (
+            sorted(record["lane"] for record in members),
+            [record["value"] for record in members],
+        )
         assert own == list(range(own[0], own[0] + len(own)))
         assert (own[0] - family["top"]) * step >= 18
-        bottom = min((each["top"] for each in families if each["top"] > family["top"]), default=own[-1] + 1)
+        bottom = min(
+            (each["top"] for each in families if each["top"] > family["top"]), default=own[-1] + 1
+        )
         assert (bottom - family["top"]) * step >= 28, "its name and count take two lines"
         assert values_down == sorted(values_down, reverse=True)
     assert drawn(spec).tag.endswith("svg")
@@ -156,7 +198,10 @@ def test_the_ladder_holds_the_steps_and_names_as_many_axes_as_have_room(study: S
         lanes.ladder_values(replace(climbed, steps=(replace(climbed.steps[0], axes=axes),)))[1]
         for axes in (long, long[:2])
     )
-    assert (wide["title"], wide["detail"]) == ("question, option, answer, 1 more", "4 axes together")
+    assert (wide["title"], wide["detail"]) == (
+        "question, option, answer, 1 more",
+        "4 axes together",
+    )
     assert narrow["title"] == "question, option"
 
 
@@ -165,17 +210,24 @@ def test_effects_hold_every_pair(study: Study) -> None:
     values = lanes.effects_values(computed)
     for record, effect in zip(of_kind(values, "effect"), computed, strict=True):
         assert (record["mean"], record["absolute"]) == (effect.spread.mean, effect.absolute)
-        ticks = [tick["change"] for tick in of_kind(values, "pair") if tick["lane"] == record["lane"]]
+        ticks = [
+            tick["change"] for tick in of_kind(values, "pair") if tick["lane"] == record["lane"]
+        ]
         assert ticks == [each.change for change in effect.changes for each in change.pairs]
 
 
 def test_the_bump_chart_holds_every_rank(study: Study) -> None:
     values, names = bump.values(study.rows), "value rank rank_low rank_high ci_low ci_high"
     columns = {record["column"]: record["protocol"] for record in of_kind(values, "column")}
-    of, places = {(each.model, each.protocol): each for each in study.rows}, of_kind(values, "place")
+    of, places = (
+        {(each.model, each.protocol): each for each in study.rows},
+        of_kind(values, "place"),
+    )
     assert len(places) == len(study.rows)
     for record in places:
-        assert chosen(record, names) == chosen(of[record["model"], columns[record["column"]]], names)
+        assert chosen(record, names) == chosen(
+            of[record["model"], columns[record["column"]]], names
+        )
     equal = bump.values(table({"a": {"p": 0.5}, "b": {"p": 0.5}, "c": {"p": 0.2}}))
     at = {record["model"]: record["place"] for record in of_kind(equal, "place")}
     assert at["a"] < 1.5 < at["b"] < at["c"] == 3, "lines of equal rank lie beside each other"
@@ -189,7 +241,9 @@ def test_crossings_are_thick_where_both_orders_are_significant() -> None:
     crossings = of_kind(values, "crossing")
     columns = {record["column"]: record["protocol"] for record in of_kind(values, "column")}
     assert {record["model"] for record in crossings} == {"a", "b"}
-    assert {frozenset((columns[each["column"]], columns[each["next"]])) for each in crossings} == {frozenset("pq")}
+    assert {frozenset((columns[each["column"]], columns[each["next"]])) for each in crossings} == {
+        frozenset("pq")
+    }
     assert "significantly" in crossings[0]["description"]
 
 
@@ -203,7 +257,12 @@ def test_significant_leads_are_those_of_the_pairs(study: Study) -> None:
 
 def moving(models: int, columns: int, by: int, step: int, of: int) -> list[Row]:
     """Some of them tied, in orders that change from column to column."""
-    return table({f"m{at}": {f"p{n}": (at * by + n * step) % of / of for n in range(columns)} for at in range(models)})
+    return table(
+        {
+            f"m{at}": {f"p{n}": (at * by + n * step) % of / of for n in range(columns)}
+            for at in range(models)
+        }
+    )
 
 
 @pytest.mark.parametrize("models", [1, 2, 4, 10, 100])
@@ -212,7 +271,11 @@ def moving(models: int, columns: int, by: int, step: int, of: int) -> list[Row]:
 def test_names_of_models_never_lie_on_each_other(models: int, columns: int, rank: bool) -> None:
     values = bump.values(moving(models, columns, 7, 3, 5))
     spec = bump.spec(values, rank=rank)
-    scale = next(each["encoding"]["y"]["scale"] for each in spec["layer"] if "scale" in each["encoding"].get("y", {}))
+    scale = next(
+        each["encoding"]["y"]["scale"]
+        for each in spec["layer"]
+        if "scale" in each["encoding"].get("y", {})
+    )
     pixels = spec["height"] / (scale["domain"][1] - scale["domain"][0])
     places = sorted(record["label_at"] for record in of_kind(spec["data"]["values"], "model"))
     assert len(places) == (models if models <= 20 else bump.SHOWN)
@@ -226,8 +289,18 @@ def test_names_of_models_never_lie_on_each_other(models: int, columns: int, rank
 def test_two_hundred_models_are_drawn() -> None:
     rows = moving(200, 20, 37, 11, 101)
     image = drawn(bump.spec(bump.values(rows)))
-    said = [each.get("aria-label", "") for each in image.iter() if each.get("aria-roledescription") == "line mark"]
-    assert sum(re.fullmatch(r"m\d+: rank \d+ to \d+ under 20 protocols", text) is not None for text in said) == 192
+    said = [
+        each.get("aria-label", "")
+        for each in image.iter()
+        if each.get("aria-roledescription") == "line mark"
+    ]
+    assert (
+        sum(
+            re.fullmatch(r"m\d+: rank \d+ to \d+ under 20 protocols", text) is not None
+            for text in said
+        )
+        == 192
+    )
     assert drawn(lanes.ranks_spec(lanes.ranks_values(rows))).tag.endswith("svg")
 
 
@@ -240,10 +313,20 @@ def test_ranks_count_the_protocols(study: Study) -> None:
     ranks = of_kind(lanes.ranks_values(study.rows), "rank")
     for model in study.labels:
         told = Counter(each.rank for each in study.rows if each.model == model)
-        assert {record["rank"]: record["count"] for record in ranks if record["model"] == model} == told
+        assert {
+            record["rank"]: record["count"] for record in ranks if record["model"] == model
+        } == told
     for record in of_kind(lanes.ranks_values(study.rows, "mmlu/original"), "model"):
-        (alone,) = [each for each in study.rows if (each.model, each.protocol) == (record["model"], "mmlu/original")]
-        assert (record["low"], record["high"], record["median"]) == (alone.rank_low, alone.rank_high, alone.rank)
+        (alone,) = [
+            each
+            for each in study.rows
+            if (each.model, each.protocol) == (record["model"], "mmlu/original")
+        ]
+        assert (record["low"], record["high"], record["median"]) == (
+            alone.rank_low,
+            alone.rank_high,
+            alone.rank,
+        )
 
 
 def test_the_pair_holds_every_difference(study: Study) -> None:
@@ -254,9 +337,13 @@ def test_the_pair_holds_every_difference(study: Study) -> None:
     assert len(records) == len(of)
     for record in records:
         contest = of[record["protocol"]]
-        assert repr(chosen(record, "value low high")) == repr(chosen(contest.difference, "value ci_low ci_high"))
+        assert repr(chosen(record, "value low high")) == repr(
+            chosen(contest.difference, "value ci_low ci_high")
+        )
         assert record["significant"] == contest.significant
-    assert [record["value"] for record in records] == sorted((record["value"] for record in records), reverse=True)
+    assert [record["value"] for record in records] == sorted(
+        (record["value"] for record in records), reverse=True
+    )
 
 
 @dataclass(frozen=True)
@@ -270,7 +357,13 @@ class Contest:
 
 
 NAN = math.nan
-UNEQUAL = table({"a": {"p": 0.5, "q": NAN, "r": 0.6}, "b": {"p": 0.4, "q": 0.7, "r": 0.7}, "c": {"p": NAN, "r": NAN}})
+UNEQUAL = table(
+    {
+        "a": {"p": 0.5, "q": NAN, "r": 0.6},
+        "b": {"p": 0.4, "q": 0.7, "r": 0.7},
+        "c": {"p": NAN, "r": NAN},
+    }
+)
 STEP = Step(
     axes=(Axis("score", "a", "b"),),
     together=False,
@@ -319,7 +412,9 @@ WITHOUT_NUMBERS = {
 
 
 @pytest.mark.parametrize(("spec", "count"), WITHOUT_NUMBERS.values(), ids=WITHOUT_NUMBERS)
-def test_numbers_that_are_not_there_are_not_drawn(spec: Callable[[], dict[str, Any]], count: int) -> None:
+def test_numbers_that_are_not_there_are_not_drawn(
+    spec: Callable[[], dict[str, Any]], count: int
+) -> None:
     assert "NaN" not in json.dumps(spec())
     assert len(dots(drawn(spec()))) == count
 
@@ -340,20 +435,32 @@ def test_kinds_look_at_choices_that_a_user_has() -> None:
 OF_OTHER_RUNS = "steps", "along"
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in chart_kinds() if kind.name not in OF_OTHER_RUNS])
+@pytest.mark.parametrize(
+    "name", [kind.name for kind in chart_kinds() if kind.name not in OF_OTHER_RUNS]
+)
 @pytest.mark.parametrize("width", [400, 640, 1100])
 def test_every_chart_is_drawn_at_every_width(study: Study, name: str, width: int) -> None:
     chart = draw(name, study, **CHOICES.get(name, {}), width=width)
     page = ElementTree.fromstring(chart.page_svg())
     assert float(page.get("width", 0)) == pytest.approx(width, abs=2) or name == "bump"
     assert [element for element in page.iter() if element.get("style")] == []
-    colours = {value for key, value in parts(chart.for_page()) if isinstance(value, str) and value.startswith("#")}
+    colours = {
+        value
+        for key, value in parts(chart.for_page())
+        if isinstance(value, str) and value.startswith("#")
+    }
     assert colours == set()
     assert not any(str(value).startswith("var(") for _, value in parts(chart.spec))
     assert chart.title in chart.spec["description"]
-    said = [each for each in page.iter() if each.get("role") == "graphics-symbol" and each.get("aria-label")]
+    said = [
+        each
+        for each in page.iter()
+        if each.get("role") == "graphics-symbol" and each.get("aria-label")
+    ]
     assert len(said) >= 3
-    assert not any(element.get("aria-roledescription") == "axis" for element in said), "an axis is no mark"
+    assert not any(element.get("aria-roledescription") == "axis" for element in said), (
+        "an axis is no mark"
+    )
 
 
 def expressions(spec: Any) -> set[str]:
@@ -362,7 +469,9 @@ def expressions(spec: Any) -> set[str]:
 
 
 def test_names_of_data_are_never_part_of_an_expression_and_stay_short() -> None:
-    values = {name: {other: 0.1 * place for place, other in enumerate(HOSTILE)} for name in HOSTILE[:4]}
+    values = {
+        name: {other: 0.1 * place for place, other in enumerate(HOSTILE)} for name in HOSTILE[:4]
+    }
     plain = {f"m{place}": {f"p{at}": 0.1 for at in range(len(HOSTILE))} for place in range(4)}
     for make in (
         lambda rows: strip.spec(strip.values(rows, HOSTILE)),
@@ -373,7 +482,15 @@ def test_names_of_data_are_never_part_of_an_expression_and_stay_short() -> None:
         assert expressions(hostile) == expressions(harmless)
         assert not any(str(part) in HOSTILE[:6] for _, part in parts(hostile))
         image = list(drawn(hostile).iter())
-        assert {each.tag.rpartition("}")[2] for each in image} <= {"svg", "g", "path", "text", "line", "rect", "tspan"}
+        assert {each.tag.rpartition("}")[2] for each in image} <= {
+            "svg",
+            "g",
+            "path",
+            "text",
+            "line",
+            "rect",
+            "tspan",
+        }
         shown = [each.text or "" for each in image if each.tag.endswith("text")]
         assert not {*"\u2028\u2029\u202e\x1b\x07"} & {*"".join(shown)}
         assert max(map(len, shown)) < 80
@@ -381,7 +498,9 @@ def test_names_of_data_are_never_part_of_an_expression_and_stay_short() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(1, 30))
-def test_names_are_cut_to_their_width_and_changes_keep_both_sides(text: str, other: str, most: float) -> None:
+def test_names_are_cut_to_their_width_and_changes_keep_both_sides(
+    text: str, other: str, most: float
+) -> None:
     shown = theme.cut(text, most)
     assert theme.em(shown) <= most or shown == "…"
     assert "\n" not in shown
@@ -395,23 +514,37 @@ def test_the_middle_of_long_names_is_left_out_and_they_stay_different() -> None:
     assert theme.cut("short", 10) == "short"
     long = theme.cut("a model with a name that nobody can read-13b", 10)
     assert (long[:4], long[-3:]) == ("a mo", "13b")
-    assert theme.cut("harness-v0:pmi-answer-space", 14) == "harness-v0:…answer-space", "no word of it is cut"
+    assert theme.cut("harness-v0:pmi-answer-space", 14) == "harness-v0:…answer-space", (
+        "no word of it is cut"
+    )
     assert theme.cut("options/quoted-mean-generate", 10) == "options/…generate"
     names = [f"llama/Llama-3.1-{size}-Conversations" for size in ("1B", "3B", "8B", "70B", "405B")]
     assert len({theme.cut(name, 10) for name in names}) == 1, "else there is nothing to mend"
     shown = theme.cut_distinct([*names, "merrow"], 10)
     assert shown["merrow"] == "merrow"
-    assert [shown[name] for name in names[:3]] == [f"…{size}-Conversations" for size in ("1B", "3B", "8B")]
+    assert [shown[name] for name in names[:3]] == [
+        f"…{size}-Conversations" for size in ("1B", "3B", "8B")
+    ]
     assert len(set(shown.values())) == 6
     assert all(theme.em(each) <= 10 for each in shown.values())
     assert theme.cut_distinct(["a" * 50, "a" * 50 + "b"], 10).keys() == {"a" * 50, "a" * 50 + "b"}
 
 
-@pytest.mark.parametrize("text", ["merrow-bpe-2048", "mmlu/harness-v0:pmi-answer", "WWW MM", "数学", "iill", "95.0 %"])
+@pytest.mark.parametrize(
+    "text", ["merrow-bpe-2048", "mmlu/harness-v0:pmi-answer", "WWW MM", "数学", "iill", "95.0 %"]
+)
 def test_widths_are_not_underestimated(text: str) -> None:
     spec = {
-        **{"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "padding": 0, "width": 1, "height": 1},
-        **{"config": {"view": {"stroke": None}, "font": theme.FONT}, "data": {"values": [{"text": text * 4}]}},
+        **{
+            "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+            "padding": 0,
+            "width": 1,
+            "height": 1,
+        },
+        **{
+            "config": {"view": {"stroke": None}, "font": theme.FONT},
+            "data": {"values": [{"text": text * 4}]},
+        },
         "mark": {"type": "text", "fontSize": 10, "align": "left"},
         "encoding": {"text": {"field": "text"}, "x": {"value": 0}},
     }
@@ -419,7 +552,9 @@ def test_widths_are_not_underestimated(text: str) -> None:
     assert float(image.get("width", 0)) <= 10 * theme.em(text * 4) + 1
 
 
-def test_a_chart_shows_itself_with_and_without_a_renderer(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chart_shows_itself_with_and_without_a_renderer(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chart = draw("bump", study)
     shown = chart._repr_mimebundle_()
     assert set(shown) == {MIME, "image/svg+xml", "text/plain"}
@@ -436,13 +571,21 @@ def test_a_chart_shows_itself_with_and_without_a_renderer(study: Study, monkeypa
     ("name", "choices", "message"),
     [
         ("strp", {}, r"no chart is called 'strp'; the charts are strip \("),
-        ("bump", {}, "bump needs several models: there is one run; .*; these runs can be drawn as strip, ladder, eff"),
+        (
+            "bump",
+            {},
+            "bump needs several models: there is one run; .*; these runs can be drawn as strip, ladder, eff",
+        ),
         ("pair", {}, "pair needs two models"),
         ("ladder", {}, "a ladder has two ends; .* such as"),
         ("ladder", {"start": "mmlu/original", "end": "mmlu/origin"}, "did you mean mmlu/original"),
         ("strip", {"models": ["nobody"]}, "no run is of the model 'nobody'"),
         ("strip", {"protocol": "mmlu/nothing"}, "has no protocol 'mmlu/nothing'"),
-        ("strip", {"start": "mmlu/original"}, "strip has no use for start; it has models, protocol, rank"),
+        (
+            "strip",
+            {"start": "mmlu/original"},
+            "strip has no use for start; it has models, protocol, rank",
+        ),
         ("strip", {"colour": "red"}, "no chart has a choice 'colour'"),
     ],
 )
@@ -454,13 +597,19 @@ def test_a_chart_that_can_not_be_drawn_says_what_it_needs(
 
 
 @pytest.mark.costly("a run and charts of others")
-def test_a_run_gives_its_charts_and_runs_on_different_data_have_no_order(runs: list[Run], tmp_path: Path) -> None:
+def test_a_run_gives_its_charts_and_runs_on_different_data_have_no_order(
+    runs: list[Run], tmp_path: Path
+) -> None:
     assert "hash" in runs[0].chart("strip").title
     assert runs[0].chart("bump", *runs[1:]).title.startswith("3 models")
     assert runs[0].chart("strip", width=640).page_spec["width"] < 640
     data = write_mmlu(tmp_path / "data", questions=1)
-    other = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    with pytest.raises(UsageError, match="bump needs several models: the runs are on different data; name those on"):
+    other = evaluate(
+        model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run"
+    )
+    with pytest.raises(
+        UsageError, match="bump needs several models: the runs are on different data; name those on"
+    ):
         runs[0].chart("bump", other)
 
 

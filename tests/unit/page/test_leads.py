@@ -36,4 +36,7 @@ def test_sentence_columns_and_pair_count_the_same(study: Study) -> None:
         f"{found.significant}"
     )
     said = pair_data(study, pair)["said"]
-    assert f"under {ahead.count(1)} of {len(ahead)} protocols, behind under {ahead.count(-1)}, level under" in said
+    assert (
+        f"under {ahead.count(1)} of {len(ahead)} protocols, behind under {ahead.count(-1)}, level under"
+        in said
+    )

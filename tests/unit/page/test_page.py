@@ -54,7 +54,10 @@ ASKED = ("mmlu/original", "mmlu/harness-v0", "mmlu/helm", "mmlu/cloze:sum", "mml
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three models on the same questions."""
-    folder, models = tmp_path_factory.mktemp("runs"), {"hash": "hash", "oracle": "oracle", "anti": "anti-oracle"}
+    folder, models = (
+        tmp_path_factory.mktemp("runs"),
+        {"hash": "hash", "oracle": "oracle", "anti": "anti-oracle"},
+    )
     return [write_run(folder / name, f"fake:{model}", ASKED) for name, model in models.items()]
 
 
@@ -92,11 +95,19 @@ def page_of(*runs: Path, items: int = 1) -> Page:
     return Page(text_of(read_study(runs), items))
 
 
-def test_every_number_stands_in_a_table_and_in_the_chart_behind_it(study: Study, page: Page) -> None:
+def test_every_number_stands_in_a_table_and_in_the_chart_behind_it(
+    study: Study, page: Page
+) -> None:
     for place, run in enumerate(study.runs):
         kept = data_of(page, f"run-{place}")
-        assert {row[0]: row[2] for row in kept["numbers"]} == {row.protocol: percent(row.value) for row in run.rows}
-        drawn = {each["protocol"]: each["value"] for each in kept["strip"]["values"] if each["kind"] == "number"}
+        assert {row[0]: row[2] for row in kept["numbers"]} == {
+            row.protocol: percent(row.value) for row in run.rows
+        }
+        drawn = {
+            each["protocol"]: each["value"]
+            for each in kept["strip"]["values"]
+            if each["kind"] == "number"
+        }
         assert drawn == pytest.approx({row.protocol: row.value for row in run.rows}, abs=1e-5)
     first = [row for row in page.tables["All numbers"] if len(row) > 1][1:]
     assert first == data_of(page, "run-0")["numbers"]
@@ -110,13 +121,31 @@ def test_only_our_scripts_and_style_may_run_and_nothing_is_fetched(page: Page) -
     assert policy is not None
     run = [text for about, text in page.scripts if "type" not in about]
     assert len(run) == 2
-    hashes = {f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}" for text in [*run, *page.styles]}
+    hashes = {
+        f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+        for text in [*run, *page.styles]
+    }
     assert set(re.findall(r"'(sha256-[^']+)'", policy)) == hashes
     assert policy.startswith("default-src 'none'; ")
     assert "connect-src 'none'" in policy
-    assert not any(name == "style" or name.startswith("on") for _, about in page.elements for name in about)
-    assert not {tag for tag, _ in page.elements} & {"link", "img", "iframe", "object", "embed", "base", "form action"}
-    addresses = {about[name] or "" for _, about in page.elements for name in ("src", "href") if about.get(name)}
+    assert not any(
+        name == "style" or name.startswith("on") for _, about in page.elements for name in about
+    )
+    assert not {tag for tag, _ in page.elements} & {
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form action",
+    }
+    addresses = {
+        about[name] or ""
+        for _, about in page.elements
+        for name in ("src", "href")
+        if about.get(name)
+    }
     assert {address.split(":")[0] for address in addresses if ":" in address} <= {"https", "data"}
     assert not re.search(r"url\(|@import", "".join(page.styles))
 
@@ -126,8 +155,12 @@ def test_hostile_texts_are_shown_and_do_nothing(tmp_path: Path) -> None:
     shown = page_of(write_hostile_run(tmp_path / "run"), items=len(HOSTILE))
     assert [about for about, _ in shown.scripts if "type" not in about] == [{}, {}]
     assert not any(tag in ("img", "b") and "onerror" in about for tag, about in shown.elements)
-    assert not any((about.get("href") or "").startswith("javascript:") for _, about in shown.elements)
-    everything = "".join(text for about, text in shown.scripts if about.get("type") == "application/json")
+    assert not any(
+        (about.get("href") or "").startswith("javascript:") for _, about in shown.elements
+    )
+    everything = "".join(
+        text for about, text in shown.scripts if about.get("type") == "application/json"
+    )
     assert not HIDDEN.search(shown.text + everything)
     assert "</script>" not in everything
     index = data_of(shown, "items-0")
@@ -139,14 +172,23 @@ def test_hostile_texts_are_shown_and_do_nothing(tmp_path: Path) -> None:
 
 def test_addresses_that_a_browser_would_run_are_no_links() -> None:
     assert is_address("https://example.org/a")
-    for text in ("javascript:alert(1)", " https://x", "data:text/html,x", "HTTPS://x\n", "https://a b", "//x"):
+    for text in (
+        "javascript:alert(1)",
+        " https://x",
+        "data:text/html,x",
+        "HTTPS://x\n",
+        "https://a b",
+        "//x",
+    ):
         assert not is_address(text)
 
 
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(),
-        lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=4), each, max_size=4),
+        lambda each: (
+            st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=4), each, max_size=4)
+        ),
         max_leaves=12,
     )
 )
@@ -162,7 +204,9 @@ def test_numbers_that_json_does_not_know_are_null() -> None:
 
 
 def test_one_model_one_protocol_one_item(tmp_path: Path) -> None:
-    shown = page_of(write_run(tmp_path / "run", protocols=["mmlu/original"], subjects=("tides",), questions=1))
+    shown = page_of(
+        write_run(tmp_path / "run", protocols=["mmlu/original"], subjects=("tides",), questions=1)
+    )
     ids = [about["id"] for tag, about in shown.elements if tag == "section"]
     assert ids == ["numbers", "chain", "calibration", "items", "protocols", "warnings", "again"]
     assert len(data_of(shown, "items-0")["ids"]) == 1
@@ -172,9 +216,17 @@ def test_one_model_one_protocol_one_item(tmp_path: Path) -> None:
 @pytest.mark.costly("two pages")
 def test_numbers_without_an_item_are_said_to_be_none(tmp_path: Path) -> None:
     names = ["mmlu/original", "mmlu/cloze:sum"]
-    summary, other = (summarize(write_run(tmp_path / name, protocols=names)) for name in ("one", "other"))
-    nothing = [replace(each, values=np.array([np.nan]), codes=each.codes * 0) for each in summary.outcomes.outcomes]
-    rows = tuple(replace(row, value=np.nan, se=np.nan, ci_low=np.nan, ci_high=np.nan, n=0) for row in summary.rows)
+    summary, other = (
+        summarize(write_run(tmp_path / name, protocols=names)) for name in ("one", "other")
+    )
+    nothing = [
+        replace(each, values=np.array([np.nan]), codes=each.codes * 0)
+        for each in summary.outcomes.outcomes
+    ]
+    rows = tuple(
+        replace(row, value=np.nan, se=np.nan, ci_low=np.nan, ci_high=np.nan, n=0)
+        for row in summary.rows
+    )
     empty = replace(summary, rows=rows, outcomes=replace(summary.outcomes, outcomes=tuple(nothing)))
     for study in (make_study([empty]), make_study([empty, other])):
         assert {row[2] for row in Page(text_of(study)).tables["All numbers"][1:]} == {"-"}
@@ -194,7 +246,9 @@ def test_models_on_other_data_are_not_compared(runs: list[Path], tmp_path: Path)
 
 def test_runs_with_the_same_model_are_told_apart(runs: list[Path], tmp_path: Path) -> None:
     one = {"protocols": ["mmlu/original"], "questions": 1}
-    twins = [write_run(tmp_path / model / "same", f"fake:{model}", **one) for model in ("hash", "oracle")]
+    twins = [
+        write_run(tmp_path / model / "same", f"fake:{model}", **one) for model in ("hash", "oracle")
+    ]
     twins.append(renamed(write_run(tmp_path / "c" / "same", subjects=("tides",), **one), "same"))
     labels = read_study(twins).labels
     assert len(set(labels)) == 3
@@ -211,7 +265,9 @@ def test_an_unfinished_run_and_a_damaged_block_are_named(tmp_path: Path) -> None
     write_manifest(run, replace(read_manifest(run), complete=True))
     sorted((run / "blocks").rglob("spans.parquet"))[0].write_bytes(b"rubbish")
     text = page_of(run).text
-    assert re.search(r"run: items 1 to \d+ of \w+ \(test\) are left out, because spans.parquet of block", text)
+    assert re.search(
+        r"run: items 1 to \d+ of \w+ \(test\) are left out, because spans.parquet of block", text
+    )
 
 
 def test_what_can_not_be_a_page_is_refused_before_anything_is_read(tmp_path: Path) -> None:
@@ -229,7 +285,9 @@ def test_what_can_not_be_a_page_is_refused_before_anything_is_read(tmp_path: Pat
         with pytest.raises(kind, match=words):
             write_page([tmp_path / "nowhere"], tmp_path / out)
     for name in ("v.pdf", "page.png", "rows.csv", "page.xhtml"):
-        refused = choicewise("page", tmp_path / "nowhere", "--out", tmp_path / name, code=UsageError.exit_code)
+        refused = choicewise(
+            "page", tmp_path / "nowhere", "--out", tmp_path / name, code=UsageError.exit_code
+        )
         assert "a page ends in .html, and a board is written into a folder" in refused.stderr
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -240,7 +298,10 @@ def test_items_stand_in_the_page_or_beside_it(
 ) -> None:
     monkeypatch.setattr("choicewise.page.document.ROOM", 14_500)
     written = write_page(runs[:1], tmp_path / "page.html")
-    page, beside_it = Page((tmp_path / "page.html").read_text(encoding="utf-8")), tmp_path / "page.items"
+    page, beside_it = (
+        Page((tmp_path / "page.html").read_text(encoding="utf-8")),
+        tmp_path / "page.items",
+    )
     (listed,) = data_of(page, "data")["items"]
     inside = [place for chunk in listed["chunks"] for place in chunk["ids"]]
     beside = [place for part in listed["parts"] for place in part["ids"]]
@@ -251,7 +312,9 @@ def test_items_stand_in_the_page_or_beside_it(
         content = (beside_it / part["name"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == part["sha256"]
         ids = data_of(page, "items-0")["ids"]
-        assert [item["id"] for item in json.loads(content)["items"]] == [ids[place] for place in part["ids"]]
+        assert [item["id"] for item in json.loads(content)["items"]] == [
+            ids[place] for place in part["ids"]
+        ]
     few = write_page(runs[:1], tmp_path / "page.html", items=11)
     assert few.inside + few.beside == 11
     write_page(runs[:1], tmp_path / "page.html", items=1)
@@ -259,12 +322,17 @@ def test_items_stand_in_the_page_or_beside_it(
 
 
 @pytest.mark.costly("three runs are compared in full")
-def test_pairs_are_those_of_compare_corrected_as_by_the_multiverse(runs: list[Path], study: Study) -> None:
+def test_pairs_are_those_of_compare_corrected_as_by_the_multiverse(
+    runs: list[Path], study: Study
+) -> None:
     """Corrected for the protocols that can differ, which are fewer here than all."""
     opened = [open_run(run) for run in runs]
     duels = {(each.left, each.right): each for each in multiverse(opened).duels}
     for pair in pairs(study):
-        expected = {each.left.protocol: each for each in comparisons(opened[pair.left], opened[pair.right], [])}
+        expected = {
+            each.left.protocol: each
+            for each in comparisons(opened[pair.left], opened[pair.right], [])
+        }
         assert [contest.protocol for contest in pair.contests] == list(expected)
         for contest in pair.contests:
             whole = expected[contest.protocol]
@@ -272,13 +340,19 @@ def test_pairs_are_those_of_compare_corrected_as_by_the_multiverse(runs: list[Pa
             assert contest.test == whole.test
             assert contest.detectable == pytest.approx(whole.detectable, nan_ok=True)
         from_right = turned(pair).contests
-        assert [-each.difference.value for each in from_right] == [each.difference.value for each in pair.contests]
-        duel = duels[study.runs[pair.left].manifest.model.name, study.runs[pair.right].manifest.model.name]
+        assert [-each.difference.value for each in from_right] == [
+            each.difference.value for each in pair.contests
+        ]
+        duel = duels[
+            study.runs[pair.left].manifest.model.name, study.runs[pair.right].manifest.model.name
+        ]
         assert pair.tests == len(duel.measured) < len(pair.contests)
         assert pair.ahead >= duel.significant()
         corrected = {each.protocol: each.p_holm for each in pair.contests}
         for contest in duel.measured:
-            assert all(corrected[name] == contest.p_holm for name in (contest.protocol, *contest.alike))
+            assert all(
+                corrected[name] == contest.p_holm for name in (contest.protocol, *contest.alike)
+            )
 
 
 def test_other_texts_are_not_tested(runs: list[Path]) -> None:
@@ -289,7 +363,9 @@ def test_other_texts_are_not_tested(runs: list[Path]) -> None:
     (contest,) = (each for each in pair.contests if each.protocol == "mmlu/original")
     assert contest.other_texts
     assert math.isnan(contest.p_holm)
-    assert pair_data(study, pair)["said"].endswith("Not comparable under 1 protocol: other texts were sent.")
+    assert pair_data(study, pair)["said"].endswith(
+        "Not comparable under 1 protocol: other texts were sent."
+    )
 
 
 def test_every_way_is_the_ladder_between_its_ends(study: Study) -> None:
@@ -317,10 +393,14 @@ def test_the_list_of_items_says_what_each_protocol_got_right(study: Study) -> No
 @given(st.lists(st.booleans(), max_size=40))
 def test_bits_are_packed_from_the_highest(items: list[bool]) -> None:
     stored = b64decode(packed(np.array(items, dtype=np.bool_)))
-    assert [bool(stored[place >> 3] >> (7 - (place & 7)) & 1) for place in range(len(items))] == items
+    assert [
+        bool(stored[place >> 3] >> (7 - (place & 7)) & 1) for place in range(len(items))
+    ] == items
 
 
-def test_several_items_are_explained_as_each_alone_with_the_tokens_after_null_contexts(runs: list[Path]) -> None:
+def test_several_items_are_explained_as_each_alone_with_the_tokens_after_null_contexts(
+    runs: list[Path],
+) -> None:
     run = open_run(runs[0])
     ids = run.evidence.items["item"].to_pylist()
     chosen = [ids[7], ids[0], ids[11]]
@@ -329,26 +409,43 @@ def test_several_items_are_explained_as_each_alone_with_the_tokens_after_null_co
     with pytest.raises(UsageError, match="has no item 'nowhere'"):
         explain_items(run, [ids[0], "nowhere"])
     detail = item_detail([(0, explained[1])], list(run.protocols), Texts())
-    scored = [each for asked in detail["runs"]["0"]["asked"] for each in asked["scored"] if "null" in each]
-    expected = [each for asked in explained[1].asked for each in asked.scored if each.null is not None]
+    scored = [
+        each for asked in detail["runs"]["0"]["asked"] for each in asked["scored"] if "null" in each
+    ]
+    expected = [
+        each for asked in explained[1].asked for each in asked.scored if each.null is not None
+    ]
     assert len(scored) == len(expected) > 0
     assert all(each["tokens"] for each in scored)
     sums = sorted(sum(logprob for _, logprob in each["tokens"]) for each in scored)
-    assert sums == pytest.approx(sorted(each.total for each in expected if each.total is not None), rel=0.01)
+    assert sums == pytest.approx(
+        sorted(each.total for each in expected if each.total is not None), rel=0.01
+    )
 
 
 def test_the_named_protocols_are_those_of_the_run() -> None:
-    for names in (["mmlu"], list(PROTOCOLS), ["mmlu/harness-v0:sum"], ["mmlu/original", "options/cloze"]):
+    for names in (
+        ["mmlu"],
+        list(PROTOCOLS),
+        ["mmlu/harness-v0:sum"],
+        ["mmlu/original", "options/cloze"],
+    ):
         protocols = resolve(*names)
-        assert resolve(*selectors(protocols)) == {name: protocols[name] for name in resolve(*selectors(protocols))}
+        assert resolve(*selectors(protocols)) == {
+            name: protocols[name] for name in resolve(*selectors(protocols))
+        }
         assert set(resolve(*selectors(protocols))) == set(protocols)
     assert selectors(resolve("mmlu")) == ["mmlu"]
 
 
 def test_the_downloads_hold_every_row(study: Study, page: Page) -> None:
-    files = {about["download"]: about["href"] for tag, about in page.elements if about.get("download")}
+    files = {
+        about["download"]: about["href"] for tag, about in page.elements if about.get("download")
+    }
     assert set(files) == {"choicewise.csv", "choicewise.parquet"}
-    contents = {name: b64decode((address or "").split("base64,")[1]) for name, address in files.items()}
+    contents = {
+        name: b64decode((address or "").split("base64,")[1]) for name, address in files.items()
+    }
     assert len(contents["choicewise.csv"].splitlines()) == len(study.rows) + 1
     table = pq.read_table(BytesIO(contents["choicewise.parquet"]))
     assert table["value"].to_pylist() == [row.value for row in study.rows]
@@ -370,15 +467,31 @@ def reported(folder: str) -> list[str]:
 
 
 @pytest.mark.costly("four runs")
-def test_the_shown_lines_give_the_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shown_lines_give_the_same_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A mapping, a changed axis, bad items, and a second line that adds protocols: one line has all of them."""
     monkeypatch.chdir(tmp_path)
-    rows = ({"ask": f"Q{n}?", "a": "x", "b": "y", "c": "z", "d": "w", "key": 1 + n % 3} for n in range(9))
+    rows = (
+        {"ask": f"Q{n}?", "a": "x", "b": "y", "c": "z", "d": "w", "key": 1 + n % 3}
+        for n in range(9)
+    )
     Path("quiz.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    mapping = 'question = "ask"\nchoices = ["a", "b", "c", "d"]\nanswer = "key"\nanswer_is = "number"\n'
+    mapping = (
+        'question = "ask"\nchoices = ["a", "b", "c", "d"]\nanswer = "key"\nanswer_is = "number"\n'
+    )
     Path("my mapping.toml").write_text(mapping)
     asked = ["run", "--model", "fake:hash", "--data", "quiz.jsonl"]
-    more = ["--limit", "7", "--mapping", "my mapping.toml", "--on-bad-item", "skip", "--out", "first"]
+    more = [
+        "--limit",
+        "7",
+        "--mapping",
+        "my mapping.toml",
+        "--on-bad-item",
+        "skip",
+        "--out",
+        "first",
+    ]
     names = "mmlu/cloze@shots=0", "options/quoted-sum-forward@shots=0"
     for name in (*names, names[0]):
         choicewise(*asked, *more[:4], "--on-bad-item=skip", *more[-2:], "--protocol", name, code=0)
@@ -391,7 +504,9 @@ def test_the_shown_lines_give_the_same_report(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.costly("four runs")
-def test_each_run_of_a_sweep_has_its_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_run_of_a_sweep_has_its_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     data = write_mmlu(Path("one"), questions=3), "--data", write_mmlu(Path("two"), questions=4)
     asked = ["--data", *data, "--protocol", "mmlu/original@shots=2", "--out", "all"]
@@ -404,11 +519,27 @@ def test_each_run_of_a_sweep_has_its_own_line(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.costly("three pages")
-def test_where_a_line_is_not_known_one_is_made_of_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_line_is_not_known_one_is_made_of_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What Python asked first or last has no line; one that an earlier version began keeps the words of its own."""
     monkeypatch.chdir(tmp_path)
-    asked = {"model": "fake:hash", "data": write_mmlu(Path("data"), questions=1), "protocols": ["mmlu/original"]}
-    line = ["run", "--model", "fake:hash", "--data", "data", "--protocol", "mmlu/helm", "--out", "run"]
+    asked = {
+        "model": "fake:hash",
+        "data": write_mmlu(Path("data"), questions=1),
+        "protocols": ["mmlu/original"],
+    }
+    line = [
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        "data",
+        "--protocol",
+        "mmlu/helm",
+        "--out",
+        "run",
+    ]
     choicewise(*line, code=0)
     evaluate(**asked, out="run")
     (words,) = shown_lines("run")
@@ -421,7 +552,15 @@ def test_where_a_line_is_not_known_one_is_made_of_the_manifest(tmp_path: Path, m
     assert shown_lines("called") == [made_of_it.split()]
     rows = "Question,A,B,C,D,Answer\n" + "".join(f"Q{number}?,x,y,z,w,A\n" for number in range(3))
     Path("guessed.csv").write_text(rows)
-    line = ["run", "--model", "fake:hash", "--data", "guessed.csv", "--protocol", "mmlu/original@shots=0"]
+    line = [
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        "guessed.csv",
+        "--protocol",
+        "mmlu/original@shots=0",
+    ]
     for part in ("1/2", "2/2"):
         choicewise(*line, "--shard", part, "--out", part[0], code=0)
     choicewise("merge", "1", "2", "--out", "merged", code=0)

@@ -23,7 +23,9 @@ from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.suite_data import TRIO, known_suites, write_benchmarks
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-VALUES = st.one_of(TEXTS, st.booleans(), st.integers(0, 99), st.lists(TEXTS), st.dictionaries(TEXTS, TEXTS))
+VALUES = st.one_of(
+    TEXTS, st.booleans(), st.integers(0, 99), st.lists(TEXTS), st.dictionaries(TEXTS, TEXTS)
+)
 KEYS = st.from_regex(r"[a-z_]{1,9}", fullmatch=True)
 
 
@@ -40,7 +42,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-ASKED = ("--protocol", "mmlu/harness-v0", "--model", "fake:hash", "--limit", "1", "--protocol", "mmlu/original")
+ASKED = (
+    "--protocol",
+    "mmlu/harness-v0",
+    "--model",
+    "fake:hash",
+    "--limit",
+    "1",
+    "--protocol",
+    "mmlu/original",
+)
 FALLBACK = "choicewise run --model fake:hash --data data --protocol mmlu/harness-v0 --protocol mmlu/original --limit 1"
 
 
@@ -57,7 +68,9 @@ def without_line(folder: Path | str) -> Manifest:
     content = json.loads((Path(folder) / MANIFEST).read_text())
     about = {name: content.pop(name) for name in ("format", "version", "sha256")}
     del content["command"]
-    (Path(folder) / MANIFEST).write_text(json.dumps({**about, "sha256": json_digest(content), **content}))
+    (Path(folder) / MANIFEST).write_text(
+        json.dumps({**about, "sha256": json_digest(content), **content})
+    )
     return read_manifest(Path(folder))
 
 
@@ -107,16 +120,38 @@ def test_a_line_with_a_secret_is_not_kept(here: Path) -> None:
     evaluate(**asked, command=("run", "--model", "fake:hash", f"--system=see {address}"))
     assert read_manifest(Path("run")).command == ()
     assert "hunter2" not in Path("run", MANIFEST).read_text()
-    told = choicewise("run", "--model", f"server:{address}#m", "--data", "data", *ASKED[:2], "--out", "new", code=2)
+    told = choicewise(
+        "run",
+        "--model",
+        f"server:{address}#m",
+        "--data",
+        "data",
+        *ASKED[:2],
+        "--out",
+        "new",
+        code=2,
+    )
     assert "hunter2" not in told.stderr
     assert not Path("new").exists()
 
 
 @pytest.mark.costly("three runs, twice")
-def test_runs_of_one_line_all_have_it_and_the_line_of_one_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_line_all_have_it_and_the_line_of_one_alone(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_benchmarks(here / "benchmarks", monkeypatch)
     with known_suites(here, monkeypatch, trio=TRIO.format(more="")):
-        typed = ("run", "--limit", "2", "--model", "fake:hash", "--protocol", "tests/trio", "--out", "trio")
+        typed = (
+            "run",
+            "--limit",
+            "2",
+            "--model",
+            "fake:hash",
+            "--protocol",
+            "tests/trio",
+            "--out",
+            "trio",
+        )
         choicewise(*typed, code=0)
         for folder in sorted(Path("trio", "fake-hash").iterdir()):
             assert again(folder)[0] == f"choicewise {' '.join(typed)}"
@@ -129,20 +164,46 @@ def test_runs_of_one_line_all_have_it_and_the_line_of_one_alone(here: Path, monk
 
 def test_protocols_that_were_asked_later_are_in_the_line(here: Path) -> None:
     for protocol in ("mmlu/original", "mmlu/helm"):
-        choicewise("run", "--model", "fake:hash", "--data", "data", "--protocol", protocol, "--out", "run", code=0)
-    assert all(f"--protocol {name}" in again(Path("run"))[0] for name in ("mmlu/original", "mmlu/helm"))
+        choicewise(
+            "run",
+            "--model",
+            "fake:hash",
+            "--data",
+            "data",
+            "--protocol",
+            protocol,
+            "--out",
+            "run",
+            code=0,
+        )
+    assert all(
+        f"--protocol {name}" in again(Path("run"))[0] for name in ("mmlu/original", "mmlu/helm")
+    )
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_what_was_guessed_of_the_columns_stands_on_the_page_as_a_file(here: Path) -> None:
     rows = [f"Q{n}?,x{n},y{n},{'ab'[n % 2].upper()}" for n in range(4)]
     Path("quiz.csv").write_text("\n".join(["Question,Option A,Option B,Correct", *rows]))
-    typed = ("run", "--data", "quiz.csv", "--model", "fake:hash", "--protocol", "options/cloze:sum", "--out", "run")
+    typed = (
+        "run",
+        "--data",
+        "quiz.csv",
+        "--model",
+        "fake:hash",
+        "--protocol",
+        "options/cloze:sum",
+        "--out",
+        "run",
+    )
     choicewise(*typed, code=0)
     line, file, text = again("run")
     assert line == f"choicewise {' '.join(typed)}"
     choicewise("page", "run", "--out", "page.html", code=0)
-    assert f"<code>--mapping {file}</code> with this file reads them so" in Path("page.html").read_text()
+    assert (
+        f"<code>--mapping {file}</code> with this file reads them so"
+        in Path("page.html").read_text()
+    )
     Path(file).write_text(text)
     choicewise(*typed[:-1], "other", "--mapping", file, code=0)
     assert open_run("other").manifest.dataset.digest == open_run("run").manifest.dataset.digest
@@ -151,7 +212,9 @@ def test_what_was_guessed_of_the_columns_stands_on_the_page_as_a_file(here: Path
 def test_the_mapping_is_kept_and_stands_on_the_page_as_a_file(here: Path) -> None:
     rows = [{"ask": f"Q{n}?", "a": "x", "b": "y", "key": n % 2} for n in range(4)]
     Path("quiz.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    mapping = 'question = "ask"\nchoices = ["a", "b"]\nanswer = "key"\nanswer_is = "index"  # <from 0>\n'
+    mapping = (
+        'question = "ask"\nchoices = ["a", "b"]\nanswer = "key"\nanswer_is = "index"  # <from 0>\n'
+    )
     Path("my map.toml").write_text(mapping)
     asked = ("run", "--model", "fake:hash", "--data", "quiz.jsonl", "--mapping", "my map.toml")
     choicewise(*asked, "--protocol", "options/cloze:sum", "--out", "run", code=0)

@@ -36,11 +36,15 @@ ORIGINAL, HARNESS = one("mmlu/original").protocol, one("mmlu/harness-v0:acc").pr
 
 def test_a_way_holds_both_ends_and_the_paths_in_both_directions() -> None:
     way = resolve("mmlu/original..mmlu/harness-v0:sum")
-    there, back = ([each for _, each in path(*ends)] for ends in ((ORIGINAL, HARNESS), (HARNESS, ORIGINAL)))
+    there, back = (
+        [each for _, each in path(*ends)] for ends in ((ORIGINAL, HARNESS), (HARNESS, ORIGINAL))
+    )
     assert list(way)[:2] == ["mmlu/original", "mmlu/harness-v0:sum"]
     assert set(way.values()) == {ORIGINAL, HARNESS, *there, *back}
     assert way["mmlu/original..mmlu/harness-v0:sum:header"] == replace(ORIGINAL, header="")
-    assert way["mmlu/harness-v0:sum..mmlu/original:header"] == replace(HARNESS, header=ORIGINAL.header)
+    assert way["mmlu/harness-v0:sum..mmlu/original:header"] == replace(
+        HARNESS, header=ORIGINAL.header
+    )
 
 
 def test_names_are_the_same_however_the_ends_are_spelled() -> None:
@@ -59,13 +63,20 @@ def test_every_name_of_a_way_resolves_by_itself() -> None:
 
 
 def test_what_the_catalogue_has_on_the_way_keeps_its_name() -> None:
-    start, end = "mmlu/cloze:sum", signature(replace(one("mmlu/cloze:token_mean").protocol, ties="split"))
+    start, end = (
+        "mmlu/cloze:sum",
+        signature(replace(one("mmlu/cloze:token_mean").protocol, ties="split")),
+    )
     assert "mmlu/cloze:token_mean" in resolve(f"{start}..{end}")
 
 
-def test_a_file_and_a_path_with_dots_can_be_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_and_a_path_with_dots_can_be_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "inner").mkdir()
-    (tmp_path / "mine.toml").write_text('base = "mmlu/original"\n[protocol]\nheader = ""\nties = "split"\n')
+    (tmp_path / "mine.toml").write_text(
+        'base = "mmlu/original"\n[protocol]\nheader = ""\nties = "split"\n'
+    )
     monkeypatch.chdir(tmp_path / "inner")
     for way in ("../mine.toml..mmlu/original", "mmlu/original..../mine.toml"):
         between = set(resolve(way)) - {"mine", "mmlu/original"}
@@ -84,10 +95,16 @@ def test_a_split_that_one_end_leaves_open_is_that_of_the_other() -> None:
 @pytest.mark.parametrize(
     ("selector", "message"),
     [
-        ("mmlu/orignal..mmlu/helm", "no protocol is called 'mmlu/orignal'; did you mean mmlu/original"),
+        (
+            "mmlu/orignal..mmlu/helm",
+            "no protocol is called 'mmlu/orignal'; did you mean mmlu/original",
+        ),
         ("mmlu/original..mmlu/hlem", "no protocol is called 'mmlu/hlem'; did you mean mmlu/helm"),
         ("mmlu/original..mmlu", "mmlu stands for several protocols; name one"),
-        ("mmlu/original..mmlu/helm:views", "has no protocol that is called after views; it has mmlu/original, "),
+        (
+            "mmlu/original..mmlu/helm:views",
+            "has no protocol that is called after views; it has mmlu/original, ",
+        ),
         ("mmlu/original..", "no protocol is called"),
     ],
 )
@@ -101,7 +118,9 @@ def test_one_is_the_headline_and_no_group() -> None:
     assert (headline.name, headline.label) == ("mmlu/harness-v0:char_mean_bare", "mmlu/harness-v0")
     assert names()[headline.protocol] == headline.name
     for several in ("mmlu", "mmlu/original..mmlu/helm"):
-        with pytest.raises(ProtocolError, match="stands for several protocols; name one, such as mmlu/"):
+        with pytest.raises(
+            ProtocolError, match="stands for several protocols; name one, such as mmlu/"
+        ):
             one(several)
 
 
@@ -118,21 +137,27 @@ def test_a_way_passes_by_shots_that_the_data_can_t_give(tmp_path: Path) -> None:
     assert (after.sampler, after.shot_split) == ("first", "dev")
 
 
-def test_where_nothing_between_is_possible_all_axes_change_at_once_and_none_for_the_same_protocol() -> None:
+def test_where_nothing_between_is_possible_all_axes_change_at_once_and_none_for_the_same_protocol() -> (
+    None
+):
     assert path(ORIGINAL, ORIGINAL) == path(CATALOGUE[0], CATALOGUE[0]) == []
     start = replace(ORIGINAL, header="", separator="\n", strip="all", ties="split")
     assert path(start, ORIGINAL, lambda protocol: False) == [(differing(start, ORIGINAL), ORIGINAL)]
 
 
 def test_ends_on_two_splits_keep_them() -> None:
-    test, dev = (replace(HARNESS, split=split, seed=seed) for split, seed in (("test", 42), ("dev", 7)))
+    test, dev = (
+        replace(HARNESS, split=split, seed=seed) for split, seed in (("test", 42), ("dev", 7))
+    )
     way = resolve(f"{signature(test)}..{signature(dev)}")
     found = {(protocol.split, protocol.seed) for protocol in way.values()}
     assert found == {("test", 42), ("dev", 7), ("dev", 42), ("test", 7)}
 
 
 CATALOGUE = [protocol for entry in entries() for protocol in entry.protocols.values()]
-PAIRS = st.tuples(st.sampled_from(CATALOGUE), st.sampled_from(CATALOGUE)).filter(lambda pair: pair[0] != pair[1])
+PAIRS = st.tuples(st.sampled_from(CATALOGUE), st.sampled_from(CATALOGUE)).filter(
+    lambda pair: pair[0] != pair[1]
+)
 
 
 def consistent(here: Protocol, end: Protocol, axes: tuple[str, ...]) -> bool:
@@ -175,11 +200,15 @@ def test_a_path_changes_every_axis_once_and_few_together(pair: tuple[Protocol, P
 
 def test_what_only_goes_together_moves_together_and_what_can_change_before_does() -> None:
     """Before them go a seed that nobody uses, and a rule about tokens that generated text has none of."""
-    sum_, pmi, helm = (one(name).protocol for name in ("mmlu/cloze:sum", "mmlu/cloze:pmi-empty", "mmlu/helm"))
+    sum_, pmi, helm = (
+        one(name).protocol for name in ("mmlu/cloze:sum", "mmlu/cloze:pmi-empty", "mmlu/helm")
+    )
     assert [axes for axes, _ in path(sum_, pmi)] == [("score", "null")]
     assert inseparable(sum_, pmi)
     steps = [axes for axes, _ in path(ORIGINAL, helm)]
-    assert [axes for axes in steps if len(axes) > 1] == [("reading", "new_tokens", "score", "decision")]
+    assert [axes for axes in steps if len(axes) > 1] == [
+        ("reading", "new_tokens", "score", "decision")
+    ]
     order = [axes[0] for axes in steps]
     assert order.index("seed") == order.index("sampler") - 1
     assert order.index("outside") == order.index("reading") - 1
@@ -187,11 +216,20 @@ def test_what_only_goes_together_moves_together_and_what_can_change_before_does(
 
 
 def test_templates_go_before_requests_that_were_rendered_elsewhere() -> None:
-    neutral = {"header": "", "question": "{question}", "option": "", "answer": "", "continuation": "{choice}"}
+    neutral = {
+        "header": "",
+        "question": "{question}",
+        "option": "",
+        "answer": "",
+        "continuation": "{choice}",
+    }
     neutral |= {"separator": "", "choices": None, "shots": 0, "shot_split": None, "sampler": "none"}
     rendered = replace(ORIGINAL, requests="0" * 64, score="token_mean", **neutral)
     steps = [axes for axes, _ in path(ORIGINAL, rendered)]
-    assert (steps[-2:], {axis for (axis,) in steps[:-2]}) == ([("requests",), ("score",)], set(neutral))
+    assert (steps[-2:], {axis for (axis,) in steps[:-2]}) == (
+        [("requests",), ("score",)],
+        set(neutral),
+    )
 
 
 ENTRY = st.sampled_from(entry_names())
@@ -216,7 +254,9 @@ def test_names_that_people_know(typed: str, meant: str) -> None:
     assert (list(resolve(typed)), one(typed).name) == ([meant], meant)
 
 
-@pytest.mark.parametrize("typed", ["mmlu/original:acc_norm", "arc-easy/cf:acc_norm", "mmlu/helm:acc_norm", "mmlu/mfc"])
+@pytest.mark.parametrize(
+    "typed", ["mmlu/original:acc_norm", "arc-easy/cf:acc_norm", "mmlu/helm:acc_norm", "mmlu/mfc"]
+)
 def test_a_name_of_what_a_protocol_lacks_is_refused(typed: str) -> None:
     with pytest.raises(ProtocolError, match="no protocol is called"):
         resolve(typed)
@@ -230,7 +270,9 @@ def test_a_known_name_is_that_of_one_score_and_stands_in_the_docs(called: str, e
     score = f"{entry}:{name.score}"
     assert resolve(f"{entry}:{called}") == {score: one(score).protocol}
     line = f"| `{called}` | `{name.score}` | {name.tool} | {name.about} |"
-    assert line in (ROOT / "docs" / "reference" / "scores.md").read_text(encoding="utf-8").splitlines()
+    assert (
+        line in (ROOT / "docs" / "reference" / "scores.md").read_text(encoding="utf-8").splitlines()
+    )
 
 
 @pytest.mark.parametrize("called", FORMULATIONS)
@@ -249,7 +291,14 @@ def test_case_does_not_matter(name: str, draws: Random) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Mine.toml", "MMLU.toml@shots=0", "Nothing", "lm-eval:MMLU", signature(one("mmlu/helm").protocol)]
+    "text",
+    [
+        "Mine.toml",
+        "MMLU.toml@shots=0",
+        "Nothing",
+        "lm-eval:MMLU",
+        signature(one("mmlu/helm").protocol),
+    ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert spelled(text) == text
@@ -263,15 +312,21 @@ def test_the_selector_of_changed_axes_means_them(name: str, before: str) -> None
     except ProtocolError:
         return
     changed = resolve(with_changes(name + before, "shots=0"))
-    assert list(changed.values()) == list(dict.fromkeys(replace(each, shots=0) for each in plain.values()))
+    assert list(changed.values()) == list(
+        dict.fromkeys(replace(each, shots=0) for each in plain.values())
+    )
     assert all(resolve(each)[each] == protocol for each, protocol in changed.items())
 
 
 @pytest.mark.parametrize("axis", ["shots=0", "choices=any"])
-@pytest.mark.parametrize("name", ["mmlu", "arc-easy", "leaderboard/2023-06", "olmes", "mmlu/original..mmlu/helm"])
+@pytest.mark.parametrize(
+    "name", ["mmlu", "arc-easy", "leaderboard/2023-06", "olmes", "mmlu/original..mmlu/helm"]
+)
 def test_a_change_is_one_of_all_protocols(name: str, axis: str) -> None:
     changed = resolve(with_changes(name, axis))
-    assert {getattr(each, axis.partition("=")[0]) for each in changed.values()} == {0 if axis == "shots=0" else None}
+    assert {getattr(each, axis.partition("=")[0]) for each in changed.values()} == {
+        0 if axis == "shots=0" else None
+    }
 
 
 def test_a_signature_is_changed_inside() -> None:
@@ -293,9 +348,13 @@ def test_a_score_of_every_protocol_that_has_it() -> None:
     chosen = having_score(resolve("mmlu"), "acc_norm")
     assert ({each.score for each in chosen.values()}, len(chosen)) == ({"char_mean_bare"}, 4)
     assert having_score(resolve("mmlu"), "char_mean_bare") == chosen
-    assert list(having_score(resolve("mmlu@shots=0"), "acc_uncond")) == ["mmlu/olmes-cf:pmi-answer@shots=0"]
+    assert list(having_score(resolve("mmlu@shots=0"), "acc_uncond")) == [
+        "mmlu/olmes-cf:pmi-answer@shots=0"
+    ]
     assert list(having_score({"mine": one("mmlu/original").protocol}, "acc")) == ["mine"]
-    with pytest.raises(UsageError, match="none of 49 protocols has the score 'acc_nrom'; did you mean acc_norm"):
+    with pytest.raises(
+        UsageError, match="none of 49 protocols has the score 'acc_nrom'; did you mean acc_norm"
+    ):
         having_score(resolve("mmlu"), "acc_nrom")
 
 

@@ -14,7 +14,17 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
-from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, inherit, one, parse, read_axes, resolve
+from choicewise.protocols.catalogue import (
+    SCORES,
+    Entry,
+    entries,
+    entry,
+    inherit,
+    one,
+    parse,
+    read_axes,
+    resolve,
+)
 from choicewise.protocols.protocol import (
     NEUTRAL,
     RENDERED,
@@ -36,20 +46,28 @@ ENTRIES = entries()
 def test_every_entry_is_complete_and_cited(known: Entry) -> None:
     assert known.title
     assert re.search(r"\d{4}|EleutherAI", known.citation)
-    commit, release = r"https://github\.com/\S+/[0-9a-f]{8,40}(/\S+)?", r"https://pypi\.org/project/\S+/[0-9.]+/"
+    commit, release = (
+        r"https://github\.com/\S+/[0-9a-f]{8,40}(/\S+)?",
+        r"https://pypi\.org/project/\S+/[0-9.]+/",
+    )
     paper = r"https://arxiv\.org/abs/\d{4}\.\d{5}"  # of ways that a paper words and no code does
     assert re.fullmatch(f"{commit}|{release}|{paper}", known.source)
     assert known.about.endswith(".")
     for name, protocol in known.protocols.items():
         assert (parse_signature(signature(protocol)), resolve(name)) == (protocol, {name: protocol})
         assert resolve(signature(protocol)) == {name: protocol}
-    assert (len(set(known.protocols.values())), resolve(known.name)) == (len(known.protocols), known.protocols)
+    assert (len(set(known.protocols.values())), resolve(known.name)) == (
+        len(known.protocols),
+        known.protocols,
+    )
     assert entry(known.name) is known
     assert set(known.published.values()) <= set(known.protocols)
 
 
 @pytest.mark.parametrize("known", ENTRIES, ids=lambda known: known.name)
-def test_an_entry_is_named_like_its_file_and_about_a_benchmark_that_is_declared(known: Entry) -> None:
+def test_an_entry_is_named_like_its_file_and_about_a_benchmark_that_is_declared(
+    known: Entry,
+) -> None:
     """One of the name of its family, but for families of several benchmarks; of splits that the benchmark has."""
     assert all(name.partition(":")[0] == known.name for name in known.protocols)
     family = known.name.partition("/")[0]
@@ -70,7 +88,10 @@ def test_every_benchmark_is_complete_and_cited(known: Benchmark) -> None:
     assert known.about.endswith(".")
     assert known.repository.count("/") == 1
     assert known.files
-    assert all(path.rpartition(".")[2] in ("parquet", "jsonl", "json", "csv") for path in known.files.values())
+    assert all(
+        path.rpartition(".")[2] in ("parquet", "jsonl", "json", "csv")
+        for path in known.files.values()
+    )
 
 
 TWELVE = (
@@ -82,15 +103,44 @@ TWELVE = (
 def test_twelve_benchmarks_have_todays_harness_and_what_each_was_published_with() -> None:
     names = {known.name for known in ENTRIES}
     assert {f"{name}/harness" for name in TWELVE} <= names
-    assert {f"{name}/harness-v1" for name in TWELVE if name not in ("commonsenseqa", "siqa")} <= names
-    eight = ("arc-easy", "arc-challenge", "hellaswag", "openbookqa", "piqa", "winogrande", "copa", "boolq")
+    assert {
+        f"{name}/harness-v1" for name in TWELVE if name not in ("commonsenseqa", "siqa")
+    } <= names
+    eight = (
+        "arc-easy",
+        "arc-challenge",
+        "hellaswag",
+        "openbookqa",
+        "piqa",
+        "winogrande",
+        "copa",
+        "boolq",
+    )
     assert {f"{name}/gpt3" for name in eight} <= names
-    assert {"hellaswag/helm", "openbookqa/helm", "commonsenseqa/helm", "arc-challenge/meta-llama3"} <= names
+    assert {
+        "hellaswag/helm",
+        "openbookqa/helm",
+        "commonsenseqa/helm",
+        "arc-challenge/meta-llama3",
+    } <= names
 
 
-ASKED = ["arc-challenge/harness", "arc-challenge/harness-v1", "hellaswag/harness-v1", "winogrande/harness-v1"]
+ASKED = [
+    "arc-challenge/harness",
+    "arc-challenge/harness-v1",
+    "hellaswag/harness-v1",
+    "winogrande/harness-v1",
+]
 ASKED += ["hellaswag/harness", "hellaswag/helm", "openbookqa/gpt3"]
-MMLU = ["original", "original-pr13", "helm", "harness-v0", "harness-v1", "harness-v0.4", "harness-v0.4-early"]
+MMLU = [
+    "original",
+    "original-pr13",
+    "helm",
+    "harness-v0",
+    "harness-v1",
+    "harness-v0.4",
+    "harness-v0.4-early",
+]
 MMLU += ["olmes-mcf", "olmes-cf", "cloze", "letter-text"]
 
 
@@ -113,7 +163,9 @@ def test_catalogue_holds_the_published_ways_and_no_protocol_twice() -> None:
     assert {known.name for known in ENTRIES} >= {f"mmlu/{name}" for name in MMLU}
     every = [protocol for known in ENTRIES for protocol in known.protocols.values()]
     assert len(set(every)) == len(every)
-    assert set(resolve("mmlu")) == {name for known in ENTRIES for name in known.protocols if name.startswith("mmlu/")}
+    assert set(resolve("mmlu")) == {
+        name for known in ENTRIES for name in known.protocols if name.startswith("mmlu/")
+    }
 
 
 def test_a_beginning_of_names_stands_for_them_all() -> None:
@@ -141,17 +193,27 @@ def test_an_entry_that_scores_texts_has_every_score_headline_first() -> None:
 
 
 def test_null_contexts_are_four_protocols_and_published_names_of_scores_become_ours() -> None:
-    for score, null in {"empty": "", "answer": "Answer:", "answer-space": "Answer: ", "colon": ":"}.items():
+    for score, null in {
+        "empty": "",
+        "answer": "Answer:",
+        "answer-space": "Answer: ",
+        "colon": ":",
+    }.items():
         (protocol,) = resolve(f"mmlu/harness-v0:pmi-{score}").values()
         assert (protocol.score, protocol.null) == ("pmi", null)
-    ours = {"mmlu/harness-v0:acc_norm": "mmlu/harness-v0:char_mean_bare", "mmlu/harness-v0:acc": "mmlu/harness-v0:sum"}
+    ours = {
+        "mmlu/harness-v0:acc_norm": "mmlu/harness-v0:char_mean_bare",
+        "mmlu/harness-v0:acc": "mmlu/harness-v0:sum",
+    }
     ours |= {"mmlu/olmes-cf:acc_uncond": "mmlu/olmes-cf:pmi-answer"}
     for published, name in ours.items():
         assert list(resolve(published)) == [name]
         assert name in entry(published).protocols
 
 
-def test_resolve_takes_several_selectors_and_names_a_signature_nobody_published_by_its_digest() -> None:
+def test_resolve_takes_several_selectors_and_names_a_signature_nobody_published_by_its_digest() -> (
+    None
+):
     names = list(resolve("mmlu/original", "mmlu/helm", "mmlu/harness-v0:acc", "mmlu/original"))
     assert names == ["mmlu/original", "mmlu/helm", "mmlu/harness-v0:sum"]
     protocol = mmlu_protocol(header="mine|")
@@ -168,20 +230,30 @@ def test_resolve_takes_several_selectors_and_names_a_signature_nobody_published_
     ],
 )
 def test_an_unknown_name_comes_with_the_nearest(selector: str, near: str) -> None:
-    with pytest.raises(ProtocolError, match=f"no protocol is called '{selector}'; did you mean .*{near}"):
+    with pytest.raises(
+        ProtocolError, match=f"no protocol is called '{selector}'; did you mean .*{near}"
+    ):
         resolve(selector)
 
 
 @pytest.mark.parametrize(
     ("selector", "known"),
     [
-        *((f"bbh/leaderboard{change}", r"its family has bbh/harness \(") for change in ("", "@shots=0")),
+        *(
+            (f"bbh/leaderboard{change}", r"its family has bbh/harness \(")
+            for change in ("", "@shots=0")
+        ),
         ("bbh/leaderboard:acc_norm", r"did you mean bbh/harness:acc_norm\?"),
         ("cmmlu/llama", r"its family has cmmlu/harness and cmmlu/original \("),
-        ("race/nothing-so-named", r"its family has race/harness-v1, race/harness and race/lighteval \("),
+        (
+            "race/nothing-so-named",
+            r"its family has race/harness-v1, race/harness and race/lighteval \(",
+        ),
     ],
 )
-def test_a_variant_that_a_benchmark_lacks_comes_with_those_that_it_has(selector: str, known: str) -> None:
+def test_a_variant_that_a_benchmark_lacks_comes_with_those_that_it_has(
+    selector: str, known: str
+) -> None:
     with pytest.raises(ProtocolError, match=f"no protocol is called '.*'; {known}"):
         resolve(selector)
 
@@ -193,7 +265,9 @@ def test_tasks_that_the_harness_has_for_the_leaderboard_are_named() -> None:
 
 
 def test_an_unknown_name_without_a_near_one_comes_with_what_to_do() -> None:
-    message = r"'m'; known are .*`choicewise protocols` lists them all; a file's name ends in \.toml"
+    message = (
+        r"'m'; known are .*`choicewise protocols` lists them all; a file's name ends in \.toml"
+    )
     with pytest.raises(ProtocolError, match=message):
         resolve("m")
 
@@ -211,7 +285,9 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
     path = write(tmp_path / "quiz.toml", text)
     expected = mmlu_protocol(shots=0, choices=None, shot_split=None, header="Quiz\n")
     assert resolve(path) == {"quiz": expected}
-    assert resolve(write(tmp_path / "other.toml", f'name = "our quiz"\n{BENCHMARK}')) == {"our quiz": mmlu_protocol()}
+    assert resolve(write(tmp_path / "other.toml", f'name = "our quiz"\n{BENCHMARK}')) == {
+        "our quiz": mmlu_protocol()
+    }
 
 
 @pytest.mark.parametrize(
@@ -227,12 +303,21 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
         (f'{BENCHMARK}score = "median"\n', r"axis score is 'median'; it must be one of sum"),
         (f'{BENCHMARK}score = "pmi"\n', r"score pmi with null None"),
         ("protocol = 5\n", r"protocol is 5; it must be a table, \[protocol\]"),
-        ("", r'no benchmark; state benchmark = "\.\.\." under \[protocol\], or a base = "mmlu/original"'),
-        ('base = "mmlu/orignal"\n', r"base 'mmlu/orignal' is not in the catalogue; did you mean mmlu/original"),
+        (
+            "",
+            r'no benchmark; state benchmark = "\.\.\." under \[protocol\], or a base = "mmlu/original"',
+        ),
+        (
+            'base = "mmlu/orignal"\n',
+            r"base 'mmlu/orignal' is not in the catalogue; did you mean mmlu/original",
+        ),
         ('base = "mmlu/original"\n[protocol]\nshots = -1\n', r"shots is -1; it can't be negative"),
         ("base = 5\n", r'base is 5; write it in quotes, base = "..."'),
         ("name = 5\n", r'name is 5; write it in quotes, name = "..."'),
-        (f'name = "mmlu/original"\n{BENCHMARK}', r"the name mmlu/original belongs to the catalogue"),
+        (
+            f'name = "mmlu/original"\n{BENCHMARK}',
+            r"the name mmlu/original belongs to the catalogue",
+        ),
     ],
 )
 def test_a_users_file_says_what_is_wrong_and_where(tmp_path: Path, text: str, message: str) -> None:
@@ -248,8 +333,12 @@ def test_a_users_file_states_what_differs_from_its_base_and_can_be_read(tmp_path
     (tmp_path / "latin.toml").write_bytes(b'about = "\xe9"')
     with pytest.raises(ProtocolError, match=r"latin\.toml is not UTF-8 text \(byte 9\)"):
         resolve(str(tmp_path / "latin.toml"))
-    path = write(tmp_path / "mine.toml", 'base = "mmlu/original"\n[protocol]\nshots = 0\nlimit = "-"\n')
-    assert resolve(path) == {"mine": replace(resolve("mmlu/original")["mmlu/original"], shots=0, limit=None)}
+    path = write(
+        tmp_path / "mine.toml", 'base = "mmlu/original"\n[protocol]\nshots = 0\nlimit = "-"\n'
+    )
+    assert resolve(path) == {
+        "mine": replace(resolve("mmlu/original")["mmlu/original"], shots=0, limit=None)
+    }
     path = write(tmp_path / "same.toml", 'base = "mmlu/harness-v0"\n')
     assert resolve(path) == {"same": next(iter(resolve("mmlu/harness-v0").values()))}
     path = write(tmp_path / "abstract.toml", 'base = "zero-shot-texts"\n')
@@ -264,9 +353,13 @@ def test_axes_are_inherited_over_several_files_that_exist_and_form_no_circle() -
     }
     assert inherit("c", tables) == Protocol(benchmark="quiz", shots=2)
     tables = {"a": {"base": "b"}, "b": {"base": "c"}, "c": {"base": "b"}, "d": {"base": "e"}}
-    with pytest.raises(ProtocolError, match="^a inherits from b inherits from c inherits from b; a base must not"):
+    with pytest.raises(
+        ProtocolError, match="^a inherits from b inherits from c inherits from b; a base must not"
+    ):
         inherit("a", tables)
-    with pytest.raises(ProtocolError, match="^d: base 'e' is not in the catalogue; known are a, b, c, d"):
+    with pytest.raises(
+        ProtocolError, match="^d: base 'e' is not in the catalogue; known are a, b, c, d"
+    ):
         inherit("d", tables)
 
 
@@ -282,7 +375,9 @@ def test_one_name_can_not_stand_for_two_protocols(tmp_path: Path) -> None:
 def test_parse_and_read_axes_name_where_they_read() -> None:
     table = parse(f"{BENCHMARK}shots = 2\n", "here", allowed=["protocol"])
     assert read_axes(table["protocol"], "here").shots == 2
-    with pytest.raises(ProtocolError, match=r"^here: unknown key 'protocol'; did you mean protocols\?"):
+    with pytest.raises(
+        ProtocolError, match=r"^here: unknown key 'protocol'; did you mean protocols\?"
+    ):
         parse("protocol = 1", "here", allowed=["protocols"])
 
 
@@ -299,15 +394,21 @@ def test_no_signature_of_the_catalogue_moves(snapshot: SnapshotAssertion) -> Non
     for known in ENTRIES:
         spelled = [signature(protocol) for protocol in known.protocols.values()]
         digests = [short_signature(protocol) for protocol in known.protocols.values()]
-        ids[known.name] = f"{sha256(chr(10).join(spelled).encode()).hexdigest()[:12]} {' '.join(digests)}"
+        ids[known.name] = (
+            f"{sha256(chr(10).join(spelled).encode()).hexdigest()[:12]} {' '.join(digests)}"
+        )
     assert ids == snapshot
 
 
 def test_every_entry_of_the_catalogue_has_its_family(snapshot: SnapshotAssertion) -> None:
     families: dict[str, list[str]] = {}
     for known in ENTRIES:
-        if known.name.startswith(("compat/", "encoder-decoder/", "masked-lm/", "mmlu/", "mmlu-flan/", "options/")):
-            (name,) = {family(protocol) for protocol in known.protocols.values()}  # the score changes nothing
+        if known.name.startswith(
+            ("compat/", "encoder-decoder/", "masked-lm/", "mmlu/", "mmlu-flan/", "options/")
+        ):
+            (name,) = {
+                family(protocol) for protocol in known.protocols.values()
+            }  # the score changes nothing
             families.setdefault(name, []).append(known.name)
     assert {name: sorted(names) for name, names in families.items()} == snapshot
 
@@ -316,14 +417,25 @@ def test_only_what_is_asked_decides_the_family() -> None:
     """An option in the context is asked for as one in the continuation."""
     assert family(one("winogrande/harness").protocol) == "cloze"
     protocol = one("mmlu/original").protocol
-    other = replace(protocol, benchmark="own", header="", shots=0, shot_split=None, sampler="none", ties="split")
-    assert (family(other), family(replace(other, continuation=" {choice}"))) == ("letters", "whole answers")
-    assert family(replace(other, continuation=" {choice}", question="{question}\nAnswer:")) == "cloze"
-    assert family(replace(other, continuation=" {{letter}} {choice}")) == "whole answers"  # braces, no hole
+    other = replace(
+        protocol, benchmark="own", header="", shots=0, shot_split=None, sampler="none", ties="split"
+    )
+    assert (family(other), family(replace(other, continuation=" {choice}"))) == (
+        "letters",
+        "whole answers",
+    )
+    assert (
+        family(replace(other, continuation=" {choice}", question="{question}\nAnswer:")) == "cloze"
+    )
+    assert (
+        family(replace(other, continuation=" {{letter}} {choice}")) == "whole answers"
+    )  # braces, no hole
     assert family(replace(other, continuation=" yes")) == "loglikelihood"
 
 
-@pytest.mark.parametrize(("reading", "name"), [("loglikelihood", RENDERED), ("embedding", "embeddings")])
+@pytest.mark.parametrize(
+    ("reading", "name"), [("loglikelihood", RENDERED), ("embedding", "embeddings")]
+)
 def test_requests_from_elsewhere_do_not_show_what_they_ask(reading: str, name: str) -> None:
     axes = {**NEUTRAL, "reading": reading, "score": READINGS[reading].scores[0]}
     assert family(Protocol(benchmark="own", requests="0" * 64, **axes)) == name
@@ -345,7 +457,9 @@ def test_olmes_asks_ten_benchmarks_in_two_formulations() -> None:
 
 
 def test_texts_count_by_the_score_that_olmes_takes_for_the_task() -> None:
-    scores = dict.fromkeys(("arc-challenge", "commonsenseqa", "openbookqa"), "acc_uncond") | {"boolq": "acc_raw"}
+    scores = dict.fromkeys(("arc-challenge", "commonsenseqa", "openbookqa"), "acc_uncond") | {
+        "boolq": "acc_raw"
+    }
     scores |= dict.fromkeys(("arc-easy", "hellaswag", "piqa", "siqa"), "acc_per_char")
     for task, score in scores.items():
         assert f"{task}/olmes-cf:{score}" in resolve("olmes")
@@ -354,29 +468,52 @@ def test_texts_count_by_the_score_that_olmes_takes_for_the_task() -> None:
 
 def test_harness_and_olmes_stand_side_by_side_on_the_split_that_is_there(tmp_path: Path) -> None:
     """Examples of one set as the questions of another: ARC-Challenge's shots under ARC-Easy's protocols."""
-    items = tuple(Item(each.id, each.question, each.choices, each.gold) for each in curated("olmes/arc-challenge"))
+    items = tuple(
+        Item(each.id, each.question, each.choices, each.gold)
+        for each in curated("olmes/arc-challenge")
+    )
     data = Dataset("arc", {"validation": items})
-    with pytest.raises(DataError, match=re.escape("has no split 'test', only validation; ask another one by")) as error:
-        evaluate(model=HashModel(), data=data, protocols=["arc-easy/harness:acc"], out=tmp_path / "test")
+    with pytest.raises(
+        DataError, match=re.escape("has no split 'test', only validation; ask another one by")
+    ) as error:
+        evaluate(
+            model=HashModel(), data=data, protocols=["arc-easy/harness:acc"], out=tmp_path / "test"
+        )
     change = re.search(r"@split=\w+", str(error.value))
     assert change
-    named = [f"{name}{change[0]}" for name in ("arc-easy/harness:acc", "arc-easy/olmes-mcf", "arc-easy/olmes-cf")]
-    assert len(evaluate(model=HashModel(), data=data, protocols=named, out=tmp_path / "run").rows()) == 7
+    named = [
+        f"{name}{change[0]}"
+        for name in ("arc-easy/harness:acc", "arc-easy/olmes-mcf", "arc-easy/olmes-cf")
+    ]
+    assert (
+        len(evaluate(model=HashModel(), data=data, protocols=named, out=tmp_path / "run").rows())
+        == 7
+    )
 
 
-SIZES = [("tides", 2, 1), ("trees", 5, 1), ("trees", 4, 2), ("trees", 4, 1)]  # subject, choices, right ones
+SIZES = [
+    ("tides", 2, 1),
+    ("trees", 5, 1),
+    ("trees", 4, 2),
+    ("trees", 4, 1),
+]  # subject, choices, right ones
 
 ITEMS = [
     Item(f"{n}", "?", [f"{n} {choice}" for choice in range(size)], tuple(range(right)), subject)
     for n, (subject, size, right) in enumerate(SIZES)
 ]
 TREES = (1 / 5 + 2 / 4 + 1 / 4) / 3
-EXPECTED = {None: {"all": (1 / 2 + 1 / 5 + 2 / 4 + 1 / 4) / 4}, "macro": {"all": (1 / 2 + TREES) / 2}}
+EXPECTED = {
+    None: {"all": (1 / 2 + 1 / 5 + 2 / 4 + 1 / 4) / 4},
+    "macro": {"all": (1 / 2 + TREES) / 2},
+}
 EXPECTED |= {"subjects": {"tides": 1 / 2, "trees": TREES}}
 
 
 def test_chance_is_averaged_as_the_value_is(tmp_path: Path) -> None:
     data = Dataset("quiz", {"test": ITEMS})
-    run = evaluate(model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run")
+    run = evaluate(
+        model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run"
+    )
     for by, expected in EXPECTED.items():
         assert {row.subject: row.chance for row in run.rows(by=by)} == pytest.approx(expected)

@@ -33,10 +33,16 @@ GASES = {"carbon dioxide": None, "oxygen": "O2", "helium": ""}
 
 
 def item(
-    kind: str, criteria: Any, answer: Any = 0, state: Any = CASE, asked: str | None = "Which one is right?"
+    kind: str,
+    criteria: Any,
+    answer: Any = 0,
+    state: Any = CASE,
+    asked: str | None = "Which one is right?",
 ) -> Item:
     question = {"type": kind, "criteria": criteria, "instructions": asked}
-    (make,) = decision_drafts({"id": "gas", "state": state, "question": question, "expected": answer}, "test/0")
+    (make,) = decision_drafts(
+        {"id": "gas", "state": state, "question": question, "expected": answer}, "test/0"
+    )
     return make()
 
 
@@ -61,21 +67,83 @@ def message(name: str, asked: Item) -> str:
 @pytest.mark.parametrize(
     ("layout", "asked", "size", "digest"),
     [
-        ("vllm-0.32", "choice", 169, "ebef0fff2cfd692d69f3fca5fa8b65de03168bc9a16d50f8133c4ccbd53cdfb1"),
-        ("vllm-0.32", "noul", 118, "4ca6fd69779d56692dbb5aab5f1981a05a68faeed7d04d6243e80d5618e64046"),
-        ("vllm-0.32", "noul, true", 139, "1454c62a98a4899cb47dcc264eb4e5a76a213b449d088013b873408bfd5cbfb8"),
-        ("vllm-0.32", "score", 148, "767eeba74ff694412853224ce45c26c2e3b359417f9d1eed6250b45705f7a990"),
-        ("transformers-5.23", "choice", 182, "2a54235f746e15089647876e425da312f7ca4e00ceb68a3be040c9c39d789ea1"),
-        ("transformers-5.23", "noul", 96, "9c194e6bfca93ff278fac6b05678cbe2535d0ef0299b90cf176a99912596f779"),
-        ("transformers-5.23", "noul, true", 121, "bd5c4c85cd84ede757e93968a40f0b944ae91ae4d6e878130782699b77636798"),
-        ("transformers-5.23", "score", 162, "1bc8c843d042fdf7bb47f1defafb2c67fac9ab7b38aceb5a1c630d7f9e02ccb1"),
-        ("sglang-1", "choice", 166, "4507f103b749eb5fa83329a549860a7618e635d5a741fcca26d6b80c6470936d"),
-        ("sglang-1", "noul", 121, "961b712d968d90f957c8d1f6b5fb8fdb1c91d423fdabbcc8b68abac45243f0e4"),
-        ("sglang-1", "noul, true", 146, "4005807f3a009ffd5781fa68f57da83f8581a5fff1ce5a4655b7c667862a00bf"),
-        ("sglang-1", "score", 145, "9c8a89748afe8c8af2d518636a3e801876bd0495a6fc584e6e7babff52080180"),
+        (
+            "vllm-0.32",
+            "choice",
+            169,
+            "ebef0fff2cfd692d69f3fca5fa8b65de03168bc9a16d50f8133c4ccbd53cdfb1",
+        ),
+        (
+            "vllm-0.32",
+            "noul",
+            118,
+            "4ca6fd69779d56692dbb5aab5f1981a05a68faeed7d04d6243e80d5618e64046",
+        ),
+        (
+            "vllm-0.32",
+            "noul, true",
+            139,
+            "1454c62a98a4899cb47dcc264eb4e5a76a213b449d088013b873408bfd5cbfb8",
+        ),
+        (
+            "vllm-0.32",
+            "score",
+            148,
+            "767eeba74ff694412853224ce45c26c2e3b359417f9d1eed6250b45705f7a990",
+        ),
+        (
+            "transformers-5.23",
+            "choice",
+            182,
+            "2a54235f746e15089647876e425da312f7ca4e00ceb68a3be040c9c39d789ea1",
+        ),
+        (
+            "transformers-5.23",
+            "noul",
+            96,
+            "9c194e6bfca93ff278fac6b05678cbe2535d0ef0299b90cf176a99912596f779",
+        ),
+        (
+            "transformers-5.23",
+            "noul, true",
+            121,
+            "bd5c4c85cd84ede757e93968a40f0b944ae91ae4d6e878130782699b77636798",
+        ),
+        (
+            "transformers-5.23",
+            "score",
+            162,
+            "1bc8c843d042fdf7bb47f1defafb2c67fac9ab7b38aceb5a1c630d7f9e02ccb1",
+        ),
+        (
+            "sglang-1",
+            "choice",
+            166,
+            "4507f103b749eb5fa83329a549860a7618e635d5a741fcca26d6b80c6470936d",
+        ),
+        (
+            "sglang-1",
+            "noul",
+            121,
+            "961b712d968d90f957c8d1f6b5fb8fdb1c91d423fdabbcc8b68abac45243f0e4",
+        ),
+        (
+            "sglang-1",
+            "noul, true",
+            146,
+            "4005807f3a009ffd5781fa68f57da83f8581a5fff1ce5a4655b7c667862a00bf",
+        ),
+        (
+            "sglang-1",
+            "score",
+            145,
+            "9c8a89748afe8c8af2d518636a3e801876bd0495a6fc584e6e7babff52080180",
+        ),
     ],
 )
-def test_messages_are_those_of_the_released_servers(layout: str, asked: str, size: int, digest: str) -> None:
+def test_messages_are_those_of_the_released_servers(
+    layout: str, asked: str, size: int, digest: str
+) -> None:
     said = message(f"{layout}:{asked.partition(',')[0]}", ASKED[asked]).encode()
     assert (len(said), hashlib.sha256(said).hexdigest()) == (size, digest)
 
@@ -91,7 +159,12 @@ def test_the_pull_request_of_vllm_asks_in_the_system_message_and_begins_the_repl
     assert (state, begun) == (("user", json.dumps(CASE)), ("assistant", "q:"))
     assert request.continuations == (" A", " B", " C")
     spaced = item("choice", {"a": " x ", "b": {"é": 1}}, "b", state={"é": 1}, asked=" Well? ")
-    system, state = ServedChat.messages(render(protocol("vllm-pr"), spaced, (), template=ServedChat()).context()) or []
+    system, state = (
+        ServedChat.messages(
+            render(protocol("vllm-pr"), spaced, (), template=ServedChat()).context()
+        )
+        or []
+    )
     assert "\n\nQuestion q: Well?\n  A: a (x)\n  B: b ({'é': 1})\n\nReply" in system.content
     assert state.content == '{"\\u00e9": 1}'
 
@@ -107,7 +180,9 @@ def test_a_header_shows_the_question_only_where_no_shot_follows_it() -> None:
 
 @pytest.mark.parametrize("layout", ["vllm-0.32", "sglang-1", "transformers-5.23"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_chat_the_message_is_plain_text_with_a_declared_end(layout: str, kind: str) -> None:
+def test_without_a_chat_the_message_is_plain_text_with_a_declared_end(
+    layout: str, kind: str
+) -> None:
     chat, plain = protocol(f"{layout}:{kind}"), protocol(f"{layout}-no-chat:{kind}")
     said, asked = (render(each, ASKED[kind], (), template=MessageAlone()) for each in (chat, plain))
     assert asked.context() == said.context() + "\nAnswer:"
@@ -126,7 +201,10 @@ def test_a_question_in_a_system_text_that_a_template_leaves_out_is_refused() -> 
         takes_system = False
 
     refused = no_chat(replace(protocol("vllm-pr"), boundary="joint"), "m", Silent())
-    assert refused == "the chat template of m takes no system text, in which this protocol asks the question"
+    assert (
+        refused
+        == "the chat template of m takes no system text, in which this protocol asks the question"
+    )
 
 
 def test_states_and_descriptions_that_are_no_texts_are_written_as_each_server_does() -> None:
@@ -145,8 +223,12 @@ def test_states_and_descriptions_that_are_no_texts_are_written_as_each_server_do
 def test_any_multiple_choice_question_is_a_decision_by_names_or_by_letters() -> None:
     """EvalScope's letters with texts, through vLLM's layout, show every letter twice."""
     plain = Item("1", "Which is blue?", ("sky", "grass", "sky"), (0,))
-    by_letter, by_name = (message(name, plain) for name in ("evalscope-mcq+vllm-0.32", "vllm-0.32:choice"))
-    start = '{"question": "Which is blue?"}\n\nQuestion: Which option correctly answers `question`?\n'
+    by_letter, by_name = (
+        message(name, plain) for name in ("evalscope-mcq+vllm-0.32", "vllm-0.32:choice")
+    )
+    start = (
+        '{"question": "Which is blue?"}\n\nQuestion: Which option correctly answers `question`?\n'
+    )
     end = "Answer with the letter of one option only."
     assert by_letter == f"{start}A: A - sky\nB: B - grass\nC: C - sky\n{end}"
     assert by_name == f"{start}A: sky\nB: grass\nC: sky\n{end}"
@@ -167,9 +249,14 @@ def test_d1_reads_codes_of_two_spellings_and_answers_of_three() -> None:
     assert message("liquid-d1:score", ASKED["score"]) == (
         f"{state}\n\n0 bad\n1 fair\n2 good\n\nReply with a single digit 0-2 only."
     )
-    shown = {kind: render(protocol(f"liquid-d1:{kind}"), ASKED[kind], ()).parts[1] for kind in ("choice", "noul")}
+    shown = {
+        kind: render(protocol(f"liquid-d1:{kind}"), ASKED[kind], ()).parts[1]
+        for kind in ("choice", "noul")
+    }
     assert shown == {"choice": ("B", " B"), "noul": ("no", "No", "NO")}
-    with pytest.raises(DataError, match="names its options by letters, which d1 takes for its own codes"):
+    with pytest.raises(
+        DataError, match="names its options by letters, which d1 takes for its own codes"
+    ):
         message("liquid-d1:choice", item("choice", {"b": None, "a": None}, "a"))
 
 
@@ -216,9 +303,18 @@ def test_orders_of_the_options_take_their_descriptions_with_them() -> None:
 @pytest.mark.parametrize(
     ("asked", "message_"),
     [
-        (item("choice", GASES, "oxygen", asked=None), "has no instructions, whose line the layout would leave out"),
-        (Item("1", "?", ("true", "false"), (0,), fields={KIND: "noul", STATE: '""'}), "must be yes and no"),
-        (Item("1", "?", ("a", "b"), (0,), fields={STATE: "{"}), f"the field {STATE} or {DESCRIPTIONS} is no JSON"),
+        (
+            item("choice", GASES, "oxygen", asked=None),
+            "has no instructions, whose line the layout would leave out",
+        ),
+        (
+            Item("1", "?", ("true", "false"), (0,), fields={KIND: "noul", STATE: '""'}),
+            "must be yes and no",
+        ),
+        (
+            Item("1", "?", ("a", "b"), (0,), fields={STATE: "{"}),
+            f"the field {STATE} or {DESCRIPTIONS} is no JSON",
+        ),
     ],
 )
 def test_what_a_layout_can_not_show_is_refused(asked: Item, message_: str) -> None:
@@ -230,7 +326,9 @@ def test_what_a_layout_can_not_show_is_refused(asked: Item, message_: str) -> No
 def test_levels_beyond_the_labels_are_refused_and_descriptions_need_options() -> None:
     with pytest.raises(DataError, match="has 11 choices, the protocol has 10 letters"):
         message("vllm-0.32:score", item("score", [f"level {number}" for number in range(11)]))
-    with pytest.raises(ProtocolError, match="described is '{description}', but question has no {options}"):
+    with pytest.raises(
+        ProtocolError, match="described is '{description}', but question has no {options}"
+    ):
         mmlu_protocol(question="{question}", described="{description}")
 
 
@@ -254,7 +352,9 @@ def test_a_run_counts_each_kind_apart_and_names_protocols_that_have_no_item(tmp_
     plain = {"chat": "none", "template": None, "boundary": "joint"}
     recipes = {name: replace(protocol(f"vllm-0.32:{name}"), **plain) for name in KINDS}
     recipes["five"] = replace(recipes["choice"], choices=5)
-    with pytest.warns(UserWarning, match="five is refused: it asks questions of kind choice with 5"):
+    with pytest.warns(
+        UserWarning, match="five is refused: it asks questions of kind choice with 5"
+    ):
         run = evaluate(model="fake:hash", data=data, protocols=recipes, out=tmp_path / "run")
     rows = run.report().to_pylist()
     assert {(row["protocol"], row["n"], row["missing"]) for row in rows} == {
@@ -263,7 +363,9 @@ def test_a_run_counts_each_kind_apart_and_names_protocols_that_have_no_item(tmp_
         ("score", 1, 0),
     }
     with pytest.raises(DataError, match="no protocol can ask it"):
-        evaluate(model="fake:hash", data=data, protocols={"five": recipes["five"]}, out=tmp_path / "none")
+        evaluate(
+            model="fake:hash", data=data, protocols={"five": recipes["five"]}, out=tmp_path / "none"
+        )
 
 
 CASES = "decisions/typed_decisions.test.first25.jsonl"
@@ -274,16 +376,31 @@ def test_a_case_of_five_questions_is_five_items_of_one_cluster(shared_data: Path
     items = list(data.splits["test"])
     assert (len(items), len({each.subject for each in items})) == (500, 100)
     assert set(Counter(each.subject for each in items).values()) == {5}
-    assert Counter(each.fields[KIND] for each in items) == {"score": 200, "choice": 150, "noul": 150}
-    raw = [json.loads(line) for line in (shared_data / CASES).read_text(encoding="utf-8").splitlines()]
-    first = {name: next(each for each in items if each.id == f"{raw[0]['id']}/{name}") for name in raw[0]["questions"]}
+    assert Counter(each.fields[KIND] for each in items) == {
+        "score": 200,
+        "choice": 150,
+        "noul": 150,
+    }
+    raw = [
+        json.loads(line) for line in (shared_data / CASES).read_text(encoding="utf-8").splitlines()
+    ]
+    first = {
+        name: next(each for each in items if each.id == f"{raw[0]['id']}/{name}")
+        for name in raw[0]["questions"]
+    }
     assert json.loads(first["action"].fields[STATE]) == raw[0]["state"]
     for each in raw:
         for name, gold in each["gold"].items():
             own = next(one for one in items if one.id == f"{each['id']}/{name}")
             keys = {"yes": "true", "no": "false"} if gold["type"] == "noul" else {}
-            names = [str(place) for place in range(len(own.choices))] if gold["type"] == "score" else own.choices
-            assert json.loads(own.fields["human_counts"]) == [gold["probabilities"][keys.get(k, k)] for k in names]
+            names = (
+                [str(place) for place in range(len(own.choices))]
+                if gold["type"] == "score"
+                else own.choices
+            )
+            assert json.loads(own.fields["human_counts"]) == [
+                gold["probabilities"][keys.get(k, k)] for k in names
+            ]
             assert [keys.get(names[place], names[place]) for place in own.gold] == [gold["label"]]
 
 
@@ -299,13 +416,20 @@ def line(kind: str, criteria: Any, expected: Any, **more: Any) -> dict[str, Any]
 
 
 def test_lines_of_evalscope_say_the_answer_in_any_of_its_spellings(tmp_path: Path) -> None:
-    rows = [line("noul", None, spelled, id=f"n{place}") for place, spelled in enumerate((True, "yes", "false", "no"))]
+    rows = [
+        line("noul", None, spelled, id=f"n{place}")
+        for place, spelled in enumerate((True, "yes", "false", "no"))
+    ]
     rows += [line("score", ["low", "high"], 1, id="s", group="case", family="f", tier="hard")]
     rows += [line("choice", {"a": "x", "b": None}, "b")]
     items = list(open_dataset(evalscope(tmp_path, *rows)).splits["test"])
     assert [each.gold for each in items] == [(0,), (0,), (1,), (1,), (1,), (1,)]
     assert [each.subject for each in items] == ["n0", "n1", "n2", "n3", "case", "test/5"]
-    assert (items[4].fields["family"], items[4].fields[STATE], items[5].id) == ("f", '{"n": 1.5}', "test/5")
+    assert (items[4].fields["family"], items[4].fields[STATE], items[5].id) == (
+        "f",
+        '{"n": 1.5}',
+        "test/5",
+    )
 
 
 @pytest.mark.parametrize(
@@ -322,19 +446,26 @@ def test_lines_of_evalscope_say_the_answer_in_any_of_its_spellings(tmp_path: Pat
             dict(line("noul", None, True), question={"type": "noul", "instructions": 5}),
             "instructions .* must be a text",
         ),
-        (line("noul", {"yes": "x"}, True), "the criteria of a noul are an object with true, false or both"),
+        (
+            line("noul", {"yes": "x"}, True),
+            "the criteria of a noul are an object with true, false or both",
+        ),
         (line("noul", None, True, state=3), "the state must be a text, an object or a list"),
         (line("noul", None, None), "no answers"),
     ],
 )
-def test_a_question_that_can_not_be_asked_says_why(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+def test_a_question_that_can_not_be_asked_says_why(
+    tmp_path: Path, row: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(DataError, match=reason):
         open_dataset(evalscope(tmp_path, row))
 
 
 def test_a_later_row_without_a_state_is_named_or_skipped(tmp_path: Path) -> None:
     whole = line("noul", None, True)
-    rows = evalscope(tmp_path, whole, {name: value for name, value in whole.items() if name != "state"}, whole)
+    rows = evalscope(
+        tmp_path, whole, {name: value for name, value in whole.items() if name != "state"}, whole
+    )
     with pytest.raises(DataError, match="line 2.*the state must be a text, an object or a list"):
         open_dataset(rows)
     assert len(list(open_dataset(rows, on_bad_item="skip").splits["test"])) == 2
@@ -347,11 +478,20 @@ def test_probabilities_of_a_case_must_be_one_per_option(tmp_path: Path) -> None:
         "probabilities hold 'maybe': 0.5": {"true": 0.5, "maybe": 0.5},
         "probabilities sum to 0.98, not 1": {"true": 0.5, "false": 0.48},
         "probability of 'false', -0.5, is below 0": {"true": 1.5, "false": -0.5},
-        "probability of 'yes', 0.5, is of an option that has one already": {"true": 0.5, "yes": 0.5, "no": 0.0},
+        "probability of 'yes', 0.5, is of an option that has one already": {
+            "true": 0.5,
+            "yes": 0.5,
+            "no": 0.0,
+        },
     }
     for reason, shares in wrong.items():
         gold = {"q": {"label": "true", "probabilities": shares}}
-        case = {"id": "1", "state": "s", "questions": json.dumps(questions), "gold": json.dumps(gold)}
+        case = {
+            "id": "1",
+            "state": "s",
+            "questions": json.dumps(questions),
+            "gold": json.dumps(gold),
+        }
         with pytest.raises(DataError, match=f"question q: the {reason}"):
             open_dataset(evalscope(tmp_path, case))
 
@@ -362,15 +502,32 @@ def plain_label(tokens: Any, context: str, label: str) -> list[int] | None:
     special = [place for place, token in enumerate(ids) if not tokens.token_bytes[token]]
     end = ids[special[-1] + 1 :] if special else ids
     grown = tokens.encode([tokens.decode(end) + label], special=False)[0]
-    return [int(grown[-1])] if grown[:-1].tolist() == end.tolist() and len(grown) == len(end) + 1 else None
+    return (
+        [int(grown[-1])]
+        if grown[:-1].tolist() == end.tolist() and len(grown) == len(end) + 1
+        else None
+    )
 
 
 @pytest.mark.costly("real tokenizers")
-@pytest.mark.parametrize("name", ["tokenizers/gpt2", "tokenizers/mistral-7b-v0.2", "tokenizers/gpt-neox-20b"])
+@pytest.mark.parametrize(
+    "name", ["tokenizers/gpt2", "tokenizers/mistral-7b-v0.2", "tokenizers/gpt-neox-20b"]
+)
 def test_labels_are_the_one_token_by_which_the_end_of_the_prompt_grows(name: str) -> None:
     tokens = tokenizer(name)
-    for context in ("Say it.\n", "Say: ", "Say it.</s>\n", "Say it.<|im_end|>\n<|im_start|>assistant\n"):
-        for labels in (list("ABCXYZ"), ["yes", "no"], ["Yes", "No"], list("0123456789"), ["AA", "AB"]):
+    for context in (
+        "Say it.\n",
+        "Say: ",
+        "Say it.</s>\n",
+        "Say it.<|im_end|>\n<|im_start|>assistant\n",
+    ):
+        for labels in (
+            list("ABCXYZ"),
+            ["yes", "no"],
+            ["Yes", "No"],
+            list("0123456789"),
+            ["AA", "AB"],
+        ):
             asked = choice_questions(tokens, "label", "default", context, labels, [0])
             expected = [plain_label(tokens, context, label) for label in labels]
             assert [each.span and each.span.continuation.tolist() for each in asked] == expected
@@ -388,22 +545,33 @@ def test_labels_are_the_one_token_by_which_the_end_of_the_prompt_grows(name: str
 def test_labels_that_share_a_token_are_refused() -> None:
     tokens = tokenizer("tokenizers/bert-base-uncased")
     first, second, third = choice_questions(tokens, "label-alone", "none", "x", ["A", "a", "b"], [])
-    assert first.missing == "label 'A' shares its token with 'a' by itself: it can't be served as one"
+    assert (
+        first.missing == "label 'A' shares its token with 'a' by itself: it can't be served as one"
+    )
     assert (second.span, third.missing) == (None, None)
 
 
 def test_where_a_server_renders_the_chat_no_label_is_known() -> None:
     refused = no_chat(protocol("sglang-1:noul"), "m", ServedChat()) or ""
-    assert refused.startswith("the server of m renders the chat, so which token a label is after it is not known")
+    assert refused.startswith(
+        "the server of m renders the chat, so which token a label is after it is not known"
+    )
     assert no_chat(replace(protocol("sglang-1:noul"), boundary="joint"), "m", ServedChat()) is None
 
 
 def test_prompts_prints_the_message_where_no_model_is_named(tmp_path: Path) -> None:
     file = evalscope(tmp_path, line("choice", {"a": "x", "b": None}, "b", id="1"))
-    printed = choicewise("prompts", "--data", file, "--protocol", "decision/vllm-0.32:choice", code=0)
+    printed = choicewise(
+        "prompts", "--data", file, "--protocol", "decision/vllm-0.32:choice", code=0
+    )
     (row,) = map(json.loads, printed.stdout.splitlines())
-    assert row["context"].endswith("\n\nQuestion: Well?\nA: a - x\nB: b\nAnswer with the letter of one option only.")
+    assert row["context"].endswith(
+        "\n\nQuestion: Well?\nA: a - x\nB: b\nAnswer with the letter of one option only."
+    )
     assert (row["continuations"], row["gold"]) == (["A", "B"], [1])
     assert "is a chat of one message, which is printed" in printed.stderr
     turns = choicewise("prompts", "--data", file, "--protocol", "options/cloze+turns:sum", code=2)
-    assert "is a chat, whose text is made by the model's chat template; add --model MODEL" in turns.stderr
+    assert (
+        "is a chat, whose text is made by the model's chat template; add --model MODEL"
+        in turns.stderr
+    )

@@ -22,7 +22,10 @@ def test_every_metric_has_a_range_and_says_what_it_is(name):
 @pytest.mark.parametrize("metric", [*METRICS, *METRIC_NAMES])
 def test_a_derived_protocol_is_what_its_name_says(metric):
     suite = resolve(
-        "mmlu/olmes-cf", "mmlu/olmes-mcf", "mmlu/olmes-mcf@views=cyclic", "mmlu/olmes-mcf@prepare=dont-know"
+        "mmlu/olmes-cf",
+        "mmlu/olmes-mcf",
+        "mmlu/olmes-mcf@views=cyclic",
+        "mmlu/olmes-mcf@prepare=dont-know",
     )
     if metric in ("exact_match", "mc1", "mc2", "mc2-split", "perplexity"):
         return  # metrics of certain benchmarks
@@ -32,7 +35,10 @@ def test_a_derived_protocol_is_what_its_name_says(metric):
         assert resolve(name) == {name: protocol}
         assert parse_signature(signature(protocol)) == protocol
         assert (
-            all(getattr(protocol, axis) == value for axis, value in METRIC_NAMES[metric].axes.items())
+            all(
+                getattr(protocol, axis) == value
+                for axis, value in METRIC_NAMES[metric].axes.items()
+            )
             if (metric in METRIC_NAMES)
             else protocol.metric == metric
         )
@@ -40,16 +46,25 @@ def test_a_derived_protocol_is_what_its_name_says(metric):
 
 def test_one_protocol_stands_for_all_scores_of_a_prompt():
     made = under_metrics(resolve("mmlu/olmes-cf"), ["bpb"])
-    assert [*made] == ["mmlu/olmes-cf:byte_mean@metric=bpb", "mmlu/olmes-cf:byte_mean_bare@metric=bpb"]
+    assert [*made] == [
+        "mmlu/olmes-cf:byte_mean@metric=bpb",
+        "mmlu/olmes-cf:byte_mean_bare@metric=bpb",
+    ]
     assert [*under_metrics(resolve("mmlu/olmes-mcf"), ["bpb-bytes"])] == [
         "mmlu/olmes-mcf@metric=bpb,score=byte_mean,aggregation=bytes"
     ] or len(under_metrics(resolve("mmlu/olmes-mcf"), ["bpb-bytes"])) == 1
-    assert len(under_metrics(resolve("mmlu/olmes-cf"), ["brier", "acc"])) == 2 * len(resolve("mmlu/olmes-cf"))
+    assert len(under_metrics(resolve("mmlu/olmes-cf"), ["brier", "acc"])) == 2 * len(
+        resolve("mmlu/olmes-cf")
+    )
 
 
 def test_the_digests_of_before_the_new_axes_stay():
     protocol = resolve("mmlu/olmes-mcf")["mmlu/olmes-mcf"]
-    text = "|".join(part for part in signature(protocol).split("|") if not part.startswith(("golds:", "temperature:")))
+    text = "|".join(
+        part
+        for part in signature(protocol).split("|")
+        if not part.startswith(("golds:", "temperature:"))
+    )
     assert parse_signature(text) == protocol
     assert parse_signature(text).digest == protocol.digest
 
@@ -85,5 +100,7 @@ def test_unknown_metrics_and_those_that_no_protocol_has_are_told():
 def test_the_documentation_names_every_metric():
     page = (Path(__file__).parents[3] / "docs/statistics.md").read_text(encoding="utf-8")
     assert not [
-        name for name, metric in METRICS.items() if not metric.share and f"| `{name}` | {metric.about}" not in page
+        name
+        for name, metric in METRICS.items()
+        if not metric.share and f"| `{name}` | {metric.about}" not in page
     ]

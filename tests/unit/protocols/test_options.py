@@ -44,29 +44,50 @@ def texts(protocol: Protocol, item: Item = ITEM) -> tuple[str, tuple[str, ...], 
 
 
 @given(st.lists(st.text(), min_size=2, max_size=8), st.data())
-def test_dont_know_is_one_more_option_and_never_right(choices: list[str], data: st.DataObject) -> None:
+def test_dont_know_is_one_more_option_and_never_right(
+    choices: list[str], data: st.DataObject
+) -> None:
     gold = data.draw(st.sets(st.integers(0, len(choices) - 1), min_size=1))
     item = Item("1", "?", tuple(choices), tuple(sorted(gold)))
     changed = prepare("dont-know", item)
     assert changed == replace(item, choices=(*choices, DONT_KNOW))
-    assert prepare("dont-know", item, shot=True) == changed, "an example shows the list that is asked about"
+    assert prepare("dont-know", item, shot=True) == changed, (
+        "an example shows the list that is asked about"
+    )
 
 
 @given(st.text(min_size=1), st.integers(2, 6), st.data())
-def test_none_stands_in_one_place_and_the_rest_stays(id: str, size: int, data: st.DataObject) -> None:
-    item = Item(id, "?", tuple(f"text {place}" for place in range(size)), (data.draw(st.integers(0, size - 1)),))
-    for name, places in {"none-of-the-others": {*item.gold}, CONTROL: {*range(size)} - {*item.gold}}.items():
+def test_none_stands_in_one_place_and_the_rest_stays(
+    id: str, size: int, data: st.DataObject
+) -> None:
+    item = Item(
+        id,
+        "?",
+        tuple(f"text {place}" for place in range(size)),
+        (data.draw(st.integers(0, size - 1)),),
+    )
+    for name, places in {
+        "none-of-the-others": {*item.gold},
+        CONTROL: {*range(size)} - {*item.gold},
+    }.items():
         changed = prepare(name, item)
         (place,) = (place for place, text in enumerate(changed.choices) if text == NONE)
         assert place in places
         assert replace(changed, choices=item.choices) == item
         assert changed.choices == (*item.choices[:place], NONE, *item.choices[place + 1 :])
-        assert prepare(name, item, shot=True) == item, "what is shown as right would be known by its text"
-        assert prepare(name, replace(item, question="another")).choices == changed.choices, "by the hash of the id"
+        assert prepare(name, item, shot=True) == item, (
+            "what is shown as right would be known by its text"
+        )
+        assert prepare(name, replace(item, question="another")).choices == changed.choices, (
+            "by the hash of the id"
+        )
 
 
 def test_the_control_takes_every_wrong_option_about_as_often() -> None:
-    places = [prepare(CONTROL, replace(ITEM, id=f"q{number}")).choices.index(NONE) for number in range(600)]
+    places = [
+        prepare(CONTROL, replace(ITEM, id=f"q{number}")).choices.index(NONE)
+        for number in range(600)
+    ]
     counts = [places.count(place) for place in range(4)]
     assert counts[2] == 0
     assert all(160 < count < 240 for count in (counts[0], counts[1], counts[3]))
@@ -76,26 +97,66 @@ def test_the_control_takes_every_wrong_option_about_as_often() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("None of the above", "all of the above.", "ALL OF THE ABOVE", " None of these ", "Neither of these."),
-        *("None of the other answers", "All of them", "none of above", "all the above", "Both of the above"),
-        *("All of the options given are correct", "None of these choices is correct.", "None of the others"),
-        *("All options given are correct", "None of the above, as the aim is another", "Any of the above."),
+        *(
+            "None of the above",
+            "all of the above.",
+            "ALL OF THE ABOVE",
+            " None of these ",
+            "Neither of these.",
+        ),
+        *(
+            "None of the other answers",
+            "All of them",
+            "none of above",
+            "all the above",
+            "Both of the above",
+        ),
+        *(
+            "All of the options given are correct",
+            "None of these choices is correct.",
+            "None of the others",
+        ),
+        *(
+            "All options given are correct",
+            "None of the above, as the aim is another",
+            "Any of the above.",
+        ),
         *("D. None of the above", "(d) all of these", "None of these will increase the half life"),
         "All of the statements above",
     ],
 )
 def test_an_option_that_refers_to_the_others_is_known(text: str) -> None:
     assert refers_to_others(text)
-    with pytest.raises(DataError, match="item q7 has an option that refers to the others already .none of the above"):
+    with pytest.raises(
+        DataError,
+        match="item q7 has an option that refers to the others already .none of the above",
+    ):
         prepare("none-of-the-others", replace(ITEM, choices=("red", "tall", "salty", text)))
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("Both A and B", "Neither A nor B.", "None", "Both", "All", "None of the planets have rings"),
-        *("All organisms reproduce.", "All of these factors grow", "It is above the line", "94% or above."),
-        *("Any two of A, B and C", "None of the offspring will be affected", "All the king's men", "It is warmer than"),
+        *(
+            "Both A and B",
+            "Neither A nor B.",
+            "None",
+            "Both",
+            "All",
+            "None of the planets have rings",
+        ),
+        *(
+            "All organisms reproduce.",
+            "All of these factors grow",
+            "It is above the line",
+            "94% or above.",
+        ),
+        *(
+            "Any two of A, B and C",
+            "None of the offspring will be affected",
+            "All the king's men",
+            "It is warmer than",
+        ),
         *("Both 2 and 3", "No-one is above the law.", "All three", ""),
     ],
 )
@@ -117,17 +178,24 @@ def test_what_the_data_says_of_an_option_goes_with_it() -> None:
 
 
 def test_items_that_a_change_does_not_fit_are_refused_and_counted() -> None:
-    several, alone = replace(ITEM, id="several", gold=(0, 2)), replace(ITEM, id="alone", choices=("red",), gold=(0,))
+    several, alone = (
+        replace(ITEM, id="several", gold=(0, 2)),
+        replace(ITEM, id="alone", choices=("red",), gold=(0,)),
+    )
     for name in ("none-of-the-others", CONTROL):
         with pytest.raises(DataError, match="item several has 2 right and 2 wrong options"):
             prepare(name, several)
-        with pytest.raises(DataError, match="item alone has 1 right and 0 wrong options, not one that is right"):
+        with pytest.raises(
+            DataError, match="item alone has 1 right and 0 wrong options, not one that is right"
+        ):
             prepare(name, alone)
     with pytest.raises(DataError, match="item alone has no options to choose from"):
         prepare("dont-know", alone)
     assert prepare("dont-know", several).gold == (0, 2)
     above = replace(ITEM, id="above", choices=("red", "tall", "salty", "All of these"))
-    source = TemplateSource(mmlu_protocol(prepare="none-of-the-others", shots=0), dataset(several, ITEM, above))
+    source = TemplateSource(
+        mmlu_protocol(prepare="none-of-the-others", shots=0), dataset(several, ITEM, above)
+    )
     given = list(source.requests("s", (several, ITEM, above)))
     assert [isinstance(each, Refusal) for each in given] == [True, False, True]
     told = list(source.problems("s", (several, ITEM, above)))
@@ -141,12 +209,19 @@ def test_a_letter_is_added_where_there_is_none_for_the_new_option() -> None:
     assert text.count(f"E. {DONT_KNOW}\n") == 3, "of two examples and the question"
     (request,) = requests(mmlu_protocol(prepare="dont-know", shots=0), dataset(), "s")
     assert request.continuations == (" A", " B", " C", " D", " E")
-    for letters, labels in {"ABCD": "ABCDE", "1234": "12345", "ABCDEFGH": "ABCDEFGHI", "WXYZ": "WXYZ"}.items():
+    for letters, labels in {
+        "ABCD": "ABCDE",
+        "1234": "12345",
+        "ABCDEFGH": "ABCDEFGHI",
+        "WXYZ": "WXYZ",
+    }.items():
         assert mmlu_protocol(prepare="dont-know", letters=letters).labels == labels
         assert mmlu_protocol(letters=letters).labels == letters
     with pytest.raises(DataError, match="has 4 choices, the protocol has 4 letters"):
         texts(mmlu_protocol(prepare="dont-know", letters="WXYZ", shots=0))
-    with pytest.raises(DataError, match="has 4 choices, and views full shows every order of at most 4"):
+    with pytest.raises(
+        DataError, match="has 4 choices, and views full shows every order of at most 4"
+    ):
         texts(mmlu_protocol(prepare="dont-know", views="full", shots=0))
 
 
@@ -165,7 +240,9 @@ def test_every_value_of_the_axis_is_read_back() -> None:
         assert abstains(name) == name.endswith("dont-know")
         assert fields_shown(name) == fields_shown(name.partition("+")[0])
     assert fields_shown("copa+dont-know") == ("asks_for",)
-    with pytest.raises(ProtocolError, match="prepare is 'dont-knows'; it must be one of none, dont-know, none-of"):
+    with pytest.raises(
+        ProtocolError, match="prepare is 'dont-knows'; it must be one of none, dont-know, none-of"
+    ):
         mmlu_protocol(prepare="dont-knows")
 
 
@@ -178,7 +255,11 @@ def test_a_change_of_an_entry_keeps_what_its_source_does() -> None:
         for change in OPTIONS:
             (changed,) = resolve(f"{name}@prepare={change}").values()
             own = protocol.prepare
-            assert changed.prepare == changed_options(own, change) == (change if own == "none" else f"{own}+{change}")
+            assert (
+                changed.prepare
+                == changed_options(own, change)
+                == (change if own == "none" else f"{own}+{change}")
+            )
             assert replace(changed, prepare=own) == protocol
     twice = resolve("copa/harness@prepare=dont-know,prepare=dont-know")
     assert {each.prepare for each in twice.values()} == {"copa+dont-know"}

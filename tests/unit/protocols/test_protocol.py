@@ -51,28 +51,79 @@ from tests.paths import ROOT
         ({"limit": 1.5}, "limit is 1.5; it must be int or None"),
         ({"shots": -1}, "shots is -1; it can't be negative"),
         ({"header": "\ud800"}, "header holds a lone surrogate"),
-        ({"score": "pmi"}, "score pmi with null None: the scores pmi, dc_pmi, normalised_pmi, domain_conditional need"),
+        (
+            {"score": "pmi"},
+            "score pmi with null None: the scores pmi, dc_pmi, normalised_pmi, domain_conditional need",
+        ),
         ({"null": ""}, "and only they have one"),
-        ({"reading": "generate"}, "reading generate with decision argmax: generated text takes a rule"),
-        ({"decision": "letter-match"}, "reading loglikelihood with decision letter-match: generated text takes a rule"),
+        (
+            {"reading": "generate"},
+            "reading generate with decision argmax: generated text takes a rule",
+        ),
+        (
+            {"decision": "letter-match"},
+            "reading loglikelihood with decision letter-match: generated text takes a rule",
+        ),
         ({"decision": "greedy-match"}, "decision greedy-match reads the score greedy, not sum"),
-        ({"reading": "generate", "decision": "letter-match"}, "letter-match with score sum: option-match scores"),
-        ({"reading": "generate", "decision": "option-match", "score": "none"}, "option-match with score none"),
+        (
+            {"reading": "generate", "decision": "letter-match"},
+            "letter-match with score sum: option-match scores",
+        ),
+        (
+            {"reading": "generate", "decision": "option-match", "score": "none"},
+            "option-match with score none",
+        ),
         ({"reading": "generate", "decision": "option-match"}, "needs new_tokens"),
         ({"score": "none"}, "reading loglikelihood has no score none"),
-        ({"reading": "masked", "score": "greedy"}, "reading masked has no score greedy; it has sum, token_mean"),
+        (
+            {"reading": "masked", "score": "greedy"},
+            "reading masked has no score greedy; it has sum, token_mean",
+        ),
         ({"reading": "embedding"}, "reading embedding has no score sum; it has none"),
-        ({"reading": "noisy-channel"}, "noisy-channel needs the axis proposal, the text that names an option"),
-        ({"reading": "noisy-channel", "proposal": "{choice}"}, "scores the question itself; it takes no shots"),
-        ({"reading": "surprisal", "outside": "top100=-100"}, "outside top100=-100 is about the tokens of reading log"),
-        ({"reading": "yes-no", "proposal": "{choice}?"}, "takes 2 to 2 different continuations, one a line"),
-        ({"reading": "rating", "proposal": "{choice}?", "continuation": "1\n1"}, "2 to 20 different continuations"),
-        ({"views": "cyclic", "calibration": "contextual"}, "contextual needs views content-free, not cyclic"),
-        ({"calibration": "permutation"}, "calibration permutation needs views cyclic or full, not given"),
-        ({"views": "cyclic", "continuation": "{choice}"}, "need a continuation with {letter} and without {choice}"),
-        ({"calibration": "batch", "score": "token_mean"}, "are about the probabilities of fixed labels"),
-        ({"views": "cyclic", "question": "{question}"}, "list of options otherwise; question has no {options}"),
-        ({"views": "full", "choices": 5, "letters": "ABCDE"}, "orders of at most 4 choices, not 5; use cyclic"),
+        (
+            {"reading": "noisy-channel"},
+            "noisy-channel needs the axis proposal, the text that names an option",
+        ),
+        (
+            {"reading": "noisy-channel", "proposal": "{choice}"},
+            "scores the question itself; it takes no shots",
+        ),
+        (
+            {"reading": "surprisal", "outside": "top100=-100"},
+            "outside top100=-100 is about the tokens of reading log",
+        ),
+        (
+            {"reading": "yes-no", "proposal": "{choice}?"},
+            "takes 2 to 2 different continuations, one a line",
+        ),
+        (
+            {"reading": "rating", "proposal": "{choice}?", "continuation": "1\n1"},
+            "2 to 20 different continuations",
+        ),
+        (
+            {"views": "cyclic", "calibration": "contextual"},
+            "contextual needs views content-free, not cyclic",
+        ),
+        (
+            {"calibration": "permutation"},
+            "calibration permutation needs views cyclic or full, not given",
+        ),
+        (
+            {"views": "cyclic", "continuation": "{choice}"},
+            "need a continuation with {letter} and without {choice}",
+        ),
+        (
+            {"calibration": "batch", "score": "token_mean"},
+            "are about the probabilities of fixed labels",
+        ),
+        (
+            {"views": "cyclic", "question": "{question}"},
+            "list of options otherwise; question has no {options}",
+        ),
+        (
+            {"views": "full", "choices": 5, "letters": "ABCDE"},
+            "orders of at most 4 choices, not 5; use cyclic",
+        ),
         ({"shot_split": None}, "5 shots need a shot_split"),
         ({"sampler": "none"}, "5 shots need a shot_split"),
         ({"sampler": "helm"}, "sampler helm draws at random and needs a seed"),
@@ -91,13 +142,19 @@ def test_protocol_is_a_value_and_those_that_differ_in_scoring_alone_share_their_
     with pytest.raises(FrozenInstanceError):
         mmlu_protocol().shots = 3  # type: ignore[misc]
     asked = mmlu_protocol(continuation=" {choice}")
-    scored = replace(asked, score="pmi", null="", ties="split", aggregation="macro", benchmark="other")
+    scored = replace(
+        asked, score="pmi", null="", ties="split", aggregation="macro", benchmark="other"
+    )
     assert asked.prompt_digest == scored.prompt_digest
     assert asked.digest != scored.digest
 
 
-HOLES = st.fixed_dictionaries({"question": st.text(), "choice": st.sampled_from(["{question}", "{{", "}", "\\1", ""])})
-PIECES = st.lists(st.sampled_from(["{question}", "{choice}", "{{", "}}", "Answer:", "\n", " "]) | st.text("ab:!"))
+HOLES = st.fixed_dictionaries(
+    {"question": st.text(), "choice": st.sampled_from(["{question}", "{{", "}", "\\1", ""])}
+)
+PIECES = st.lists(
+    st.sampled_from(["{question}", "{choice}", "{{", "}}", "Answer:", "\n", " "]) | st.text("ab:!")
+)
 
 
 @given(PIECES, HOLES)
@@ -112,16 +169,42 @@ def test_fill_never_reads_filled_text_again() -> None:
 
 
 def test_fill_names_the_axis_of_holes_that_nothing_fills_and_of_lone_braces() -> None:
-    for hole in ("{quest}", "{question!r}", "{question:>9}", "{question.upper}", "{}", "{ question}"):
-        message = f"axis option has a hole {hole} that nothing fills; known are {{question}}, {{letter}}"
+    for hole in (
+        "{quest}",
+        "{question!r}",
+        "{question:>9}",
+        "{question.upper}",
+        "{}",
+        "{ question}",
+    ):
+        message = (
+            f"axis option has a hole {hole} that nothing fills; known are {{question}}, {{letter}}"
+        )
         with pytest.raises(ProtocolError, match=re.escape(message)):
             fill(hole, {"question": "?", "letter": "A"}, axis="option")
     for template, brace in {"{": "{", "a}": "}", "{{{": "{", "{a{b}}": "{"}.items():
-        with pytest.raises(ProtocolError, match=f"axis header has a lone '{brace}'; write '{brace * 2}'"):
+        with pytest.raises(
+            ProtocolError, match=f"axis header has a lone '{brace}'; write '{brace * 2}'"
+        ):
             fill(template, {"b": ""}, axis="header")
 
 
-ODD = ["-", "%", "|", ":", "\n", "%0A", "- ", "\u2028", "\x85", "é|%", "{choice}", "%2D", "+", "\U0010ffff"]
+ODD = [
+    "-",
+    "%",
+    "|",
+    ":",
+    "\n",
+    "%0A",
+    "- ",
+    "\u2028",
+    "\x85",
+    "é|%",
+    "{choice}",
+    "%2D",
+    "+",
+    "\U0010ffff",
+]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(ODD)
 DECLARED = fields(Protocol)
 
@@ -160,16 +243,27 @@ def protocols(draw: st.DrawFn) -> Protocol:
     if axes["boundary"] in LABELLED and "\n" in axes["continuation"] and not reading.several:
         axes["continuation"] = "{letter}"
     if axes["boundary"] == "bytes":
-        axes["outside"], axes["score"] = "keep", "sum" if axes["score"] == "greedy" else axes["score"]
+        axes["outside"], axes["score"] = (
+            "keep",
+            "sum" if axes["score"] == "greedy" else axes["score"],
+        )
     if not plain:
-        axes |= {"question": "{options}", "continuation": "{letter}", "score": "sum", "null": None, "outside": "keep"}
+        axes |= {
+            "question": "{options}",
+            "continuation": "{letter}",
+            "score": "sum",
+            "null": None,
+            "outside": "keep",
+        }
         axes |= {"decision": "argmax", "choices": axes["choices"] and min(axes["choices"], 4)}
     if reading.proposal:
         axes["proposal"] = axes["proposal"] or "{choice}"
     if "shots" not in reading.takes or reading.proposal:
         axes["shots"] = 0
     if reading.several:
-        axes["continuation"] = "\n".join(f" {number}" for number in range(draw(st.integers(*reading.lines))))
+        axes["continuation"] = "\n".join(
+            f" {number}" for number in range(draw(st.integers(*reading.lines)))
+        )
     axes["new_tokens"] = (axes["new_tokens"] or 1) if "new_tokens" in reading.takes else None
     if axes["reading"] == "chain-of-thought":
         axes["fit"], axes["proposal"] = "refuse", axes["proposal"].replace("{choice}", "") or "\n"
@@ -185,16 +279,30 @@ def protocols(draw: st.DrawFn) -> Protocol:
     told, thinks = ["enable_thinking=false", "effort=low\nturns=3", None], axes["chat"] != "none"
     axes["template"] = draw(st.sampled_from(told)) if thinks else None
     axes["thought"] = axes["thought"] if thinks else "keep"
-    limited = thinks and "thought_tokens" in reading.takes and axes["thought"] == "keep" and axes["thought_tokens"]
+    limited = (
+        thinks
+        and "thought_tokens" in reading.takes
+        and axes["thought"] == "keep"
+        and axes["thought_tokens"]
+    )
     axes["thought_tokens"] = axes["thought_tokens"] if limited else None
     axes["cut"] = axes["cut"] if reading.text else "read"
     generates, stops = "new_tokens" in reading.takes, stop_texts(axes["stop"])
     axes["stop"] = axes["stop"] if generates and all(stops) else None
-    axes["choices"] = min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
+    axes["choices"] = (
+        min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
+    )
     metric = METRICS[axes["metric"]]
-    likelihoods = reading.one_likelihood and axes["calibration"] == "none" and axes["outside"] == "keep"
+    likelihoods = (
+        reading.one_likelihood and axes["calibration"] == "none" and axes["outside"] == "keep"
+    )
     scored = not metric.scores or axes["score"] in metric.scores
-    odd = axes["metric"] in ABSTAINING or metric.orders or metric.likelihood > likelihoods or not scored
+    odd = (
+        axes["metric"] in ABSTAINING
+        or metric.orders
+        or metric.likelihood > likelihoods
+        or not scored
+    )
     if not metric.predicted and (axes["decision"] != "argmax" or odd):
         axes["metric"] = "acc"
     metric = METRICS[axes["metric"]]
@@ -217,7 +325,9 @@ def test_signature_parses_back_to_an_equal_protocol(protocol: Protocol) -> None:
     spelled = signature(protocol)
     assert parse_signature(spelled) == protocol
     assert spelled.isprintable()
-    assert [part.partition(":")[0] for part in spelled.split("|")] == [axis.name for axis in DECLARED]
+    assert [part.partition(":")[0] for part in spelled.split("|")] == [
+        axis.name for axis in DECLARED
+    ]
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
@@ -229,10 +339,14 @@ def test_every_axis_shows_in_signature_and_digest(data: st.DataObject, protocol:
         value, changed = data.draw(values(axis)), copy(unread)
         if value == getattr(protocol, axis.name):
             continue
-        object.__setattr__(changed, axis.name, value)  # some can't change alone; their spelling must all the same
+        object.__setattr__(
+            changed, axis.name, value
+        )  # some can't change alone; their spelling must all the same
         assert signature(changed) != signature(protocol)
         assert changed.digest != protocol.digest
-        assert (changed.prompt_digest != protocol.prompt_digest) == (axis.metadata["stage"] == "request")
+        assert (changed.prompt_digest != protocol.prompt_digest) == (
+            axis.metadata["stage"] == "request"
+        )
         assert [name for name, _, _ in axis_differences(protocol, changed)] == [axis.name]
 
 
@@ -244,8 +358,20 @@ def test_signature_of_the_default_protocol(snapshot: SnapshotAssertion) -> None:
 def test_axes_that_came_later_change_neither_signatures_nor_ids_of_before() -> None:
     protocol = mmlu_protocol()
     spelled = signature(protocol)
-    thinking = "|template:-|thought:keep", "|thought_tokens:-", "|cut:read", "|kind:any", "|described:-"
-    for later in ("|prepare:none", "|chat:none|system:-", "|stop:-", "|golds:sum|temperature:1", *thinking):
+    thinking = (
+        "|template:-|thought:keep",
+        "|thought_tokens:-",
+        "|cut:read",
+        "|kind:any",
+        "|described:-",
+    )
+    for later in (
+        "|prepare:none",
+        "|chat:none|system:-",
+        "|stop:-",
+        "|golds:sum|temperature:1",
+        *thinking,
+    ):
         assert later in spelled
         spelled = spelled.replace(later, "")
     assert parse_signature(spelled) == protocol
@@ -283,7 +409,11 @@ def test_parse_signature_says_what_is_wrong(old: str, new: str, message: str) ->
 
 def test_the_design_note_lists_every_axis_in_order() -> None:
     note = (ROOT / "docs/design/signature.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ")[:2] for line in note.splitlines() if line.startswith("| ") and "axis |" not in line]
+    rows = [
+        line.split(" | ")[:2]
+        for line in note.splitlines()
+        if line.startswith("| ") and "axis |" not in line
+    ]
     assert rows == [[f"| {axis.name}", axis.metadata["stage"]] for axis in DECLARED]
 
 
@@ -311,7 +441,9 @@ def refused(path: Path, text: str) -> ProtocolError:
 
 
 @given(st.sets(st.sampled_from(sorted(WRONG)), min_size=1), st.sets(st.sampled_from(sorted(TOP))))
-def test_all_that_is_wrong_is_listed(tmp_path_factory: pytest.TempPathFactory, axes: set[str], top: set[str]) -> None:
+def test_all_that_is_wrong_is_listed(
+    tmp_path_factory: pytest.TempPathFactory, axes: set[str], top: set[str]
+) -> None:
     path = tmp_path_factory.mktemp("protocol") / "mine.toml"
     base = [] if any("base" in line for line in top) else ['base = "mmlu/original"']
     error = refused(path, "\n".join([*sorted(top), *base, "[protocol]", *sorted(axes)]))
@@ -323,10 +455,18 @@ def test_all_that_is_wrong_is_listed(tmp_path_factory: pytest.TempPathFactory, a
     assert str(error) == "\n  ".join([error.message, *error.problems])
 
 
-def test_axes_that_do_not_go_together_are_listed_with_the_rest_and_one_mistake_is_one_line(tmp_path: Path) -> None:
+def test_axes_that_do_not_go_together_are_listed_with_the_rest_and_one_mistake_is_one_line(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "mine.toml"
     text = str(refused(path, '[protocol]\nreading = "generate"\nscore = "pmi"\nshotz = 1\n'))
-    for part in ("unknown key 'shotz'", "no benchmark", "need the axis null", "no score pmi", "needs new_tokens"):
+    for part in (
+        "unknown key 'shotz'",
+        "no benchmark",
+        "need the axis null",
+        "no score pmi",
+        "needs new_tokens",
+    ):
         assert part in text
     text = str(refused(path, 'base = "mmlu/original"\n[protocol]\nshotz = 1\n'))
     assert text == f"{path}: unknown key 'shotz'; did you mean shots?"
@@ -353,18 +493,29 @@ def test_an_error_says_where_without_losing_anything(message: str, problems: lis
 def questions(counts: list[int], subject: str = "s") -> tuple[Item, ...]:
     """An item with so many choices each."""
     choices = [tuple(f"c{choice}" for choice in range(count)) for count in counts]
-    return tuple(Item(f"{subject}-q{n}", "Which?", own, (0,), subject) for n, own in enumerate(choices))
+    return tuple(
+        Item(f"{subject}-q{n}", "Which?", own, (0,), subject) for n, own in enumerate(choices)
+    )
 
 
 @settings(max_examples=15)
-@given(st.lists(st.integers(2, 6), min_size=1, max_size=30), st.lists(st.integers(2, 6), max_size=30))
-def test_what_is_wrong_is_counted(tmp_path_factory: pytest.TempPathFactory, tides: list[int], winds: list[int]) -> None:
+@given(
+    st.lists(st.integers(2, 6), min_size=1, max_size=30), st.lists(st.integers(2, 6), max_size=30)
+)
+def test_what_is_wrong_is_counted(
+    tmp_path_factory: pytest.TempPathFactory, tides: list[int], winds: list[int]
+) -> None:
     rows = questions(tides, "tides") + questions(winds, "winds")
     shots = [replace(item, question="Which else?") for item in questions([4] * 5, "tides")]
     dataset = Dataset("mine", {"test": rows, "dev": shots})
     bad = [item for item in rows if len(item.choices) != 4]
     out = tmp_path_factory.mktemp("out") / "run"
-    asked = {"model": "fake:hash", "data": dataset, "protocols": ["mmlu/original", "mmlu/harness-v1"], "out": out}
+    asked = {
+        "model": "fake:hash",
+        "data": dataset,
+        "protocols": ["mmlu/original", "mmlu/harness-v1"],
+        "out": out,
+    }
     if not bad and not winds:
         choicewise.evaluate(**asked)
         return
@@ -379,9 +530,15 @@ def test_what_is_wrong_is_counted(tmp_path_factory: pytest.TempPathFactory, tide
     assert not out.exists()
 
 
-def test_the_example_of_the_page_runs_and_asks_other_data_than_mmlu(tmp_path: Path, shared_data: Path) -> None:
+def test_the_example_of_the_page_runs_and_asks_other_data_than_mmlu(
+    tmp_path: Path, shared_data: Path
+) -> None:
     page = (ROOT / "docs" / "own-protocol.md").read_text(encoding="utf-8")
-    text, *_ = [block for block in re.findall(r"```toml[^\n]*\n(.*?)```", page, re.DOTALL) if "[protocol]" in block]
+    text, *_ = [
+        block
+        for block in re.findall(r"```toml[^\n]*\n(.*?)```", page, re.DOTALL)
+        if "[protocol]" in block
+    ]
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="utf-8")
     (protocol,) = resolve(str(path)).values()
@@ -396,7 +553,9 @@ def test_the_example_of_the_page_runs_and_asks_other_data_than_mmlu(tmp_path: Pa
         assert request.context().endswith("The answer is")
         assert len(request.continuations) == len(request.item.choices)
     dataset = Dataset("mine", {"validation": questions([2, 3, 4, 5, 12])})
-    run = choicewise.evaluate(model="fake:hash", data=dataset, protocols=[str(path)], out=tmp_path / "run")
+    run = choicewise.evaluate(
+        model="fake:hash", data=dataset, protocols=[str(path)], out=tmp_path / "run"
+    )
     assert run.report()["n"].to_pylist() == [5]
 
 

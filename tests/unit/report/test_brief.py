@@ -10,7 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from choicewise.report import brief
-from choicewise.report.brief import FEWEST, LINES, WIDTH, PublishedTable, first_lines, published_table, warning_lines
+from choicewise.report.brief import (
+    FEWEST,
+    LINES,
+    WIDTH,
+    PublishedTable,
+    first_lines,
+    published_table,
+    warning_lines,
+)
 from choicewise.report.tables import IN_SHORT
 from choicewise.results.compare import published
 from choicewise.results.evidence import MissingReason
@@ -37,7 +45,9 @@ def fits(lines: list[str]) -> None:
 
 
 VALUES = st.one_of(st.just(math.nan), st.floats(0, 1))
-ROWS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), unique_by=lambda pair: pair[0], min_size=1)
+ROWS = st.lists(
+    st.tuples(st.sampled_from(NAMES), VALUES), unique_by=lambda pair: pair[0], min_size=1
+)
 
 
 @given(
@@ -47,20 +57,36 @@ ROWS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), unique_by=lambda pair
     st.sampled_from(["", HOSTILE, PART]),
 )
 @example([(name, 0.5) for name in NAMES], 60, HOSTILE, PART)
-@example([(name, 0.5) for name in NAMES[:1]] + [(name, math.nan) for name in NAMES[1:]], 60, HOSTILE, "")
+@example(
+    [(name, 0.5) for name in NAMES[:1]] + [(name, math.nan) for name in NAMES[1:]], 60, HOSTILE, ""
+)
 @example([(NAMES[0], math.nan)], 60, "model", "")
 def test_one_run_takes_nine_lines_with_those_of_what_to_run_next(
     numbers: list[tuple[str, float]], n: int, model: str, part: str
 ) -> None:
-    warnings, reason = (*SERIOUS, "length", "position", "mass"), MissingReason("because of " + "this " * 50, "q1", 3)
+    warnings, reason = (
+        (*SERIOUS, "length", "position", "mass"),
+        MissingReason("because of " + "this " * 50, "q1", 3),
+    )
     rows = [
-        made(name, value, model, n=n, dataset=HOSTILE, warnings=warnings, missing_reasons=(reason,), selection=part)
+        made(
+            name,
+            value,
+            model,
+            n=n,
+            dataset=HOSTILE,
+            warnings=warnings,
+            missing_reasons=(reason,),
+            selection=part,
+        )
         for name, value in numbers
     ]
     rows[0] = replace(rows[0], missing=3)
     for each in (rows, [*rows, perplexity(n=n, model=model, dataset=HOSTILE, selection=part)]):
         measured = sum(row.n > 0 for row in each)
-        for most in range(FEWEST, LINES - 1):  # what to run next takes two or three, and a log says more before
+        for most in range(
+            FEWEST, LINES - 1
+        ):  # what to run next takes two or three, and a log says more before
             lines = first_lines(each, most=most)
             assert len(lines) <= most
             fits(lines)
@@ -80,7 +106,9 @@ def test_what_is_said_of_so_many_numbers(count: int) -> None:
     if count <= 3:
         assert [line.split()[-5] for line in numbers] == [percent(row.value) for row in rows]
     else:
-        assert numbers[-1] == f"  lowest and highest of {count}: 30.0 – {percent(rows[-1].value)} %, median " + (
+        assert numbers[
+            -1
+        ] == f"  lowest and highest of {count}: 30.0 – {percent(rows[-1].value)} %, median " + (
             f"{percent(sorted(row.value for row in rows)[count // 2])} %"
         )
 
@@ -101,32 +129,47 @@ def test_numbers_under_each_other_stand_in_columns() -> None:
 
 def test_whether_numbers_are_better_than_guessing() -> None:
     names = NAMES[:2]
-    assert "Better than guessing (25 %). With 100 questions that takes at least 34 %." in first_lines(
-        [made(each, 0.9) for each in names]
+    assert (
+        "Better than guessing (25 %). With 100 questions that takes at least 34 %."
+        in first_lines([made(each, 0.9) for each in names])
     )
     half = first_lines([made(names[0], 0.2), made(names[1], 0.9)])
-    assert "Better than guessing (25 %) in 1 of 2 ways. With 100 questions that takes at least 34 %." in half
+    assert (
+        "Better than guessing (25 %) in 1 of 2 ways. With 100 questions that takes at least 34 %."
+        in half
+    )
     none = first_lines([made(each, 0.2) for each in names])
-    assert "No better than guessing (25 %). With 100 questions you would need at least 34 %." in none
+    assert (
+        "No better than guessing (25 %). With 100 questions you would need at least 34 %." in none
+    )
     assert first_lines([perplexity()])[1].startswith("  perplexity  12.50  [")
 
 
 def test_below_twenty_questions_nothing_is_called_better_than_guessing() -> None:
-    assert "No better than guessing (25 %). With 4 questions you would need at least 75 %." in first_lines(
-        [made(name, 0.5, n=4) for name in NAMES[:3]]
+    assert (
+        "No better than guessing (25 %). With 4 questions you would need at least 75 %."
+        in first_lines([made(name, 0.5, n=4) for name in NAMES[:3]])
     )
     for n, count in ((4, "4 questions are"), (19, "19 questions are"), (1, "1 question is")):
         few = f"{count} too few to call any score better than guessing (25 %). Ask at least 20."
         assert few in first_lines([made(name, 1.0, n=n) for name in NAMES[:3]])
-    assert any(line.startswith("Better than guessing") for line in first_lines([made(value=1.0, n=20)]))
+    assert any(
+        line.startswith("Better than guessing") for line in first_lines([made(value=1.0, n=20)])
+    )
 
 
 def test_what_lies_above_guessing_by_luck_is_not_called_better() -> None:
     """One of 49 scores, and two of three that are not clear enough for three tests."""
     rows = [made(name, 0.36 if name == NAMES[7] else 0.25) for name in NAMES[:49]]
-    assert "1 of 49 scores beats guessing (needs 34 %), about what chance alone gives." in first_lines(rows)
+    assert (
+        "1 of 49 scores beats guessing (needs 34 %), about what chance alone gives."
+        in first_lines(rows)
+    )
     close = [made(name, 0.34) for name in NAMES[:2]] + [made(NAMES[2], 0.2)]
-    assert "2 of 3 scores beat guessing (needs 34 %), but none clearly enough for so many tries." in first_lines(close)
+    assert (
+        "2 of 3 scores beat guessing (needs 34 %), but none clearly enough for so many tries."
+        in first_lines(close)
+    )
     alike = [made(name, 0.34, predictions="the same") for name in NAMES[:3]]
     assert any(line.startswith("Better than guessing (25 %). ") for line in first_lines(alike))
 
@@ -135,7 +178,9 @@ def test_shares_that_are_no_right_answers_stay_out_of_the_sentence() -> None:
     shares = [replace(made(name, 0.9), metric="mc2") for name in NAMES[:3]]
     assert not any("guessing" in line for line in first_lines(shares))
     lines = first_lines([*shares, made(NAMES[3], 0.2)])
-    assert "No better than guessing (25 %). With 100 questions you would need at least 34 %." in lines
+    assert (
+        "No better than guessing (25 %). With 100 questions you would need at least 34 %." in lines
+    )
 
 
 def test_the_size_that_can_be_told_is_the_least_that_would_be_better() -> None:
@@ -155,8 +200,14 @@ def test_nothing_measured_is_said_and_nothing_else() -> None:
 
 def test_how_many_have_no_number_is_said_of_one_run_and_of_several() -> None:
     rows = [made(name, math.nan if place > 8 else 0.5) for place, name in enumerate(NAMES[:15])]
-    assert first_lines(rows)[0] == "model on isles: 100 questions, asked in 9 ways (protocols); 6 more have no number"
-    assert first_lines(rows[8:10])[0] == f"model on isles: 100 questions, under {NAMES[8]}; 1 more has no number"
+    assert (
+        first_lines(rows)[0]
+        == "model on isles: 100 questions, asked in 9 ways (protocols); 6 more have no number"
+    )
+    assert (
+        first_lines(rows[8:10])[0]
+        == f"model on isles: 100 questions, under {NAMES[8]}; 1 more has no number"
+    )
     others = [replace(row, model="other") for row in rows[9:]]
     lines = first_lines([*rows, *others])
     assert [line.split()[0] for line in lines[2:4]] == ["model", "other"]
@@ -164,7 +215,9 @@ def test_how_many_have_no_number_is_said_of_one_run_and_of_several() -> None:
     assert "There is no number in 12 of 21 rows." in lines
 
 
-@pytest.mark.parametrize("model", ["m", "an-organisation-of-many-words/and-a-model-with-a-long-name-v2-instruct"])
+@pytest.mark.parametrize(
+    "model", ["m", "an-organisation-of-many-words/and-a-model-with-a-long-name-v2-instruct"]
+)
 def test_the_part_of_the_data_ends_in_a_whole_word(model: str) -> None:
     for lines in (
         first_lines([made(model=model, selection=PART)]),
@@ -187,7 +240,8 @@ def test_of_groups_the_lowest_and_the_highest_are_told() -> None:
 
 def test_perplexities_take_one_line() -> None:
     rows = [
-        perplexity(value, protocol=name) for value, name in ((9.5, NAMES[0]), (2e6, NAMES[1]), (math.nan, NAMES[2]))
+        perplexity(value, protocol=name)
+        for value, name in ((9.5, NAMES[0]), (2e6, NAMES[1]), (math.nan, NAMES[2]))
     ]
     assert first_lines(rows)[1].endswith("; 9.500 – 2e+06 in 2 ways")
     lines = first_lines([*(made(name) for name in NAMES), *rows])
@@ -200,19 +254,26 @@ def test_an_alarm_about_a_number_stands_behind_it() -> None:
     assert IN_SHORT["length"] not in first_lines([made(warnings=("length",))])[1]
 
 
-@given(st.lists(st.lists(st.sampled_from([*WARNINGS]), max_size=12), min_size=1, max_size=5), st.sampled_from([1, 2]))
+@given(
+    st.lists(st.lists(st.sampled_from([*WARNINGS]), max_size=12), min_size=1, max_size=5),
+    st.sampled_from([1, 2]),
+)
 def test_warnings_are_counted_alarms_first(raised: list[list[str]], most: int) -> None:
     rows = [made(warnings=tuple(dict.fromkeys(own))) for own in raised]
     lines = warning_lines(rows, most)
     fits([*lines, ""])
     known = {name for own in raised for name in own if name in IN_SHORT}
-    assert bool(lines) == bool({name for row in rows for name in IN_SHORT if name in brief.raised(row)})
+    assert bool(lines) == bool(
+        {name for row in rows for name in IN_SHORT if name in brief.raised(row)}
+    )
     assert len(lines) <= most
     if known & {*SERIOUS}:
         assert lines[0].startswith("alarms: ")
     for line in lines:
         for said, count in re.findall(r"(?:: |, |; )([^:;,]+?) \((\d+) of", line):
-            (name,) = (each for each, text in IN_SHORT.items() if said.removeprefix("warnings: ") == text)
+            (name,) = (
+                each for each, text in IN_SHORT.items() if said.removeprefix("warnings: ") == text
+            )
             assert int(count) == sum(name in brief.raised(row) for row in rows)
 
 
@@ -228,10 +289,15 @@ def first_raised(names: list[str]) -> set[str]:
 
 
 @settings(max_examples=15)
-@given(st.lists(WORDS, min_size=2, max_size=6, unique=True), st.lists(WORDS, min_size=1, max_size=6, unique=True))
+@given(
+    st.lists(WORDS, min_size=2, max_size=6, unique=True),
+    st.lists(WORDS, min_size=1, max_size=6, unique=True),
+)
 @example(["a", "b"], ["one benchmark of them"])
 @example([HOSTILE, HOSTILE + "y"], [HOSTILE, "b"])
-def test_several_models_make_a_table_whose_names_are_whole(models: list[str], datasets: list[str]) -> None:
+def test_several_models_make_a_table_whose_names_are_whole(
+    models: list[str], datasets: list[str]
+) -> None:
     rows = [
         made(value=0.5, model=model, dataset=dataset, data=f"#D{place:06}")
         for model in models
@@ -265,7 +331,9 @@ def test_the_table_is_in_order_with_mean_and_ranks() -> None:
 
 def test_of_one_benchmark_the_range_of_all_numbers_stands_beside_the_headline() -> None:
     rows = [
-        made(name, value, model) for model in "ab" for name, value in zip(NAMES[:3], (0.5, 0.25, 0.75), strict=True)
+        made(name, value, model)
+        for model in "ab"
+        for name, value in zip(NAMES[:3], (0.5, 0.25, 0.75), strict=True)
     ]
     shown = first_lines(rows)
     assert shown[1].split() == ["isles", "lowest", "–", "highest", "rank"]
@@ -302,7 +370,11 @@ def test_a_name_is_broken_between_words_alone(name: str, most: int) -> None:
     assert name[place:].strip() == ""
 
 
-LLAMA = {"mmlu/helm": "63.7", "mmlu/harness-v0:char_mean_bare": "48.8", "mmlu/original-pr13": "63.6"}
+LLAMA = {
+    "mmlu/helm": "63.7",
+    "mmlu/harness-v0:char_mean_bare": "48.8",
+    "mmlu/original-pr13": "63.6",
+}
 MODELS = "merrow-bpe-2048", "merrow-bpe-512", "merrow-byte", "merrow-unigram-1000"
 
 
@@ -310,7 +382,9 @@ def demo_rows(value: float = 0.5) -> list[Row]:
     return [made(name, value, model, n=322) for model in MODELS for name in NAMES]
 
 
-def drawn(rows: Sequence[Row], turned: Reversal | None = None, apart: Sequence[Row] = ()) -> PublishedTable:
+def drawn(
+    rows: Sequence[Row], turned: Reversal | None = None, apart: Sequence[Row] = ()
+) -> PublishedTable:
     table = published_table(rows, turned, apart)
     assert table is not None
     return table
@@ -320,8 +394,12 @@ def test_what_was_published_stands_outside_the_table_of_the_demo() -> None:
     """As the blog of June 2023 has it: https://huggingface.co/blog/open-llm-leaderboard-mmlu."""
     (head, *models), publication, order = drawn(demo_rows())
     assert head.split() == ["accuracy", "in", "%", *LLAMA]
-    assert [line.split() for line in models] == [[model, "50.0", "50.0", "50.0"] for model in MODELS]
-    assert publication == f"published, MMLU, 14,042 questions: llama-65b {', '.join(LLAMA.values())}"
+    assert [line.split() for line in models] == [
+        [model, "50.0", "50.0", "50.0"] for model in MODELS
+    ]
+    assert (
+        publication == f"published, MMLU, 14,042 questions: llama-65b {', '.join(LLAMA.values())}"
+    )
     assert order == ["The order of the models is the same in every column."]
     fits([head, *models, publication, *order])
     assert {number[0].model for number in published().values()} == {"llama-65b"}
@@ -340,16 +418,21 @@ def test_a_model_on_other_questions_stands_above_and_has_no_rank() -> None:
 
 def test_a_change_of_order_is_told_with_its_test() -> None:
     rows = [
-        replace(row, value=0.9) if (row.model, row.protocol) == (MODELS[0], "mmlu/helm") else row for row in demo_rows()
+        replace(row, value=0.9) if (row.model, row.protocol) == (MODELS[0], "mmlu/helm") else row
+        for row in demo_rows()
     ]
     (line,) = drawn(rows).order
     assert "no swap is statistically significant" in line
     test = SignFlip(left_only=90, right_only=10, by_tie=0, p=0.0001, exact=True)
     start, end = (
-        ReversalContest(protocol=name, left=0.9, right=0.5, n=322, first=True, guessed=False, test=test, p=p)
+        ReversalContest(
+            protocol=name, left=0.9, right=0.5, n=322, first=True, guessed=False, test=test, p=p
+        )
         for name, p in (("x", 1e-6), ("y", 0.012))
     )
-    turned = Reversal(dataset="merrowick", left=MODELS[0], right=MODELS[3], start=start, end=end, tests=18)
+    turned = Reversal(
+        dataset="merrowick", left=MODELS[0], right=MODELS[3], start=start, end=end, tests=18
+    )
     (line,) = drawn(rows, turned).order
     assert line == (
         "Ranks change: merrow-bpe-2048 leads merrow-unigram-1000 in one column, trails in another (p = .012)."

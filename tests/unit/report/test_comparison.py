@@ -38,16 +38,24 @@ from tests.helpers.printed import printed
 
 def compared(verdict: str, value: float, p: float = 1.0, n: int = 322, **same: bool) -> Comparison:
     """``same``: whether the models (``r``) and the tokens (``t``) are."""
-    parts: dict[str, Any] = {"difference": SimpleNamespace(value=value, n=n), "test": SimpleNamespace(p=p)}
+    parts: dict[str, Any] = {
+        "difference": SimpleNamespace(value=value, n=n),
+        "test": SimpleNamespace(p=p),
+    }
     agree = SimpleNamespace(**{"r": False, "t": False, **same})
     left = SimpleNamespace(share=True, metric="acc")
-    return cast(Comparison, SimpleNamespace(verdict=verdict, left=left, agree=agree, open=False, **parts))
+    return cast(
+        Comparison, SimpleNamespace(verdict=verdict, left=left, agree=agree, open=False, **parts)
+    )
 
 
 def test_a_difference_that_cut_answers_could_turn_round_is_not_shown() -> None:
     parts = vars(compared("comparable", 0.1, 0.001, 79))
     told = comparison_sentence(
-        cast(Comparison, SimpleNamespace(**{**parts, "open": True}, cut=(20, 0), low=-0.05, high=0.15))
+        cast(
+            Comparison,
+            SimpleNamespace(**{**parts, "open": True}, cut=(20, 0), low=-0.05, high=0.15),
+        )
     )
     assert told == (
         "Not shown: A scores 10.0 points more than B on 79 items that both answered to the end, but answers were cut "
@@ -59,19 +67,37 @@ def test_a_difference_that_cut_answers_could_turn_round_is_not_shown() -> None:
     ("found", "told"),
     [
         (("comparable", 0.1, 0.0041), "A is better than B by 10.0 points on 322 items (p = .004)."),
-        (("comparable", -0.1, 0.00001), "B is better than A by 10.0 points on 322 items (p < .001)."),
+        (
+            ("comparable", -0.1, 0.00001),
+            "B is better than A by 10.0 points on 322 items (p < .001).",
+        ),
         (("comparable", -0.01, 0.4709), "B scores 1.0 points more than A on 322 items (p = .471)."),
-        (("comparable", 0.1), "These items can't tell A and B apart: A scores 10.0 points more than B"),
+        (
+            ("comparable", 0.1),
+            "These items can't tell A and B apart: A scores 10.0 points more than B",
+        ),
         (
             ("comparable", 1.0, 1.0, 1),
             "1 item is too few to tell A and B apart: A scores 100.0 points more than B on 1 item.",
         ),
         (("comparable", 1.0, 0.001, 19), "19 items are too few to tell A and B apart: A scores"),
         (("comparable", 0.0), "A and B score the same on 322 items."),
-        (("same measurement", 0.0), "A and B are the same measurement: A and B score the same on 322 items."),
-        (("not comparable", 0.1, 0.001), "which says nothing about the models alone: their protocols differ."),
-        (("other inputs", -0.1, 0.001), "which says nothing about the models alone: their prompts differ."),
-        (("comparable", float("nan")), "A and B can't be compared: no item was scored on both sides."),
+        (
+            ("same measurement", 0.0),
+            "A and B are the same measurement: A and B score the same on 322 items.",
+        ),
+        (
+            ("not comparable", 0.1, 0.001),
+            "which says nothing about the models alone: their protocols differ.",
+        ),
+        (
+            ("other inputs", -0.1, 0.001),
+            "which says nothing about the models alone: their prompts differ.",
+        ),
+        (
+            ("comparable", float("nan")),
+            "A and B can't be compared: no item was scored on both sides.",
+        ),
     ],
 )
 def test_the_verdict_in_a_sentence(found: tuple[Any, ...], told: str) -> None:
@@ -80,16 +106,25 @@ def test_the_verdict_in_a_sentence(found: tuple[Any, ...], told: str) -> None:
 
 def test_one_model_is_not_two() -> None:
     told = comparison_sentence(compared("not comparable", 0.1, r=True))
-    assert told == "A scores 10.0 points more than B on 322 items: the model is the same, their protocols differ."
+    assert (
+        told
+        == "A scores 10.0 points more than B on 322 items: the model is the same, their protocols differ."
+    )
     for same, differ in (({"r": True}, "prompts"), ({"r": True, "t": True}, "right answers")):
         told = comparison_sentence(compared("other inputs", 0.0, **same))
-        assert told == f"A and B score the same on 322 items: the model is the same, their {differ} differ."
+        assert (
+            told
+            == f"A and B score the same on 322 items: the model is the same, their {differ} differ."
+        )
 
 
 @pytest.mark.costly("runs are evaluated and compared")
 def test_means_over_items_are_told_where_the_values_are_others(tmp_path: Path) -> None:
     write_mmlu(tmp_path / "data", ("tides",), 7)
-    data, protocols = write_mmlu(tmp_path / "data", ("trees",), 40), ["mmlu/cloze:sum", "mmlu/original"]
+    data, protocols = (
+        write_mmlu(tmp_path / "data", ("trees",), 40),
+        ["mmlu/cloze:sum", "mmlu/original"],
+    )
     runs = [tmp_path / name for name in "ab"]
     for seed, run in enumerate(runs):
         evaluate(model=HashModel(seed), data=data, protocols=protocols, out=run)
@@ -101,7 +136,9 @@ def test_means_over_items_are_told_where_the_values_are_others(tmp_path: Path) -
     told = " ".join(choicewise(*asked).stdout.split())
     assert f"compared item by item, as means over the 47 items that both score: {values}" in told
     assert "item by item" not in choicewise("compare", *runs, "--protocol", "mmlu/original").stdout
-    one = choicewise("compare", runs[0], *(word for name in protocols for word in ("--protocol", name))).stdout
+    one = choicewise(
+        "compare", runs[0], *(word for name in protocols for word in ("--protocol", name))
+    ).stdout
     assert "so the difference comes from them alone" in " ".join(one.split())
 
 
@@ -123,7 +160,12 @@ def test_short_values_are_shown_whole_and_edges_are_seen() -> None:
     for axis, left, right, told in (
         ("ties", "first", "split", "ties first → split"),
         ("answer", " {letter}", "", 'answer " {letter}" → ""'),
-        ("header", f"{long}{{subject}}.", f"{long} {{subject}}.", "header …out {subject}. → …out  {subject}."),
+        (
+            "header",
+            f"{long}{{subject}}.",
+            f"{long} {{subject}}.",
+            "header …out {subject}. → …out  {subject}.",
+        ),
     ):
         assert change_text(Axis(axis, left, right)) == told
     assert axes_text([Axis("header", "\x1b[2J", "\u202e")]) == "header \\x1b[2J → \\u202e"
@@ -152,7 +194,9 @@ NAMES = ["mmlu/helm", "mmlu/harness-v0:sum", "options/cloze:sum"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     data = write_mmlu(tmp_path_factory.mktemp("data"), questions=12)
-    return evaluate(model="fake:hash", data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "one")
+    return evaluate(
+        model="fake:hash", data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "one"
+    )
 
 
 def one(run: Run, name: str, value: float | None = None) -> PublishedComparison:
@@ -169,8 +213,15 @@ def test_bundled_numbers_are_listed_under_their_protocol(run: Run) -> None:
     published = [(row["model"], row["helm"]) for row in table["rows"]]
     assert [(each.model, each.value) for each in compared.numbers] == published
     (row,) = compared.rows
-    assert json_value(row) == json_value(next(each for each in run.rows() if each.protocol == "mmlu/helm"))
-    assert (compared.comparable, compared.p, compared.nearest, compared.advice) == (True, row.id, None, None)
+    assert json_value(row) == json_value(
+        next(each for each in run.rows() if each.protocol == "mmlu/helm")
+    )
+    assert (compared.comparable, compared.p, compared.nearest, compared.advice) == (
+        True,
+        row.id,
+        None,
+        None,
+    )
     words = told(compared)
     assert "they must be about what this run is about, " + f"{row.dataset} {row.data}" in words
     assert "63.7 % above llama-65b Hugging Face blog, 2023-06-23" in words
@@ -180,20 +231,30 @@ def test_bundled_numbers_are_listed_under_their_protocol(run: Run) -> None:
 
 def test_nothing_is_read_but_the_summary(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     one(run, "mmlu/helm")
-    monkeypatch.setattr(Run, "measurements", property(lambda self: pytest.fail("the run is read in full")))
+    monkeypatch.setattr(
+        Run, "measurements", property(lambda self: pytest.fail("the run is read in full"))
+    )
     assert one(open_run(run.folder), "mmlu/helm", 0.5).comparable
 
 
 def test_a_value_lies_below_inside_or_above_the_interval(run: Run) -> None:
     (row,) = one(run, "mmlu/harness-v0:sum").rows
-    places = {0.0: "below", row.ci_low: "inside", row.value: "inside", row.ci_high: "inside", 1.0: "above"}
+    places = {
+        0.0: "below",
+        row.ci_low: "inside",
+        row.value: "inside",
+        row.ci_high: "inside",
+        1.0: "above",
+    }
     for value, place in places.items():
         (number,) = one(run, "mmlu/harness-v0:sum", value).numbers
         assert (number.value, number.model, number.place) == (value, None, place)
     assert "100.0 % above the published number" in told(one(run, "mmlu/harness-v0:sum", 1.0))
 
 
-def test_another_score_of_the_same_prompts_and_a_split_of_the_data_keep_nothing_apart(run: Run) -> None:
+def test_another_score_of_the_same_prompts_and_a_split_of_the_data_keep_nothing_apart(
+    run: Run,
+) -> None:
     """The bundled numbers of the harness are of a score that the run was not made for."""
     other = "mmlu/harness-v0:char_mean_bare"
     assert other not in run.protocols
@@ -213,13 +274,19 @@ def test_the_nearest_protocol_says_what_keeps_them_apart(run: Run) -> None:
     assert (number.value, number.place) == (0.4, None)
     assert compared.nearest is not None
     assert compared.nearest.protocol == "options/cloze:sum"
-    assert [(axis.axis, axis.left) for axis in compared.nearest.axes] == [("score", "sum"), ("null", "-")]
+    assert [(axis.axis, axis.left) for axis in compared.nearest.axes] == [
+        ("score", "sum"),
+        ("null", "-"),
+    ]
     recipe = replace(resolve("options/cloze:pmi")["options/cloze:pmi"], split="test")
     distances = {name: len(axis_differences(own, recipe)) for name, own in run.protocols.items()}
     assert min(distances.values()) == distances["options/cloze:sum"] == 2
     words = told(compared)
     assert "the nearest of the run, options/cloze:sum, differs in 2 axes" in words
-    assert "was not asked what options/cloze:pmi asks; add it: evaluate options/cloze:pmi into the same folder" in words
+    assert (
+        "was not asked what options/cloze:pmi asks; add it: evaluate options/cloze:pmi into the same folder"
+        in words
+    )
 
 
 def test_a_family_shows_what_the_run_has(run: Run) -> None:
@@ -230,18 +297,28 @@ def test_a_family_shows_what_the_run_has(run: Run) -> None:
     words = told(*compared)
     assert words.count("comparable:") == 1
     assert f"the run was not asked what {len(compared) - len(shown)} more ask: mmlu/" in words
-    nothing = told(*published_comparisons(run, summarize(run.folder).rows, resolve("options/permuted")))
+    nothing = told(
+        *published_comparisons(run, summarize(run.folder).rows, resolve("options/permuted"))
+    )
     assert nothing.startswith("not comparable: numbers published under options/permuted-cyclic")
     assert "the run was not asked what 1 more asks: options/permuted-full" in nothing
 
 
-def test_the_command_takes_a_name_and_a_value(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_takes_a_name_and_a_value(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = choicewise("compare", run.folder, "mmlu/harness-v0:sum", "--value", "0.637", code=0)
     assert "63.7 % above the published number" in " ".join(plain.stdout.split())
     (content,) = json.loads(choicewise("compare", run.folder, "mmlu/helm", "--json").stdout)
-    assert (content["comparable"], content["protocol"], len(content["numbers"])) == (True, "mmlu/helm", 8)
+    assert (content["comparable"], content["protocol"], len(content["numbers"])) == (
+        True,
+        "mmlu/helm",
+        8,
+    )
     assert content["rows"][0]["signature"].startswith("benchmark:mmlu|")
-    one_of = choicewise("compare", run.folder, "options/cloze:pmi", "--protocol", "mmlu/helm", "--json")
+    one_of = choicewise(
+        "compare", run.folder, "options/cloze:pmi", "--protocol", "mmlu/helm", "--json"
+    )
     assert json.loads(one_of.stdout)[0]["nearest"]["protocol"] == "mmlu/helm"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mmlu").mkdir()  # the data, not a run
@@ -257,7 +334,11 @@ NEITHER = "is neither a run folder nor a protocol: no protocol is called 'mmlu/h
         (["mmlu/helmm"], UsageError, NEITHER),
         (["nowhere"], UsageError, "nowhere is neither a run folder nor a protocol"),
         (["own.toml"], UsageError, "own.toml is neither a run folder nor a protocol"),
-        (["mmlu/helm", "--value", "63.7"], UsageError, "--value is 63.7; write it as a share of 1, such as 0.637"),
+        (
+            ["mmlu/helm", "--value", "63.7"],
+            UsageError,
+            "--value is 63.7; write it as a share of 1, such as 0.637",
+        ),
         (["mmlu/helm", "--value", "nan"], UsageError, "--value is nan; write it as a share of 1"),
         (["RUN", "--value", "0.6"], UsageError, "has no use for --value"),
         (["--value", "0.6"], UsageError, "has no use for --value"),
@@ -265,7 +346,9 @@ NEITHER = "is neither a run folder nor a protocol: no protocol is called 'mmlu/h
         (["."], StoreError, "is not a run folder"),
     ],
 )
-def test_wrong_use_of_compare_is_told(run: Run, words: list[str], error: type[ChoicewiseError], reason: str) -> None:
+def test_wrong_use_of_compare_is_told(
+    run: Run, words: list[str], error: type[ChoicewiseError], reason: str
+) -> None:
     line = [run.folder if word == "RUN" else word for word in words]
     ended = choicewise("compare", run.folder, *line, code=error.exit_code)
     assert ended.stdout == ""

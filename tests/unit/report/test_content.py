@@ -23,7 +23,9 @@ from tests.helpers.protocols import mmlu_protocol
 
 def items(*fields: dict[str, str], question: str = "Is {} wet?") -> list[Item]:
     return [
-        Item(str(n), question.format(["rain", "sand", "snow"][n % 3]), ("yes", "no"), (0,), "", each)
+        Item(
+            str(n), question.format(["rain", "sand", "snow"][n % 3]), ("yes", "no"), (0,), "", each
+        )
         for n, each in enumerate(fields)
     ]
 
@@ -37,8 +39,16 @@ CONTENT = [
 ]
 ABOUT = [
     *[("label", ("entailment", "neutral", "neutral")), ("concept", ("rain", "Sand ", "snow"))],
-    *[("best_answer", ("yes", "no", "yes")), ("source_id", ("a b", "b c", "c d")), ("sourceID", ("a b", "b c", "c d"))],
-    *[("field", ("morphology", "syntax", "syntax")), ("key", ("q1", "q2", "q3")), ("origin", ("a book",) * 3)],
+    *[
+        ("best_answer", ("yes", "no", "yes")),
+        ("source_id", ("a b", "b c", "c d")),
+        ("sourceID", ("a b", "b c", "c d")),
+    ],
+    *[
+        ("field", ("morphology", "syntax", "syntax")),
+        ("key", ("q1", "q2", "q3")),
+        ("origin", ("a book",) * 3),
+    ],
     *[("human_votes", ("[1, 2]", "[3, 0]", "[0, 3]")), ("hard", ("true", "false", "true"))],
     *[("pages", ("1", "2.5", "30")), ("targets", ('{"a": "b c"}', '{"a": "c d"}', '{"a": "d e"}'))],
     ("empty", ("", " ", "")),
@@ -46,7 +56,9 @@ ABOUT = [
 
 
 @pytest.mark.parametrize(("field", "values"), CONTENT + ABOUT)
-def test_content_is_told_from_what_is_said_about_an_item(field: str, values: tuple[str, ...]) -> None:
+def test_content_is_told_from_what_is_said_about_an_item(
+    field: str, values: tuple[str, ...]
+) -> None:
     expected = (field,) if (field, values) in CONTENT else ()
     assert content_fields(items(*({field: value} for value in values))) == expected
 
@@ -60,8 +72,16 @@ def test_a_blank_counts_where_most_questions_have_one() -> None:
 
 
 PUBLISHED = {
-    **{"boolq.validation.first500": "passage", "social_i_qa.validation": "context", "copa.validation": "asks_for"},
-    **{"winogrande.validation": "_", "hellaswag.validation.first2000": "", "commonsense_qa.validation": ""},
+    **{
+        "boolq.validation.first500": "passage",
+        "social_i_qa.validation": "context",
+        "copa.validation": "asks_for",
+    },
+    **{
+        "winogrande.validation": "_",
+        "hellaswag.validation.first2000": "",
+        "commonsense_qa.validation": "",
+    },
     **{"truthfulqa.en": "", "piqa.validation": "", "arc_easy.validation": ""},
 }
 
@@ -81,11 +101,18 @@ def test_content_of_mmlu_and_blimp(shared_data: Path) -> None:
 def test_what_protocols_do_not_use() -> None:
     assert holes("{{x}} {question}{options}") == {"question", "options"}
     letters = mmlu_protocol()
-    cloze = mmlu_protocol(question="Q: {question}\nA:", continuation=" {choice}", answer=" {choice}")
+    cloze = mmlu_protocol(
+        question="Q: {question}\nA:", continuation=" {choice}", answer=" {choice}"
+    )
     passage = mmlu_protocol(question="{passage}\n{question}\n{options}Answer:")
     bare = mmlu_protocol(question="{options}Answer:")
     both = ("_", "passage")
-    assert [unused(each, both) for each in (letters, cloze, passage, bare)] == [("passage",), both, (), ()]
+    assert [unused(each, both) for each in (letters, cloze, passage, bare)] == [
+        ("passage",),
+        both,
+        (),
+        (),
+    ]
     protocols = {"letters": letters, "cloze": cloze, "bare": bare, "again": cloze}
     assert unused_by(protocols, both) == {("passage",): ["letters"], both: ["cloze", "again"]}
     assert unused_by(resolve("mmlu/original"), ("passage",)) == {("passage",): ["mmlu/original"]}
@@ -95,7 +122,9 @@ def test_a_run_its_report_and_explanation_name_what_is_unused(tmp_path: Path) ->
     data = Dataset("wet", {"test": items({"passage": "Rain falls."}, {"passage": "Sand lies."})})
     questions = {"with": "{passage} {question}\n{options}", "without": "{question}\n{options}"}
     axes: dict[str, Any] = {"shots": 0, "choices": 2, "boundary": "joint"}
-    protocols = {name: mmlu_protocol(question=question, **axes) for name, question in questions.items()}
+    protocols = {
+        name: mmlu_protocol(question=question, **axes) for name, question in questions.items()
+    }
     run = evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "run")
     assert run.manifest.dataset.content == ("passage",)
     rows = {row.protocol: row for row in run.rows()}
@@ -106,7 +135,10 @@ def test_a_run_its_report_and_explanation_name_what_is_unused(tmp_path: Path) ->
 
 
 def quiz(*gold: int) -> Dataset:
-    return Dataset("quiz", {"test": [Item(f"q{n}", f"Q{n}?", ("a", "bb"), (right,)) for n, right in enumerate(gold)]})
+    return Dataset(
+        "quiz",
+        {"test": [Item(f"q{n}", f"Q{n}?", ("a", "bb"), (right,)) for n, right in enumerate(gold)]},
+    )
 
 
 def test_a_dataset_is_told_with_what_is_to_look_at() -> None:
@@ -119,6 +151,13 @@ def test_a_dataset_is_told_with_what_is_to_look_at() -> None:
     lines = printed(*data_tables(surveyed), width=120)
     assert any(line.startswith("test   A 25.0, B 75.0") for line in lines)
     assert [line.split() for line in lines[-3:]] == [["q3", "Q3?"], ["A", "a"], ["[B]", "bb"]]
-    can = {"options/cloze": "", "options/rating": "", "piqa/harness": "", "mmlu/original": "it has no subjects"}
+    can = {
+        "options/cloze": "",
+        "options/rating": "",
+        "piqa/harness": "",
+        "mmlu/original": "it has no subjects",
+    }
     general, own = fits(survey(quiz(0, 1)), can)
-    assert (general.endswith("options (2)"), own.endswith("piqa (1)")) == (True, True), "of any dataset first"
+    assert (general.endswith("options (2)"), own.endswith("piqa (1)")) == (True, True), (
+        "of any dataset first"
+    )

@@ -25,21 +25,29 @@ TAG = "<think>\n"
 ANSWER = "\n\nAnswer: B"
 
 
-def run(folder: Path, protocols: dict[str, Protocol], model: Thinker, golds: tuple[int, ...] = (1,)) -> Run:
+def run(
+    folder: Path, protocols: dict[str, Protocol], model: Thinker, golds: tuple[int, ...] = (1,)
+) -> Run:
     return evaluate(model=model, data=quiz(golds), protocols=protocols, out=folder / "run")
 
 
 def contexts(model: Thinker) -> list[str]:
     """What the letters were asked after, behind the prompt, in the order of the shares."""
     asked = [each for each in model.asked if isinstance(each, Span)]
-    texts = dict.fromkeys(model.tokenizer.decode(each.context).rpartition(SAID)[2] for each in asked)
+    texts = dict.fromkeys(
+        model.tokenizer.decode(each.context).rpartition(SAID)[2] for each in asked
+    )
     return sorted(texts, key=len)
 
 
 @pytest.mark.parametrize("opened", [True, False])
 @pytest.mark.parametrize("proposal", ["", "So it is"])
-@pytest.mark.parametrize("thought", ["abcdefghij", "abcdefg\n", "a", "ab", "abc\n\n", "a\nb\nc\nd\n"])
-def test_every_place_is_the_plain_text(thought: str, proposal: str, opened: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "thought", ["abcdefghij", "abcdefg\n", "a", "ab", "abc\n\n", "a\nb\nc\nd\n"]
+)
+def test_every_place_is_the_plain_text(
+    thought: str, proposal: str, opened: bool, tmp_path: Path
+) -> None:
     """Tokens are bytes: the tag, so many of the thought, its closing.  At the end that is what the model wrote."""
     model = Thinker(scripts([thought], [ANSWER], opened), opened)
     run(tmp_path, {"p": along(proposal=proposal)}, model)
@@ -67,8 +75,17 @@ def test_without_a_thought_letters_are_asked_as_of_a_closed_one_and_the_text_is_
     at_0 = asked.under({"at 0": along(90, score="at_0")}).scores().to_pylist()
     known = [row["score"] for row in asked.scores("closed").to_pylist()]
     assert [row["score"] for row in at_0] == known
-    stored = {row["part"]: row for row in asked.observations().to_pylist() if row["choice"] == 0 and row["part"]}
-    assert {part: row["thought_tokens"] for part, row in stored.items()} == {1: 3, 2: 6, 3: 9, 4: 12}
+    stored = {
+        row["part"]: row
+        for row in asked.observations().to_pylist()
+        if row["choice"] == 0 and row["part"]
+    }
+    assert {part: row["thought_tokens"] for part, row in stored.items()} == {
+        1: 3,
+        2: 6,
+        3: 9,
+        4: 12,
+    }
 
 
 WRITTEN = {
@@ -80,8 +97,12 @@ WRITTEN = {
 }
 
 
-def test_items_without_a_whole_thought_are_missing_with_the_reason_and_never_wrong(tmp_path: Path) -> None:
-    asked = run(tmp_path, {"p": along(100), "0": along(100, score="at_0")}, Wavering(WRITTEN), (1,) * 5)
+def test_items_without_a_whole_thought_are_missing_with_the_reason_and_never_wrong(
+    tmp_path: Path,
+) -> None:
+    asked = run(
+        tmp_path, {"p": along(100), "0": along(100, score="at_0")}, Wavering(WRITTEN), (1,) * 5
+    )
     for row in asked.rows():
         assert (row.n, row.missing) == (1, 4)
         reasons = {reason.reason: reason.count for reason in row.missing_reasons}
@@ -103,11 +124,16 @@ def test_a_thought_closed_at_its_limit_after_a_line_break_is_closed_there_as_at_
     opened: bool, tmp_path: Path
 ) -> None:
     line = "mmmm\n"
-    model = Wavering({"Question number 0?": ("" if opened else "<think>") + line * 60}, opened=opened)
+    model = Wavering(
+        {"Question number 0?": ("" if opened else "<think>") + line * 60}, opened=opened
+    )
     limit = 20 if opened else 21  # the tag is a token of the thought, and of no share of it
     run(tmp_path, {"p": along(5, thought_tokens=limit)}, model)
     begin = TAG if opened else "<think>"
-    assert contexts(model) == [TAG + CLOSING, *(begin + line * count + CLOSING[1:] for count in (1, 2, 3, 4))]
+    assert contexts(model) == [
+        TAG + CLOSING,
+        *(begin + line * count + CLOSING[1:] for count in (1, 2, 3, 4)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -126,37 +152,53 @@ def test_a_thought_closed_at_its_limit_after_a_line_break_is_closed_there_as_at_
         ({"cut": "missing"}, "reads no text that could be cut"),
     ],
 )
-def test_axes_that_mean_nothing_along_a_thought_are_refused(axes: dict[str, Any], reason: str) -> None:
+def test_axes_that_mean_nothing_along_a_thought_are_refused(
+    axes: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(ProtocolError, match=reason):
         along(**axes)
 
 
-def test_a_model_without_thoughts_and_one_whose_chat_is_rendered_elsewhere_are_refused_by_name(tmp_path: Path) -> None:
+def test_a_model_without_thoughts_and_one_whose_chat_is_rendered_elsewhere_are_refused_by_name(
+    tmp_path: Path,
+) -> None:
     model = Thinker(WRITTEN)
     model.tokenizer.chat.text = "{{ messages }}"  # type: ignore[union-attr]
-    with pytest.raises(ModelError, match="the chat template of thinker knows no thought.*a model that thinks"):
+    with pytest.raises(
+        ModelError, match="the chat template of thinker knows no thought.*a model that thinks"
+    ):
         run(tmp_path, {"p": along()}, model)
     model.tokenizer.chat = ServedChat()
     with pytest.raises(ModelError, match="no thought can be closed here"):
         run(tmp_path, {"p": along()}, model)
     model.supports = frozenset({Generation})
-    with pytest.raises(ModelError, match="does not support Span, which reading along-thought needs"):
+    with pytest.raises(
+        ModelError, match="does not support Span, which reading along-thought needs"
+    ):
         run(tmp_path, {"p": along()}, model)
     assert model.asked == []
     assert "thought=close" in inside_thought("<think>")
 
 
-def test_the_signature_says_it_and_a_name_with_the_form_of_a_chat_takes_axes_of_one(tmp_path: Path) -> None:
+def test_the_signature_says_it_and_a_name_with_the_form_of_a_chat_takes_axes_of_one(
+    tmp_path: Path,
+) -> None:
     protocol = along(thought_tokens=64, score="at_50")
     assert parse_signature(signature(protocol)) == protocol
     assert "|reading:along-thought|" in signature(protocol)
     axes = "outside=keep,reading=along-thought,new_tokens=9"
     ((name, found),) = resolve(f"mmlu/original+message@{axes}").items()
-    assert (name, found.chat, found.reading) == (f"mmlu/original@{axes}+message", "message", "along-thought")
+    assert (name, found.chat, found.reading) == (
+        f"mmlu/original@{axes}+message",
+        "message",
+        "along-thought",
+    )
     assert resolve(name) == {name: found}
 
 
-def test_rendered_requests_are_those_without_a_thought_and_are_not_read_back(tmp_path: Path) -> None:
+def test_rendered_requests_are_those_without_a_thought_and_are_not_read_back(
+    tmp_path: Path,
+) -> None:
     (request,) = TemplateSource(along(), quiz([1]), Thinker(WRITTEN).tokenizer.chat).requests(
         "s", quiz([1]).rows("test", "s")
     )

@@ -26,9 +26,23 @@ from choicewise.records import Selection, SpanRow
 from choicewise.requests import ask as choices_module
 from choicewise.requests import blocks
 from choicewise.requests.ask import OTHER_TEXT, add_null, add_requests
-from choicewise.requests.blocks import Block, Section, cut_blocks, list_asks, list_sections, prepare_block, with_split
+from choicewise.requests.blocks import (
+    Block,
+    Section,
+    cut_blocks,
+    list_asks,
+    list_sections,
+    prepare_block,
+    with_split,
+)
 from choicewise.requests.render import render
-from choicewise.requests.request import FittedRequest, PreparedBlock, PromptRows, Request, fit_requests
+from choicewise.requests.request import (
+    FittedRequest,
+    PreparedBlock,
+    PromptRows,
+    Request,
+    fit_requests,
+)
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from tests.helpers.mmlu_data import write_mmlu
@@ -37,11 +51,22 @@ from tests.helpers.real_tokenizers import tokenizer_with_bos
 from tests.helpers.toy_tokenizers import WORDS, ToyTokenizer
 
 TOKENIZERS = [
-    *("models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/gpt-neox-20b"),
+    *(
+        "models/stories260K",
+        "models/babyllama-tok105",
+        "tokenizers/gpt2",
+        "tokenizers/gpt-neox-20b",
+    ),
     *("tokenizers/mistral-7b-v0.2", "bytes", "toy", "toy words"),
 ]
 TEXT = st.text(" \nabehlot.A你", min_size=1, max_size=8)
-PLAIN = {"question": "{question}", "option": "", "answer": "", "continuation": "{choice}", "separator": ""}
+PLAIN = {
+    "question": "{question}",
+    "option": "",
+    "answer": "",
+    "continuation": "{choice}",
+    "separator": "",
+}
 
 
 @cache
@@ -58,11 +83,20 @@ WHO = Item("1", "Who?", ("the cat", "a hat"), (0,))
 
 
 def recipe(null: str, **axes: object) -> Protocol:
-    shared = {"benchmark": "any", "choices": None, "shots": 0, "shot_split": None, "sampler": "none", "score": "pmi"}
+    shared = {
+        "benchmark": "any",
+        "choices": None,
+        "shots": 0,
+        "shot_split": None,
+        "sampler": "none",
+        "score": "pmi",
+    }
     return Protocol(**{**shared, **PLAIN, "null": null, **axes})
 
 
-def asked(tokens: Tokenizer, protocol: Protocol, items: Sequence[Item], window: int = 1000) -> PreparedBlock:
+def asked(
+    tokens: Tokenizer, protocol: Protocol, items: Sequence[Item], window: int = 1000
+) -> PreparedBlock:
     block, model = PreparedBlock(), SimpleNamespace(window=window, tokenizer=tokens)
     requests = [render(protocol, item, ()) for item in items]
     add_requests(block, protocol, requests, model)
@@ -72,14 +106,20 @@ def asked(tokens: Tokenizer, protocol: Protocol, items: Sequence[Item], window: 
 
 def sides(block: PreparedBlock) -> list[tuple[SpanRow, SpanRow]]:
     """Each choice after its question and after the null context."""
-    rows = sorted(block.spans, key=lambda row: (row.item, row.choice, row.part, row.null is not None))
+    rows = sorted(
+        block.spans, key=lambda row: (row.item, row.choice, row.part, row.null is not None)
+    )
     return list(pairwise(rows))[::2]
 
 
 def scored(block: PreparedBlock, tokens: Tokenizer, row: SpanRow) -> bytes:
     assert row.key is not None, row.missing
     question = block.wanted[row.key]
-    table = [bytes([byte]) for byte in range(256)] if isinstance(question, ByteProbability) else tokens.token_bytes
+    table = (
+        [bytes([byte]) for byte in range(256)]
+        if isinstance(question, ByteProbability)
+        else tokens.token_bytes
+    )
     return b"".join(table[token] for token in question.continuation)
 
 
@@ -101,7 +141,9 @@ def test_a_context_is_null_of_itself(
         reading = "loglikelihood"
     if name.startswith("toy"):
         context, *choices = (re.sub(r"[^ \nab]", "b", text) for text in (context, *choices))
-    protocol = recipe(context, boundary=boundary, reading=reading, fit="cut-start" if window < 10 else "refuse")
+    protocol = recipe(
+        context, boundary=boundary, reading=reading, fit="cut-start" if window < 10 else "refuse"
+    )
     try:
         block = asked(tokenizer(name), protocol, [Item("1", context, tuple(choices), (0,))], window)
     except ModelError:
@@ -117,11 +159,15 @@ def test_a_context_is_null_of_itself(
 
 @pytest.mark.parametrize("name", TOKENIZERS[:6])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_the_space_stands_in_the_null_context_instead_of_before_the_choice(name: str, boundary: str) -> None:
+def test_the_space_stands_in_the_null_context_instead_of_before_the_choice(
+    name: str, boundary: str
+) -> None:
     if boundary == "word" and name in ("models/babyllama-tok105", "bytes"):
         pytest.skip("tokens that mark no words")
     tokens = tokenizer(name)
-    protocol = recipe("Answer: ", question="{question} Answer:", continuation=" {choice}", boundary=boundary)
+    protocol = recipe(
+        "Answer: ", question="{question} Answer:", continuation=" {choice}", boundary=boundary
+    )
     block = asked(tokens, protocol, [WHO])
     for (own, null), text in zip(sides(block), ("the cat", "a hat"), strict=True):
         assert (own.continuation, null.continuation) == (" " + text, text)
@@ -137,16 +183,24 @@ def test_the_space_stands_in_the_null_context_instead_of_before_the_choice(name:
 def test_the_tokens_after_a_null_context_with_the_space_are_gpt3s() -> None:
     """Those of "Answer: " and of the bare text, which GPT-2's tokenizer would merge into "Answer" ":" " the"."""
     tokens = tokenizer("tokenizers/gpt2")
-    block = asked(tokens, recipe("Answer: ", question="{question} Answer:", continuation=" {choice}"), [WHO])
+    block = asked(
+        tokens, recipe("Answer: ", question="{question} Answer:", continuation=" {choice}"), [WHO]
+    )
     ((_, null), _) = sides(block)
     span = block.wanted[null.key or ""]
-    assert span.context.tolist() == tokens.encode(["Answer: "], special=False)[0].tolist() == [33706, 25, 220]
+    assert (
+        span.context.tolist()
+        == tokens.encode(["Answer: "], special=False)[0].tolist()
+        == [33706, 25, 220]
+    )
     assert span.continuation.tolist() == tokens.encode(["the cat"], special=False)[0].tolist()
     assert (null.merged, null.noncanonical) == (True, True)
 
 
 @pytest.mark.parametrize("entry", ["cloze", "olmes-cf", "letter-text", "harness-v0"])
-def test_every_entry_with_nulls_scores_one_space_less_after_the_one_that_ends_with_it(entry: str) -> None:
+def test_every_entry_with_nulls_scores_one_space_less_after_the_one_that_ends_with_it(
+    entry: str,
+) -> None:
     tokens = tokenizer("tokenizers/mistral-7b-v0.2")
     for name, protocol in resolve(f"mmlu/{entry}").items():
         if protocol.null is None:
@@ -157,7 +211,9 @@ def test_every_entry_with_nulls_scores_one_space_less_after_the_one_that_ends_wi
             if name.endswith("pmi-answer-space"):
                 assert after_question == b" " + after_null
             elif name.endswith("pmi-empty") and entry != "harness-v0":
-                assert after_null == b" " + after_question, "this tokenizer puts a space before every text"
+                assert after_null == b" " + after_question, (
+                    "this tokenizer puts a space before every text"
+                )
             else:
                 assert after_question == after_null
 
@@ -166,7 +222,10 @@ def test_other_text_after_the_null_context_is_missing_with_the_reason() -> None:
     """Where a token straddles the end of the null context alone, a part of the choice would not be scored."""
     tokens = ToyTokenizer(TOYS)
     for boundary in ("joint", "count"):
-        for null_context, question, text in (("a", "b", b"bb"), ("b", "a", b"b")):  # of the last, one is in the context
+        for null_context, question, text in (
+            ("a", "b", b"bb"),
+            ("b", "a", b"b"),
+        ):  # of the last, one is in the context
             item = Item("1", question, ("bb", "a"), (0,))
             block = asked(tokens, recipe(null_context, boundary=boundary), [item])
             (own, null), _ = sides(block)
@@ -194,13 +253,18 @@ def test_without_tokens_of_its_own_a_choice_is_missing_with_the_reason() -> None
 
     class Spaced(ToyTokenizer):
         def encode(self, texts: Sequence[str], *, special: bool) -> list:
-            return super().encode([" " + text.strip() if text.strip() else "" for text in texts], special=special)
+            return super().encode(
+                [" " + text.strip() if text.strip() else "" for text in texts], special=special
+            )
 
     tokens = Spaced(TOYS)
     protocol = recipe("b ", question="{question}", continuation=" {choice}")
     ((own, null), _) = sides(asked(tokens, protocol, [Item("1", "b", ("a", "b"), (0,))]))
     assert own.key is not None
-    assert null.missing == "continuation 'a' has no tokens without a space before it, which its null context holds"
+    assert (
+        null.missing
+        == "continuation 'a' has no tokens without a space before it, which its null context holds"
+    )
 
 
 POLICIES = ("drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
@@ -208,7 +272,9 @@ ITEM = Item("i", "q", ("a", "b"), (0,))
 
 
 def request(*shots: str, query: str = "query") -> Request:
-    return Request(ITEM, "header|", shots, query, " ", (" A", " B"), ("a", "b"), (0,), ((" A",), (" B",)))
+    return Request(
+        ITEM, "header|", shots, query, " ", (" A", " B"), ("a", "b"), (0,), ((" A",), (" B",))
+    )
 
 
 def tokens(text: str) -> int:
@@ -225,19 +291,27 @@ class Answerer:
 
         class Counting(ByteTokenizer):
             def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-                if special and len(texts[0]) > 1:  # not the one-letter text that shows what is added to every text
+                if (
+                    special and len(texts[0]) > 1
+                ):  # not the one-letter text that shows what is added to every text
                     answerer.asked.append([*texts])
                 end = np.full(appended if special else 0, self.bos_id, np.int32)
-                return [np.concatenate([ids, end]) for ids in super().encode(texts, special=special)]
+                return [
+                    np.concatenate([ids, end]) for ids in super().encode(texts, special=special)
+                ]
 
         self.tokenizer = Counting()
 
 
-def fit(protocol: Protocol, requests: list[Request], model: Answerer, reserve: list[int]) -> list[FittedRequest]:
+def fit(
+    protocol: Protocol, requests: list[Request], model: Answerer, reserve: list[int]
+) -> list[FittedRequest]:
     return fit_requests(PromptRows(PreparedBlock(), protocol, model), requests, reserve)
 
 
-def plain_fit(protocol: Protocol, request: Request, window: int, reserve: int) -> tuple[int | None, bool]:
+def plain_fit(
+    protocol: Protocol, request: Request, window: int, reserve: int
+) -> tuple[int | None, bool]:
     """(remaining shots or None when missing, cut_end) of one request: the policies as they are written down."""
     limit = min(window, protocol.limit or window)
     if reserve >= limit:
@@ -252,15 +326,29 @@ def plain_fit(protocol: Protocol, request: Request, window: int, reserve: int) -
 
 
 REQUESTS = st.lists(
-    st.builds(lambda shots, query: request(*shots, query=query), st.lists(st.text(max_size=9), max_size=5), st.text())
+    st.builds(
+        lambda shots, query: request(*shots, query=query),
+        st.lists(st.text(max_size=9), max_size=5),
+        st.text(),
+    )
 )
 
 
-@given(REQUESTS, st.sampled_from(POLICIES), st.none() | st.integers(1, 60), st.integers(1, 60), st.data())
-def test_fit_is_plain(asked: list[Request], policy: str, limit: int | None, window: int, data: st.DataObject) -> None:
+@given(
+    REQUESTS,
+    st.sampled_from(POLICIES),
+    st.none() | st.integers(1, 60),
+    st.integers(1, 60),
+    st.data(),
+)
+def test_fit_is_plain(
+    asked: list[Request], policy: str, limit: int | None, window: int, data: st.DataObject
+) -> None:
     protocol = mmlu_protocol(fit=policy, limit=limit)
     reserve = [data.draw(st.integers(0, 9)) for _ in asked]
-    for one, space, fitted in zip(asked, reserve, fit(protocol, asked, Answerer(window), reserve), strict=True):
+    for one, space, fitted in zip(
+        asked, reserve, fit(protocol, asked, Answerer(window), reserve), strict=True
+    ):
         shots, cut_end = plain_fit(protocol, one, window, space)
         assert (fitted.missing is None, fitted.cut_end) == (shots is not None, cut_end)
         assert fitted.context == one.context(fitted.shots)
@@ -272,7 +360,12 @@ def test_fit_is_plain(asked: list[Request], policy: str, limit: int | None, wind
 
 
 def test_fit_counts_everything_once_and_only_the_long_again() -> None:
-    asked = [request("one", "two"), request("x" * 40, "y"), request(query="other"), request("one", "z" * 40)]
+    asked = [
+        request("one", "two"),
+        request("x" * 40, "y"),
+        request(query="other"),
+        request("one", "z" * 40),
+    ]
     model = Answerer(25)
     assert [one.shots for one in fit(mmlu_protocol(), asked, model, [0] * 4)] == [2, 0, 0, 1]
     assert [len(texts) for texts in model.asked] == [4, 2, 1]
@@ -292,7 +385,9 @@ DROPPED = FittedRequest(ONE, ONE.context(0), 0, 1)
         ({"fit": "drop-last-shot-then-cut-end"}, 10, 1, replace(DROPPED, cut_end=True)),
     ],
 )
-def test_reserve_and_limit_hold(axes: dict[str, Any], window: int, reserve: int, fitted: FittedRequest) -> None:
+def test_reserve_and_limit_hold(
+    axes: dict[str, Any], window: int, reserve: int, fitted: FittedRequest
+) -> None:
     assert fit(mmlu_protocol(**axes), [ONE], Answerer(window), [reserve]) == [fitted]
 
 
@@ -309,7 +404,10 @@ def test_an_answer_that_alone_fills_the_window_is_missing() -> None:
     for policy in POLICIES:
         (fitted,) = fit(mmlu_protocol(fit=policy), [request()], Answerer(10), [10])
         assert fitted.missing == "too long: the answer alone takes 10 of 10 tokens"
-    assert len({fit(mmlu_protocol(fit=policy), [ONE], Answerer(99), [1])[0] for policy in POLICIES}) == 1
+    assert (
+        len({fit(mmlu_protocol(fit=policy), [ONE], Answerer(99), [1])[0] for policy in POLICIES})
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -323,7 +421,12 @@ def test_an_answer_that_alone_fills_the_window_is_missing() -> None:
 )
 def test_fitting_and_asking_encode_every_text_once(axes: dict[str, Any]) -> None:
     model, block = Answerer(40), PreparedBlock()
-    add_requests(block, mmlu_protocol(**axes), [request("one", "two"), request("x" * 40, "y"), request()], model)
+    add_requests(
+        block,
+        mmlu_protocol(**axes),
+        [request("one", "two"), request("x" * 40, "y"), request()],
+        model,
+    )
     sequences = [text for texts in model.asked for text in texts if len(text) > 1]
     assert {row.context for row in block.requests} <= set(sequences)
     assert len(sequences) == len(set(sequences))
@@ -341,7 +444,9 @@ def test_fitting_and_asking_encode_every_text_once(axes: dict[str, Any]) -> None
         ({"reading": "embedding", "score": "none", "fit": "refuse"}, 0, 0),
     ],
 )
-def test_a_request_fits_a_window_of_just_its_input_tokens(axes: dict[str, str], after: int, appended: int) -> None:
+def test_a_request_fits_a_window_of_just_its_input_tokens(
+    axes: dict[str, str], after: int, appended: int
+) -> None:
     """``after``: what the reading feeds behind the context; a causal model is not fed the last token that it scores."""
     needed = WHOLE + after + appended
     for window in (needed, needed - 1):
@@ -349,13 +454,20 @@ def test_a_request_fits_a_window_of_just_its_input_tokens(axes: dict[str, str], 
         add_requests(block, mmlu_protocol(**axes), [ONE], Answerer(window, appended))
         (row,) = block.requests
         dropped = [span.tokens_dropped for span in block.spans]
-        whole = row.missing is None and not any(dropped) and all(span.missing is None for span in block.spans)
+        whole = (
+            row.missing is None
+            and not any(dropped)
+            and all(span.missing is None for span in block.spans)
+        )
         assert whole == (window == needed), (window, row, dropped)
         assert row.tokens_dropped == max(dropped, default=0)
 
 
 def section(lengths: list[int]) -> tuple[Dataset, Section]:
-    items = tuple(Item(str(index), "x" * length, ("a", "b"), (0,), "s") for index, length in enumerate(lengths))
+    items = tuple(
+        Item(str(index), "x" * length, ("a", "b"), (0,), "s")
+        for index, length in enumerate(lengths)
+    )
     data = Dataset("d", {"test": items})
     return data, Section("test", "s", data.rows("test", "s"))
 
@@ -365,7 +477,9 @@ def section(lengths: list[int]) -> tuple[Dataset, Section]:
     bound=st.integers(500, 20_000),
     cut=st.tuples(st.integers(0, 40), st.integers(0, 40)),
 )
-def test_blocks_hold_every_item_once_within_their_bound(lengths: list[int], bound: int, cut: tuple[int, int]) -> None:
+def test_blocks_hold_every_item_once_within_their_bound(
+    lengths: list[int], bound: int, cut: tuple[int, int]
+) -> None:
     data, whole = section(lengths)
     start, stop = sorted(min(edge, len(lengths)) for edge in cut)
     if start == stop:
@@ -374,17 +488,25 @@ def test_blocks_hold_every_item_once_within_their_bound(lengths: list[int], boun
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_TOKENS", bound)
         found = list(cut_blocks(whole, start, stop, asks, data, ()))
-    assert [item.id for block in found for item in block.items] == [str(index) for index in range(start, stop)]
-    assert [block.start for block in found] == [start + sum(len(b.items) for b in found[:n]) for n in range(len(found))]
+    assert [item.id for block in found for item in block.items] == [
+        str(index) for index in range(start, stop)
+    ]
+    assert [block.start for block in found] == [
+        start + sum(len(b.items) for b in found[:n]) for n in range(len(found))
+    ]
     shared = len(found) * max(len("Question: \nAnswer:") - 3, 0)  # beside the text of an item
-    assert abs(sum(block.work for block in found) - shared - sum(lengths[start:stop])) <= 3 * len(lengths) + len(found)
+    assert abs(sum(block.work for block in found) - shared - sum(lengths[start:stop])) <= 3 * len(
+        lengths
+    ) + len(found)
     for block in found:
         each = 2 * blocks.ROW_TOKENS + blocks.REQUEST_TOKENS
         held = [len(item.question) / blocks.CHARACTERS + each for item in block.items]
         assert sum(held) - max(held) <= bound
 
 
-def test_however_items_are_cut_the_observations_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_however_items_are_cut_the_observations_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, tables = write_mmlu(tmp_path / "data", ("tides",), questions=4), []
     protocols = ["mmlu/helm", "mmlu/harness-v0:pmi-answer", "options/pride"]
     for bound in (10**9, 10_000, 1):
@@ -393,15 +515,26 @@ def test_however_items_are_cut_the_observations_are_the_same(tmp_path: Path, mon
         order = [(name, "ascending") for name in ("prompt", "item", "choice", "part", "null")]
         tables.append((run.observations().sort_by(order), run))
     (whole, one), *others = tables
-    assert len(one.manifest.blocks) < len(others[0][1].manifest.blocks) < len(others[1][1].manifest.blocks)
+    assert (
+        len(one.manifest.blocks)
+        < len(others[0][1].manifest.blocks)
+        < len(others[1][1].manifest.blocks)
+    )
     for table, run in others:
         assert table.equals(whole)
-        assert run.report().drop_columns(["signature"]).equals(one.report().drop_columns(["signature"]))
+        assert (
+            run.report()
+            .drop_columns(["signature"])
+            .equals(one.report().drop_columns(["signature"]))
+        )
 
 
 def test_ranks_are_wanted_where_a_protocol_scores_by_them(tmp_path: Path) -> None:
     data = open_dataset(write_mmlu(tmp_path / "data", questions=2))
-    recipes = {name: with_split(resolve(name)[name], data) for name in ("mmlu/original", "mmlu/original@outside=keep")}
+    recipes = {
+        name: with_split(resolve(name)[name], data)
+        for name in ("mmlu/original", "mmlu/original@outside=keep")
+    }
     by_ranks, without = recipes.values()
     assert by_ranks.prompt_digest == without.prompt_digest
     for chosen, wanted in (([by_ranks], True), ([without], False), ([by_ranks, without], True)):

@@ -66,13 +66,17 @@ def of_strata(strata: tuple[sweep.Stratum, ...], value: float) -> sweep.PartValu
 def average_of(
     *parts: sweep.PartValue, model: str = "model", normalised: bool = False, selection: str = ""
 ) -> sweep.Average:
-    return sweep.Average(suite="suite", model=model, normalised=normalised, parts=parts, selection=selection)
+    return sweep.Average(
+        suite="suite", model=model, normalised=normalised, parts=parts, selection=selection
+    )
 
 
 def test_an_average_over_too_few_questions_of_a_part_has_no_rank() -> None:
     few = replace(scored("p", 0.9, 22), missing=37)
     parts = {"few": few, "many": scored("p", 0.5, 59)}
-    averages = [average_of(sweep.PartValue("a", (own,)), model=model) for model, own in parts.items()]
+    averages = [
+        average_of(sweep.PartValue("a", (own,)), model=model) for model, own in parts.items()
+    ]
     placed = sweep.ranked_averages(averages)
     assert [(average.model, average.rank) for average in placed] == [("many", None), ("few", None)]
     (table,) = average_tables(placed)
@@ -90,7 +94,12 @@ def test_a_mean_of_independent_parts(parts: list[tuple[float, float, int]]) -> N
     assert row["value"] == pytest.approx(average.mean)
     assert 0 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 1
     assert row["ci_low"] < row["ci_high"]
-    assert (row["dataset"], row["protocol"], row["metric"], row["subject"]) == ("suite", "suite", "average", "all")
+    assert (row["dataset"], row["protocol"], row["metric"], row["subject"]) == (
+        "suite",
+        "suite",
+        "average",
+        "all",
+    )
 
 
 @given(st.integers(0, 30), st.integers(1, 30))
@@ -107,11 +116,16 @@ def test_strata_of_equal_weight_have_the_macro_interval(strata: list[tuple[int, 
     mean = float(np.mean(rights / sizes))
     parts = [sweep.PartValue("a", (scored("p", right / n, n),)) for right, n, _ in own]
     for average in (average_of(of_strata(own, mean)), average_of(*parts)):
-        assert average.interval == pytest.approx(stratified(rights, sizes.astype(np.int64)), abs=1e-9)
+        assert average.interval == pytest.approx(
+            stratified(rights, sizes.astype(np.int64)), abs=1e-9
+        )
     halves = tuple(each._replace(right=each.size / 2 + each.right / 2, low=0.5) for each in own)
     low, high = average_of(of_strata(halves, mean), normalised=True).interval
     raw = stratified(np.array([each.right for each in halves]), sizes.astype(np.int64))
-    assert (low, high) == (pytest.approx(max(0, 2 * raw[0] - 1), abs=1e-9), pytest.approx(2 * raw[1] - 1, abs=1e-9))
+    assert (low, high) == (
+        pytest.approx(max(0, 2 * raw[0] - 1), abs=1e-9),
+        pytest.approx(2 * raw[1] - 1, abs=1e-9),
+    )
 
 
 CASES = [([(20,)] * 4, 0.0, 0.02), ([(40,), (60,), (250,)], 0.25, 0.3)]
@@ -137,8 +151,12 @@ def test_of_several_protocols_the_best_counts_and_of_those_equal_but_for_roundin
     values: list[list[float]],
 ) -> None:
     average = average_of(*(part(str(n), *own) for n, own in enumerate(values)))
-    assert average.mean == pytest.approx(sum(map(max, values)) / len(values), abs=1e-9)  # so close are equal
-    assert [len(each["protocols"]) for each in average.as_json()["parts"]] == [len(own) for own in values]
+    assert average.mean == pytest.approx(
+        sum(map(max, values)) / len(values), abs=1e-9
+    )  # so close are equal
+    assert [len(each["protocols"]) for each in average.as_json()["parts"]] == [
+        len(own) for own in values
+    ]
     for rounded in ((0.1 + 0.2, 0.3), (0.3, 0.1 + 0.2)):
         best = part("a", *rounded).best
         assert best is not None
@@ -173,7 +191,9 @@ def test_models_are_ranked_among_those_with_the_same_parts() -> None:
         "even": (part("a", 0.6), part("b", 0.5)),
         "none": (part("a", problem="no model"), gap),
     }
-    placed = sweep.ranked_averages([few, *(average_of(*own, model=model) for model, own in parts.items())])
+    placed = sweep.ranked_averages(
+        [few, *(average_of(*own, model=model) for model, own in parts.items())]
+    )
     assert [(each.model, each.rank) for each in placed] == [
         *(("few", 1), ("good", 1), ("even", 1), ("poor", 3), ("half", 1), ("none", None))
     ]
@@ -192,17 +212,26 @@ def test_the_order_of_the_sum_never_changes_a_rank(rights: list[int], data: st.D
 
 
 @pytest.mark.costly("two models under a suite of three benchmarks")
-def test_averages_of_a_folder_are_those_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_averages_of_a_folder_are_those_of_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_benchmarks(tmp_path / "data", monkeypatch, questions=12)
     out = tmp_path / "out"
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="")):
         for model in ("fake:hash", "fake:oracle"):
             choicewise("run", "--model", model, "--protocol", "tests/trio", "--out", out, code=0)
     ((folder, found),) = sweep.sweeps([out])
-    computed = sweep.averages(folder, found, {run: summarize(run) for run in sweep.run_folders([out])})
+    computed = sweep.averages(
+        folder, found, {run: summarize(run) for run in sweep.run_folders([out])}
+    )
     assert [each.model for each in computed] == ["fake:oracle", "fake:hash"]
     for average in computed:
-        rows = [row for run in sweep.run_folders([out]) for row in open_run(run).rows() if row.model == average.model]
+        rows = [
+            row
+            for run in sweep.run_folders([out])
+            for row in open_run(run).rows()
+            if row.model == average.model
+        ]
         science = [row for row in rows if row.protocol.startswith("arc-easy")]
         best = max(science, key=lambda row: row.value)
         counted = [row for row in rows if row not in science] + [best]
@@ -221,22 +250,30 @@ def test_normalised_values_go_from_guessing_to_all_right(
     write_benchmarks(tmp_path / "data", monkeypatch, questions=questions)
     out = tmp_path / "out"
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="normalised = true") + UNSCORED):
-        printed = choicewise("run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", out, code=0).stdout
+        printed = choicewise(
+            "run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", out, code=0
+        ).stdout
     assert "raw values in brackets" in printed
     rows = json.loads(choicewise("report", "--json", out, code=0).stdout)
     (row,) = [row for row in rows if row["metric"] == "average"]
     known: dict[str, list[float]] = {}
-    for each in (each for folder in sweep.run_folders([out]) for each in open_run(folder).rows("subjects")):
+    for each in (
+        each for folder in sweep.run_folders([out]) for each in open_run(folder).rows("subjects")
+    ):
         known.setdefault(each.protocol, []).append(each.value)
     for value in row["parts"][:3]:
         low = 0.5 if value["benchmark"] == "winogrande" else 0.25
         for protocol in value["protocols"]:
             subjects = known[protocol["protocol"]]  # of MMLU the mean is over subjects
-            assert protocol["value"] == pytest.approx(np.mean([max(0.0, (raw - low) / (1 - low)) for raw in subjects]))
+            assert protocol["value"] == pytest.approx(
+                np.mean([max(0.0, (raw - low) / (1 - low)) for raw in subjects])
+            )
             assert protocol["raw"] == pytest.approx(np.mean(subjects))
     assert row["normalised"] is True
     assert row["complete"] is False
-    assert row["mean_of_parts"] == pytest.approx(np.mean([value["value"] for value in row["parts"][:3]]))
+    assert row["mean_of_parts"] == pytest.approx(
+        np.mean([value["value"] for value in row["parts"][:3]])
+    )
 
 
 GPQA = """
@@ -287,6 +324,15 @@ def test_gpqa_of_the_leaderboard_is_normalised_once_over_all_questions(
     of_each = np.mean([max(0.0, (subset.value - 0.25) / 0.75) for subset in subsets])
     assert part["value"] != pytest.approx(of_each)
     published = {331: 3.69, 332: 3.80, 340: 4.7}
-    assert {count: (count / 1192 - 0.25) / 0.0075 for count in published} == pytest.approx(published, abs=0.005)
-    averaged = {name: one(name).protocol.aggregation for name in ("gpqa/leaderboard", "bbh/harness", "musr/harness")}
-    assert averaged == {"gpqa/leaderboard": "micro", "bbh/harness": "macro", "musr/harness": "macro"}
+    assert {count: (count / 1192 - 0.25) / 0.0075 for count in published} == pytest.approx(
+        published, abs=0.005
+    )
+    averaged = {
+        name: one(name).protocol.aggregation
+        for name in ("gpqa/leaderboard", "bbh/harness", "musr/harness")
+    }
+    assert averaged == {
+        "gpqa/leaderboard": "micro",
+        "bbh/harness": "macro",
+        "musr/harness": "macro",
+    }

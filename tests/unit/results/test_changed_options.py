@@ -28,11 +28,19 @@ CONTROL = f"{NONES}-control"
 
 def items(count: int, split: str = "test", above: int = 0) -> list[Item]:
     every = [
-        Item(f"{split} {n}", f"Which of {split} is {n}?", tuple(f"{text} of {n}" for text in OPTIONS), (n % 4,), "s")
+        Item(
+            f"{split} {n}",
+            f"Which of {split} is {n}?",
+            tuple(f"{text} of {n}" for text in OPTIONS),
+            (n % 4,),
+            "s",
+        )
         for n in range(count)
     ]
     for n in range(above):
-        every[n] = Item(every[n].id, every[n].question, (*OPTIONS[:3], "None of the above"), every[n].gold, "s")
+        every[n] = Item(
+            every[n].id, every[n].question, (*OPTIONS[:3], "None of the above"), every[n].gold, "s"
+        )
     return every
 
 
@@ -43,8 +51,20 @@ def quiz(count: int = 12, above: int = 0) -> Dataset:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Of twelve items under the four, and texts that are scored and generated; nobody changes it."""
-    protocols = [PLAIN, ABSTAINING, NONES, CONTROL, "mmlu/cloze:sum", "mmlu/cloze:sum@prepare=dont-know"]
-    return evaluate(model=HashModel(), data=quiz(), protocols=protocols, out=tmp_path_factory.mktemp("runs") / "run")
+    protocols = [
+        PLAIN,
+        ABSTAINING,
+        NONES,
+        CONTROL,
+        "mmlu/cloze:sum",
+        "mmlu/cloze:sum@prepare=dont-know",
+    ]
+    return evaluate(
+        model=HashModel(),
+        data=quiz(),
+        protocols=protocols,
+        out=tmp_path_factory.mktemp("runs") / "run",
+    )
 
 
 def test_every_option_has_a_row_and_its_own_observations(run: Run) -> None:
@@ -56,12 +76,16 @@ def test_every_option_has_a_row_and_its_own_observations(run: Run) -> None:
         assert np.diff(measured.evidence.item_offsets).tolist() == [size] * 12
         assert measured.evidence.right.sum() == 12
         assert measured.scores is not None
-        requests = {each["item"]: each for each in shown if each["prompt"] == protocol.prompt_digest}
+        requests = {
+            each["item"]: each for each in shown if each["prompt"] == protocol.prompt_digest
+        }
         for place, item in enumerate(measured.ids.to_pylist()):
             request = requests[item]
             assert len(request["options"]) == size
             own = measured.scores[measured.evidence.item_offsets[place] :][:size]
-            plain = score_texts(HashModel(), request["context"], request["continuations"])["sum"].to_numpy()
+            plain = score_texts(HashModel(), request["context"], request["continuations"])[
+                "sum"
+            ].to_numpy()
             np.testing.assert_allclose(own, plain, atol=1e-4)
             assert measured.decisions.prediction[place] == int(own.argmax())
     rows = {row.protocol: row for row in run.rows()}
@@ -101,8 +125,14 @@ def test_readers_take_it(run: Run, tmp_path: Path) -> None:
 
 
 def test_items_with_none_of_the_above_are_excluded_and_counted(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"model": HashModel(), "data": quiz(12, above=3), "protocols": [PLAIN, NONES, CONTROL]}
-    with pytest.raises(DataError, match="quiz can't be asked under these protocols|item test 0") as refused:
+    asked: dict[str, Any] = {
+        "model": HashModel(),
+        "data": quiz(12, above=3),
+        "protocols": [PLAIN, NONES, CONTROL],
+    }
+    with pytest.raises(
+        DataError, match="quiz can't be asked under these protocols|item test 0"
+    ) as refused:
         evaluate(**asked, out=tmp_path / "run")
     assert "item test 0 has an option that refers to the others already" in str(refused.value)
     run = evaluate(**asked, out=tmp_path / "run", skip_bad_items=True)
@@ -112,41 +142,60 @@ def test_items_with_none_of_the_above_are_excluded_and_counted(tmp_path: Path) -
     assert (reason.count, "refers to the others already" in reason.reason) == (3, True)
 
 
-def test_however_the_run_is_cut_the_rows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_however_the_run_is_cut_the_rows_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where all items of a portion were refused, so that nothing of them says how many options they have."""
     data = quiz(9, above=0)
     alone = [Item("alone", "Which?", ("only",), (0,), "other")]
-    data = Dataset("quiz", {"test": [*data.splits["test"], *alone], "dev": [*data.splits["dev"], *items(5, "dev2")]})
+    data = Dataset(
+        "quiz",
+        {"test": [*data.splits["test"], *alone], "dev": [*data.splits["dev"], *items(5, "dev2")]},
+    )
     asked: dict[str, Any] = {"model": HashModel(), "data": data, "skip_bad_items": True}
     asked["protocols"] = ["options/cloze:sum@prepare=dont-know"]
     whole = evaluate(**asked, out=tmp_path / "whole").scores()
     set_block_size(monkeypatch, 2)
     monkeypatch.setattr("choicewise.results.tables.MOST", 1)
     cut = evaluate(**asked, out=tmp_path / "cut")
-    assert str(open_run(tmp_path / "cut").scores().to_pylist()) == str(whole.to_pylist()), "NaN is not equal to NaN"
+    assert str(open_run(tmp_path / "cut").scores().to_pylist()) == str(whole.to_pylist()), (
+        "NaN is not equal to NaN"
+    )
     assert cut.rows()[0].missing == 1
 
 
 def test_people_chose_nothing_that_was_not_offered(tmp_path: Path) -> None:
     fields = {"human_counts": "[3, 7, 0, 2]"}
-    asked = [Item(each.id, each.question, each.choices, each.gold, "s", fields) for each in items(3)]
+    asked = [
+        Item(each.id, each.question, each.choices, each.gold, "s", fields) for each in items(3)
+    ]
     data = Dataset("quiz", {"test": asked, "dev": items(5, "dev")})
     run = evaluate(model=HashModel(), data=data, protocols=[ABSTAINING], out=tmp_path / "run")
     human = run.distribution(ABSTAINING)["human"].to_pylist()
     assert human == [3, 7, 0, 2, 0] * 3
 
 
-def test_prompts_and_a_command_line_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_and_a_command_line_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with (tmp_path / "quiz.csv").open("w", newline="") as file:
-        rows = [["question", "A", "B", "C", "answer"], ["Which?", "red", "tall", "All of these", "A"]]
+        rows = [
+            ["question", "A", "B", "C", "answer"],
+            ["Which?", "red", "tall", "All of these", "A"],
+        ]
         csv.writer(file).writerows([*rows, ["What?", "stone", "wood", "glass", "B"]])
     asked = ("prompts", "--data", "quiz.csv", "--protocol")
     shown = choicewise(*asked, "options/spellings@prepare=dont-know", code=0).stdout
-    assert [json.loads(line)["continuations"][-1].strip() for line in shown.splitlines()] == ["(D", "(D"]
+    assert [json.loads(line)["continuations"][-1].strip() for line in shown.splitlines()] == [
+        "(D",
+        "(D",
+    ]
     refused = choicewise(*asked, "options/yes-no@prepare=none-of-the-others", code=3)
     assert "refers to the others already" in refused.stderr
-    skipped = choicewise(*asked, "options/yes-no@prepare=none-of-the-others", "--on-bad-item", "skip", code=0)
+    skipped = choicewise(
+        *asked, "options/yes-no@prepare=none-of-the-others", "--on-bad-item", "skip", code=0
+    )
     (line,) = skipped.stdout.splitlines()
     assert NONE in line
     assert "prepare=none-of-the-others leaves out 1 item: item" in skipped.stderr

@@ -18,7 +18,12 @@ LETTER, TEXT = "mmlu/original", "mmlu/helm"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
-    return evaluate(model=HashModel(), data=write_mmlu(folder / "data"), protocols=[LETTER, TEXT], out=folder / "run")
+    return evaluate(
+        model=HashModel(),
+        data=write_mmlu(folder / "data"),
+        protocols=[LETTER, TEXT],
+        out=folder / "run",
+    )
 
 
 def test_columns_with_the_same_name_and_axes_are_read_once(run: Run) -> None:
@@ -29,7 +34,9 @@ def test_columns_with_the_same_name_and_axes_are_read_once(run: Run) -> None:
         read.append(number)
         return np.arange(len(portion.items))
 
-    one, same, other = (Column("count", (axis,), compute=partial(count, axis)) for axis in (1, 1, 2))
+    one, same, other = (
+        Column("count", (axis,), compute=partial(count, axis)) for axis in (1, 1, 2)
+    )
     gathered = run.evidence.gather({prompt: [one, same, other]})[prompt]
     assert run.evidence.gather({prompt: [same]})[prompt] is gathered
     assert sorted(set(read)) == [1, 2]

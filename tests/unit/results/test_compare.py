@@ -73,12 +73,18 @@ def in_words(found: Comparison) -> str:
 
 
 @pytest.mark.costly("three runs are evaluated and compared")
-def test_a_repetition_is_the_same_measurement_with_or_without_noise(run: Run, evaluated: Evaluate) -> None:
+def test_a_repetition_is_the_same_measurement_with_or_without_noise(
+    run: Run, evaluated: Evaluate
+) -> None:
     by_protocol = comparisons(run, evaluated(HashModel(), protocols=NAMES[1:]), [])
     assert len(by_protocol) == 2
     for found in by_protocol:
         assert (found.verdict, found.axes, found.parting) == ("same measurement", (), None)
-        assert (found.difference.value, found.flips.predicted_differently, found.furthest) == (0, 0, 0)
+        assert (found.difference.value, found.flips.predicted_differently, found.furthest) == (
+            0,
+            0,
+            0,
+        )
         words, content = in_words(found), json_value(found)
         assert "deterministic here: the scores of all 30 items agree exactly" in words
         assert "A - B = +0.00 points over 30 items deterministic here" in words
@@ -102,7 +108,9 @@ def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated:
     only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
     assert found.test.p == pytest.approx(scipy.stats.binomtest(only[0], sum(only)).pvalue)
     assert (found.flips.left_better, found.flips.right_better) == only
-    differently = sum(x != y for x, y in zip(left.decisions.prediction, right.decisions.prediction, strict=True))
+    differently = sum(
+        x != y for x, y in zip(left.decisions.prediction, right.decisions.prediction, strict=True)
+    )
     assert found.flips.predicted_differently == differently
     half = (found.difference.ci_high - found.difference.ci_low) / 2
     assert found.detectable == pytest.approx((1.959964 + 0.841621) * half / 1.959964, rel=1e-5)
@@ -112,11 +120,19 @@ def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated:
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
-def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(evaluated: Evaluate) -> None:
-    oracle, anti = (evaluated(f"fake:{name}", protocols=NAMES[:1], limit=1) for name in ("oracle", "anti-oracle"))
+def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(
+    evaluated: Evaluate,
+) -> None:
+    oracle, anti = (
+        evaluated(f"fake:{name}", protocols=NAMES[:1], limit=1)
+        for name in ("oracle", "anti-oracle")
+    )
     found = one(oracle, anti)
     words = in_words(found)
-    assert "A - B = +100.00 points over 10 items, 95 % interval +56.66 to +100.00 McNemar's exact test" in words
+    assert (
+        "A - B = +100.00 points over 10 items, 95 % interval +56.66 to +100.00 McNemar's exact test"
+        in words
+    )
     assert "only A right 10, only B right 0" in words
     assert "these items would show a difference of 38.12 points" in words
     only = "only A right 56, only B right 19"
@@ -172,7 +188,10 @@ def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -
 
 def test_the_text_digest_moves_with_every_text(run: Run) -> None:
     prompt = run.protocols["mmlu/original"].prompt_digest
-    whole, items = ObservedPortion(replace(run.tables, items=run.evidence.items), prompt), run.evidence.items
+    whole, items = (
+        ObservedPortion(replace(run.tables, items=run.evidence.items), prompt),
+        run.evidence.items,
+    )
 
     def digest() -> str:
         evidence = Evidence(run.folder, whole.items, items)
@@ -185,7 +204,9 @@ def test_the_text_digest_moves_with_every_text(run: Run) -> None:
     assert text_id(measured.evidence, measured.protocol) == before
     context = whole.requests["context"].to_pylist()
     position = whole.requests.schema.get_field_index("context")
-    whole.requests = whole.requests.set_column(position, "context", [[context[0] + " ", *context[1:]]])
+    whole.requests = whole.requests.set_column(
+        position, "context", [[context[0] + " ", *context[1:]]]
+    )
     assert digest() != before
 
 
@@ -195,12 +216,18 @@ def test_fewer_items_are_compared_on_what_both_have(run: Run, evaluated: Evaluat
     compared = one(few, run, "mmlu/original")
     assert (compared.verdict, compared.parting, compared.moved) == ("same measurement", None, 0)
     assert compared.left.i != compared.right.i  # of all items of each side
-    assert (compared.left.items, compared.right.items, compared.left.selection) == (20, 30, "first 2 of each subject")
+    assert (compared.left.items, compared.right.items, compared.left.selection) == (
+        20,
+        30,
+        "first 2 of each subject",
+    )
     flips = compared.flips
     assert (flips.shared, flips.left_only, flips.right_only) == (20, 0, 10)
     assert compared.left.paired == compared.right.paired == compared.left.value
     assert compared.right.value == run.measurements["mmlu/original"].overall
-    line = "A covers 20 items, B 30 (0 only in A, 10 only in B); compared on the 20 that both have: A "
+    line = (
+        "A covers 20 items, B 30 (0 only in A, 10 only in B); compared on the 20 that both have: A "
+    )
     assert line + f"{100 * compared.left.paired:.1f} %" in in_words(compared)
     compared = one(evaluated(HashModel(1), protocols=NAMES[:1], limit=3), few, "mmlu/original")
     assert compared.verdict == "comparable"
@@ -224,22 +251,30 @@ def test_an_unfinished_run_is_compared_on_what_it_has(
     assert f"(incomplete: {compared.left.items} of 30 items)" in in_words(compared)
 
 
-def test_runs_about_other_items_are_not_compared(run: Run, evaluated: Evaluate, tmp_path: Path) -> None:
+def test_runs_about_other_items_are_not_compared(
+    run: Run, evaluated: Evaluate, tmp_path: Path
+) -> None:
     data = write_mmlu(tmp_path / "data", ("elsewhere",))
     compared = one(run, evaluated(HashModel(), data=data, protocols=NAMES[:1]), "mmlu/original")
     assert compared.verdict == "no shared items"
     assert math.isnan(compared.difference.value)
     words = in_words(compared)
     assert "(30 only in A, 6 only in B)" in words
-    assert not any(word in words for word in ("compared on", "A - B", "the same t", "predicted differently"))
+    assert not any(
+        word in words for word in ("compared on", "A - B", "the same t", "predicted differently")
+    )
     assert json_value(compared)["left"]["paired"] is None
 
 
 @pytest.mark.costly("four pairs of runs are compared")
 def test_the_same_texts_in_other_tokens(run: Run, weights: Run, evaluated: Evaluate) -> None:
-    compared = one(run, evaluated(MergingModel(b" a", b"th"), protocols=NAMES[:1], limit=1), "mmlu/original")
+    compared = one(
+        run, evaluated(MergingModel(b" a", b"th"), protocols=NAMES[:1], limit=1), "mmlu/original"
+    )
     assert compared.agree == Agreeing(p=True, i=True, t=False, r=True)
-    assert compared.verdict == "comparable"  # the engine's id alone does not make it the same measurement
+    assert (
+        compared.verdict == "comparable"
+    )  # the engine's id alone does not make it the same measurement
     assert "the same texts in other tokens: another tokenizer or window" in in_words(compared)
     compared = one(run, weights, "mmlu/original")
     assert compared.agree == Agreeing(p=True, i=True, t=True, r=False)
@@ -250,12 +285,24 @@ def test_the_same_texts_in_other_tokens(run: Run, weights: Run, evaluated: Evalu
     assert compared.agree == Agreeing(p=False, i=True, t=False, r=True)
     assert "other tokens are asked or scored: by the protocols what differs" in in_words(compared)
     other = one(run, weights, "mmlu/original", "mmlu/harness-v1")
-    assert "by the protocols or by the tokenizers" in in_words(replace(other, agree=replace(other.agree, i=True)))
+    assert "by the protocols or by the tokenizers" in in_words(
+        replace(other, agree=replace(other.agree, i=True))
+    )
 
 
-DEV, TEST, CHANGE = "dev/subject3_dev.csv", "test/subject3_test.csv", ("first one of 1", "last one of 1")
+DEV, TEST, CHANGE = (
+    "dev/subject3_dev.csv",
+    "test/subject3_test.csv",
+    ("first one of 1", "last one of 1"),
+)
 PLACES = [
-    (DEV, ("number 2 of", "number two of"), "mmlu/original", "prompt", ("number 2 of", "number two of")),
+    (
+        DEV,
+        ("number 2 of", "number two of"),
+        "mmlu/original",
+        "prompt",
+        ("number 2 of", "number two of"),
+    ),
     (TEST, CHANGE, "mmlu/original", "prompt", ("D. the first", "D. the last")),
     (TEST, CHANGE, "mmlu/cloze:sum", "continuations", ("the first", "the last")),
     (TEST, CHANGE, "options/yes-no", "choices as shown", ("the first", "the last")),
@@ -264,7 +311,9 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place[3])
-def test_the_first_text_that_differs(place: tuple[Any, ...], evaluated: Evaluate, tmp_path: Path) -> None:
+def test_the_first_text_that_differs(
+    place: tuple[Any, ...], evaluated: Evaluate, tmp_path: Path
+) -> None:
     file, change, name, part, shown = place
     runs = []
     for folder, new in zip(("one", "other"), change, strict=True):
@@ -285,9 +334,14 @@ def test_the_first_text_that_differs(place: tuple[Any, ...], evaluated: Evaluate
         assert one[: parting.place] == other[: parting.place]
         assert one[parting.place] != other[parting.place]
         assert one[parting.place - 20 :].startswith(parting.left)
-    same = "the same tokens were asked: only the right answers or choices that are not scored differ"
+    same = (
+        "the same tokens were asked: only the right answers or choices that are not scored differ"
+    )
     assert (same in words) == (part == "right answers")
-    assert f"texts differ for {parting.items} of 12 items; first the {part} of item {parting.item}, after" in words
+    assert (
+        f"texts differ for {parting.items} of 12 items; first the {part} of item {parting.item}, after"
+        in words
+    )
 
 
 def _context(run: Run, item: str) -> str:
@@ -299,10 +353,21 @@ def _context(run: Run, item: str) -> str:
 
 def test_the_last_character_of_a_prompt_is_told(run: Run, evaluated: Evaluate) -> None:
     recipe = run.protocols["mmlu/original"]
-    protocols = {"spaced": replace(recipe, question=recipe.question + " ", answer="{letter}", continuation="{letter}")}
-    parting = one(run, evaluated(HashModel(), protocols=protocols), "mmlu/original", "spaced").parting
+    protocols = {
+        "spaced": replace(
+            recipe, question=recipe.question + " ", answer="{letter}", continuation="{letter}"
+        )
+    }
+    parting = one(
+        run, evaluated(HashModel(), protocols=protocols), "mmlu/original", "spaced"
+    ).parting
     assert parting is not None
-    assert (parting.part, parting.items, parting.left[20:], parting.right[20:]) == ("prompt", 30, "", " ")
+    assert (parting.part, parting.items, parting.left[20:], parting.right[20:]) == (
+        "prompt",
+        30,
+        "",
+        " ",
+    )
     assert parting.place == len(_context(run.under({"a": recipe}), parting.item))
 
 
@@ -322,7 +387,14 @@ def test_what_to_name_is_told(run: Run, evaluated: Evaluate) -> None:
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_the_command_prints_both_forms(run: Run) -> None:
-    arguments = ("compare", run.folder, "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum")
+    arguments = (
+        "compare",
+        run.folder,
+        "--protocol",
+        "mmlu/original",
+        "--protocol",
+        "mmlu/cloze:sum",
+    )
     assert "McNemar's exact test" in choicewise(*arguments).stdout
     (content,) = json.loads(choicewise(*arguments, "--json").stdout)
     assert content["verdict"] == "not comparable"

@@ -32,7 +32,13 @@ LIMITS = (*range(4, 65, 4), WITHOUT_END)
 RULES = ("inspect@0.3.264", "simple-evals@f517a91", "harness-letter@4e7e0d4")
 
 
-def thinking(folder: Path, protocols: dict[str, Protocol], count: int = 40, seed: int = 1, opened: bool = False) -> Run:
+def thinking(
+    folder: Path,
+    protocols: dict[str, Protocol],
+    count: int = 40,
+    seed: int = 1,
+    opened: bool = False,
+) -> Run:
     golds, thoughts, answers = drawn_thoughts(count, seed)
     model = Thinker(scripts(thoughts, answers, opened), opened)
     return evaluate(model=model, data=quiz(golds), protocols=protocols, out=folder)
@@ -60,7 +66,9 @@ def limited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.costly("a run at seventeen limits under three rules")
 @pytest.mark.parametrize("cut", ["read", "wrong", "missing"])
 @pytest.mark.parametrize("rule", RULES)
-def test_the_score_without_a_limit_lies_within_the_bounds_at_every_limit(rule: str, cut: str, limited: Limited) -> None:
+def test_the_score_without_a_limit_lies_within_the_bounds_at_every_limit(
+    rule: str, cut: str, limited: Limited
+) -> None:
     rows = [limited.rows[f"{rule} {limit} {cut}"] for limit in LIMITS]
     final = rows[-1]
     assert (final.cut, final.low, final.high, final.missing) == (0, final.value, final.value, 0)
@@ -77,7 +85,11 @@ def test_the_score_without_a_limit_lies_within_the_bounds_at_every_limit(rule: s
         assert sum(list(asdict(counts).values())[:7]) == 40
         assert ("cut" in row.diagnosis.warnings) == (row.cut > 0)
         if cut != "read":
-            assert row.value == pytest.approx(row.low if cut == "wrong" else row.low * 40 / max(row.n, 1)) or not row.n
+            assert (
+                row.value
+                == pytest.approx(row.low if cut == "wrong" else row.low * 40 / max(row.n, 1))
+                or not row.n
+            )
         assert (row.n, row.missing) == ((40 - row.cut, row.cut) if cut == "missing" else (40, 0))
 
 
@@ -92,13 +104,21 @@ def test_the_bounds_are_those_of_the_texts_themselves(limited: Limited) -> None:
         whole = sum(ok and size < limit for ok, size in zip(right, sizes, strict=True))
         cut = sum(size >= limit for size in sizes)
         row = limited.rows[f"inspect@0.3.264 {limit} read"]
-        assert (row.low, row.high, row.cut) == (pytest.approx(whole / 40), pytest.approx((whole + cut) / 40), cut)
+        assert (row.low, row.high, row.cut) == (
+            pytest.approx(whole / 40),
+            pytest.approx((whole + cut) / 40),
+            cut,
+        )
 
 
 def test_a_letter_in_the_thought_is_never_the_answer(tmp_path: Path) -> None:
     """But a published rule reads whatever text there is, where the thought does not end."""
     model = Thinker(scripts(["Answer: A\n"] * 4, ["Answer: B"] * 4))
-    protocols = {f"{limit} {cut}": reads(limit, cut=cut) for limit in (5, 50) for cut in ("read", "wrong", "missing")}
+    protocols = {
+        f"{limit} {cut}": reads(limit, cut=cut)
+        for limit in (5, 50)
+        for cut in ("read", "wrong", "missing")
+    }
     run = evaluate(model=model, data=quiz([1, 1, 0, 0]), protocols=protocols, out=tmp_path / "run")
     said = {name: each.prediction.tolist() for name, each in run.measurements.items()}
     assert said["50 read"] == said["50 wrong"] == said["50 missing"] == [1] * 4
@@ -108,7 +128,9 @@ def test_a_letter_in_the_thought_is_never_the_answer(tmp_path: Path) -> None:
     assert (rows["5 wrong"].value, rows["5 wrong"].missing) == (0.0, 0)
     (reason,) = rows["5 missing"].missing_reasons
     assert reason.reason.startswith("cut while thinking")
-    assert {(row.low, row.high) for name, row in rows.items() if name.startswith("5 ")} == {(0.0, 1.0)}
+    assert {(row.low, row.high) for name, row in rows.items() if name.startswith("5 ")} == {
+        (0.0, 1.0)
+    }
 
 
 def test_what_is_kept_of_every_generation(tmp_path: Path) -> None:
@@ -125,7 +147,10 @@ def as_before(run: Run) -> Run:
     blocks = []
     for block in run.manifest.blocks:
         tables: dict[str, Any] = {name: read_blocks(run.folder, [block], name) for name in SCHEMAS}
-        rows = [ObservationRow(**{**row, **dict.fromkeys(LATER)}) for row in tables["observations"].to_pylist()]
+        rows = [
+            ObservationRow(**{**row, **dict.fromkeys(LATER)})
+            for row in tables["observations"].to_pylist()
+        ]
         kept = [name for name in SCHEMAS["observations"].names if name not in LATER]
         tables["observations"] = make_table(SCHEMAS["observations"], rows).select(kept)
         blocks.append(replace(block, files=write_block(run.folder, block.name, tables)))
@@ -138,13 +163,31 @@ def test_old_runs_are_read_on_and_say_what_is_not_known(tmp_path: Path) -> None:
     scripted = {"Question number 0?": "Answer: B", "Question number 1?": "Answer: B\nand so on"}
     scripted |= {"number 2?": "<think>hm"}
     protocol = {"p": reads(10)}
-    new = evaluate(model=Thinker(scripted), data=quiz([1, 1, 1]), protocols=protocol, out=tmp_path / "run")
+    new = evaluate(
+        model=Thinker(scripted), data=quiz([1, 1, 1]), protocols=protocol, out=tmp_path / "run"
+    )
     new_row, old_row = new.rows()[0], as_before(new).rows()[0]
     assert new_row.answers == AnswerCounts(
-        answered=1, unread=0, cut_thinking=0, cut_answer=1, empty=1, filtered=0, error=0, unknown=0, limit=10
+        answered=1,
+        unread=0,
+        cut_thinking=0,
+        cut_answer=1,
+        empty=1,
+        filtered=0,
+        error=0,
+        unknown=0,
+        limit=10,
     )
     assert old_row.answers == AnswerCounts(
-        answered=2, unread=0, cut_thinking=0, cut_answer=0, empty=1, filtered=0, error=0, unknown=1, limit=10
+        answered=2,
+        unread=0,
+        cut_thinking=0,
+        cut_answer=0,
+        empty=1,
+        filtered=0,
+        error=0,
+        unknown=1,
+        limit=10,
     )
     same = ("value", "n", "missing", "i", "t", "id", "signature")
     assert [getattr(new_row, name) for name in same] == [getattr(old_row, name) for name in same]
@@ -178,10 +221,17 @@ def two(tmp_path: Path, limit: int) -> tuple[Run, Run]:
     half = [said if place % 2 else "Answer: none" for place, said in enumerate(right)]
     sizes = [10 if place % 3 == 0 else 100 for place in range(60)]
     protocol, runs = {"p": reads(limit)}, []
-    for name, thoughts, answers in (("long", ["x" * size for size in sizes], right), ("short", ["x"] * 60, half)):
+    for name, thoughts, answers in (
+        ("long", ["x" * size for size in sizes], right),
+        ("short", ["x"] * 60, half),
+    ):
         model = Thinker(scripts(thoughts, answers))
         model.name = name
-        runs.append(evaluate(model=model, data=quiz(golds), protocols=protocol, out=tmp_path / f"{name} {limit}"))
+        runs.append(
+            evaluate(
+                model=model, data=quiz(golds), protocols=protocol, out=tmp_path / f"{name} {limit}"
+            )
+        )
     return runs[0], runs[1]
 
 
@@ -190,11 +240,20 @@ def test_a_conclusion_that_cut_answers_could_turn_round_is_not_shown(tmp_path: P
     (sure,), (open_,) = (comparisons(*runs, []) for runs in (whole, cut))
     assert comparison_sentence(sure).startswith("A is better than B by 50.0 points on 60 items")
     assert (sure.cut, sure.open) == ((0, 0), False)
-    assert (open_.cut, open_.difference.n, open_.difference.value) == ((40, 0), 20, pytest.approx(0.5))
+    assert (open_.cut, open_.difference.n, open_.difference.value) == (
+        (40, 0),
+        20,
+        pytest.approx(0.5),
+    )
     assert (open_.low, open_.high) == (pytest.approx(20 / 60 - 0.5), pytest.approx(0.5))
-    assert comparison_sentence(open_).startswith("Not shown: A scores 50.0 points more than B on 20 items that both")
+    assert comparison_sentence(open_).startswith(
+        "Not shown: A scores 50.0 points more than B on 20 items that both"
+    )
     rows = [ranked([run.rows()[0] for run in runs]) for runs in (whole, cut)]
-    assert [(row.rank, row.rank_low, row.rank_high) for row in rows[0]] == [(1, None, None), (2, None, None)]
+    assert [(row.rank, row.rank_low, row.rank_high) for row in rows[0]] == [
+        (1, None, None),
+        (2, None, None),
+    ]
     assert [(row.rank_low, row.rank_high) for row in rows[1]] == [(1, 2), (1, 2)]
     leads = [lead(own) for own in rows]
     assert [each and each.leader for each in leads] == ["long", None]
@@ -207,7 +266,10 @@ def test_nothing_is_better_in_a_table_where_cut_answers_leave_it_open(tmp_path: 
     levels = []
     for runs in (two(tmp_path, 200), two(tmp_path, 40)):
         kept = [summarize(run.folder) for run in runs]
-        rows, outcomes = [row for each in kept for row in each.rows], [each.outcomes for each in kept]
+        rows, outcomes = (
+            [row for each in kept for row in each.rows],
+            [each.outcomes for each in kept],
+        )
         levels.append(against_best(matrix(rows, outcomes), outcomes).level)
         assert reversal([Read(each.rows, each.outcomes) for each in kept]) is None
     assert sorted(levels[0]) == [(False,), (True,)]
@@ -220,7 +282,9 @@ class Read:
 
 
 def test_the_axis_is_in_the_signature_and_only_of_protocols_that_read_text() -> None:
-    assert [f"|cut:{cut}|" in signature(reads(9, cut=cut)) for cut in ("read", "wrong", "missing")] == [True] * 3
+    assert [
+        f"|cut:{cut}|" in signature(reads(9, cut=cut)) for cut in ("read", "wrong", "missing")
+    ] == [True] * 3
     assert len({reads(9, cut=cut).digest for cut in ("read", "wrong", "missing")}) == 3
     assert len({reads(9, cut=cut).prompt_digest for cut in ("read", "wrong", "missing")}) == 1
     with pytest.raises(ProtocolError, match="reads no text that could be cut"):

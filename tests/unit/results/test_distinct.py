@@ -24,7 +24,10 @@ from choicewise.scoring.decide import argmax
 from choicewise.scoring.significance import holm
 
 CLOZE = resolve("options/cloze:sum")["options/cloze:sum"]
-SCORED = {name: replace(CLOZE, score=name) for name in ("sum", "byte_mean", "char_mean", "token_mean", "greedy")}
+SCORED = {
+    name: replace(CLOZE, score=name)
+    for name in ("sum", "byte_mean", "char_mean", "token_mean", "greedy")
+}
 OTHERS = {
     "masked": replace(CLOZE, reading="masked"),
     "masked mean": replace(CLOZE, reading="masked", score="byte_mean"),
@@ -34,27 +37,41 @@ OTHERS = {
     "no BOS": replace(CLOZE, bos="none"),
     "strict ties": replace(CLOZE, ties="wrong"),
     "other question": replace(CLOZE, question="Q: {question}"),
-    "letters": replace(CLOZE, question="{question}\n{options}Answer:", letters="ABCD", continuation=" {letter}"),
+    "letters": replace(
+        CLOZE, question="{question}\n{options}Answer:", letters="ABCD", continuation=" {letter}"
+    ),
     "renormalised": replace(CLOZE, reading="surprisal-package"),
 }
 ITEMS = tuple(
-    Item(str(n), f"Which is {n}?", tuple(mark * (1 + (n + i * i) % 4) for i, mark in enumerate("pqr")), (n % 3,))
+    Item(
+        str(n),
+        f"Which is {n}?",
+        tuple(mark * (1 + (n + i * i) % 4) for i, mark in enumerate("pqr")),
+        (n % 3,),
+    )
     for n in range(1, 25)
 )
 FOREIGN = (*ITEMS, Item("0", "Which?", ("é", "ee", "e"), (0,)))
 
 
 def run(items: tuple[Item, ...], protocols: dict[str, Protocol], out: Path, seed: int = 0) -> Run:
-    return evaluate(model=HashModel(seed), data=Dataset("d", {"test": items}), protocols=protocols, out=out)
+    return evaluate(
+        model=HashModel(seed), data=Dataset("d", {"test": items}), protocols=protocols, out=out
+    )
 
 
 def groups_of(*runs: Run) -> list[list[str]]:
     names = {protocol.digest: name for name, protocol in runs[0].protocols.items()}
-    return [[names[digest] for digest in group] for group in alike([first_alike(each) for each in runs])]
+    return [
+        [names[digest] for digest in group] for group in alike([first_alike(each) for each in runs])
+    ]
 
 
 def test_bytes_and_characters_differ_where_the_texts_do(tmp_path: Path) -> None:
-    ascii_, foreign = run(ITEMS, SCORED, tmp_path / "ascii"), run(FOREIGN, SCORED, tmp_path / "foreign")
+    ascii_, foreign = (
+        run(ITEMS, SCORED, tmp_path / "ascii"),
+        run(FOREIGN, SCORED, tmp_path / "foreign"),
+    )
     assert groups_of(ascii_) == [["sum"], ["byte_mean", "char_mean", "token_mean"], ["greedy"]]
     assert groups_of(foreign) == [["sum"], ["byte_mean", "token_mean"], ["char_mean"], ["greedy"]]
     assert groups_of(ascii_, foreign) == groups_of(foreign)
@@ -64,7 +81,14 @@ def test_other_ways_to_compute_the_same_tokens_are_no_other_protocol(tmp_path: P
     groups = groups_of(run(ITEMS, {**SCORED, **OTHERS}, tmp_path / "run"))
     assert groups[0] == ["sum", "masked", "surprisal", "lcp", "strict ties"]
     assert groups[1] == ["byte_mean", "char_mean", "token_mean", "masked mean"]
-    assert {name for (name,) in groups[2:]} == {"greedy", "heal", "no BOS", "other question", "letters", "renormalised"}
+    assert {name for (name,) in groups[2:]} == {
+        "greedy",
+        "heal",
+        "no BOS",
+        "other question",
+        "letters",
+        "renormalised",
+    }
 
 
 SCORES = arrays(np.float64, 9, elements=st.floats(-50, -0.01))
@@ -72,7 +96,9 @@ SCORES = arrays(np.float64, 9, elements=st.floats(-50, -0.01))
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
-    return run(ITEMS[:3], {"sum": CLOZE}, tmp_path_factory.mktemp("run") / "run").measurements["sum"]
+    return run(ITEMS[:3], {"sum": CLOZE}, tmp_path_factory.mktemp("run") / "run").measurements[
+        "sum"
+    ]
 
 
 def scored(measured: Measurement, scores: np.ndarray) -> Measurement:
@@ -89,7 +115,9 @@ def test_scores_are_the_same_but_for_a_factor_or_a_term_of_each_item(
     one = scored(measured, scores)
     for moved in (scores * factors[item], scores - factors[item]):
         same = scored(measured, moved)
-        if same.decisions.prediction.tolist() == one.decisions.prediction.tolist():  # but for ties by rounding
+        if (
+            same.decisions.prediction.tolist() == one.decisions.prediction.tolist()
+        ):  # but for ties by rounding
             assert same_order(one, same)
             assert same_order(same, one)
     impossible = np.where(np.arange(9) == 4, -np.inf, scores)
@@ -99,7 +127,10 @@ def test_scores_are_the_same_but_for_a_factor_or_a_term_of_each_item(
     apart = scored(measured, np.where(np.arange(9) == 8, scores * 1.001, scores))
     assert not same_order(one, apart)
     by_hand = any(
-        all(np.ptp(values[item == each]) <= 1e-9 * np.abs(values[item == each]).max() for each in range(3))
+        all(
+            np.ptp(values[item == each]) <= 1e-9 * np.abs(values[item == each]).max()
+            for each in range(3)
+        )
         for values in (other / scores, other - scores)
     )
     if not by_hand and np.abs(other - scores).min() > 1e-3:
@@ -116,7 +147,9 @@ def test_zeros_fit_every_factor_and_nothing_else(measured: Measurement) -> None:
 
 @pytest.mark.costly("three models under fifteen protocols")
 def test_votes_tests_and_shares_are_of_distinct_protocols(tmp_path: Path) -> None:
-    models = [run(ITEMS[:12], {**SCORED, **OTHERS}, tmp_path / str(seed), seed) for seed in range(3)]
+    models = [
+        run(ITEMS[:12], {**SCORED, **OTHERS}, tmp_path / str(seed), seed) for seed in range(3)
+    ]
     panel = multiverse(models)
     firsts = [first for first, *_ in groups_of(*models)]
     few = [each.choose(firsts) for each in models]
@@ -131,7 +164,9 @@ def test_votes_tests_and_shares_are_of_distinct_protocols(tmp_path: Path) -> Non
     for duel, alone in zip(panel.duels, expected.duels, strict=True):
         assert (duel.protocols, len(duel.measured)) == (15, 8)
         assert duel.agreement == alone.agreement
-        assert [contest.p_holm for contest in duel.contests] == holm([contest.p for contest in duel.contests]).tolist()
+        assert [contest.p_holm for contest in duel.contests] == holm(
+            [contest.p for contest in duel.contests]
+        ).tolist()
         assert [replace(contest, alike=()) for contest in duel.contests] == list(alone.contests)
     assert str(panel.ranks) == str(expected.ranks)  # NaN is no NaN
     text = "\n".join(note for table in multiverse_tables(panel) for note in table.notes)

@@ -28,7 +28,13 @@ from choicewise.scoring.significance import holm
 from tests.helpers.outcomes import outcome
 from tests.helpers.rows import NAMES, PROTOCOLS, made
 
-LETTERS = ["mmlu/original", "mmlu/harness-v1", "mmlu/harness-v0.4", "mmlu/olmes-mcf", "mmlu/original-pr13"]
+LETTERS = [
+    "mmlu/original",
+    "mmlu/harness-v1",
+    "mmlu/harness-v0.4",
+    "mmlu/olmes-mcf",
+    "mmlu/original-pr13",
+]
 CLOZE = [name for name in NAMES if name.startswith("mmlu/cloze")]
 TEXTS = [name for name in NAMES if name.startswith(("mmlu/cloze", "mmlu/olmes-cf"))][:10]
 FIRST, SECOND = [name for name in NAMES if METRICS[PROTOCOLS[name].metric].share][:2]
@@ -39,25 +45,36 @@ ROUNDED = (0.7 + 0.1) / 2
 
 def several(values: dict[str, list[float]], names: Sequence[str] = NAMES) -> list[Row]:
     """A row per model and value, under the protocols in their order."""
-    return [made(names[place], value, model) for model, own in values.items() for place, value in enumerate(own)]
+    return [
+        made(names[place], value, model)
+        for model, own in values.items()
+        for place, value in enumerate(own)
+    ]
 
 
 BY_FAMILY = "a lead that turns on texts or letters, but for one protocol of each"
 TURNED = [(name in TEXTS) != (name in (LETTERS[0], TEXTS[0])) for name in (*LETTERS, *TEXTS)]
 TWO = {"a": [0.5, 0.6], "b": [0.4, 0.5]}
 LACKING = [made(NAMES[0], math.nan if model == "a" else 0.5, model, missing=3) for model in "abc"]
-OTHER_DATA = [replace(row, dataset="shoals", data="#D654321", value=1 - row.value) for row in several(TWO)]
+OTHER_DATA = [
+    replace(row, dataset="shoals", data="#D654321", value=1 - row.value) for row in several(TWO)
+]
 SCENARIOS: dict[str, list[Row]] = {
     "one model": several({"model": [0.2, 0.3, 0.9, 0.5]}),
     "one number": [made("mmlu/original", 0.5)],
-    "one number without an interval": [made("mmlu/original", 0.5, ci_low=math.nan, ci_high=math.nan)],
+    "one number without an interval": [
+        made("mmlu/original", 0.5, ci_low=math.nan, ci_high=math.nan)
+    ],
     "the same under all protocols": several({"model": [0.5] * 3}),
     "values that look alike": [made(NAMES[0], 0.5), made(NAMES[1], 0.50001)],
     "an order that holds": several({"a": [0.5, 0.6, 0.7], "b": [0.4, 0.5, 0.6]}),
     "three models whose order holds": several({"c": [0.3, 0.31], **TWO}),
     "a leader, and others whose order changes": several({"c": [0.45, 0.31], **TWO}),
     BY_FAMILY: several(
-        {"a": [0.9 if each else 0.24 for each in TURNED], "b": [0.5 if each else 0.26 for each in TURNED]},
+        {
+            "a": [0.9 if each else 0.24 for each in TURNED],
+            "b": [0.5 if each else 0.26 for each in TURNED],
+        },
         (*LETTERS, *TEXTS),
     ),
     "a lead that turns on an axis": several(
@@ -72,12 +89,21 @@ SCENARIOS: dict[str, list[Row]] = {
     "leads equally often": several({"a": [0.5, 0.6], "b": [0.6, 0.5]}),
     "all near chance": several({"a": [0.25, 0.2], "b": [0.3, 0.26]}),
     "one number near chance": [made(value=0.3, n=60)],
-    "numbers near their own chances": [made(NAMES[0], 0.3, n=60), made(NAMES[1], 0.3, n=50, chance=0.3)],
+    "numbers near their own chances": [
+        made(NAMES[0], 0.3, n=60),
+        made(NAMES[1], 0.3, n=50, chance=0.3),
+    ],
     "a mean over subjects near chance": [made(value=0.3, ci_low=0.24, ci_high=0.36)],
     "one item": [made(NAMES[0], 1.0, n=1), made(NAMES[1], 0.0, n=1)],
-    "items missing": [made(NAMES[0], n=305, missing=17, missing_reasons=(WINDOW,)), made(NAMES[1], n=322)],
+    "items missing": [
+        made(NAMES[0], n=305, missing=17, missing_reasons=(WINDOW,)),
+        made(NAMES[1], n=322),
+    ],
     "items missing under two protocols": [
-        *(made(NAMES[0], n=305, missing=17, missing_reasons=(WINDOW,)), made(NAMES[1], n=321, missing=1))
+        *(
+            made(NAMES[0], n=305, missing=17, missing_reasons=(WINDOW,)),
+            made(NAMES[1], n=321, missing=1),
+        )
     ],
     "an item missing": [made(NAMES[1], n=321, missing=1)],
     "runs that go on": [
@@ -93,14 +119,19 @@ SCENARIOS: dict[str, list[Row]] = {
     "a row without a number": several({"a": [0.5, math.nan], "b": [0.4, 0.9]}),
     "a protocol without a number": several({"a": [0.5, math.nan]}),
     "two datasets": several(TWO) + OTHER_DATA,
-    "five datasets": [replace(row, dataset=f"d{n}", data=f"#D{n}") for n in range(5) for row in several(TWO)],
+    "five datasets": [
+        replace(row, dataset=f"d{n}", data=f"#D{n}") for n in range(5) for row in several(TWO)
+    ],
     "groups": [
         made("mmlu/original", value, model, subject=subject)
         for model, values in TWO.items()
         for subject, value in zip(("tides", "trees"), values, strict=True)
     ],
     "models that share nothing": [made(NAMES[0], 0.5, "a"), made(NAMES[1], 0.6, "b")],
-    "a model computed in two ways": [made("mmlu/original", 0.5), made("mmlu/original", 0.6, r="#R654321")],
+    "a model computed in two ways": [
+        made("mmlu/original", 0.5),
+        made("mmlu/original", 0.6, r="#R654321"),
+    ],
 }
 
 
@@ -141,11 +172,23 @@ def test_what_is_said(name: str, snapshot: SnapshotAssertion) -> None:
     ],
 )
 def test_a_lead(
-    name: str, models: str, contests: int, first: int, tied: int, behind: int, same_order: bool, turn: Turn | None
+    name: str,
+    models: str,
+    contests: int,
+    first: int,
+    tied: int,
+    behind: int,
+    same_order: bool,
+    turn: Turn | None,
 ) -> None:
     (lead,) = finding(SCENARIOS[name]).leads
     assert "".join(lead.models).startswith(models)
-    assert (lead.contests, lead.first, lead.tied, len(lead.behind)) == (contests, first, tied, behind)
+    assert (lead.contests, lead.first, lead.tied, len(lead.behind)) == (
+        contests,
+        first,
+        tied,
+        behind,
+    )
     assert (lead.same_order, lead.turn) == (same_order, turn)
 
 
@@ -153,7 +196,12 @@ def test_what_else_is_found() -> None:
     found = {name: finding(rows) for name, rows in SCENARIOS.items()}
     rows = SCENARIOS["one model"]
     (numbers,) = found["one model"].numbers
-    assert (numbers.model, numbers.dataset, numbers.count, numbers.unmeasured) == ("model", "isles", 4, 0)
+    assert (numbers.model, numbers.dataset, numbers.count, numbers.unmeasured) == (
+        "model",
+        "isles",
+        4,
+        0,
+    )
     assert (numbers.lowest, numbers.highest) == (rows[0], rows[2])
     assert numbers.median == median([0.2, 0.3, 0.9, 0.5])
     assert numbers.items == (100, 100)
@@ -167,17 +215,24 @@ def test_what_else_is_found() -> None:
     missing = SCENARIOS["items missing"]
     assert (found["items missing"].missing, found["items missing"].lacking) == (missing[0], 1)
     assert found["items missing"].numbers[0].items == (322, 322)
-    assert found["runs that go on"].incomplete == ("incomplete: 1,200 of 14,042 items", "incomplete")
+    assert found["runs that go on"].incomplete == (
+        "incomplete: 1,200 of 14,042 items",
+        "incomplete",
+    )
     assert finding([made(selection="tides, first 5 of each subject")]).incomplete == ()
     assert found["no number"].count == 0
     assert [each.count for each in found["a row without a number"].numbers] == [1, 2]
     assert found["a model computed in two ways"].models == ("model #R123456", "model #R654321")
-    assert finding([made("mmlu/original", 0.5), made("mmlu/helm", 0.6, r="#R654321")]).models == ("model",)
+    assert finding([made("mmlu/original", 0.5), made("mmlu/helm", 0.6, r="#R654321")]).models == (
+        "model",
+    )
     few = [SCENARIOS["one item"], [made(n=2)], [made(n=3, value=1.0, chance=0.5)]]
     assert [finding(rows).numbers[0].guessing.few for rows in few] == [True, False, True]
 
 
-def test_equal_but_for_rounding_is_a_tie_chance_is_the_rows_own_and_a_protocol_under_two_names_counts_once() -> None:
+def test_equal_but_for_rounding_is_a_tie_chance_is_the_rows_own_and_a_protocol_under_two_names_counts_once() -> (
+    None
+):
     assert ROUNDED != 0.4
     assert [row.rank for row in ranked(SCENARIOS["equal but for rounding"])] == [1, 1]
     assert order_agreement(np.array([[0.3, 0.1 + 0.2, 0.5], [0.1 + 0.2, 0.3, 0.6]]))[0, 1] == 1
@@ -189,7 +244,12 @@ def test_equal_but_for_rounding_is_a_tie_chance_is_the_rows_own_and_a_protocol_u
 
 
 @settings(max_examples=20)
-@given(st.integers(1, 200), st.sampled_from([0.1, 0.25, 0.5]), st.sampled_from(["wilson", "beta-binomial"]), st.data())
+@given(
+    st.integers(1, 200),
+    st.sampled_from([0.1, 0.25, 0.5]),
+    st.sampled_from(["wilson", "beta-binomial"]),
+    st.data(),
+)
 def test_what_would_be_enough_is_where_the_same_interval_leaves_guessing(
     n: int, chance: float, name: str, data: st.DataObject
 ) -> None:
@@ -222,16 +282,25 @@ VALUES = st.sampled_from([math.nan, 0.0, 0.24, 0.25, 0.3, 0.5, 0.500000000000000
 
 
 @settings(max_examples=60)
-@given(st.dictionaries(st.sampled_from("abcd"), st.lists(VALUES, max_size=8), max_size=4), st.sampled_from([1, 2, 300]))
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.lists(VALUES, max_size=8), max_size=4),
+    st.sampled_from([1, 2, 300]),
+)
 def test_every_table_has_one_to_three_sentences(values: dict[str, list[float]], n: int) -> None:
-    rows = [made(NAMES[place], value, model, n) for model, own in values.items() for place, value in enumerate(own)]
+    rows = [
+        made(NAMES[place], value, model, n)
+        for model, own in values.items()
+        for place, value in enumerate(own)
+    ]
     shown = finding(rows)
     assert isinstance(shown, Finding)
     lines = sentences(shown)
     assert 1 <= len(lines) <= 3
     assert all(re.fullmatch(r"\S.*[^ ]\.", line) and "nan" not in line for line in lines)
     for lead in shown.leads:  # against the plain way: every protocol by itself
-        numbers = [{row.model: row.value for row in rows if row.protocol == name} for name in NAMES[:8]]
+        numbers = [
+            {row.model: row.value for row in rows if row.protocol == name} for name in NAMES[:8]
+        ]
         contests = [{m: v for m, v in each.items() if not math.isnan(v)} for each in numbers]
         contests = [each for each in contests if len(each) > 1]
         best = lead.models[0]
@@ -239,7 +308,10 @@ def test_every_table_has_one_to_three_sentences(values: dict[str, list[float]], 
         assert lead.contests == len(own)
         assert lead.first == sum(each[best] > max(each.values()) - 1e-9 for each in own)
         alone = {
-            m: sum(each.get(m, -1) > max(v for o, v in each.items() if o != m) + 1e-9 for each in contests)
+            m: sum(
+                each.get(m, -1) > max(v for o, v in each.items() if o != m) + 1e-9
+                for each in contests
+            )
             for m in lead.models
         }
         assert alone[best] == max(alone.values())
@@ -255,23 +327,37 @@ def test_every_table_has_one_to_three_sentences(values: dict[str, list[float]], 
 
 def test_models_that_scored_too_different_questions_have_no_order() -> None:
     """27.3 % of 22 questions lead nowhere, and the lead of another is told without them."""
-    few, many = made(value=6 / 22, model="few", n=22, missing=37), made(value=12 / 59, model="many", n=59)
+    few, many = (
+        made(value=6 / 22, model="few", n=22, missing=37),
+        made(value=12 / 59, model="many", n=59),
+    )
     assert [row.rank for row in ranked([few, many])] == [None, None]
-    assert lead_sentences(finding([few, many])) == ["The models scored too different questions, so they have no order."]
+    assert lead_sentences(finding([few, many])) == [
+        "The models scored too different questions, so they have no order."
+    ]
     third = made(value=10 / 59, model="third", n=59)
     assert [row.rank for row in ranked([few, many, third])] == [None, 1, 2]
-    assert lead_sentences(finding([few, many, third])) == ["many is ahead of third under the one protocol."]
+    assert lead_sentences(finding([few, many, third])) == [
+        "many is ahead of third under the one protocol."
+    ]
     assert (few.coverage, many.coverage) == ("(22 of 59)", "")
 
 
 def test_a_lead_is_named_with_how_often_it_is_significant() -> None:
-    credits = {"clear": [1.0] * 40 + [0.0] * 20, "close": [1.0] * 38 + [0.0] * 22, "far": [0.0] * 60}
+    credits = {
+        "clear": [1.0] * 40 + [0.0] * 20,
+        "close": [1.0] * 38 + [0.0] * 22,
+        "far": [0.0] * 60,
+    }
     runs = []
     for model, (first, second) in {"one": ("clear", "clear"), "other": ("close", "far")}.items():
         runs.append(measured(model, credits[first], credits[second]))  # type: ignore[arg-type]
     rows = [replace(row, data="#Da") for run in runs for row in run.rows]
     tested = bounded(ranked(rows), [run.outcomes for run in runs])
-    assert sentences(finding(tested))[1] == "It is ahead of other under all 2 protocols, significantly under 1."
+    assert (
+        sentences(finding(tested))[1]
+        == "It is ahead of other under all 2 protocols, significantly under 1."
+    )
     assert [row.rank_low for row in tested] == [1, 1, 1, 2]
 
 
@@ -280,7 +366,9 @@ def test_of_few_questions_no_model_is_called_better() -> None:
     runs = [measured("one", [1] * 19, [1] * 19), measured("other", [0] * 19, [0] * 19)]
     rows = [replace(row, data="#Da") for run in runs for row in run.rows]
     tested = bounded(ranked(rows), [run.outcomes for run in runs])
-    assert lead_sentences(finding(tested)) == ["19 questions are too few to say which model is better."]
+    assert lead_sentences(finding(tested)) == [
+        "19 questions are too few to say which model is better."
+    ]
     assert [row.lead_p for row in tested] == [1.0, 1.0, None, None]
 
 
@@ -303,7 +391,9 @@ class Measured:
     outcomes: Outcomes
 
 
-def measured(model: str, *credits: Sequence[int], data: str = "a", texts: str = "#I123456") -> Measured:
+def measured(
+    model: str, *credits: Sequence[int], data: str = "a", texts: str = "#I123456"
+) -> Measured:
     """A run of ``model`` with the credit of every item under two protocols."""
     named = list(zip((FIRST, SECOND), credits, strict=True))
     rows = [made(name, float(np.mean(own)), model, len(own), i=texts) for name, own in named]
@@ -313,11 +403,19 @@ def measured(model: str, *credits: Sequence[int], data: str = "a", texts: str = 
 
 def measured_right(model: str, first: int, second: int, **about: str) -> Measured:
     """A run on 60 items, of which so many are right under each of the two protocols."""
-    return measured(model, *([1] * count + [0] * (60 - count) for count in (first, second)), **about)
+    return measured(
+        model, *([1] * count + [0] * (60 - count) for count in (first, second)), **about
+    )
 
 
-def test_two_models_that_change_places(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    runs = [measured_right("one", 55, 20), measured_right("other", 25, 50), measured_right("level", 56, 51)]
+def test_two_models_that_change_places(
+    capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    runs = [
+        measured_right("one", 55, 20),
+        measured_right("other", 25, 50),
+        measured_right("level", 56, 51),
+    ]
     found = reversal(runs)
     assert found is not None
     assert (found.left, found.right, found.tests) == ("one", "other", 6)

@@ -43,7 +43,11 @@ def test_the_oracle_is_better_on_20_questions_and_on_fewer_nothing_is(tmp_path: 
     data = write_mmlu(tmp_path / "data", questions=10)
     for limit, better in ((None, True), (5, False)):
         run = evaluate(
-            model="fake:oracle", data=data, protocols=["mmlu/original"], out=tmp_path / str(limit), limit=limit
+            model="fake:oracle",
+            data=data,
+            protocols=["mmlu/original"],
+            out=tmp_path / str(limit),
+            limit=limit,
         )
         (row,) = run.rows()
         assert row.value == 1

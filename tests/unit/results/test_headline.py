@@ -33,8 +33,12 @@ def run(model: str, credits: dict[str, list[float]], data: int = 0) -> tuple[lis
     rows = []
     for name, own in credits.items():
         missing = int(np.isnan(own).sum())
-        rows.append(asked(name, float(np.nanmean(own)), model, data, n=len(own) - missing, missing=missing))
-    members = tuple(outcome(micro(PROTOCOLS[name]), own, name=name) for name, own in credits.items())
+        rows.append(
+            asked(name, float(np.nanmean(own)), model, data, n=len(own) - missing, missing=missing)
+        )
+    members = tuple(
+        outcome(micro(PROTOCOLS[name]), own, name=name) for name, own in credits.items()
+    )
     ids = [f"#P{each.protocol.digest[:6]}" for each in members]
     rows = [replace(row, id=id) for row, id in zip(rows, ids, strict=True)]
     return rows, Outcomes(model, f"data {data}", DATA[data][2:] + "0" * 58, members)
@@ -64,11 +68,17 @@ def plain_headline(rows: list[Row]) -> Row | None:
 @given(st.lists(st.sampled_from(NAMES), unique=True), st.data())
 @example(["mmlu/olmes-cf:sum", "mmlu/cloze:sum"], None)
 def test_the_number_that_stands_for_a_run(names: list[str], data: st.DataObject | None) -> None:
-    values = [0.5] * len(names) if data is None else [data.draw(st.sampled_from([0.5, math.nan])) for _ in names]
+    values = (
+        [0.5] * len(names)
+        if data is None
+        else [data.draw(st.sampled_from([0.5, math.nan])) for _ in names]
+    )
     rows = [made(name, value) for name, value in zip(names, values, strict=True)]
     assert headline(rows) == plain_headline(rows)
     for family in {row.family for row in rows}:
-        assert headline(rows, (family,)) == plain_headline([row for row in rows if row.family == family])
+        assert headline(rows, (family,)) == plain_headline(
+            [row for row in rows if row.family == family]
+        )
 
 
 def test_a_perplexity_stands_for_nothing() -> None:
@@ -80,9 +90,15 @@ def test_a_perplexity_stands_for_nothing() -> None:
 def test_the_table_has_every_number_under_one_protocol_a_benchmark(data: st.DataObject) -> None:
     values = st.one_of(st.none(), st.sampled_from([0.25, 0.5, 0.75, math.nan]))
     cells = {key: data.draw(values) for key in product("abc", range(3), ASKED)}
-    rows = [asked(name, value, model, part) for (model, part, name), value in cells.items() if value is not None]
+    rows = [
+        asked(name, value, model, part)
+        for (model, part, name), value in cells.items()
+        if value is not None
+    ]
     shown = matrix(rows)
-    known = {key: value for key, value in cells.items() if value is not None and not math.isnan(value)}
+    known = {
+        key: value for key, value in cells.items() if value is not None and not math.isnan(value)
+    }
     parts = [part for part in range(3) if any(key[1] == part for key in known)]
     assert sorted(each.data for each in shown.benchmarks) == [DATA[part] for part in parts]
     for place, benchmark in enumerate(shown.benchmarks):
@@ -107,7 +123,11 @@ def test_the_table_has_every_number_under_one_protocol_a_benchmark(data: st.Data
 
 
 def test_numbers_of_groups_and_perplexities_have_no_place_in_the_table() -> None:
-    rows = [made(subject="tides"), made(subject="waves"), replace(made(), value=9.0, metric="perplexity")]
+    rows = [
+        made(subject="tides"),
+        made(subject="waves"),
+        replace(made(), value=9.0, metric="perplexity"),
+    ]
     assert matrix(rows) == Matrix((), ())
     assert matrix([]) == Matrix((), ())
 
@@ -127,22 +147,32 @@ def test_a_model_that_was_computed_in_two_ways_has_a_line_for_each() -> None:
         ([{}, {"selection": "tides"}], ("isles", "isles (tides)"), ""),
         ([{}, {"data": "#D1"}], ("isles #D123456", "isles #D1"), ""),
         ([{}, {"dataset": "seas", "data": "#D1"}], ("isles", "seas"), ""),
-        ([{"selection": "x"}, {"selection": "x", "data": "#D1"}], ("isles #D123456", "isles #D1"), "x"),
+        (
+            [{"selection": "x"}, {"selection": "x", "data": "#D1"}],
+            ("isles #D123456", "isles #D1"),
+            "x",
+        ),
     ],
 )
-def test_no_two_columns_are_called_alike(columns: list[dict[str, str]], titles: tuple[str, ...], part: str) -> None:
+def test_no_two_columns_are_called_alike(
+    columns: list[dict[str, str]], titles: tuple[str, ...], part: str
+) -> None:
     shown = matrix([made(**about) for about in columns])
     assert (shown.titles, shown.part) == (titles, part)
 
 
 @settings(max_examples=10)
 @given(st.lists(CREDITS, min_size=2, max_size=4))
-def test_ranks_over_one_benchmark_are_bounded_as_ranks_under_its_protocol(credits: list[list[float]]) -> None:
+def test_ranks_over_one_benchmark_are_bounded_as_ranks_under_its_protocol(
+    credits: list[list[float]],
+) -> None:
     runs = [run(f"m{place}", {"mmlu/original": own}) for place, own in enumerate(credits)]
     shown, outcomes = table(*runs)
     under_protocol = bounded(ranked([row for rows, _ in runs for row in rows]), outcomes)
     expected = {row.model: (row.rank, row.rank_low, row.rank_high) for row in under_protocol}
-    assert {each.model: (each.rank, each.rank_low, each.rank_high) for each in shown.standings} == expected
+    assert {
+        each.model: (each.rank, each.rank_low, each.rank_high) for each in shown.standings
+    } == expected
 
 
 def test_ranks_of_means_are_certain_where_all_benchmarks_together_show_it() -> None:
@@ -161,7 +191,9 @@ def ranges(shown: Matrix) -> dict[str, tuple[int | None, int | None, int | None]
 
 def test_one_question_orders_no_models() -> None:
     right = {"a": 1.0, "b": 0.0, "c": 0.0}
-    shown, outcomes = table(*(run(model, {"mmlu/original": [credit]}) for model, credit in right.items()))
+    shown, outcomes = table(
+        *(run(model, {"mmlu/original": [credit]}) for model, credit in right.items())
+    )
     assert ranges(shown) == {"a": (1, 1, 3), "b": (2, 1, 3), "c": (2, 1, 3)}
     assert against_best(shown, outcomes).level == ((None,),) * 3
 
@@ -170,20 +202,28 @@ def test_models_that_scored_other_items_are_not_ranked() -> None:
     """On the 22 items that both scored the order is the other one."""
     few = [1.0] * 6 + [0.0] * 16 + [math.nan] * 37
     many = [1.0] * 8 + [0.0] * 14 + [1.0] * 4 + [0.0] * 33
-    shown, outcomes = table(run("few", {"mmlu/original": few}), run("many", {"mmlu/original": many}))
+    shown, outcomes = table(
+        run("few", {"mmlu/original": few}), run("many", {"mmlu/original": many})
+    )
     assert ranges(shown) == dict.fromkeys(("few", "many"), (None, None, None))
     assert [math.isnan(each.mean) for each in shown.standings] == [True, False]
     assert against_best(shown, outcomes).level == ((None,), (None,))
     third = run("third", {"mmlu/original": [1.0] * 10 + [0.0] * 49})
-    shown, _ = table(run("few", {"mmlu/original": few}), run("many", {"mmlu/original": many}), third)
+    shown, _ = table(
+        run("few", {"mmlu/original": few}), run("many", {"mmlu/original": many}), third
+    )
     assert ranges(shown) == {"many": (1, 1, 2), "third": (2, 1, 2), "few": (None, None, None)}
 
 
 def test_models_without_a_shared_item_are_not_ranked() -> None:
     halves = [1.0] * 20 + [math.nan] * 20, [math.nan] * 20 + [0.0] * 20
     runs = [run(model, {"mmlu/original": own}) for model, own in zip("ab", halves, strict=True)]
-    rows = bounded(ranked([row for rows, _ in runs for row in rows]), [outcomes for _, outcomes in runs])
-    assert [(row.rank, row.rank_low, row.rank_high, row.lead_p) for row in rows] == [(None,) * 4] * 2
+    rows = bounded(
+        ranked([row for rows, _ in runs for row in rows]), [outcomes for _, outcomes in runs]
+    )
+    assert [(row.rank, row.rank_low, row.rank_high, row.lead_p) for row in rows] == [
+        (None,) * 4
+    ] * 2
 
 
 def test_models_that_lack_an_item_or_two_are_ranked_by_those_that_all_scored() -> None:
@@ -196,28 +236,51 @@ def test_models_that_lack_an_item_or_two_are_ranked_by_those_that_all_scored() -
 def test_ranks_are_not_bounded_where_outcomes_lack() -> None:
     runs = [run(model, {"mmlu/original": [0.0, 1.0] * 6}) for model in "ab"]
     shown = matrix([row for rows, _ in runs for row in rows], [runs[0][1]])
-    assert [(each.rank, each.rank_low, each.rank_high) for each in shown.standings] == [(1, None, None)] * 2
+    assert [(each.rank, each.rank_low, each.rank_high) for each in shown.standings] == [
+        (1, None, None)
+    ] * 2
 
 
 @settings(max_examples=5)
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=20, max_size=20), min_size=2, max_size=4), st.booleans())
+@given(
+    st.lists(
+        st.lists(st.sampled_from([0.0, 1.0]), min_size=20, max_size=20), min_size=2, max_size=4
+    ),
+    st.booleans(),
+)
 def test_what_no_other_is_better_than(credits: list[list[float]], twice: bool) -> None:
     """Holm's correction is for all pairs of the table."""
     parts = (0, 1) if twice else (0,)
-    runs = [run(f"m{place}", {"mmlu/original": own}, part) for place, own in enumerate(credits) for part in parts]
+    runs = [
+        run(f"m{place}", {"mmlu/original": own}, part)
+        for place, own in enumerate(credits)
+        for part in parts
+    ]
     shown, outcomes = table(*runs)
     tested = against_best(shown, outcomes)
     pairs = list(combinations(range(len(credits)), 2))
-    ps = [sign_flip(np.array(credits[one]), np.array(credits[other])).p for one, other in pairs for _ in parts]
+    ps = [
+        sign_flip(np.array(credits[one]), np.array(credits[other])).p
+        for one, other in pairs
+        for _ in parts
+    ]
     corrected = dict(zip([pair for pair in pairs for _ in parts], holm(ps).tolist(), strict=True))
     assert tested.tests == len(ps)
-    worse = {min(pair, key=lambda place: sum(credits[place])) for pair in pairs if corrected[pair] <= 0.05}
+    worse = {
+        min(pair, key=lambda place: sum(credits[place]))
+        for pair in pairs
+        if corrected[pair] <= 0.05
+    }
     for standing, level in zip(shown.standings, tested.level, strict=True):
         assert set(level) == {int(standing.model[1:]) not in worse}
 
 
 def test_a_clear_difference_is_told_and_chance_is_not() -> None:
-    credits = {"best": [1.0] * 20 + [0.0] * 2, "close": [1.0] * 19 + [0.0] * 3, "far": [0.0] * 20 + [1.0] * 2}
+    credits = {
+        "best": [1.0] * 20 + [0.0] * 2,
+        "close": [1.0] * 19 + [0.0] * 3,
+        "far": [0.0] * 20 + [1.0] * 2,
+    }
     runs = [run(model, {"mmlu/original": own}) for model, own in credits.items()]
     tested = against_best(*table(*runs))
     assert tested.level == ((True,), (True,), (False,))
@@ -226,7 +289,8 @@ def test_a_clear_difference_is_told_and_chance_is_not() -> None:
 
 def test_where_other_texts_were_sent_there_is_no_test() -> None:
     (one, first), (other, second) = (
-        run(model, {"mmlu/original": own}) for model, own in {"a": [1.0] * 20, "b": [0.0] * 20}.items()
+        run(model, {"mmlu/original": own})
+        for model, own in {"a": [1.0] * 20, "b": [0.0] * 20}.items()
     )
     rows = [*one, *(replace(row, i="#I999999") for row in other)]
     tested = against_best(matrix(rows, [first, second]), [first, second])

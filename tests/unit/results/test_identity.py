@@ -23,7 +23,13 @@ from tests.helpers.hash_models import MergingModel
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 from tests.helpers.study import Study
 
-NAMES = ["mmlu/original", "mmlu/harness-v1", "mmlu/harness-v0.4", "mmlu/cloze:sum", "mmlu/cloze:pmi-answer"]
+NAMES = [
+    "mmlu/original",
+    "mmlu/harness-v1",
+    "mmlu/harness-v0.4",
+    "mmlu/cloze:sum",
+    "mmlu/cloze:pmi-answer",
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +39,9 @@ def data(study: Study) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "one")
+    return evaluate(
+        model=HashModel(), data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "one"
+    )
 
 
 def by_name(run: Run) -> dict[str, Row]:
@@ -47,7 +55,13 @@ def ids(run: Run) -> dict[str, tuple[str, ...]]:
 def test_every_row_says_what_was_measured(run: Run) -> None:
     for row in run.rows():
         content = row.as_json()
-        assert (row.data[:2], row.id[:2], row.i[:2], row.t[:2], row.r[:2]) == ("#D", "#P", "#I", "#T", "#R")
+        assert (row.data[:2], row.id[:2], row.i[:2], row.t[:2], row.r[:2]) == (
+            "#D",
+            "#P",
+            "#I",
+            "#T",
+            "#R",
+        )
         assert {content[name][1:].isalnum() for name in ("data", "id", "i", "t", "r")} == {True}
         assert content["chance"] == row.chance == row.diagnosis.chance == 0.25
         assert content["family"] in ("letters", "cloze")
@@ -62,7 +76,10 @@ def test_tables_have_the_ids(run: Run) -> None:
         assert title[:5] == ["fake:hash", rows[0].r, "on", rows[0].dataset, f"{rows[0].data},"]
         assert ("ids" in head) == (width == 160)  # where there is no room they stand under the name
         for row in rows:
-            assert any([row.id, row.i, row.t] == [word for word in line if word[0] == "#"] for line in lines)
+            assert any(
+                [row.id, row.i, row.t] == [word for word in line if word[0] == "#"]
+                for line in lines
+            )
     assert "#T tokens asked and scored" in " ".join(legend(rows, ids=True))
 
 
@@ -85,7 +102,11 @@ def test_weights_and_their_type_change_the_run_alone_and_another_tokenizer_the_t
     other = evaluate(model=model, data=data, protocols=NAMES, out=tmp_path / "other")
     assert ids(other) == ids(run)
     assert by_name(other)[NAMES[0]].r != by_name(run)[NAMES[0]].r
-    merging = by_name(evaluate(model=MergingModel(b" a", b"th"), data=data, protocols=NAMES, out=tmp_path / "merging"))
+    merging = by_name(
+        evaluate(
+            model=MergingModel(b" a", b"th"), data=data, protocols=NAMES, out=tmp_path / "merging"
+        )
+    )
     for name, row in by_name(run).items():
         assert (merging[name].id, merging[name].i) == (row.id, row.i)
         assert merging[name].t != row.t
@@ -98,7 +119,9 @@ def test_what_else_a_run_asked_changes_nothing(run: Run, data: Path, tmp_path: P
 
 
 @pytest.mark.costly("every protocol of three families is evaluated twice")
-def test_blocks_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_and_interruptions_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = {"model": HashModel(), "data": write_mmlu(tmp_path / "data", questions=3)}
     families = ["mmlu", "options", "compat"]
     whole = ids(evaluate(**asked, protocols=families, out=tmp_path / "whole"))
@@ -118,12 +141,22 @@ def test_the_tokens_are_those_of_every_question(run: Run) -> None:
 
 
 def _item_digests(run: Run, prompt: str, null: str | None) -> list[bytes]:
-    spans = [row for row in run.tables.spans.to_pylist() if (row["prompt"], row["null"]) == (prompt, null)]
+    spans = [
+        row
+        for row in run.tables.spans.to_pylist()
+        if (row["prompt"], row["null"]) == (prompt, null)
+    ]
     digests = []
     for item in sorted({row["item"] for row in spans}):
-        own = sorted((row for row in spans if row["item"] == item), key=lambda row: (row["choice"], row["part"]))
+        own = sorted(
+            (row for row in spans if row["item"] == item),
+            key=lambda row: (row["choice"], row["part"]),
+        )
         keys = ([row[name] or "-" for name in ("key", "before", "after")] for row in own)
-        asked = [f"{row['choice']} {row['part']} {' '.join(each)}" for row, each in zip(own, keys, strict=True)]
+        asked = [
+            f"{row['choice']} {row['part']} {' '.join(each)}"
+            for row, each in zip(own, keys, strict=True)
+        ]
         digests.append(hashlib.blake2b(packed([item]) + packed(asked), digest_size=16).digest())
     return digests
 
@@ -147,12 +180,16 @@ def test_proposals_and_views_are_texts_as_well(data: Path, tmp_path: Path) -> No
     assert len(set(found)) == len(found)
 
 
-def test_the_ids_of_some_items_are_those_of_a_run_of_them(run: Run, data: Path, tmp_path: Path) -> None:
+def test_the_ids_of_some_items_are_those_of_a_run_of_them(
+    run: Run, data: Path, tmp_path: Path
+) -> None:
     few = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "few", limit=2)
     run.rows()
     for name, row in by_name(few).items():
         evidence, protocol = run.measurements[name].evidence, run.protocols[name]
-        places = np.array([place for place, item in enumerate(evidence.ids) if item[-2:] in ("/0", "/1")])
+        places = np.array(
+            [place for place, item in enumerate(evidence.ids) if item[-2:] in ("/0", "/1")]
+        )
         assert text_id(evidence, protocol, places) == row.i
         assert token_id(evidence, protocol, places[::-1]) == row.t
         assert text_id(evidence, protocol) != row.i
@@ -161,7 +198,10 @@ def test_the_ids_of_some_items_are_those_of_a_run_of_them(run: Run, data: Path, 
 def test_the_run_id_is_of_all_but_names_and_time(run: Run) -> None:
     manifest = open_run(run.folder).manifest
     before = run_id(manifest)
-    assert run_id(replace(manifest, model=replace(manifest.model, name="other"), complete=False)) == before
+    assert (
+        run_id(replace(manifest, model=replace(manifest.model, name="other"), complete=False))
+        == before
+    )
     check = SelfCheckRecord("flex", "one pass", 0.0, 0.0, 0.0, 10)
     changes = {"model": replace(manifest.model, dtype="float16"), "versions": {}}
     changes |= {"engine": replace(manifest.engine, selfcheck=check)}
@@ -169,8 +209,12 @@ def test_the_run_id_is_of_all_but_names_and_time(run: Run) -> None:
         assert run_id(replace(manifest, **{name: value})) != before
 
 
-@given(st.lists(st.none() | st.lists(st.text(max_size=3), max_size=3), max_size=5), st.integers(0, 5))
-def test_rows_of_lists_are_the_same_bytes_only_where_they_are_equal(rows: list[list[str] | None], start: int) -> None:
+@given(
+    st.lists(st.none() | st.lists(st.text(max_size=3), max_size=3), max_size=5), st.integers(0, 5)
+)
+def test_rows_of_lists_are_the_same_bytes_only_where_they_are_equal(
+    rows: list[list[str] | None], start: int
+) -> None:
     column = pa.chunked_array([pa.array(rows, pa.list_(pa.string())).slice(start)])
     assert list(row_bytes(column)) == list(map(packed, rows[start:]))
 
@@ -178,10 +222,23 @@ def test_rows_of_lists_are_the_same_bytes_only_where_they_are_equal(rows: list[l
 TEXT = st.text(max_size=3)
 
 
-@given(st.lists(st.none() | TEXT, max_size=5), st.integers(0, 5), st.lists(st.integers(0, 9), max_size=3))
-def test_rows_of_texts_and_of_numbers_likewise(rows: list[str | None], start: int, numbers: list[int]) -> None:
+@given(
+    st.lists(st.none() | TEXT, max_size=5),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 9), max_size=3),
+)
+def test_rows_of_texts_and_of_numbers_likewise(
+    rows: list[str | None], start: int, numbers: list[int]
+) -> None:
     column = pa.chunked_array([pa.array(rows, pa.string()).slice(start)])
-    assert list(row_bytes(column)) == [packed(None if text is None else [text]) for text in rows[start:]]
-    numbered = list(row_bytes(pa.chunked_array([pa.array([numbers, None, []], pa.list_(pa.int16()))])))
-    expected = np.array([len(numbers), *[2] * len(numbers)], "<i4").tobytes() + np.array(numbers, "<i2").tobytes()
+    assert list(row_bytes(column)) == [
+        packed(None if text is None else [text]) for text in rows[start:]
+    ]
+    numbered = list(
+        row_bytes(pa.chunked_array([pa.array([numbers, None, []], pa.list_(pa.int16()))]))
+    )
+    expected = (
+        np.array([len(numbers), *[2] * len(numbers)], "<i4").tobytes()
+        + np.array(numbers, "<i2").tobytes()
+    )
     assert numbered == [expected, b"\xff" * 4, bytes(4)]

@@ -18,9 +18,13 @@ def test_mc2_split_follows_the_order_of_the_file(tmp_path: Path) -> None:
         "mc2_targets": {"choices": ["a", "b", "c", "d"], "labels": [1, 1, 0, 1]},
         "mc1_targets": best,
     }
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"question": "R"}) + "\n")
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps(row) + "\n" + json.dumps(row | {"question": "R"}) + "\n"
+    )
     names = [f"options/cloze:sum@metric={metric}" for metric in ("mc2", "mc2-split")]
-    run = evaluate(model=HashModel(), data=tmp_path / "rows.jsonl", protocols=names, out=tmp_path / "run")
+    run = evaluate(
+        model=HashModel(), data=tmp_path / "rows.jsonl", protocols=names, out=tmp_path / "run"
+    )
     all_right, counted = (run.measurements[name] for name in names)
     scores = np.exp(all_right.scores.reshape(2, 4))  # d, a, b, c
     shares = scores / scores.sum(axis=1, keepdims=True)

@@ -52,7 +52,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def evaluated(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return evaluate(model="fake:hash", data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "run").folder
+    return evaluate(
+        model="fake:hash", data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "run"
+    ).folder
 
 
 @pytest.fixture
@@ -82,7 +84,10 @@ def assert_as_fresh(kept: Summary) -> None:
     run = open_run(kept.folder)
     assert as_text(kept.rows) == as_text(run.rows())
     assert kept.manifest == run.manifest
-    assert (kept.outcomes.model, kept.outcomes.dataset) == (run.manifest.model.name, run.manifest.dataset.name)
+    assert (kept.outcomes.model, kept.outcomes.dataset) == (
+        run.manifest.model.name,
+        run.manifest.dataset.name,
+    )
     assert kept.outcomes.digest == run.manifest.dataset.digest
     assert [each.name for each in kept.outcomes.outcomes] == list(run.measurements)
     for outcome, measured in zip(kept.outcomes.outcomes, run.measurements.values(), strict=True):
@@ -107,12 +112,16 @@ def selections(kept: Summary) -> set[str]:
     return {row.selection.partition(":")[0] for row in kept.rows}
 
 
-def test_the_kept_summary_is_the_fresh_one_and_has_a_models_new_name(run: Run, forbidden: pytest.MonkeyPatch) -> None:
+def test_the_kept_summary_is_the_fresh_one_and_has_a_models_new_name(
+    run: Run, forbidden: pytest.MonkeyPatch
+) -> None:
     first = keep_summary(run)
     kept = summarize(run.folder)
     assert_as_fresh(first)
     assert_as_fresh(kept)
-    assert [each.selection for each in kept.outcomes.outcomes] == [each.selection for each in first.outcomes.outcomes]
+    assert [each.selection for each in kept.outcomes.outcomes] == [
+        each.selection for each in first.outcomes.outcomes
+    ]
     assert any(np.isnan(row.low) for row in kept.rows)  # NaN comes back
     assert {type(row.diagnosis.warnings) for row in kept.rows} == {tuple}
     manifest = read_manifest(run.folder)
@@ -122,7 +131,9 @@ def test_the_kept_summary_is_the_fresh_one_and_has_a_models_new_name(run: Run, f
     assert_as_fresh(renamed)
 
 
-def test_categories_groups_and_splits_with_other_items(run: Run, data: Path, tmp_path: Path) -> None:
+def test_categories_groups_and_splits_with_other_items(
+    run: Run, data: Path, tmp_path: Path
+) -> None:
     recipe = run.protocols["mmlu/original"]
     grouped = {"a": replace(recipe, aggregation="macro", ties="split")}
     for protocols in (["mmlu/original", "mmlu/harness-v0.4"], grouped):
@@ -175,7 +186,9 @@ def test_every_byte_of_the_file_counts(run: Run) -> None:
 
 
 @pytest.mark.costly("two runs are read in full three times")
-def test_a_summary_of_another_run_is_ignored_and_its_items_are_shared(run: Run, data: Path, tmp_path: Path) -> None:
+def test_a_summary_of_another_run_is_ignored_and_its_items_are_shared(
+    run: Run, data: Path, tmp_path: Path
+) -> None:
     other = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "other")
     kept = [kept_and_read(each.folder) for each in (run, other)]
     assert len({id(each.items) for one in kept for each in one.outcomes.outcomes}) == 1
@@ -188,14 +201,22 @@ def test_a_summary_of_another_run_is_ignored_and_its_items_are_shared(run: Run, 
 def test_the_code_that_counts_is_all_that_a_summary_imports() -> None:
     """What a summary needs must lie in the rooms whose source makes the key; errors and ports compute nothing."""
     code = "import sys, choicewise.results.summary; print(*sys.modules)"
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    names = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     rooms = {name.split(".")[1] for name in names if name.startswith("choicewise.")}
     assert rooms <= {*(part.removesuffix(".py") for part in summary.SOURCES), "errors", "ports"}
 
 
-def test_what_decides_the_numbers_and_other_code_decide_the_state(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_decides_the_numbers_and_other_code_decide_the_state(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest, engine = run.manifest, run.manifest.engine
-    same = replace(manifest, model=replace(manifest.model, name="b"), dataset=replace(manifest.dataset, name="b"))
+    same = replace(
+        manifest,
+        model=replace(manifest.model, name="b"),
+        dataset=replace(manifest.dataset, name="b"),
+    )
     before = state(manifest)
     assert state(replace(same, engine=replace(engine, spent=None))) == before
     first, second, *others = manifest.protocols.items()
@@ -225,7 +246,9 @@ def test_a_read_only_folder_is_summarized_without_keeping(run: Run) -> None:
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
-@pytest.mark.parametrize("damage", [shutil.rmtree, lambda block: change(block / "spans.parquet", flipped)])
+@pytest.mark.parametrize(
+    "damage", [shutil.rmtree, lambda block: change(block / "spans.parquet", flipped)]
+)
 def test_a_damaged_block_is_named_every_time_and_a_damaged_item_table_is_an_error(
     damage: Callable[[Path], None], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +261,9 @@ def test_a_damaged_block_is_named_every_time_and_a_damaged_item_table_is_an_erro
             assert selections(summarize(run.folder)) == {"incomplete"}
     assert read_summary(run.folder, run.manifest) is None
     evaluate(model="fake:hash", data=data, protocols=NAMES[:2], out=run.folder)
-    assert [row.value for row in summarize(run.folder).rows] == pytest.approx([row.value for row in whole.rows])
+    assert [row.value for row in summarize(run.folder).rows] == pytest.approx(
+        [row.value for row in whole.rows]
+    )
     change(run.folder / "items.parquet", flipped)
     with pytest.raises(StoreError, match="sha256 differs"):
         summarize(run.folder)
@@ -254,7 +279,9 @@ def test_a_copied_run_is_checked_once_and_a_report_of_it_reads_no_block(
         os.utime(file, ns=(later, later))
     checked, original = list[int](), summary.damaged_blocks
     forbidden.setattr(
-        summary, "damaged_blocks", lambda path, blocks: checked.append(len(blocks)) or original(path, blocks)
+        summary,
+        "damaged_blocks",
+        lambda path, blocks: checked.append(len(blocks)) or original(path, blocks),
     )
     summarize(copy)
     os.utime(copy / SUMMARY, ns=(later + 1, later + 1))
@@ -268,9 +295,23 @@ def test_a_copied_run_is_checked_once_and_a_report_of_it_reads_no_block(
 
 def test_the_command_keeps_it_and_repeating_it_changes_nothing(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    line = ("run", "--model", "fake:hash", "--data", data, "--protocol", "mmlu/original", "--out", out)
+    line = (
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        data,
+        "--protocol",
+        "mmlu/original",
+        "--out",
+        out,
+    )
     table = choicewise(*line).stdout
-    before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in out.iterdir() if file.is_file()}
+    before = {
+        file: (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in out.iterdir()
+        if file.is_file()
+    }
     assert out / SUMMARY in before
     assert choicewise(*line).stdout == table
     assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
@@ -293,7 +334,9 @@ def test_damage_that_keeps_the_time_of_the_file_is_seen(run: Run) -> None:
 def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with its summary; whoever changes the file puts it back."""
     out = tmp_path_factory.mktemp("finished") / "run"
-    return summarize(evaluate(model="fake:hash", data=data, protocols=NAMES[:2], out=out).folder).folder
+    return summarize(
+        evaluate(model="fake:hash", data=data, protocols=NAMES[:2], out=out).folder
+    ).folder
 
 
 @pytest.fixture(scope="module")
@@ -303,11 +346,15 @@ def reported(finished: Path) -> CommandResult:
 
 def edited(table: pa.Table) -> pa.Table:
     """A summary with every value at 99.9 %."""
-    rows = [re.sub(r'"value": [0-9.]+', '"value": 0.999', text) for text in table["rows"].to_pylist()]
+    rows = [
+        re.sub(r'"value": [0-9.]+', '"value": 0.999', text) for text in table["rows"].to_pylist()
+    ]
     return with_column(table, "rows", rows)
 
 
-def with_column(table: pa.Table, name: str, values: list[Any], kind: pa.DataType | None = None) -> pa.Table:
+def with_column(
+    table: pa.Table, name: str, values: list[Any], kind: pa.DataType | None = None
+) -> pa.Table:
     column = pa.array(values, kind or table.schema.field(name).type)
     return table.set_column(table.schema.names.index(name), name, column)
 
@@ -328,14 +375,18 @@ def cell_changes(draw: st.DrawFn, table: pa.Table) -> pa.Table:
     }
     if isinstance(table.schema.field(name).type, pa.ListType):
         others[name] = [*others.get(name, []), [], old[:-1], [None, *old[1:]]]
-    values[place] = draw(st.sampled_from([*others.get(name, []), *([None] if name != "items" or not place else [])]))
+    values[place] = draw(
+        st.sampled_from([*others.get(name, []), *([None] if name != "items" or not place else [])])
+    )
     return with_column(table, name, values)
 
 
 def table_changes(draw: st.DrawFn, table: pa.Table) -> pa.Table:
     """Rows or columns that are there twice, not at all, in another order, under another name or of another type."""
     name = draw(st.sampled_from(table.column_names))
-    other = {"list": pa.string(), "string": pa.binary()}.get(str(table.schema.field(name).type), pa.string())
+    other = {"list": pa.string(), "string": pa.binary()}.get(
+        str(table.schema.field(name).type), pa.string()
+    )
     changes = [
         lambda: table.slice(0, 0),
         lambda: table.slice(1),
@@ -343,7 +394,9 @@ def table_changes(draw: st.DrawFn, table: pa.Table) -> pa.Table:
         lambda: table.take(pa.array([1, 0])),
         lambda: table.drop_columns([name]),
         lambda: table.append_column("more", pa.array([1] * len(table))),
-        lambda: table.rename_columns([f"{each}s" if each == name else each for each in table.column_names]),
+        lambda: table.rename_columns(
+            [f"{each}s" if each == name else each for each in table.column_names]
+        ),
         lambda: with_column(table, name, [None] * len(table), other),
         lambda: pa.table({"a": [1]}, metadata=table.schema.metadata),
         lambda: table.replace_schema_metadata(None),
@@ -367,7 +420,9 @@ def changed_files(draw: st.DrawFn, content: bytes) -> tuple[bytes, bool]:
             zeros = [[0] * len(each) for each in table["codes"].to_pylist()]
             return written(with_column(edited(table), "codes", zeros)), True
         case kind:
-            return written({"cells": cell_changes, "table": table_changes}[kind](draw, table)), False
+            return written(
+                {"cells": cell_changes, "table": table_changes}[kind](draw, table)
+            ), False
 
 
 def written(table: pa.Table) -> bytes:
@@ -388,8 +443,12 @@ def test_a_changed_summary_changes_no_report_and_is_said(
     assume(changed != content)
     path.write_bytes(changed)
     older = False
-    if not sensible and drawn.draw(st.booleans()):  # the manifest lists it as if it had been written so
-        write_manifest(finished, replace(manifest, files={**manifest.files, SUMMARY: fingerprint(changed)}))
+    if not sensible and drawn.draw(
+        st.booleans()
+    ):  # the manifest lists it as if it had been written so
+        write_manifest(
+            finished, replace(manifest, files={**manifest.files, SUMMARY: fingerprint(changed)})
+        )
         with suppress(pa.ArrowException, OSError):
             older = b"choicewise.state" not in (pq.read_schema(io.BytesIO(changed)).metadata or {})
     found = choicewise("report", finished, "--json", code=0)
@@ -418,7 +477,9 @@ def test_an_edited_summary_is_nowhere(finished: Path, tmp_path: Path) -> None:
     assert {str(each.message).partition(";")[2] for each in said} == {f" {COMPUTED}"}
 
 
-def test_a_summary_that_the_manifest_does_not_list_is_computed_again(finished: Path, tmp_path: Path) -> None:
+def test_a_summary_that_the_manifest_does_not_list_is_computed_again(
+    finished: Path, tmp_path: Path
+) -> None:
     """As those of earlier versions, and one whose run was killed before it was listed."""
     run = shutil.copytree(finished, tmp_path / "run")
     manifest = read_manifest(run)

@@ -23,18 +23,31 @@ def drawn_blocks(draw: st.DrawFn) -> list[BlockRecord]:
     blocks = []
     for number in range(draw(st.integers(0, 6))):
         subject = draw(st.sampled_from("ab"))
-        start, stop = sorted(draw(st.lists(st.integers(0, len(PLACES["test", subject])), min_size=2, max_size=2)))
-        blocks += [BlockRecord(str(number), "test", subject, start, stop, (), {})] if start < stop else []
+        start, stop = sorted(
+            draw(st.lists(st.integers(0, len(PLACES["test", subject])), min_size=2, max_size=2))
+        )
+        blocks += (
+            [BlockRecord(str(number), "test", subject, start, stop, (), {})] if start < stop else []
+        )
     return blocks
 
 
 def covering(blocks: Sequence[BlockRecord], place: int) -> set[str]:
-    return {block.name for block in blocks if place in PLACES["test", block.subject][block.start : block.stop]}
+    return {
+        block.name
+        for block in blocks
+        if place in PLACES["test", block.subject][block.start : block.stop]
+    }
 
 
 @given(drawn_blocks(), st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True))
-def test_every_item_is_read_from_all_blocks_that_hold_it(blocks: list[BlockRecord], wanted: list[int]) -> None:
-    found = [(rows.tolist(), {block.name for block in own}) for rows, own in tables.segments(blocks, PLACES)]
+def test_every_item_is_read_from_all_blocks_that_hold_it(
+    blocks: list[BlockRecord], wanted: list[int]
+) -> None:
+    found = [
+        (rows.tolist(), {block.name for block in own})
+        for rows, own in tables.segments(blocks, PLACES)
+    ]
     by_place = {place: names for rows, names in found for place in rows}
     assert by_place == {place: names for place in range(7) if (names := covering(blocks, place))}
     assert sum(len(rows) for rows, _ in found) == len(by_place)
@@ -42,11 +55,15 @@ def test_every_item_is_read_from_all_blocks_that_hold_it(blocks: list[BlockRecor
     portion = tables.covering_portion(blocks, PLACES, wanted)
     assert portion.items.tolist() == wanted
     expected = set().union(*(covering(blocks, place) for place in wanted))
-    assert [block.name for block in portion.blocks] == [block.name for block in blocks if block.name in expected]
+    assert [block.name for block in portion.blocks] == [
+        block.name for block in blocks if block.name in expected
+    ]
 
 
 def test_a_block_about_more_items_than_there_are_is_refused() -> None:
-    with pytest.raises(StoreError, match="block 7 is about other items than the item table has of a"):
+    with pytest.raises(
+        StoreError, match="block 7 is about other items than the item table has of a"
+    ):
         list(tables.segments([BlockRecord("7", "test", "a", 0, 4, (), {})], PLACES))
 
 
@@ -66,7 +83,10 @@ def test_portions_are_as_heavy_as_may_be_and_what_they_lack_lies_elsewhere(
     lacking = set()
     for block in blocks:
         asked = tables.named(read_blocks(run.folder, [block], "spans").select(KEYS)).to_pylist()
-        lacking |= {*asked} - {None, *read_blocks(run.folder, [block], "observations")["key"].to_pylist()}
+        lacking |= {*asked} - {
+            None,
+            *read_blocks(run.folder, [block], "observations")["key"].to_pylist(),
+        }
     assert lacking
     assert set(tables.find_elsewhere(run.folder, blocks, portions)["key"].to_pylist()) == lacking
 
@@ -79,7 +99,13 @@ def test_items_are_read_without_their_texts_by_name_and_by_place(study: Study) -
         assert table[column].to_pylist() == whole[column].to_pylist()
     assert [len(choices) for choices in table["choices"].to_pylist()] == [4] * 12
     assert "question" not in table.column_names
-    assert tables.read_item_names(folder).to_pylist() == whole.select(["item", "subject"]).to_pylist()
-    assert pa.Table.from_batches(tables.item_batches(folder, ("question",))) == whole.select(["question"])
-    assert tables.read_item_rows(folder, [7, 0, 7]) == {place: whole.slice(place, 1).to_pylist()[0] for place in (0, 7)}
+    assert (
+        tables.read_item_names(folder).to_pylist() == whole.select(["item", "subject"]).to_pylist()
+    )
+    assert pa.Table.from_batches(tables.item_batches(folder, ("question",))) == whole.select(
+        ["question"]
+    )
+    assert tables.read_item_rows(folder, [7, 0, 7]) == {
+        place: whole.slice(place, 1).to_pylist()[0] for place in (0, 7)
+    }
     assert tables.read_item_rows(folder, []) == {}

@@ -34,7 +34,9 @@ BASE = resolve("mmlu/cloze:pmi-answer")["mmlu/cloze:pmi-answer"]
 
 
 def run_of(folder: Path, protocols: Mapping[str, Protocol]) -> Run:
-    return evaluate(model="fake:hash", data=write_mmlu(folder / "data"), protocols=protocols, out=folder / "run")
+    return evaluate(
+        model="fake:hash", data=write_mmlu(folder / "data"), protocols=protocols, out=folder / "run"
+    )
 
 
 def without_tokens(run: Run) -> Run:
@@ -44,7 +46,9 @@ def without_tokens(run: Run) -> Run:
         tables = {name: read_blocks(run.folder, [block], name).to_pylist() for name in SCHEMAS}
         rows = {name: [tuple(row.values()) for row in table] for name, table in tables.items()}
         rows["observations"] = [
-            ObservationRow(row["key"], (), (), (), (), total=float(np.sum(row["logprobs"], dtype=np.float64)))
+            ObservationRow(
+                row["key"], (), (), (), (), total=float(np.sum(row["logprobs"], dtype=np.float64))
+            )
             for row in tables["observations"]
         ]
         blocks.append(replace(block, files=write_block(run.folder, block.name, rows)))
@@ -55,7 +59,9 @@ def without_tokens(run: Run) -> Run:
 @pytest.mark.parametrize("boundary", ["joint", "word"])
 def test_sums_are_scored_and_what_needs_tokens_is_missing(boundary: str, tmp_path: Path) -> None:
     recipes = {
-        name: replace(BASE, score=name, boundary=boundary, null="Answer:" if score.conditional else None)
+        name: replace(
+            BASE, score=name, boundary=boundary, null="Answer:" if score.conditional else None
+        )
         for name, score in SCORES.items()
         if boundary == "joint" or not score.conditional
     }
@@ -83,9 +89,13 @@ def test_an_explanation_shows_the_total(tmp_path: Path) -> None:
     assert sum("tokens unknown" in line for line in explanation_lines(found)) == 4
 
 
-def test_differences_without_tokens_have_no_known_cause_and_the_noise_of_a_total_is_not_known(tmp_path: Path) -> None:
+def test_differences_without_tokens_have_no_known_cause_and_the_noise_of_a_total_is_not_known(
+    tmp_path: Path,
+) -> None:
     recipe = replace(BASE, score="sum", null=None)
-    run = without_tokens(run_of(tmp_path, {"sum": recipe, "last": replace(recipe, boundary="last-token")}))
+    run = without_tokens(
+        run_of(tmp_path, {"sum": recipe, "last": replace(recipe, boundary="last-token")})
+    )
     (pair,) = agreement(run)
     assert pair.beyond > 0
     assert dict(pair.causes) == {"no tokens": pair.beyond}
@@ -98,7 +108,10 @@ def test_rules_about_single_tokens_do_not_apply_to_a_total() -> None:
     tokens = continuations([[row(" a", -1.0), row(" b")]])
     observed = replace(tokens, totals=np.array([np.nan, -3.0]))
     assert observed.sums.tolist() == [-1.0, -3.0]
-    assert observed.corrected(np.array([-0.5, -0.25]), np.array([0.0, 1.0])).sums.tolist() == [-1.5, -2.25]
+    assert observed.corrected(np.array([-0.5, -0.25]), np.array([0.0, 1.0])).sums.tolist() == [
+        -1.5,
+        -2.25,
+    ]
     assert np.isnan(OUTSIDE["top100=-100"](observed).sums).tolist() == [False, True]
     assert np.isnan(without_end([observed]).sums).tolist() == [False, True]
     spellings = log_sum([observed, observed])

@@ -43,9 +43,16 @@ def lost_number_3(question: Question) -> bool:
     return tokens[tokens < 256].astype(np.uint8).tobytes().endswith(b"the tall one of 3")
 
 
-def test_a_choice_without_an_answer_makes_its_item_missing_with_the_reason(data: Path, tmp_path: Path) -> None:
+def test_a_choice_without_an_answer_makes_its_item_missing_with_the_reason(
+    data: Path, tmp_path: Path
+) -> None:
     whole, run = (
-        evaluate(model=model, data=data, protocols=[CLOZE, "mmlu/original"], out=tmp_path / model.__class__.__name__)
+        evaluate(
+            model=model,
+            data=data,
+            protocols=[CLOZE, "mmlu/original"],
+            out=tmp_path / model.__class__.__name__,
+        )
         for model in (HashModel(), Silent(lost_number_3))
     )
     by_name = {row.protocol: row for row in run.rows()}
@@ -55,7 +62,10 @@ def test_a_choice_without_an_answer_makes_its_item_missing_with_the_reason(data:
     assert by_name["mmlu/original"].missing == 0
     lost = {row["item"] for row in run.scores(CLOZE).to_pylist() if np.isnan(row["score"])}
     assert len(lost) == 2
-    one, other = ([row for row in each.scores(CLOZE).to_pylist() if row["item"] not in lost] for each in (whole, run))
+    one, other = (
+        [row for row in each.scores(CLOZE).to_pylist() if row["item"] not in lost]
+        for each in (whole, run)
+    )
     assert one == other
     assert run.scores("mmlu/original") == whole.scores("mmlu/original")
     assert np.isnan(run.measurements[CLOZE].credit).sum() == 2
@@ -80,11 +90,18 @@ def test_the_reason_stands_in_report_json_explain_and_page(data: Path, tmp_path:
 
 
 ENTRIES = {entry.name: entry.protocols for entry in entries_for_mmlu()}
-CHAINS = {name: replace(each, chains=3, new_tokens=12) for name, each in resolve("options/chain-of-thought").items()}
+CHAINS = {
+    name: replace(each, chains=3, new_tokens=12)
+    for name, each in resolve("options/chain-of-thought").items()
+}
 
 
 def without_proposal(question: Question) -> bool:
-    return isinstance(question, Generation) and question.sampling is not None and question.key[0] in "01"
+    return (
+        isinstance(question, Generation)
+        and question.sampling is not None
+        and question.key[0] in "01"
+    )
 
 
 def test_nothing_is_scored_after_a_chain_without_an_answer(data: Path, tmp_path: Path) -> None:
@@ -95,11 +112,15 @@ def test_nothing_is_scored_after_a_chain_without_an_answer(data: Path, tmp_path:
             asked.extend(each for each in questions if isinstance(each, Span))
             return super().answer(questions)
 
-    run = evaluate(model=Watched(without_proposal), data=data, protocols=CHAINS, out=tmp_path / "run", limit=4)
+    run = evaluate(
+        model=Watched(without_proposal), data=data, protocols=CHAINS, out=tmp_path / "run", limit=4
+    )
     measured = run.measurements["options/chain-of-thought:vote"]
     spans = run.tables.spans.to_pylist()
     observed = {row["key"]: row for row in run.tables.observations.to_pylist()}
-    chains = {(span["item"], span["part"]): observed[span["key"]] for span in spans if span["choice"] < 0}
+    chains = {
+        (span["item"], span["part"]): observed[span["key"]] for span in spans if span["choice"] < 0
+    }
     lost = {place for place, row in chains.items() if row["missing"]}
     assert 0 < len(lost) < len(chains)
     scored = [(span, observed[span["key"]]) for span in spans if span["choice"] >= 0]
@@ -121,7 +142,9 @@ READS = {
 
 
 @pytest.mark.parametrize("entry", sorted(ENTRIES))
-def test_nothing_without_an_answer_is_a_score_under_any_protocol(entry: str, data: Path, tmp_path: Path) -> None:
+def test_nothing_without_an_answer_is_a_score_under_any_protocol(
+    entry: str, data: Path, tmp_path: Path
+) -> None:
     """Every question is lost with a chance of one in ten; an item has a number only where all its questions have."""
     model = Silent(lambda question: int(question.key, 16) % 10 == 0)
     protocols = CHAINS if entry == "options/chain-of-thought" else ENTRIES[entry]
@@ -156,7 +179,9 @@ def keys_in(folder: Path) -> list[str]:
 def asked(data: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Asks a model in small blocks."""
     set_block_size(monkeypatch, 5)
-    return lambda model, out, **more: evaluate(**{"data": data, "protocols": PROTOCOLS, **more}, model=model, out=out)
+    return lambda model, out, **more: evaluate(
+        **{"data": data, "protocols": PROTOCOLS, **more}, model=model, out=out
+    )
 
 
 @pytest.fixture
@@ -200,12 +225,18 @@ def test_exactly_the_unanswered_are_asked_again_and_the_run_is_as_if_nothing_had
     assert not set(blocks) & {block.name for block in manifest.blocks}
 
 
-def test_a_finished_run_without_any_asks_nothing_and_stays_as_it_is(asked: Asked, whole: Run) -> None:
-    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in whole.folder.rglob("*")}
+def test_a_finished_run_without_any_asks_nothing_and_stays_as_it_is(
+    asked: Asked, whole: Run
+) -> None:
+    before = {
+        path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in whole.folder.rglob("*")
+    }
     model, said = Failing(), list[str]()
     asked(model, whole.folder, say=said.append)
     assert (model.asked, said) == ([], [])
-    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in whole.folder.rglob("*")} == before
+    assert {
+        path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in whole.folder.rglob("*")
+    } == before
 
 
 def test_those_that_fail_again_stay_and_the_block_without_new_answers_is_not_touched(
@@ -213,9 +244,13 @@ def test_those_that_fail_again_stay_and_the_block_without_new_answers_is_not_tou
 ) -> None:
     lost, said = failed(lacking), list[str]()
     assert asked(Failing(third), lacking.folder, say=said.append).manifest == lacking.manifest
-    third_time = asked(Failing(lambda key: third(key) and key != lost[0]), lacking.folder, say=said.append)
+    third_time = asked(
+        Failing(lambda key: third(key) and key != lost[0]), lacking.folder, say=said.append
+    )
     assert said == [line(len(lost), 0), line(len(lost), 1)]
-    changed = [block for block in third_time.manifest.blocks if block not in lacking.manifest.blocks]
+    changed = [
+        block for block in third_time.manifest.blocks if block not in lacking.manifest.blocks
+    ]
     assert len(changed) == 1
     assert sorted(keys_in(lacking.folder)) == sorted(set(keys_in(lacking.folder)))
 
@@ -224,7 +259,9 @@ def test_only_the_protocols_of_the_line_are_asked_again(asked: Asked, lacking: R
     lost, model, said = set(failed(lacking)), Failing(), list[str]()
     asked(model, lacking.folder, protocols=["mmlu/original"], say=said.append)
     assert 0 < len(model.asked) < len(lost)
-    assert said[0].endswith(f"; {len(lost) - len(model.asked)} more belong to protocols that this line does not name")
+    assert said[0].endswith(
+        f"; {len(lost) - len(model.asked)} more belong to protocols that this line does not name"
+    )
     asked(model, lacking.folder)
     assert Counter(model.asked) == Counter(lost)
 

@@ -47,7 +47,13 @@ def evaluated(data: Path, tmp_path: Path) -> Evaluate:
     """Evaluates ``fake:hash`` on all items into one folder, if nothing else is said."""
 
     def into(*protocols: str, **more: Any) -> Run:
-        asked = {"model": "fake:hash", "data": data, "protocols": protocols, "out": tmp_path / "run", **more}
+        asked = {
+            "model": "fake:hash",
+            "data": data,
+            "protocols": protocols,
+            "out": tmp_path / "run",
+            **more,
+        }
         return evaluate(**asked)
 
     return into
@@ -55,22 +61,31 @@ def evaluated(data: Path, tmp_path: Path) -> Evaluate:
 
 @pytest.mark.costly("whole families of protocols")
 @pytest.mark.parametrize(("model", "value"), [("fake:oracle", 1.0), ("fake:anti-oracle", 0.0)])
-def test_every_protocol_agrees_with_the_oracle(evaluated: Evaluate, model: str, value: float) -> None:
+def test_every_protocol_agrees_with_the_oracle(
+    evaluated: Evaluate, model: str, value: float
+) -> None:
     rows = {row.protocol: row for row in evaluated("mmlu", model=model, limit=2).rows()}
     assert set(rows) == set(resolve("mmlu"))
-    likelihoods = [row.value for name, row in rows.items() if "pmi" not in name]  # PMI compares with a null that knows
+    likelihoods = [
+        row.value for name, row in rows.items() if "pmi" not in name
+    ]  # PMI compares with a null that knows
     assert (likelihoods, {row.n for row in rows.values()}) == ([value] * len(likelihoods), {4})
     assert {row.missing for row in rows.values()} == {0}
 
 
 @pytest.mark.costly("whole families of protocols")
-def test_a_repeated_run_asks_nothing_and_changes_nothing(evaluated: Evaluate, tmp_path: Path) -> None:
+def test_a_repeated_run_asks_nothing_and_changes_nothing(
+    evaluated: Evaluate, tmp_path: Path
+) -> None:
     model = Failing()
     first = evaluated(*FAMILIES[:3], model=model)
     asked, times = len(model.asked), {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert asked > 0
     second = evaluated(*FAMILIES[:3], model=model)
-    assert (len(model.asked), {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}) == (asked, times)
+    assert (len(model.asked), {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}) == (
+        asked,
+        times,
+    )
     assert second.report() == first.report()
 
 
@@ -82,7 +97,9 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
 
 
 @pytest.mark.parametrize("answers", [0, 1, 150, 300])
-def test_a_killed_run_goes_on_to_the_same_table(evaluated: Evaluate, whole: pa.Table, answers: int) -> None:
+def test_a_killed_run_goes_on_to_the_same_table(
+    evaluated: Evaluate, whole: pa.Table, answers: int
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         evaluated(*FAMILIES, model=Failing(most=answers))
     resumed = evaluated(*FAMILIES, model=Failing())
@@ -95,33 +112,56 @@ def test_an_interrupted_block_keeps_what_it_showed(evaluated: Evaluate, tmp_path
     table = evaluated("mmlu/cloze", model=every, out=tmp_path / "whole").report()
     with pytest.raises(KeyboardInterrupt):
         evaluated("mmlu/cloze", model=Failing(most=30))
-    assert (evaluated("mmlu/cloze", model=rest).report(), len(rest.asked)) == (table, len(every.asked) - 30)
+    assert (evaluated("mmlu/cloze", model=rest).report(), len(rest.asked)) == (
+        table,
+        len(every.asked) - 30,
+    )
 
 
-def test_a_further_protocol_costs_only_what_nobody_asked(evaluated: Evaluate, data: Path, tmp_path: Path) -> None:
+def test_a_further_protocol_costs_only_what_nobody_asked(
+    evaluated: Evaluate, data: Path, tmp_path: Path
+) -> None:
     model, both = Failing(), Failing()
     evaluated("mmlu/cloze:sum", model=model)
     before = len(model.asked)
-    evaluated("mmlu/cloze:sum", "mmlu/cloze:byte_mean", "mmlu/cloze:char_mean", model=both, out=tmp_path / "both")
+    evaluated(
+        "mmlu/cloze:sum",
+        "mmlu/cloze:byte_mean",
+        "mmlu/cloze:char_mean",
+        model=both,
+        out=tmp_path / "both",
+    )
     assert len(both.asked) == before
     evaluated("mmlu/cloze:char_mean", model=model)
     assert len(model.asked) == before
     run = evaluated("mmlu/cloze:pmi-answer", model=model)
     texts = {choice for item in open_dataset(data).splits["test"] for choice in item.choices}
     assert len(model.asked) == before + len(texts)
-    assert [row.protocol for row in run.rows()] == ["mmlu/cloze:sum", "mmlu/cloze:char_mean", "mmlu/cloze:pmi-answer"]
+    assert [row.protocol for row in run.rows()] == [
+        "mmlu/cloze:sum",
+        "mmlu/cloze:char_mean",
+        "mmlu/cloze:pmi-answer",
+    ]
 
 
-def test_scores_observations_and_groups_are_tables_of_any_model(evaluated: Evaluate, tmp_path: Path) -> None:
+def test_scores_observations_and_groups_are_tables_of_any_model(
+    evaluated: Evaluate, tmp_path: Path
+) -> None:
     run = evaluated("mmlu/cloze:sum", limit=2)
     scores = run.scores().to_pylist()
     assert len(scores) == 2 * 2 * 4
-    observed = {(row["item"], row["choice"]): row["logprobs"] for row in run.observations().to_pylist()}
+    observed = {
+        (row["item"], row["choice"]): row["logprobs"] for row in run.observations().to_pylist()
+    }
     for row in scores:
-        assert row["score"] == pytest.approx(np.sum(observed[row["item"], row["choice"]], dtype=np.float64))
+        assert row["score"] == pytest.approx(
+            np.sum(observed[row["item"], row["choice"]], dtype=np.float64)
+        )
     assert [row.subject for row in run.rows("subjects")] == ["tides", "trees"]
     assert open_run(run.folder).report("subjects").num_rows == 2
-    by_path = evaluated("mmlu/cloze:sum", model=Path("fake:hash"), limit=2, out=tmp_path / "by path")
+    by_path = evaluated(
+        "mmlu/cloze:sum", model=Path("fake:hash"), limit=2, out=tmp_path / "by path"
+    )
     assert by_path.scores() == run.scores()
 
 
@@ -129,7 +169,9 @@ def test_observations_say_once_why_there_is_none(tmp_path: Path) -> None:
     """Of what could not be asked as well as of what the model did not answer."""
     model = Silent(lambda question: bytes(question.continuation.tolist()) == b"no", "too long")  # type: ignore[union-attr]
     data = Dataset("odd", {"test": (Item("1", "Which?", ("yes", "no", ""), (0,)),)})
-    run = evaluate(model=model, data=data, protocols=["options/cloze:sum@continuation={choice}"], out=tmp_path)
+    run = evaluate(
+        model=model, data=data, protocols=["options/cloze:sum@continuation={choice}"], out=tmp_path
+    )
     observed = run.observations()
     assert len(set(observed.column_names)) == len(observed.column_names)
     answered, unanswered, unasked = observed["missing"].to_pylist()
@@ -147,7 +189,9 @@ def test_a_protocol_on_another_split_needs_its_items(evaluated: Evaluate, tmp_pa
     assert [row.n for row in evaluated(protocols=recipes, out=tmp_path / "both").rows()] == [12, 12]
 
 
-def test_limit_and_subject_choose_items_and_are_with_the_model_the_identity(evaluated: Evaluate) -> None:
+def test_limit_and_subject_choose_items_and_are_with_the_model_the_identity(
+    evaluated: Evaluate,
+) -> None:
     run = evaluated("mmlu/original", subjects=["trees"], limit=3)
     assert (run.rows()[0].n, set(run.tables.items["subject"].to_pylist())) == (3, {"trees"})
     with pytest.raises(StoreError, match="another selection"):
@@ -160,7 +204,9 @@ def test_limit_and_subject_choose_items_and_are_with_the_model_the_identity(eval
 
 
 @pytest.mark.costly("whole runs")
-def test_wrong_numbers_of_choices_stop_or_are_counted(evaluated: Evaluate, data: Path, tmp_path: Path) -> None:
+def test_wrong_numbers_of_choices_stop_or_are_counted(
+    evaluated: Evaluate, data: Path, tmp_path: Path
+) -> None:
     three = Item("three", "Three?", ("one", "two", "three"), (2,), "tides")
     five = Item("five", "Five?", ("1st", "2nd", "3rd", "4th", "5th"), (4,), "tides")
     splits = open_dataset(data).splits
@@ -171,7 +217,9 @@ def test_wrong_numbers_of_choices_stop_or_are_counted(evaluated: Evaluate, data:
     assert {(row.n, row.missing) for row in run.rows()} == {(3, 2)}
 
 
-def test_dropped_shots_count_and_too_long_prompts_are_missing(evaluated: Evaluate, tmp_path: Path) -> None:
+def test_dropped_shots_count_and_too_long_prompts_are_missing(
+    evaluated: Evaluate, tmp_path: Path
+) -> None:
     narrow = HashModel()
     narrow.window = 600
     run = evaluated("mmlu/original", model=narrow)
@@ -222,7 +270,14 @@ def test_the_self_check_is_kept_with_the_run(evaluated: Evaluate, tmp_path: Path
 
 
 def test_an_items_further_fields_are_kept(evaluated: Evaluate, tmp_path: Path) -> None:
-    row = {"id": "q", "question": "?", "choices": ["a", "b"], "answer": 1, "human_counts": [3, 7], "condition": "hard"}
+    row = {
+        "id": "q",
+        "question": "?",
+        "choices": ["a", "b"],
+        "answer": 1,
+        "human_counts": [3, 7],
+        "condition": "hard",
+    }
     (tmp_path / "test.jsonl").write_text(json.dumps(row))
     recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
     run = evaluated(data=tmp_path / "test.jsonl", protocols={"p": recipe})
@@ -231,11 +286,15 @@ def test_an_items_further_fields_are_kept(evaluated: Evaluate, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "another gold"])
-def test_a_run_whose_questions_changed_is_reported_only_when_continued(evaluated: Evaluate, damage: str) -> None:
+def test_a_run_whose_questions_changed_is_reported_only_when_continued(
+    evaluated: Evaluate, damage: str
+) -> None:
     run = evaluated("mmlu/original", limit=1)
     items, path = run.tables.items, run.folder / "items.parquet"
     if damage == "another gold":
-        gold = pa.array([[3 - right[0]] for right in items["gold"].to_pylist()], items.schema.field("gold").type)
+        gold = pa.array(
+            [[3 - right[0]] for right in items["gold"].to_pylist()], items.schema.field("gold").type
+        )
         pq.write_table(items.set_column(items.schema.get_field_index("gold"), "gold", gold), path)
     elif damage == "truncated":
         path.write_bytes(path.read_bytes()[:-10])
@@ -251,14 +310,28 @@ def test_a_run_whose_questions_changed_is_reported_only_when_continued(evaluated
 
 def test_every_option_that_changes_what_is_asked_is_in_the_command(evaluated: Evaluate) -> None:
     given = {"dtype": "float32", "device": "cpu", "window": 512, "batch_tokens": 4096}
-    table = {"models": [{"name": "models/m", **given}], "data": [{"path": "-d", "mapping": "map.toml"}]}
-    part = {"subjects": ["tides", "trees"], "limit": 3, "on_bad_item": "skip", "protocols": ["mmlu"]}
+    table = {
+        "models": [{"name": "models/m", **given}],
+        "data": [{"path": "-d", "mapping": "map.toml"}],
+    }
+    part = {
+        "subjects": ["tides", "trees"],
+        "limit": 3,
+        "on_bad_item": "skip",
+        "protocols": ["mmlu"],
+    }
     job = job_of({**table, **part}).model_dump(mode="json", exclude_defaults=True)
     manifest = replace(evaluated("mmlu/original", limit=1).manifest, job=job)
     words = shlex.split(resuming_command(manifest, Path("run"), ["mmlu/original"]))
     pairs = dict(zip(words[2::2], words[3::2], strict=True))
     assert pairs == {
-        **{"--model": "models/m", "--data": "./-d", "--limit": "3", "--mapping": "map.toml", "--dtype": "float32"},
+        **{
+            "--model": "models/m",
+            "--data": "./-d",
+            "--limit": "3",
+            "--mapping": "map.toml",
+            "--dtype": "float32",
+        },
         **{"--device": "cpu", "--window": "512", "--on-bad-item": "skip", "--subject": "trees"},
         **{"--protocol": "mmlu/original", "--out": "run"},
     }
@@ -268,7 +341,17 @@ def test_every_option_that_changes_what_is_asked_is_in_the_command(evaluated: Ev
 @pytest.mark.costly("several runs of a folder")
 def test_a_run_keeps_the_job_that_began_it_until_others_go_on(data: Path, tmp_path: Path) -> None:
     def asked(protocol: str, data: Path) -> object:
-        line = ("run", "--model", "fake:hash", "--data", data, "--protocol", protocol, "--out", tmp_path / "run")
+        line = (
+            "run",
+            "--model",
+            "fake:hash",
+            "--data",
+            data,
+            "--protocol",
+            protocol,
+            "--out",
+            tmp_path / "run",
+        )
         choicewise(*line, code=0)
         return read_manifest(tmp_path / "run").job["data"]
 
@@ -285,12 +368,18 @@ def write_piqa(file: Path) -> Path:
     return file
 
 
-def asked(*data: Path | str, protocols: tuple[str, ...] = ("mmlu/original", "piqa")) -> dict[str, tuple[str, ...]]:
-    job = job_of({"models": ["fake:hash"], "protocols": protocols, "data": [str(each) for each in data]})
+def asked(
+    *data: Path | str, protocols: tuple[str, ...] = ("mmlu/original", "piqa")
+) -> dict[str, tuple[str, ...]]:
+    job = job_of(
+        {"models": ["fake:hash"], "protocols": protocols, "data": [str(each) for each in data]}
+    )
     return {source.name: source.selectors for source in sources_of(job, fitting=True)}
 
 
-@pytest.mark.parametrize("name", ["piqa.jsonl", "PIQA.validation.jsonl", "piqa_val.jsonl", "rows.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["piqa.jsonl", "PIQA.validation.jsonl", "piqa_val.jsonl", "rows.jsonl"]
+)
 def test_a_file_is_known_by_its_name_or_its_columns(tmp_path: Path, name: str) -> None:
     file, quiz = write_piqa(tmp_path / name), write_mmlu(tmp_path / "quiz", questions=1)
     assert benchmark_of(str(file), ["piqa", "mmlu"]) == "piqa"
@@ -300,26 +389,35 @@ def test_a_file_is_known_by_its_name_or_its_columns(tmp_path: Path, name: str) -
 def test_the_longest_name_is_meant(tmp_path: Path) -> None:
     (tmp_path / "mmlu-pro.jsonl").write_text("{}\n")
     assert benchmark_of(str(tmp_path / "mmlu-pro.jsonl"), ["mmlu"]) == "mmlu-pro"
-    assert (benchmark_of("allenai/ai2_arc:ARC-Easy", []), benchmark_of("ybisk/piqa", [])) == ("arc-easy", "piqa")
+    assert (benchmark_of("allenai/ai2_arc:ARC-Easy", []), benchmark_of("ybisk/piqa", [])) == (
+        "arc-easy",
+        "piqa",
+    )
     assert benchmark_of("somebody/else", ["piqa"]) is None
 
 
 def test_a_file_whose_columns_fit_two_benchmarks_is_of_none(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps({"input": "Is 3 prime?", "target": "Yes", "text": "Three is prime."}) + "\n")
+    file.write_text(
+        json.dumps({"input": "Is 3 prime?", "target": "Yes", "text": "Three is prime."}) + "\n"
+    )
     assert benchmark_of(str(file), ["bbh", "race"]) == "bbh"
     assert benchmark_of(str(file), ["lambada", "race"]) == "lambada"
     assert benchmark_of(str(file), ["bbh", "lambada"]) is None
 
 
-def test_every_protocol_is_asked_somewhere_and_only_its_own_part_of_a_selector(tmp_path: Path) -> None:
+def test_every_protocol_is_asked_somewhere_and_only_its_own_part_of_a_selector(
+    tmp_path: Path,
+) -> None:
     """Against a plain reference: a protocol is asked on the data of its benchmark, else on those of none."""
     file, quiz = write_piqa(tmp_path / "piqa.jsonl"), write_mmlu(tmp_path / "quiz", questions=1)
     selectors = ("mmlu/original", "piqa/harness:acc", "arc-easy/harness:acc", "options/cloze:sum")
     job = job_of({"models": ["fake:hash"], "protocols": selectors, "data": [str(quiz), str(file)]})
     for source in sources_of(job, fitting=True):
         for name, recipe in resolve(*selectors).items():
-            here = recipe.benchmark == "any" or (recipe.benchmark == "piqa") == (source.name == str(file))
+            here = recipe.benchmark == "any" or (recipe.benchmark == "piqa") == (
+                source.name == str(file)
+            )
             assert (name in source.recipes) == here
         assert set(resolve(*source.selectors)) == set(source.recipes)
 
@@ -337,7 +435,9 @@ def test_what_failed_in_an_earlier_plan_leaves_with_it(tmp_path: Path) -> None:
     data, out = write_mmlu(tmp_path / "data", questions=1), tmp_path / "out"
     line = ("sweep", "--protocol", "mmlu/original@shots=0", "--data", data, "--out", out, "--model")
     choicewise(*line, "fake:hash", "--model", tmp_path / "no-model")
-    assert {cell.model for cell in read_sweep(out).cells if cell.failure} == {str(tmp_path / "no-model")}
+    assert {cell.model for cell in read_sweep(out).cells if cell.failure} == {
+        str(tmp_path / "no-model")
+    }
     told = choicewise(*line, "fake:hash", code=0)
     assert [cell.model for cell in read_sweep(out).cells] == ["fake:hash"]
     assert "no-model" not in told.stdout + told.stderr
@@ -366,7 +466,9 @@ def test_shots_are_a_number_or_where_to_stop() -> None:
 
 
 def test_a_model_is_a_name_or_a_path() -> None:
-    by_name, by_path = (score(model, "The cat", [" sat", " ran"]) for model in ("fake:hash", Path("fake:hash")))
+    by_name, by_path = (
+        score(model, "The cat", [" sat", " ran"]) for model in ("fake:hash", Path("fake:hash"))
+    )
     assert by_name == by_path == score("fake:hash", "The cat", iter([" sat", " ran"]))
     assert by_name["choice"].to_pylist() == [" sat", " ran"]
 
@@ -377,7 +479,9 @@ def test_domain_scores_take_the_premise_and_are_left_out_without_one() -> None:
     after = {text: score("fake:hash", text, choices) for text in (context, premise)}
     table = score("fake:hash", context, choices, premise=premise)
     assert table["domain_conditional"].to_pylist() == after[premise]["sum"].to_pylist()
-    np.testing.assert_allclose(table["dc_pmi"], np.subtract(after[context]["sum"], after[premise]["sum"]))
+    np.testing.assert_allclose(
+        table["dc_pmi"], np.subtract(after[context]["sum"], after[premise]["sum"])
+    )
     assert table.drop_columns(["dc_pmi", "domain_conditional"]) == after[context]
     assert not np.allclose(table["dc_pmi"], table["pmi"])
 
@@ -399,11 +503,15 @@ def test_a_premise_with_the_space_of_the_choices_stands_in_its_place() -> None:
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_an_empty_choice_is_refused_under_every_boundary(boundary: str) -> None:
-    with pytest.raises(ModelError, match="choice '' can't be scored: continuation '' leaves nothing to score"):
+    with pytest.raises(
+        ModelError, match="choice '' can't be scored: continuation '' leaves nothing to score"
+    ):
         score("fake:hash", "The cat", ["", " sat"], boundary=boundary)
 
 
-@pytest.mark.parametrize(("choices", "reason"), [(" sat", r"write choices=\[' sat'\]"), ([], "at least one choice")])
+@pytest.mark.parametrize(
+    ("choices", "reason"), [(" sat", r"write choices=\[' sat'\]"), ([], "at least one choice")]
+)
 def test_choices_are_a_list_of_some(choices: str | list[str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         score("fake:hash", "The cat", choices)
@@ -420,7 +528,9 @@ def test_without_bos_and_eos_nothing_is_scored_after_an_empty_context_and_the_re
 ) -> None:
     model = HashModel()
     monkeypatch.setattr(model.tokenizer, "bos_id", None)
-    plain, after_nothing, after_answer = (f"mmlu/cloze:{score}" for score in ("sum", "pmi-empty", "pmi-answer"))
+    plain, after_nothing, after_answer = (
+        f"mmlu/cloze:{score}" for score in ("sum", "pmi-empty", "pmi-answer")
+    )
     with pytest.warns(UserWarning, match="names neither a BOS nor an EOS"):
         run = evaluated(plain, after_nothing, after_answer, model=model, limit=1)
     assert set(run.protocols) == {plain, after_answer}

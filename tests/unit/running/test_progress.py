@@ -38,8 +38,20 @@ def lines(moments: list[tuple[float, int, int]], *, live: bool = False) -> list[
     ("moments", "expected"),
     [
         (
-            [(0, 20, 100), (6, 30, 100), (16, 60, 100), (18, 80, 100), (26, 100, 100), (27, 100, 100)],
-            ["model: 20 % done before", "model: 30 %, 6 s", "model: 60 %, 16 s, about 13 s left", "model: 100 %, 26 s"],
+            [
+                (0, 20, 100),
+                (6, 30, 100),
+                (16, 60, 100),
+                (18, 80, 100),
+                (26, 100, 100),
+                (27, 100, 100),
+            ],
+            [
+                "model: 20 % done before",
+                "model: 30 %, 6 s",
+                "model: 60 %, 16 s, about 13 s left",
+                "model: 100 %, 26 s",
+            ],
         ),
         ([(0, 0, 100), (1, 100, 100)], ["model: 100 %, 1 s"]),  # a fresh run was not begun before
         ([(0, 7, 7), (9, 7, 7)], ["model: 100 % done before"]),  # once
@@ -54,7 +66,9 @@ def lines(moments: list[tuple[float, int, int]], *, live: bool = False) -> list[
         ),
     ],
 )
-def test_what_is_said_at_which_moment(moments: list[tuple[float, int, int]], expected: list[str]) -> None:
+def test_what_is_said_at_which_moment(
+    moments: list[tuple[float, int, int]], expected: list[str]
+) -> None:
     assert lines(moments) == expected
 
 
@@ -123,7 +137,9 @@ def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch)
     assert "\n" not in terminal.getvalue()
 
 
-def test_python_shows_the_same_progress(study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_shows_the_same_progress(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = {"model": "fake:hash", "data": study.data, "protocols": ["mmlu/original"]}
     choicewise.evaluate(**asked, out=tmp_path / "run", progress=True)
     assert capsys.readouterr() == ("", "fake:hash: 100 %, under 1 s\n")
@@ -174,7 +190,9 @@ def test_beats_report_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 10 < len(reports) < 100
 
 
-def test_what_a_report_raises_elsewhere_the_next_beat_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_report_raises_elsewhere_the_next_beat_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(running_progress, "LONGEST", 0.001)
     raised = threading.Event()
 

@@ -34,7 +34,13 @@ SIZES = {"tides": 12, "trees": 5, "tools": 3}
 
 def items_of(sizes: dict[str, int], split: str = "test") -> list[Item]:
     return [
-        Item(f"{split} {name} {place}", f"Which {name} is {place} of {split}?", tuple("abcd"), (place % 4,), name)
+        Item(
+            f"{split} {name} {place}",
+            f"Which {name} is {place} of {split}?",
+            tuple("abcd"),
+            (place % 4,),
+            name,
+        )
         for name, size in sizes.items()
         for place in range(size)
     ]
@@ -47,19 +53,28 @@ def dataset(items: Sequence[Item]) -> Dataset:
 QUIZ = dataset(items_of(SIZES))
 
 
-def drawn_ids(data: Dataset, count: int, seed: int = 1, subjects: Sequence[str] | None = None) -> list[str]:
+def drawn_ids(
+    data: Dataset, count: int, seed: int = 1, subjects: Sequence[str] | None = None
+) -> list[str]:
     """Of the items in their order."""
-    sections = list_sections(data, {"p": mmlu_protocol()}, Selection.of(subjects, sample=count, seed=seed))
+    sections = list_sections(
+        data, {"p": mmlu_protocol()}, Selection.of(subjects, sample=count, seed=seed)
+    )
     return [item.id for section in sections for item in section.items]
 
 
 def plain(items: Sequence[Item], count: int, seed: int) -> list[str]:
     """The ids of the sample, slowly: shares by fractions, then every subject's smallest hashes."""
-    sizes = {name: sum(item.subject == name for item in items) for name in {item.subject for item in items}}
+    sizes = {
+        name: sum(item.subject == name for item in items)
+        for name in {item.subject for item in items}
+    }
     taken = {name: count * size // len(items) for name, size in sizes.items()}
 
     def order(name: str) -> tuple[float, bytes]:
-        return -(count * sizes[name] % len(items)), blake2b(f"{seed}|{name}".encode(), digest_size=8).digest()
+        return -(count * sizes[name] % len(items)), blake2b(
+            f"{seed}|{name}".encode(), digest_size=8
+        ).digest()
 
     for name in sorted(sizes, key=order)[: count - sum(taken.values())]:
         taken[name] += 1
@@ -87,8 +102,14 @@ def test_a_sample_is_that_of_the_plain_way(sizes: dict[str, int], part: float, s
     assert len(drawn) == min(count, len(items))
 
 
-@given(st.dictionaries(st.text(max_size=2), st.integers(1, 200), min_size=1), st.integers(1, 900), st.integers(0, 9))
-def test_shares_are_proportions_to_within_one_item(sizes: dict[str, int], count: int, seed: int) -> None:
+@given(
+    st.dictionaries(st.text(max_size=2), st.integers(1, 200), min_size=1),
+    st.integers(1, 900),
+    st.integers(0, 9),
+)
+def test_shares_are_proportions_to_within_one_item(
+    sizes: dict[str, int], count: int, seed: int
+) -> None:
     own, total = shares(sizes, count, seed), sum(sizes.values())
     assert sum(own.values()) == min(count, total)
     for name, size in sizes.items():
@@ -97,13 +118,17 @@ def test_shares_are_proportions_to_within_one_item(sizes: dict[str, int], count:
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 9))
-def test_of_a_subject_the_smaller_share_is_part_of_the_greater_one(one: int, other: int, seed: int) -> None:
+def test_of_a_subject_the_smaller_share_is_part_of_the_greater_one(
+    one: int, other: int, seed: int
+) -> None:
     """All of the sample only where no subject's share shrinks, as largest remainders sometimes let it."""
     small, large = (QUIZ.sample("test", count, seed) for count in sorted((one, other)))
     for name in SIZES:
         assert {*small[name]} <= {*large[name]} or len(small[name]) > len(large[name])
     if all(len(small[name]) <= len(large[name]) for name in SIZES):
-        assert {*drawn_ids(QUIZ, min(one, other), seed)} <= {*drawn_ids(QUIZ, max(one, other), seed)}
+        assert {*drawn_ids(QUIZ, min(one, other), seed)} <= {
+            *drawn_ids(QUIZ, max(one, other), seed)
+        }
 
 
 @given(st.permutations(items_of(SIZES)), st.integers(1, 20))
@@ -114,14 +139,23 @@ def test_the_order_of_the_rows_changes_no_sample(items: list[Item], count: int) 
 def test_chance_is_the_same_everywhere_and_for_ever() -> None:
     assert draw_hash(1, "tides", "test tides 0").hex() == "e7787b82c8d97d10"
     assert drawn_ids(QUIZ, 4) == ["test tides 1", "test tides 9", "test trees 4", "test tools 2"]
-    assert drawn_ids(QUIZ, 4, seed=2) == ["test tides 2", "test tides 8", "test trees 2", "test tools 1"]
-    every = sum(name in drawn_ids(QUIZ, 10, seed) for seed in range(400) for name in ["test tides 3"])
+    assert drawn_ids(QUIZ, 4, seed=2) == [
+        "test tides 2",
+        "test tides 8",
+        "test trees 2",
+        "test tools 1",
+    ]
+    every = sum(
+        name in drawn_ids(QUIZ, 10, seed) for seed in range(400) for name in ["test tides 3"]
+    )
     assert 160 < every < 240, "half of the items are drawn, each as often as the others"
 
 
 def test_named_subjects_have_the_sample_among_them() -> None:
     drawn = drawn_ids(QUIZ, 4, subjects=["trees", "tools"])
-    assert [name.split()[1] for name in drawn] == ["trees"] * 3 + ["tools"], "2.5 and 1.5: a hash decides"
+    assert [name.split()[1] for name in drawn] == ["trees"] * 3 + ["tools"], (
+        "2.5 and 1.5: a hash decides"
+    )
 
 
 def scored(out: Path, data: Dataset | Path = QUIZ, **asked: Any) -> Run:
@@ -136,10 +170,15 @@ def test_a_run_of_a_sample_says_so_and_is_continued_with_the_same_alone(tmp_path
     assert {row.n for row in run.rows()} == {6}
     assert open_run(tmp_path).manifest.selection.drawn_from == {"test": SIZES}
     table = run.report()
-    assert scored(tmp_path, sample=6, seed=3, protocols=["mmlu/original", "mmlu/cloze:sum"]).manifest.complete
+    assert scored(
+        tmp_path, sample=6, seed=3, protocols=["mmlu/original", "mmlu/cloze:sum"]
+    ).manifest.complete
     assert scored(tmp_path, sample=6, seed=3).report().num_rows > table.num_rows
     for other, told in {"sample": 7, "seed": 4}.items():
-        with pytest.raises(StoreError, match=f"selection {other} is {6 if other == 'sample' else 3} there and {told}"):
+        with pytest.raises(
+            StoreError,
+            match=f"selection {other} is {6 if other == 'sample' else 3} there and {told}",
+        ):
             scored(tmp_path, **{"sample": 6, "seed": 3, other: told})
     with pytest.raises(StoreError, match="selection sample is 6 there and None here"):
         scored(tmp_path)
@@ -151,12 +190,17 @@ def test_items_of_a_sample_are_asked_as_among_all(tmp_path: Path) -> None:
     every, some = (scored(tmp_path / str(n), protocols=protocols, sample=n) for n in (None, 7))
     assert (every.manifest.selection, some.manifest.selection.sample) == (Selection(), 7)
     texts = [
-        {row["item"]: row["context"] for row in run.tables.requests.select(["item", "context"]).to_pylist()}
+        {
+            row["item"]: row["context"]
+            for row in run.tables.requests.select(["item", "context"]).to_pylist()
+        }
         for run in (every, some)
     ]
     assert len(texts[1]) == 7
     assert texts[1].items() <= texts[0].items()
-    plain_texts = {each.item.id: each.text() for name in SIZES for each in requests(protocols["p"], QUIZ, name)}
+    plain_texts = {
+        each.item.id: each.text() for name in SIZES for each in requests(protocols["p"], QUIZ, name)
+    }
     assert texts[0] == plain_texts
 
 
@@ -189,7 +233,9 @@ def test_what_is_no_sample_is_left_out_of_files_and_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [20, 21, 1000])
 def test_a_sample_of_all_is_all_and_said(tmp_path: Path, count: int) -> None:
-    with pytest.warns(UserWarning, match=f"sample of {count:,} of quiz: all 20 questions are asked"):
+    with pytest.warns(
+        UserWarning, match=f"sample of {count:,} of quiz: all 20 questions are asked"
+    ):
         run = scored(tmp_path, sample=count, seed=5)
     assert run.manifest.selection == Selection()
     assert {row.selection for row in run.rows()} == {""}
@@ -199,7 +245,9 @@ def test_a_sample_of_all_is_all_and_said(tmp_path: Path, count: int) -> None:
 
 
 def test_a_subject_without_a_question_is_said(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="sample of 2 of quiz: no question of 1 of the 3 subjects, as tools"):
+    with pytest.warns(
+        UserWarning, match="sample of 2 of quiz: no question of 1 of the 3 subjects, as tools"
+    ):
         run = scored(tmp_path, sample=2)
     assert run.tables.items.num_rows == 2
     assert settled(QUIZ, {"p": mmlu_protocol()}, Selection.of(sample=9))[1] == ""
@@ -207,7 +255,10 @@ def test_a_subject_without_a_question_is_said(tmp_path: Path) -> None:
 
 def test_words_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     for asked, told in {
-        (("limit", 3), ("sample", 4)): "limit 3 asks the first questions of each subject, and sample 4",
+        (
+            ("limit", 3),
+            ("sample", 4),
+        ): "limit 3 asks the first questions of each subject, and sample 4",
         (("seed", 4),): "seed is 4 and no sample is drawn",
         (("sample", 0),): "sample is 0",
         (("sample", 2), ("seed", -1)): "seed is -1",
@@ -221,7 +272,9 @@ def test_words_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
 
 def test_a_plan_file_and_a_board_carry_it(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
-    file.write_text('models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nsample = 30\nseed = 0\n')
+    file.write_text(
+        'models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nsample = 30\nseed = 0\n'
+    )
     assert read_plan(file).selection == Selection(sample=30, seed=0)
     asked = Asked(("mmlu",), ("data",), sample=30, seed=0)
     assert asked.plan() == {"protocols": ["mmlu"], "data": ["data"], "sample": 30, "seed": 0}
@@ -231,19 +284,27 @@ def test_a_plan_file_and_a_board_carry_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.costly("prompts, a dry run, and a sweep of two models")
-def test_prompts_dry_runs_and_sweeps_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_dry_runs_and_sweeps_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_mmlu(tmp_path / "data", questions=9)
     asked = ("--data", "data", "--protocol", "mmlu/original", "--sample", "5", "--seed", "2")
     shown = choicewise("prompts", *asked, code=0)
     ids = [json.loads(line)["item"] for line in shown.stdout.splitlines()]
     assert len(ids) == 5
-    planned = json.loads(choicewise("run", "--model", "fake:hash", *asked, "--dry-run", "--json", code=0).stdout)
+    planned = json.loads(
+        choicewise("run", "--model", "fake:hash", *asked, "--dry-run", "--json", code=0).stdout
+    )
     assert planned["requests"] == 5
-    choicewise("sweep", "--model", "fake:hash", "--model", "fake:oracle", *asked, "--out", "runs", code=0)
+    choicewise(
+        "sweep", "--model", "fake:hash", "--model", "fake:oracle", *asked, "--out", "runs", code=0
+    )
     runs = [open_run(path.parent) for path in sorted((tmp_path / "runs").rglob(MANIFEST))]
     assert [run.tables.items["item"].to_pylist() for run in runs] == [ids, ids]
-    refused = choicewise("run", "--model", "fake:hash", *asked, "--limit", "2", "--out", "run", code=2)
+    refused = choicewise(
+        "run", "--model", "fake:hash", *asked, "--limit", "2", "--out", "run", code=2
+    )
     assert "limit 2 asks the first questions of each subject, and sample 5" in refused.stderr
     assert "note: sample of 50 of data: all 18 questions are asked" in (
         choicewise("prompts", *asked[:4], "--sample", "50", code=0).stderr

@@ -9,7 +9,15 @@ import pytest
 from choicewise.cli.commands import invoke
 from choicewise.data.benchmarks import benchmark
 from choicewise.errors import DataError, MissingData, ProtocolError, UsageError
-from choicewise.protocols.catalogue import entry_names, group_names, groups, one, resolve, suite, suite_names
+from choicewise.protocols.catalogue import (
+    entry_names,
+    group_names,
+    groups,
+    one,
+    resolve,
+    suite,
+    suite_names,
+)
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.running.job import job_of, sources_of
 from choicewise.store.folder import read_manifest, read_sweep
@@ -62,7 +70,10 @@ def test_a_protocol_with_other_axes_is_called_after_them_if_there_are_such() -> 
     assert parse_signature(signature(fewer)) == fewer
     assert resolve("mmlu/original@shots=5") == {"mmlu/original": published}
     assert set(resolve("mmlu/cloze@shots=0")) == set(resolve("mmlu/cloze"))
-    assert next(iter(resolve("mmlu/original@shots=1,aggregation=macro"))) == "mmlu/original@shots=1,aggregation=macro"
+    assert (
+        next(iter(resolve("mmlu/original@shots=1,aggregation=macro")))
+        == "mmlu/original@shots=1,aggregation=macro"
+    )
     for selector, told in [
         ("mmlu/original@shots", "changes no axis"),
         ("mmlu/original@shot=2", "did you mean shots"),
@@ -77,28 +88,42 @@ def test_a_protocol_with_other_axes_is_called_after_them_if_there_are_such() -> 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (TRIO.format(more="").replace("winogrande/harness", "winogrande/nonsense"), "tests/trio: no protocol"),
+        (
+            TRIO.format(more="").replace("winogrande/harness", "winogrande/nonsense"),
+            "tests/trio: no protocol",
+        ),
         (TRIO.format(more="").replace('"mean"', '"median"'), "must be one of mean, none"),
         (TRIO.format(more="colour = 1"), "unknown key 'colour'"),
         (TRIO.format(more="") + "\nweight = 2", "unknown key 'weight'"),
     ],
 )
-def test_a_wrong_suite_is_refused(text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_suite_is_refused(
+    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with known_suites(tmp_path, monkeypatch, wrong=text), pytest.raises(ProtocolError, match=told):
         suite("tests/trio")
 
 
 def test_names_are_known_without_reading_the_files() -> None:
-    assert group_names() == {name: tuple(each.name for each in members) for name, members in groups().items()}
+    assert group_names() == {
+        name: tuple(each.name for each in members) for name, members in groups().items()
+    }
     assert {name.partition("/")[0] for name in entry_names()} <= set(group_names())
 
 
-def test_the_list_and_the_sheet_of_a_suite(trio: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_and_the_sheet_of_a_suite(
+    trio: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "tests/trio" in choicewise("protocols", code=0).stdout
     shown = choicewise("protocols", "show", "tests/trio", code=0).stdout
     assert "mmlu        2      acc (macro)  mmlu/harness-v1@shots=2" in shown
-    assert "average  the plain mean of the benchmarks; of several protocols of a benchmark the best counts" in shown
-    rows = {row["name"]: row for row in json.loads(choicewise("protocols", "--json", code=0).stdout)}
+    assert (
+        "average  the plain mean of the benchmarks; of several protocols of a benchmark the best counts"
+        in shown
+    )
+    rows = {
+        row["name"]: row for row in json.loads(choicewise("protocols", "--json", code=0).stdout)
+    }
     assert rows["tests/trio"]["protocols"] == list(resolve("tests/trio"))
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="") + UNSCORED):
         sheet = choicewise("protocols", "show", "tests/trio", code=0).stdout
@@ -124,15 +149,23 @@ def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path) -> None:
         manifest = read_manifest(folder)
         assert manifest.complete
         assert manifest.dataset.name == cell.dataset
-        assert {parse_signature(text).benchmark for text in manifest.protocols.values()} == {cell.dataset}
+        assert {parse_signature(text).benchmark for text in manifest.protocols.values()} == {
+            cell.dataset
+        }
         assert "data" not in manifest.job
     records = ("sweep.json", "sweep.copy.json")
-    before = {file: file.stat().st_mtime_ns for file in trio.rglob("*") if file.is_file() and file.name not in records}
+    before = {
+        file: file.stat().st_mtime_ns
+        for file in trio.rglob("*")
+        if file.is_file() and file.name not in records
+    }
     assert choicewise(*run_line(trio), code=0).stdout == first
     assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
-def test_missing_data_are_named_before_a_model_is_loaded(trio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_are_named_before_a_model_is_loaded(
+    trio: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CHOICEWISE_DATA", str(trio.parent / "nowhere"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(MissingData) as caught:
@@ -143,22 +176,43 @@ def test_missing_data_are_named_before_a_model_is_loaded(trio: Path, monkeypatch
             invoke([*run_line(trio, "fake:hash"), *option])
 
 
-def test_what_is_wrong_is_listed_benchmark_by_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_is_listed_benchmark_by_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CHOICEWISE_DATA", str(tmp_path / "data"))
     row = {"question": "is it", "passage": "P", "idx": 0, "label": 5}
-    arc = {"id": "1", "question": "Q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "Z"}
+    arc = {
+        "id": "1",
+        "question": "Q",
+        "choices": {"text": ["a", "b"], "label": ["A", "B"]},
+        "answerKey": "Z",
+    }
     for name, rows in {"boolq": [row, {**row, "idx": 1}], "arc-easy": [arc]}.items():
         (tmp_path / "data" / name).mkdir(parents=True)
-        (tmp_path / "data" / name / "validation.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    line = ["run", "--model", "fake:hash", "--protocol", "boolq/harness", "--protocol", "arc-easy/harness"]
+        (tmp_path / "data" / name / "validation.jsonl").write_text(
+            "".join(json.dumps(each) + "\n" for each in rows)
+        )
+    line = [
+        "run",
+        "--model",
+        "fake:hash",
+        "--protocol",
+        "boolq/harness",
+        "--protocol",
+        "arc-easy/harness",
+    ]
     with pytest.raises(DataError, match="the questions of 2 benchmarks can't be used") as raised:
         invoke([*line, "--out", str(tmp_path / "out")])
     lines = raised.value.problems
     assert not any("\n" in line for line in lines)
-    assert [sum(name in each for each in lines) for name in ("boolq/validation", "arc-easy/validation")] == [2, 1]
+    assert [
+        sum(name in each for each in lines) for name in ("boolq/validation", "arc-easy/validation")
+    ] == [2, 1]
 
 
-def test_without_missing_the_average_is_incomplete(trio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_missing_the_average_is_incomplete(
+    trio: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (trio.parent / "data/winogrande").rename(trio.parent / "elsewhere")
     shown = choicewise(*run_line(trio), "--without-missing", code=0).stdout
@@ -183,7 +237,10 @@ def test_what_has_no_data_of_its_own_or_too_many_is_refused(trio: Path, tmp_path
         ([*run, "--data", str(tmp_path / "data/mmlu")], "one dataset was named for all of them"),
         ([*run, "--subject", "tides"], "no use for --subject"),
         ([*run, "--mapping", "m.toml"], "no use for --mapping"),
-        ([*run_line(trio, "fake:hash", "mmlu"), "--without-missing"], "no use for --without-missing"),
+        (
+            [*run_line(trio, "fake:hash", "mmlu"), "--without-missing"],
+            "no use for --without-missing",
+        ),
     ]:
         with pytest.raises(UsageError, match=reason):
             invoke(line)

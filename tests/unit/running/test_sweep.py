@@ -75,7 +75,13 @@ def out(tmp_path: Path) -> Path:
 
 def line(out: Path, *models: str, protocols: list[str] = PROTOCOLS) -> list[str]:
     words = [word for model in models for word in ("--model", model)]
-    return ["sweep", *words, *(word for name in protocols for word in ("--protocol", name)), "--out", str(out)]
+    return [
+        "sweep",
+        *words,
+        *(word for name in protocols for word in ("--protocol", name)),
+        "--out",
+        str(out),
+    ]
 
 
 def run_line(out: Path, model: str) -> list[str]:
@@ -100,16 +106,24 @@ def test_only_what_is_new_is_loaded_or_opened(data: Path, loads: list[str], out:
     more = [*PROTOCOLS, "mmlu/helm"]
     assert opened("fake:hash", protocols=more) == ["mmlu", "fake:hash"]
     assert set(read_manifest(out / "fake-hash/mmlu").protocols) == {"mmlu/original", "mmlu/helm"}
-    assert opened("fake:hash", "fake:anti-oracle", protocols=more) == ["mmlu", "winogrande", "fake:anti-oracle"]
+    assert opened("fake:hash", "fake:anti-oracle", protocols=more) == [
+        "mmlu",
+        "winogrande",
+        "fake:anti-oracle",
+    ]
     file = data / "winogrande/validation.jsonl"
-    file.write_text(file.read_text(encoding="utf-8").replace("too small", "too narrow"), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("too small", "too narrow"), encoding="utf-8"
+    )
     assert opened("fake:hash", protocols=more, code=INCOMPLETE) == ["winogrande", "fake:hash"]
     (failed,) = (cell for cell in read_sweep(out).cells if cell.failure)
     assert "was made for another dataset" in failed.failure
 
 
 @pytest.mark.costly("sweeps of four and two models")
-def test_a_failure_is_recorded_and_the_sweep_goes_on(data: Path, loads: list[str], out: Path) -> None:
+def test_a_failure_is_recorded_and_the_sweep_goes_on(
+    data: Path, loads: list[str], out: Path
+) -> None:
     models = ["broken", "fake:hash", "burning", "fake:oracle"]
     (data / "winogrande").rename(data / "gone")
     printed = choicewise(*line(out, *models), code=INCOMPLETE)
@@ -123,12 +137,16 @@ def test_a_failure_is_recorded_and_the_sweep_goes_on(data: Path, loads: list[str
     assert "burning on mmlu: MemoryError: out of memory" in printed.stderr
     assert "mmlu/original" in printed.stdout
     (data / "gone").rename(data / "winogrande")
-    choicewise(*line(out, "fake:hash", "fake:oracle"), code=0)  # what failed goes with the line that asked for it
+    choicewise(
+        *line(out, "fake:hash", "fake:oracle"), code=0
+    )  # what failed goes with the line that asked for it
     assert (read_sweep(out).models, read_sweep(out).missing) == (("fake:hash", "fake:oracle"), ())
 
 
 @pytest.mark.costly("three sweeps")
-def test_runs_of_an_earlier_line_stay(data: Path, loads: list[str], trio: list[str], out: Path) -> None:
+def test_runs_of_an_earlier_line_stay(
+    data: Path, loads: list[str], trio: list[str], out: Path
+) -> None:
     with pytest.raises(UsageError, match="no run is there"):
         invoke(line(out, "broken", protocols=trio))
     choicewise(*line(out, "fake:hash"), code=0)
@@ -137,12 +155,16 @@ def test_runs_of_an_earlier_line_stay(data: Path, loads: list[str], trio: list[s
     assert "runs are missing" not in choicewise(*line(out, "fake:hash"), code=0).stderr
     there = [("fake:hash", name) for name in ("mmlu", "winogrande")]
     there += [("fake:oracle", name) for name in ("mmlu", "winogrande", "arc-easy")]
-    assert sorted((cell.model, cell.dataset) for cell in read_sweep(out).cells if cell.done) == sorted(there)
+    assert sorted(
+        (cell.model, cell.dataset) for cell in read_sweep(out).cells if cell.done
+    ) == sorted(there)
     assert [each.name for each in read_sweep(out).suites] == ["tests/trio"]
     assert len(read_sweep(out).cells) == len(there)
 
 
-def test_a_refused_line_leaves_nothing_in_the_folder(data: Path, loads: list[str], trio: list[str], out: Path) -> None:
+def test_a_refused_line_leaves_nothing_in_the_folder(
+    data: Path, loads: list[str], trio: list[str], out: Path
+) -> None:
     with pytest.raises(ModelError, match="no weights"):  # as it is one model
         invoke(run_line(out, "broken"))
     assert (loads, list(out.iterdir())) == (["mmlu", "winogrande", "broken"], [])
@@ -187,10 +209,17 @@ def test_a_line_that_is_stopped_on_the_way_keeps_what_it_began_and_goes_on(
     assert loads == ["winogrande", "fake:hash"]
 
 
-def test_protocols_are_asked_on_the_data_that_they_can_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protocols_are_asked_on_the_data_that_they_can_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_mmlu(tmp_path / "quiz", questions=3)
-    blanks = {"sentence": "The cup held the tin, as _ was big.", "option1": "cup", "option2": "tin", "answer": "1"}
+    blanks = {
+        "sentence": "The cup held the tin, as _ was big.",
+        "option1": "cup",
+        "option2": "tin",
+        "answer": "1",
+    }
     (tmp_path / "blanks").mkdir()
     (tmp_path / "blanks/validation.jsonl").write_text(f"{json.dumps(blanks)}\n")
     plan = 'models = ["fake:hash"]\nprotocols = ["mmlu/original", "winogrande/harness"]\ndata = ["quiz", "blanks"]'
@@ -198,7 +227,10 @@ def test_protocols_are_asked_on_the_data_that_they_can_ask(tmp_path: Path, monke
     said = choicewise("sweep", "plan.toml", "--out", "out", code=0).stderr
     assert "mmlu/original can't be asked on blanks, and is left out there: " in said
     assert "winogrande/harness can't be asked on quiz, and is left out there: " in said
-    asked = {name: [*read_manifest(tmp_path / "out/fake-hash" / name).protocols] for name in ("quiz", "blanks")}
+    asked = {
+        name: [*read_manifest(tmp_path / "out/fake-hash" / name).protocols]
+        for name in ("quiz", "blanks")
+    }
     assert asked == {"quiz": ["mmlu/original"], "blanks": ["winogrande/harness"]}
     (tmp_path / "plan.toml").write_text(plan.replace('"mmlu/original", ', ""))
     said = choicewise("sweep", "plan.toml", "--out", "alone", code=INCOMPLETE).stderr
@@ -217,7 +249,9 @@ data = [{{path = "{own}", benchmark = "mmlu"}}]
 """
 
 
-def test_a_plan_says_models_data_and_protocols(tmp_path: Path, loads: list[str], data: Path) -> None:
+def test_a_plan_says_models_data_and_protocols(
+    tmp_path: Path, loads: list[str], data: Path
+) -> None:
     own = write_mmlu(tmp_path / "own", questions=4)
     (tmp_path / "plan.toml").write_text(PLAN.format(own=own), encoding="utf-8")
     plan = read_plan(tmp_path / "plan.toml")
@@ -226,9 +260,14 @@ def test_a_plan_says_models_data_and_protocols(tmp_path: Path, loads: list[str],
         "a@step2, dtype float32, window 7, adapter tuned",
         "fake:hash, chat turns",
     ]
-    assert [(source.name, source.path) for source in sources_of(plan)] == [("mmlu", str(own)), ("winogrande", None)]
+    assert [(source.name, source.path) for source in sources_of(plan)] == [
+        ("mmlu", str(own)),
+        ("winogrande", None),
+    ]
     assert plan.limit == 2
-    (tmp_path / "small.toml").write_text('models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nlimit = 1\n', "utf-8")
+    (tmp_path / "small.toml").write_text(
+        'models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nlimit = 1\n', "utf-8"
+    )
     choicewise("sweep", tmp_path / "small.toml", "--out", tmp_path / "out", code=0)
     assert read_manifest(tmp_path / "out/fake-hash/mmlu").selection.limit == 1
 
@@ -256,7 +295,9 @@ PROTOCOL, GOOD = '\nprotocols = ["mmlu"]', 'models = ["m"]\nprotocols = ["mmlu"]
         (f"models.{'a.' * 1000}b = 1", "nested too deeply"),
     ],
 )
-def test_what_is_wrong_in_a_plan_is_said_with_file_and_key(text: str, reason: str, tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_plan_is_said_with_file_and_key(
+    text: str, reason: str, tmp_path: Path
+) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as caught:
@@ -270,7 +311,9 @@ def test_what_is_wrong_in_a_plan_is_said_with_file_and_key(text: str, reason: st
     assert reason in str(caught.value)
 
 
-def test_a_line_that_says_too_little_or_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_says_too_little_or_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for words, reason in [
         (["plan.toml"], "--out is missing"),
@@ -283,9 +326,14 @@ def test_a_line_that_says_too_little_or_too_much_is_refused(tmp_path: Path, monk
 
 
 def test_several_datasets_are_asked_under_all_protocols(tmp_path: Path, out: Path) -> None:
-    places = [write_mmlu(tmp_path / name / "quiz", questions=count) for name, count in (("one", 3), ("two", 4))]
+    places = [
+        write_mmlu(tmp_path / name / "quiz", questions=count)
+        for name, count in (("one", 3), ("two", 4))
+    ]
     words = [word for place in places for word in ("--data", place)]
-    choicewise("sweep", "--model", "fake:hash", *words, "--protocol", "mmlu/original", "--out", out, code=0)
+    choicewise(
+        "sweep", "--model", "fake:hash", *words, "--protocol", "mmlu/original", "--out", out, code=0
+    )
     assert [cell.folder for cell in read_sweep(out).cells] == ["fake-hash/quiz", "fake-hash/quiz-2"]
     rows = json.loads(choicewise("report", "--json", out / "fake-hash", code=0).stdout)
     assert [row["n"] for row in rows] == [6, 8]
@@ -301,9 +349,26 @@ def test_other_folders_and_damaged_ones_are_refused(out: Path, data: Path, study
         (out / "sweep.json").write_text(text)
         with pytest.raises(StoreError, match=reason):
             invoke(line(out, "fake:hash"))
-    cell = {"model": "m", "dataset": "d", "folder": "../away", "asked": "", "done": False, "failure": ""}
-    content = {"format": "choicewise-sweep", "version": 1, "protocols": [], "suites": [], "cells": [cell]}
-    for change, reason in (({}, "lies outside"), ({"version": 2}, "upgrade"), ({"cells": 1}, "field cells")):
+    cell = {
+        "model": "m",
+        "dataset": "d",
+        "folder": "../away",
+        "asked": "",
+        "done": False,
+        "failure": "",
+    }
+    content = {
+        "format": "choicewise-sweep",
+        "version": 1,
+        "protocols": [],
+        "suites": [],
+        "cells": [cell],
+    }
+    for change, reason in (
+        ({}, "lies outside"),
+        ({"version": 2}, "upgrade"),
+        ({"cells": 1}, "field cells"),
+    ):
         (out / "sweep.json").write_text(json.dumps({**content, **change}))
         with pytest.raises(StoreError, match=reason):
             invoke(["report", str(out)])
@@ -312,11 +377,18 @@ def test_other_folders_and_damaged_ones_are_refused(out: Path, data: Path, study
 
 
 @pytest.mark.costly("a page is written")
-def test_readers_and_pages_take_a_folder_of_runs(data: Path, trio: list[str], out: Path, tmp_path: Path) -> None:
+def test_readers_and_pages_take_a_folder_of_runs(
+    data: Path, trio: list[str], out: Path, tmp_path: Path
+) -> None:
     choicewise(*line(out, "fake:hash", "fake:oracle", protocols=trio), code=0)
-    assert "tests/trio: values in % and their plain mean" in choicewise("report", out, code=0).stdout
+    assert (
+        "tests/trio: values in % and their plain mean" in choicewise("report", out, code=0).stdout
+    )
     assert "tides" in choicewise("report", "--by", "subjects", out, code=0).stdout
-    assert "winogrande/harness" in choicewise("compare", out / "fake-hash", out / "fake-oracle", code=0).stdout
+    assert (
+        "winogrande/harness"
+        in choicewise("compare", out / "fake-hash", out / "fake-oracle", code=0).stdout
+    )
     with pytest.raises(UsageError, match="name a model's folder"):
         invoke(["compare", str(out), str(out / "fake-oracle")])
     with pytest.raises(UsageError, match="holds 6 runs"):
@@ -366,7 +438,9 @@ def test_a_folder_stands_for_the_runs_directly_in_it(study: Study, tmp_path: Pat
 
 
 @pytest.mark.costly("three runs in five commands")
-def test_every_command_takes_it_and_a_folder_of_one_run_is_that_run(study: Study, tmp_path: Path) -> None:
+def test_every_command_takes_it_and_a_folder_of_one_run_is_that_run(
+    study: Study, tmp_path: Path
+) -> None:
     folder, table = study.hash.parent, tmp_path / "table.md"
     report = choicewise("report", folder, code=0)
     assert "choicewise ladder" not in report.stderr

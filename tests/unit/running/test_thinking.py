@@ -21,22 +21,35 @@ from tests.helpers.thinking import CLOSING, SAID, Thinker, quiz, reads, scripts
 
 LETTERS = mmlu_protocol(benchmark="any", shots=0, chat="message")
 DATA = quiz([1, 1])
-CHAIN = {"reading": "chain-of-thought", "proposal": "\nSo it is", "score": "vote", "fit": "refuse", "seed": 1}
+CHAIN = {
+    "reading": "chain-of-thought",
+    "proposal": "\nSo it is",
+    "score": "vote",
+    "fit": "refuse",
+    "seed": 1,
+}
 
 
 def thinker(opened: bool = True, thought: str = "x" * 30, answer: str = "Answer: B") -> Thinker:
     return Thinker(scripts([thought] * 2, [answer] * 2, opened), opened)
 
 
-def run(folder: Path, protocols: dict[str, Protocol], model: Thinker, data: Dataset = DATA, **more: Any) -> Run:
+def run(
+    folder: Path, protocols: dict[str, Protocol], model: Thinker, data: Dataset = DATA, **more: Any
+) -> Run:
     return evaluate(model=model, data=data, protocols=protocols, out=folder / "run", **more)
 
 
-@pytest.mark.parametrize("axes", [{}, {"views": "cyclic"}, {**CHAIN, "new_tokens": 4, "chains": 1, "chat": "message"}])
-def test_letters_are_not_scored_inside_an_open_thought(axes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "axes", [{}, {"views": "cyclic"}, {**CHAIN, "new_tokens": 4, "chains": 1, "chat": "message"}]
+)
+def test_letters_are_not_scored_inside_an_open_thought(
+    axes: dict[str, Any], tmp_path: Path
+) -> None:
     protocol = mmlu_protocol(**{"benchmark": "any", "shots": 0, "chat": "message", **axes})
     reason = (
-        "the chat template of thinker ends in an open thought \\(<think>\\), inside which nothing is scored; close it"
+        "the chat template of thinker ends in an open thought \\(<think>\\), "
+        "inside which nothing is scored; close it"
     )
     with pytest.raises(ModelError, match=reason):
         run(tmp_path, {"p": protocol}, thinker())
@@ -63,24 +76,38 @@ def test_a_closed_thought_is_what_the_template_writes_and_is_in_the_signature(
     model = thinker()
     asked = run(tmp_path, {"p": protocol}, model)
     assert asked.rows()[0].n == 2
-    contexts = {model.tokenizer.decode(each.context) for each in model.asked if isinstance(each, Span)}
+    contexts = {
+        model.tokenizer.decode(each.context) for each in model.asked if isinstance(each, Span)
+    }
     assert {context[-len(tail) :] for context in contexts} == {tail}
     for axis, value in axes.items():
         assert f"|{axis}:{value}|" in signature(protocol)
     assert parse_signature(signature(protocol)) == protocol
 
 
-def test_a_template_that_opens_no_thought_is_asked_as_before_and_closing_changes_nothing(tmp_path: Path) -> None:
-    protocols = {"p": LETTERS, "closed": mmlu_protocol(benchmark="any", shots=0, chat="message", thought="close")}
+def test_a_template_that_opens_no_thought_is_asked_as_before_and_closing_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    protocols = {
+        "p": LETTERS,
+        "closed": mmlu_protocol(benchmark="any", shots=0, chat="message", thought="close"),
+    }
     rows = run(tmp_path, protocols, thinker(opened=False)).rows()
     assert len({row.t for row in rows}) == 1
     assert len({row.i for row in rows}) == 1
 
 
-def test_rendered_prompts_that_end_in_an_open_thought_are_missing_with_the_reason(tmp_path: Path) -> None:
+def test_rendered_prompts_that_end_in_an_open_thought_are_missing_with_the_reason(
+    tmp_path: Path,
+) -> None:
     tails = ("assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n", "what is <think>?")
     rows = [
-        {"item": str(number), "context": f"Question number {number}? {tail}", "continuations": ["A", "B"], "gold": 1}
+        {
+            "item": str(number),
+            "context": f"Question number {number}? {tail}",
+            "continuations": ["A", "B"],
+            "gold": 1,
+        }
         for number, tail in enumerate(tails)
     ]
     given = rendered_requests("given", rows)
@@ -88,7 +115,9 @@ def test_rendered_prompts_that_end_in_an_open_thought_are_missing_with_the_reaso
     (row,) = asked.rows()
     assert (row.n, row.missing) == (2, 1)
     (reason,) = row.missing_reasons
-    assert reason.reason.startswith("the prompt ends in an open thought (<think>), inside which nothing is scored")
+    assert reason.reason.startswith(
+        "the prompt ends in an open thought (<think>), inside which nothing is scored"
+    )
 
 
 def test_nothing_is_scored_after_a_chain_that_ends_in_its_thought() -> None:
@@ -97,13 +126,16 @@ def test_nothing_is_scored_after_a_chain_that_ends_in_its_thought() -> None:
     for limit, missing in ((20, IN_A_THOUGHT), (100, None)):
         chain = Generation(context, limit, (), Sampling(b""), opened="")
         conclusion = Conclusion(chain, Span(ids(10), ids(65)))
-        rows = {row.key: row for row in observe(model, {"chain": chain, conclusion.key: conclusion})}
+        rows = {
+            row.key: row for row in observe(model, {"chain": chain, conclusion.key: conclusion})
+        }
         assert rows[conclusion.key].missing == missing
 
 
 @pytest.mark.parametrize("opened", [True, False])
 @pytest.mark.parametrize(
-    ("limit", "tail", "forced", "letter"), [(10, f"{CLOSING}Answer: D", True, 3), (60, "</think>Answer: B", False, 1)]
+    ("limit", "tail", "forced", "letter"),
+    [(10, f"{CLOSING}Answer: D", True, 3), (60, "</think>Answer: B", False, 1)],
 )
 def test_a_thought_at_its_limit_is_closed_and_the_answer_has_tokens_of_its_own(
     opened: bool, limit: int, tail: str, forced: bool, letter: int, tmp_path: Path
@@ -135,7 +167,10 @@ def test_an_answer_at_its_limit_is_cut_though_the_thought_was_closed(tmp_path: P
 def test_where_no_thought_begins_the_answer_has_its_own_limit_and_a_thought_that_ends_itself_has_no_answer(
     tmp_path: Path,
 ) -> None:
-    written = {"Question number 0?": "No thought at all.\nAnswer: B", "Question number 1?": "<think>\nenough"}
+    written = {
+        "Question number 0?": "No thought at all.\nAnswer: B",
+        "Question number 1?": "<think>\nenough",
+    }
     asked = run(tmp_path, {"p": reads(60, thought_tokens=8)}, Thinker(written))
     texts = [row["text"] for row in asked.tables.observations.to_pylist()]
     assert "No thought at all.\nAnswer: B" in texts
@@ -150,7 +185,10 @@ def test_stops_of_a_protocol_count_after_the_thought(tmp_path: Path) -> None:
     stopped, plain = (asked.measurements[name] for name in ("p", "plain"))
     assert stopped.prediction.tolist() == plain.prediction.tolist() == [1, 1]
     texts = {row["text"] for row in asked.tables.observations.to_pylist()}
-    assert texts == {"one\n\ntwo</think>Answer: B\n", "one\n\ntwo</think>Answer: B\n\nQuestion: more"}
+    assert texts == {
+        "one\n\ntwo</think>Answer: B\n",
+        "one\n\ntwo</think>Answer: B\n\nQuestion: more",
+    }
 
 
 def test_a_limit_of_the_thought_is_planned_for() -> None:
@@ -180,7 +218,9 @@ def test_axes_of_thoughts_that_mean_nothing_are_refused(axes: dict[str, Any], re
         mmlu_protocol(chat="message", thought_tokens=5)
 
 
-def test_a_server_that_renders_the_chat_is_told_what_its_template_would_be_and_closes_nothing() -> None:
+def test_a_server_that_renders_the_chat_is_told_what_its_template_would_be_and_closes_nothing() -> (
+    None
+):
     served, message = ServedChat(), [Message("user", "Which?")]
     text = served.render(message, {"enable_thinking": False})
     assert served.messages(text) == [*message, Message("template", '{"enable_thinking": false}')]
@@ -194,7 +234,9 @@ def test_a_server_that_renders_the_chat_is_told_what_its_template_would_be_and_c
         evaluate(
             model=model,
             data=DATA,
-            protocols={"p": mmlu_protocol(benchmark="any", shots=0, chat="message", thought="close")},
+            protocols={
+                "p": mmlu_protocol(benchmark="any", shots=0, chat="message", thought="close")
+            },
             out="never",
         )
     assert model.asked == []

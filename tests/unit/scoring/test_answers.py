@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from choicewise.protocols.readings import EXTRACTIONS
 from choicewise.questions import EOS, FILTERED, LENGTH, STOP
-from choicewise.scoring.answers import SETTLED, STATUSES, Written, answer_counts, cut_range, is_cut, judged
+from choicewise.scoring.answers import (
+    SETTLED,
+    STATUSES,
+    Written,
+    answer_counts,
+    cut_range,
+    is_cut,
+    judged,
+)
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.extract import RULES
 from tests.helpers.thinking import reads
@@ -18,7 +26,9 @@ RULE = "inspect@0.3.264"
 LAST = reads(100)
 
 
-def written(text: str, finish: str | None = EOS, raw: str | None = None, opened: str = "", **how: bool) -> Written:
+def written(
+    text: str, finish: str | None = EOS, raw: str | None = None, opened: str = "", **how: bool
+) -> Written:
     return Written.of(text, raw, opened, finish=finish, **how)
 
 
@@ -69,7 +79,14 @@ def decisions(*credit: float) -> Decisions:
     ],
 )
 def test_what_each_counts(cut: str, credits: list[float]) -> None:
-    texts = [written("B"), written("?"), written("<think>B", LENGTH), written("B", LENGTH), written(""), None]
+    texts = [
+        written("B"),
+        written("?"),
+        written("<think>B", LENGTH),
+        written("B", LENGTH),
+        written(""),
+        None,
+    ]
     read = np.array([True, False, True, True, False, False])
     given_ = decisions(1, 0, 1, 1, 0, np.nan)
     counted, statuses = judged(replace(LAST, cut=cut), texts, read, given_)
@@ -82,7 +99,11 @@ def test_what_each_counts(cut: str, credits: list[float]) -> None:
 
 def test_what_is_read_of_an_open_thought_is_all_there_is_or_nothing() -> None:
     cut = written("<think>Answer: A", LENGTH)
-    assert [cut.read(axis) for axis in ("read", "wrong", "missing")] == ["<think>Answer: A", None, None]
+    assert [cut.read(axis) for axis in ("read", "wrong", "missing")] == [
+        "<think>Answer: A",
+        None,
+        None,
+    ]
     closed = written("<think>Answer: A</think>Answer: B")
     assert {closed.read(axis) for axis in ("read", "wrong", "missing")} == {"Answer: B"}
 
@@ -126,7 +147,9 @@ def test_the_alarm_says_what_was_cut_and_between_what_the_score_lies() -> None:
 
 
 LETTERS = "ABCD"
-WORDS = st.sampled_from(["Answer: ", "ANSWER:", "the answer is ", "(", ")", "A", "B", "c", ".", "\n", " ", "$", "of "])
+WORDS = st.sampled_from(
+    ["Answer: ", "ANSWER:", "the answer is ", "(", ")", "A", "B", "c", ".", "\n", " ", "$", "of "]
+)
 SAID = st.lists(WORDS, max_size=8).map("".join)
 
 
@@ -137,13 +160,21 @@ def test_what_a_settled_rule_reads_no_further_text_changes(rule: str, text: str,
         assert RULES[rule](text + more, LETTERS) == letter
 
 
-def test_settled_answers_are_read_where_they_were_cut_and_whole_texts_may_end_where_they_like() -> None:
+def test_settled_answers_are_read_where_they_were_cut_and_whole_texts_may_end_where_they_like() -> (
+    None
+):
     assert set(EXTRACTIONS) >= SETTLED
     text = [written("Answer: B and so", LENGTH, named=True)]
-    for rule, status in (("simple-evals@f517a91", "answered"), (RULE, "cut_answer"), ("letter-match", "answered")):
+    for rule, status in (
+        ("simple-evals@f517a91", "answered"),
+        (RULE, "cut_answer"),
+        ("letter-match", "answered"),
+    ):
         _, statuses = judged(reads(4, rule), text, np.array([True]), decisions(1.0))
         assert STATUSES[statuses[0]] == status
-        _, statuses = judged(reads(4, rule), [written("<think>B", LENGTH)], np.array([True]), decisions(1.0))
+        _, statuses = judged(
+            reads(4, rule), [written("<think>B", LENGTH)], np.array([True]), decisions(1.0)
+        )
         assert STATUSES[statuses[0]] == "cut_thinking"
 
 

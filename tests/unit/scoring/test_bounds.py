@@ -35,7 +35,9 @@ TOKENS = 12
 CLOSE = 1e-9
 PLAIN = mmlu_protocol()
 SEEDS = st.integers(0, 3)
-CALIBRATIONS = st.sampled_from(["permutation", "permutation-geometric", "batch", "contextual", "pride"])
+CALIBRATIONS = st.sampled_from(
+    ["permutation", "permutation-geometric", "batch", "contextual", "pride"]
+)
 OF_PARTS = {"yes-no": (difference, difference_range), "rating": (expected_rating, rating_range)}
 OF_PARTS |= {name: (OVER_CHAINS[name], RANGES[name]) for name in ("marginal", "vote")}
 
@@ -55,12 +57,18 @@ def hidden(items: Sequence[np.ndarray], choices: Sequence[int], listed: int) -> 
         order = np.argsort(-each, kind="stable")[:listed]
         bound, likelier = each[order[-1]], (each > each[:, None]).sum(axis=1)
         labels = range(count)
-        rows.append([row(f" {'ABCD'[c]}", each[c], tokens=(c,), ranks=(int(likelier[c]),)) for c in labels])
+        rows.append(
+            [row(f" {'ABCD'[c]}", each[c], tokens=(c,), ranks=(int(likelier[c]),)) for c in labels]
+        )
         least = -1 - likelier[order[-1]]
-        told += [(each[c], likelier[c], False) if c in order else (bound, least, True) for c in labels]
+        told += [
+            (each[c], likelier[c], False) if c in order else (bound, least, True) for c in labels
+        ]
     logprobs, ranks, at_most = map(np.array, zip(*told, strict=True))
     true, bounds = continuations(rows), at_most if at_most.any() else None
-    return Hidden(true, replace(true, logprobs=logprobs, ranks=ranks.astype(np.int32), at_most=bounds))
+    return Hidden(
+        true, replace(true, logprobs=logprobs, ranks=ranks.astype(np.int32), at_most=bounds)
+    )
 
 
 @st.composite
@@ -68,13 +76,24 @@ def worlds(draw: st.DrawFn, parts: int = 1) -> list[Hidden]:
     """``parts`` observations of the same items; few different weights, so that some are equal."""
     choices = draw(st.lists(st.integers(2, 4), min_size=1, max_size=4))
     listed, size = draw(st.integers(1, TOKENS)), parts * len(choices) * TOKENS
-    weights = 1 + np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8).reshape(parts, -1, TOKENS) % 9
+    weights = (
+        1
+        + np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8).reshape(
+            parts, -1, TOKENS
+        )
+        % 9
+    )
     logprobs = np.log(weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
     return [hidden(items, choices, listed) for items in logprobs]
 
 
 def check(
-    world: Hidden, seed: int, true: np.ndarray, told: Range, protocol: Protocol = PLAIN, exact: bool = True
+    world: Hidden,
+    seed: int,
+    true: np.ndarray,
+    told: Range,
+    protocol: Protocol = PLAIN,
+    exact: bool = True,
 ) -> None:
     """Whatever has a range has the truth in it; decided items are decided rightly, but where a bound ties.
 
@@ -85,8 +104,13 @@ def check(
     assert (known == ~np.isnan(told[1])).all()
     assert (told[0][known] <= true[known] + CLOSE).all()
     assert (true[known] <= told[1][known] + CLOSE).all()
-    one, other = decided(protocol, true, offsets, right), decided_between(protocol, told, offsets, right)
-    low, high, open_ = credit_range(told[1], offsets, right, other, 0.0 if exact else CLOSE, told[0])
+    one, other = (
+        decided(protocol, true, offsets, right),
+        decided_between(protocol, told, offsets, right),
+    )
+    low, high, open_ = credit_range(
+        told[1], offsets, right, other, 0.0 if exact else CLOSE, told[0]
+    )
     sure = ~other.missing & ~open_
     if exact:
         assert other.prediction[sure].tolist() == one.prediction[sure].tolist()
@@ -100,12 +124,17 @@ def check(
 
 def golds(world: Hidden, seed: int) -> np.ndarray:
     counts = np.diff(world.true.item_offsets)
-    return gold_rows([[(seed + place) % int(count)] for place, count in enumerate(counts)], world.true.item_offsets)
+    return gold_rows(
+        [[(seed + place) % int(count)] for place, count in enumerate(counts)],
+        world.true.item_offsets,
+    )
 
 
 @settings(max_examples=120)
 @given(worlds(parts=2), SEEDS, st.sampled_from(sorted(SCORES)), st.sampled_from(["first", "split"]))
-def test_scores_and_decisions_of_listed_tokens(worlds: list[Hidden], seed: int, name: str, ties: str) -> None:
+def test_scores_and_decisions_of_listed_tokens(
+    worlds: list[Hidden], seed: int, name: str, ties: str
+) -> None:
     (world, null), score = worlds, SCORES[name]
     after = (null.true, null.told) if score.conditional else (None, None)
     true, told = score(world.true, after[0]), score_range(score, world.told, after[1])
@@ -127,7 +156,9 @@ def test_letters_looked_up_in_a_list(worlds: list[Hidden], seed: int, top: int) 
 def test_what_is_listed_decides(worlds: list[Hidden], seed: int) -> None:
     """Of one list the best choice is known as soon as one choice is listed."""
     (world,), offsets = worlds, worlds[0].true.item_offsets
-    decisions = decided_between(PLAIN, score_range(SCORES["sum"], world.told, None), offsets, golds(world, seed))
+    decisions = decided_between(
+        PLAIN, score_range(SCORES["sum"], world.told, None), offsets, golds(world, seed)
+    )
     bounds = np.zeros(offsets[-1], bool) if world.told.at_most is None else world.told.at_most
     none_listed = [bool(each.all()) for each in np.split(bounds, offsets[1:-1])]
     assert decisions.missing.tolist() == none_listed
@@ -143,7 +174,9 @@ def test_calibrations_of_listed_tokens(worlds: list[Hidden], seed: int, name: st
 
 
 @given(worlds(parts=4), CALIBRATIONS)
-def test_the_range_of_what_is_known_is_the_calibration_itself(worlds: list[Hidden], name: str) -> None:
+def test_the_range_of_what_is_known_is_the_calibration_itself(
+    worlds: list[Hidden], name: str
+) -> None:
     offsets, sums = worlds[0].true.item_offsets, [each.true.sums for each in worlds]
     low, high = calibrated_range(name, "cyclic", (sums, sums), offsets)
     assert low == pytest.approx(calibrated(name, "cyclic", sums, offsets), abs=1e-12, nan_ok=True)
@@ -156,7 +189,10 @@ def test_readings_of_several_parts(worlds: list[Hidden], seed: int, name: str) -
     true, told = [each.true for each in worlds], [each.told for each in worlds]
     if name.startswith("spellings"):  # parts are other spellings: other tokens
         how = SimpleNamespace(score=name.split()[1])
-        true, told = ([replace(p, tokens=p.tokens + 5 * n) for n, p in enumerate(each)] for each in (true, told))
+        true, told = (
+            [replace(p, tokens=p.tokens + 5 * n) for n, p in enumerate(each)]
+            for each in (true, told)
+        )
         combiner = COMBINERS["spellings"]
         truth = combiner.scores(how, SimpleNamespace(parts=partial(list, true)))
         bounds = combiner.ranges(how, SimpleNamespace(parts=partial(list, told)))
@@ -170,9 +206,14 @@ def test_readings_of_several_parts(worlds: list[Hidden], seed: int, name: str) -
 def test_orders_have_a_prediction_where_it_is_sure(worlds: list[Hidden]) -> None:
     offsets, bounds = worlds[0].true.item_offsets, [each.told.sums for each in worlds]
     true = order_predictions("cyclic", [each.true.sums for each in worlds], offsets)
-    told = order_predictions("cyclic", bounds, offsets, [each.told.lowest().sums for each in worlds])
+    told = order_predictions(
+        "cyclic", bounds, offsets, [each.told.lowest().sums for each in worlds]
+    )
     # where a bound equals a listed number, any of the two may be the first of the best
-    tied = any(w.told.at_most is not None and len({*w.true.logprobs}) < len(w.true.logprobs) for w in worlds)
+    tied = any(
+        w.told.at_most is not None and len({*w.true.logprobs}) < len(w.true.logprobs)
+        for w in worlds
+    )
     assert tied or (np.isin(told, [-1]) | (told == true)).all()
 
 
@@ -207,12 +248,17 @@ def test_a_bound_that_equals_the_best_is_open_but_decided() -> None:
 
 
 def test_credits_that_need_every_score_are_missing() -> None:
-    decisions, _ = by_hand([[A, B], [row(" A", -1.0), B]], [False, True, False, False], [[0], [0]], metric="mc2")
+    decisions, _ = by_hand(
+        [[A, B], [row(" A", -1.0), B]], [False, True, False, False], [[0], [0]], metric="mc2"
+    )
     assert decisions.missing.tolist() == [True, False]
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=5), min_size=1, max_size=4))
 def test_lows_of_parts_are_those_of_the_whole(parts: list[list[bool]]) -> None:
-    highs, lows = [np.zeros(len(part)) for part in parts], [np.where(part, -1.0, 0.0) for part in parts]
+    highs, lows = (
+        [np.zeros(len(part)) for part in parts],
+        [np.where(part, -1.0, 0.0) for part in parts],
+    )
     joined = Lows.joined([Lows.of(low, high) for low, high in zip(lows, highs, strict=True)])
     assert joined.filled(np.concatenate(highs)).tolist() == np.concatenate(lows).tolist()

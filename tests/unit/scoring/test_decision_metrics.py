@@ -17,7 +17,9 @@ from tests.helpers.predictors import PREDICTORS, Predictor
 LOGS = [-0.5, -1.5, -4.0]  # full-vocabulary log-probabilities of three labels
 
 
-def judge(rows: list[list[float]], right: list[int], soft: list[list[float]] | None = None, **more: float) -> Judged:
+def judge(
+    rows: list[list[float]], right: list[int], soft: list[list[float]] | None = None, **more: float
+) -> Judged:
     """Items as log-probabilities of their choices; ``soft``: a probability per choice."""
     offsets = np.cumsum([0, *map(len, rows)])
     scores, gold = np.concatenate(rows), np.zeros(offsets[-1], dtype=bool)
@@ -41,19 +43,28 @@ def test_a_choice_a_score_and_temperatures_have_the_known_values() -> None:
     assert option_mass(np.array(LOGS), choice.item_offsets) == pytest.approx([0.84798], abs=5e-6)
     assert credits("log-score", choice) == pytest.approx([0.335098], abs=5e-7)
     assert credits("brier", choice) == pytest.approx([0.150777], abs=5e-7)
-    assert credits("prob", choice) == pytest.approx([0.60653], abs=5e-6)  # vLLM's confidence: exp of the top label
+    assert credits("prob", choice) == pytest.approx(
+        [0.60653], abs=5e-6
+    )  # vLLM's confidence: exp of the top label
     assert -credits("logprob", choice) == pytest.approx([0.5])  # not normalised over the labels
     score = judge([np.log([0.1, 0.2, 0.7]).tolist()], [1])
     expected = {"log-score": 1.609438, "brier": 1.14, "rps": 0.25, "mae": 0.6}
-    assert {name: float(credits(name, score)[0]) for name in expected} == pytest.approx(expected, abs=5e-7)
+    assert {name: float(credits(name, score)[0]) for name in expected} == pytest.approx(
+        expected, abs=5e-7
+    )
     for heat, shares in ((1.0, [0.74020, 0.22294, 0.03685]), (2.0, [0.56435, 0.30972, 0.12592])):
-        assert judge([[0, -1.2, -3]], [0], temperature=heat).shares == pytest.approx(shares, abs=5e-6)
+        assert judge([[0, -1.2, -3]], [0], temperature=heat).shares == pytest.approx(
+            shares, abs=5e-6
+        )
 
 
 def test_a_bin_weighs_as_many_items_as_it_has() -> None:
     """.143 would be the unweighted sum over bins, divided by the number of items."""
     pairs = [(0.55, 1), (0.58, 0), (0.82, 1), (0.95, 1), (0.99, 0)]
-    judged = judge([[math.log(sure), math.log1p(-sure)] for sure, _ in pairs], [1 - right for _, right in pairs])
+    judged = judge(
+        [[math.log(sure), math.log1p(-sure)] for sure, _ in pairs],
+        [1 - right for _, right in pairs],
+    )
     assert pooled("ece", judged, np.ones(5, dtype=bool)).value == pytest.approx(0.25)
 
 
@@ -66,13 +77,18 @@ def test_a_tenth_that_float32_keeps_is_in_its_own_bin() -> None:
 
 def plain(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> dict[str, float]:
     """The same numbers from their formulas; no predictor here reaches the floor."""
-    totals, bins = dict.fromkeys(("acc", "kl", "brier-soft", "tv", "soft-accuracy"), 0.0), [0.0] * 10
+    totals, bins = (
+        dict.fromkeys(("acc", "kl", "brier-soft", "tv", "soft-accuracy"), 0.0),
+        [0.0] * 10,
+    )
     for gold, label in zip(golds, labels, strict=True):
         p = predictor(gold)
         top = p.index(max(p))
         totals["acc"] += top == label
         totals["soft-accuracy"] += gold[top]
-        totals["kl"] += sum(g * math.log(g / max(q, 1e-40)) for g, q in zip(gold, p, strict=True) if g > 0)
+        totals["kl"] += sum(
+            g * math.log(g / max(q, 1e-40)) for g, q in zip(gold, p, strict=True) if g > 0
+        )
         totals["brier-soft"] += sum((q - g) ** 2 for g, q in zip(gold, p, strict=True))
         totals["tv"] += sum(abs(q - g) for g, q in zip(gold, p, strict=True)) / 2
         bins[min(int(10 * p[top]), 9)] += p[top] - (top == label)
@@ -83,7 +99,10 @@ def plain(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> 
 def ours(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> dict[str, float]:
     with np.errstate(divide="ignore"):
         judged = judge([np.log(predictor(gold)).tolist() for gold in golds], labels, golds)
-    means = {name: float(credits(name, judged).mean()) for name in ("kl", "brier-soft", "tv", "soft-accuracy")}
+    means = {
+        name: float(credits(name, judged).mean())
+        for name in ("kl", "brier-soft", "tv", "soft-accuracy")
+    }
     ece = pooled("ece", judged, np.ones(len(golds), dtype=bool)).value
     return {"acc": float(judged.hit.mean()), "ece": ece, **means}
 
@@ -102,8 +121,12 @@ def golds_of(items: list[Item]) -> tuple[list[list[float]], list[int]]:
 
 
 @pytest.mark.parametrize("name", ["uniform", "gold", "sharp 3", "sharp 5"])
-def test_predictors_without_a_model_have_the_numbers_of_the_formulas(name: str, shared_data: Path) -> None:
-    items = list(open_dataset(shared_data / "decisions/typed_decisions.test.first25.jsonl").splits["test"])
+def test_predictors_without_a_model_have_the_numbers_of_the_formulas(
+    name: str, shared_data: Path
+) -> None:
+    items = list(
+        open_dataset(shared_data / "decisions/typed_decisions.test.first25.jsonl").splits["test"]
+    )
     golds, labels = golds_of(items)
     expected = plain(PREDICTORS[name], golds, labels)
     assert ours(PREDICTORS[name], golds, labels) == pytest.approx(expected, abs=1e-9)
@@ -111,4 +134,7 @@ def test_predictors_without_a_model_have_the_numbers_of_the_formulas(name: str, 
         judged = judge([[0.0] * len(gold) for gold in golds], labels, golds)
         assert uniform("soft-accuracy", judged) == pytest.approx([1 / len(gold) for gold in golds])
     if name == "gold":
-        assert (expected["kl"], expected["ece"] > 0.3) == (0, True)  # the truth itself is "badly calibrated"
+        assert (expected["kl"], expected["ece"] > 0.3) == (
+            0,
+            True,
+        )  # the truth itself is "badly calibrated"

@@ -18,9 +18,15 @@ from choicewise.scoring.decide import TIES, Decisions, argmax, gold_rows, greedy
 from choicewise.scoring.extract import RULES
 from tests.paths import GOLDENS
 
-SCORES = st.one_of(st.sampled_from([-2.0, -1.0, 0.0, math.nan, -math.inf, math.inf]), st.floats(-5, 0))
-GOLD = [st.sets(st.integers(0, max(count - 1, 0)), max_size=2 if count else 0) for count in range(6)]
-ITEM = st.lists(SCORES, max_size=5).flatmap(lambda scores: st.tuples(st.just(scores), GOLD[len(scores)]))
+SCORES = st.one_of(
+    st.sampled_from([-2.0, -1.0, 0.0, math.nan, -math.inf, math.inf]), st.floats(-5, 0)
+)
+GOLD = [
+    st.sets(st.integers(0, max(count - 1, 0)), max_size=2 if count else 0) for count in range(6)
+]
+ITEM = st.lists(SCORES, max_size=5).flatmap(
+    lambda scores: st.tuples(st.just(scores), GOLD[len(scores)])
+)
 
 
 def decide(scores: list[list[float]], gold: Sequence[Sequence[int]], ties: str) -> Decisions:
@@ -29,23 +35,37 @@ def decide(scores: list[list[float]], gold: Sequence[Sequence[int]], ties: str) 
     return argmax(flat, items, gold_rows(gold, items), ties)
 
 
-def reference(scores: list[float], gold: set[int], ties: str) -> tuple[int, float, bool, float, bool]:
+def reference(
+    scores: list[float], gold: set[int], ties: str
+) -> tuple[int, float, bool, float, bool]:
     """(prediction, credit, tied, margin, missing) of one item, read off a sorted list."""
     if not scores or any(math.isnan(score) for score in scores):
         return -1, math.nan, False, math.nan, True
     best, *others = sorted(scores, reverse=True)
     tops = [index for index, score in enumerate(scores) if score == best]
     tied, first = len(tops) > 1, float(tops[0] in gold)
-    credit = {"first": first, "split": len(gold & set(tops)) / len(tops), "wrong": first * (not tied)}[ties]
+    credit = {
+        "first": first,
+        "split": len(gold & set(tops)) / len(tops),
+        "wrong": first * (not tied),
+    }[ties]
     margin = 0.0 if tied else best - others[0] if others else math.nan
     return tops[0], credit, tied, margin, False
 
 
 @given(items=st.lists(ITEM, max_size=8), ties=st.sampled_from(sorted(TIES)))
-def test_argmax_equals_the_plain_reference(items: list[tuple[list[float], set[int]]], ties: str) -> None:
+def test_argmax_equals_the_plain_reference(
+    items: list[tuple[list[float], set[int]]], ties: str
+) -> None:
     decided = decide([scores for scores, _ in items], [sorted(gold) for _, gold in items], ties)
-    expected = np.array([reference(scores, gold, ties) for scores, gold in items], dtype=float).reshape(-1, 5).T
-    for name, column in zip(("prediction", "credit", "tied", "margin", "missing"), expected, strict=True):
+    expected = (
+        np.array([reference(scores, gold, ties) for scores, gold in items], dtype=float)
+        .reshape(-1, 5)
+        .T
+    )
+    for name, column in zip(
+        ("prediction", "credit", "tied", "margin", "missing"), expected, strict=True
+    ):
         np.testing.assert_array_equal(getattr(decided, name), column, err_msg=name)
 
 
@@ -72,16 +92,32 @@ def test_gold_outside_the_choices_is_refused(index: int) -> None:
 
 def test_letter_match_reads_generated_text_as_helm_does() -> None:
     """Option C has the right option's text; E is a letter, but of no option."""
-    read = {" B": 1, "B": 1, "B\n": 1, " C": 2, " A": 0, "b": -1, "B.": -1, "Rome": -1, "E": -1, "": -1}
+    read = {
+        " B": 1,
+        "B": 1,
+        "B\n": 1,
+        " C": 2,
+        " A": 0,
+        "b": -1,
+        "B.": -1,
+        "Rome": -1,
+        "E": -1,
+        "": -1,
+    }
     texts, options = [*read, None], ["Paris", "Rome ", "Rome", "Oslo"]
     decided = letter_match(texts, [options] * len(texts), [[1]] * len(texts), "ABCDE")
     assert decided.prediction.tolist() == [*read.values(), -1]
-    np.testing.assert_array_equal(decided.credit, [*(index in (1, 2) for index in read.values()), math.nan])
+    np.testing.assert_array_equal(
+        decided.credit, [*(index in (1, 2) for index in read.values()), math.nan]
+    )
     assert decided.missing.tolist() == [False] * len(read) + [True]
 
 
 def test_greedy_match_asks_of_the_right_choice_alone() -> None:
-    greedy, gold = [[0, 1], [0, 1], [0, 0], [1, 1], [0, 1], [1, math.nan]], [[1], [0], [0], [1], [0, 1], [0]]
+    greedy, gold = (
+        [[0, 1], [0, 1], [0, 0], [1, 1], [0, 1], [1, math.nan]],
+        [[1], [0], [0], [1], [0, 1], [0]],
+    )
     items = np.arange(7) * 2
     decided = greedy_match(np.array(greedy, dtype=float).ravel(), items, gold_rows(gold, items))
     assert decided.prediction.tolist() == [1, 1, -1, 0, 1, -1]
@@ -109,8 +145,16 @@ READ: dict[str, dict[str | None, list[str]]] = {
         None: ["I do not know.", "Answer:\n\nC"],  # blanks and tabs only after the colon
     },
     "opencompass@14ca958": {
-        "A": ["故选A只有B对", "Apples and Bears"],  # the last resort takes the first letter of the options anywhere
-        "B": ["答案是B", "the correct answer is option: B", "B. because it is round", "Bears and Apples"],
+        "A": [
+            "故选A只有B对",
+            "Apples and Bears",
+        ],  # the last resort takes the first letter of the options anywhere
+        "B": [
+            "答案是B",
+            "the correct answer is option: B",
+            "B. because it is round",
+            "Bears and Apples",
+        ],
         # glued behind another pattern, "only B is right" is never tried
         "C": ["答案：C", "The answer is (C).", "I think C: it is round", "C怎么样? 只有B是对的"],
         "D": ["所以选D", "A dog, so D"],
@@ -132,7 +176,12 @@ BY_SOURCE = json.loads((GOLDENS / "extractors.json").read_text(encoding="utf-8")
 
 @pytest.mark.parametrize(
     ("rule", "letter", "text"),
-    [(rule, letter, text) for rule, by in READ.items() for letter, texts in by.items() for text in texts],
+    [
+        (rule, letter, text)
+        for rule, by in READ.items()
+        for letter, texts in by.items()
+        for text in texts
+    ],
 )
 def test_a_rule_reads_this_letter(rule: str, letter: str | None, text: str) -> None:
     assert RULES[rule](text, "ABCD") == letter
@@ -148,10 +197,15 @@ def test_every_rule_of_the_protocol_exists() -> None:
     assert set(Protocol.__dataclass_fields__["ties"].metadata["allowed"]) == {*TIES, "none"}
     by_hand_or_release = {*READ, *(f"inspect@{release}" for release in BY_INSPECT)}
     assert set(RULES) == set(EXTRACTIONS) == {*by_hand_or_release, *BY_SOURCE}
-    assert len({tuple(read.values()) for read in BY_INSPECT.values()}) == len(BY_INSPECT) == 4  # the releases differ
+    assert (
+        len({tuple(read.values()) for read in BY_INSPECT.values()}) == len(BY_INSPECT) == 4
+    )  # the releases differ
 
 
-@given(text=st.text("ABCDE答案是选：: .\n(wer)tThe", max_size=30), letters=st.sampled_from(["AB", "ABCD", "ABCDE"]))
+@given(
+    text=st.text("ABCDE答案是选：: .\n(wer)tThe", max_size=30),
+    letters=st.sampled_from(["AB", "ABCD", "ABCDE"]),
+)
 def test_a_rule_finds_a_letter_of_the_text_or_nothing(text: str, letters: str) -> None:
     for name, rule in RULES.items():
         letter = rule(text, letters)
@@ -161,7 +215,9 @@ def test_a_rule_finds_a_letter_of_the_text_or_nothing(text: str, letters: str) -
 
 def test_extract_counts_what_names_no_option_as_wrong_and_no_text_as_missing() -> None:
     texts = ["Answer: B", "Answer: C", "who knows", "Answer: a", None]
-    decided = extract("simple-evals@f517a91", texts, [[1], [0, 1], [0], [0], [0]], [4, 2, 4, 4, 4], "ABCD")
+    decided = extract(
+        "simple-evals@f517a91", texts, [[1], [0, 1], [0], [0], [0]], [4, 2, 4, 4, 4], "ABCD"
+    )
     assert decided.prediction.tolist() == [1, -1, -1, -1, -1]  # the second has no option C
     np.testing.assert_array_equal(decided.credit, [1, 0, 0, 0, np.nan])
     assert decided.missing.tolist() == [False] * 4 + [True]

@@ -17,8 +17,17 @@ GOLDEN = json.loads((GOLDENS / "extractors.json").read_text(encoding="utf-8"))
 
 COLUMNS = {
     **{"SE": "simple-evals@f517a91", "MP": "mmlu-pro@f418b11", "L1": "harness-answer-is@4e7e0d4"},
-    **{"L2": "harness-letter@4e7e0d4", "HG": "helm-gpqa@63754d0", "IN": "inspect@499e615", "ES": "evalscope@1.14.1"},
-    **{"OG": "olmo-eval-gpqa@e8b88f1", "LE": "lighteval-indices@3fd1526", "OC": "opencompass@a5acc4b"},
+    **{
+        "L2": "harness-letter@4e7e0d4",
+        "HG": "helm-gpqa@63754d0",
+        "IN": "inspect@499e615",
+        "ES": "evalscope@1.14.1",
+    },
+    **{
+        "OG": "olmo-eval-gpqa@e8b88f1",
+        "LE": "lighteval-indices@3fd1526",
+        "OC": "opencompass@a5acc4b",
+    },
 }
 
 TABLE = {
@@ -44,7 +53,9 @@ TABLE = {
 @pytest.mark.parametrize("text", TABLE)
 def test_ten_rules_read_this_in_one_text(text: str) -> None:
     assert "".join(RULES[rule](text, "ABCD") or "-" for rule in COLUMNS.values()) == TABLE[text]
-    assert TABLE[text] == "".join(GOLDEN["read"][rule][GOLDEN["texts"].index(text)] for rule in COLUMNS.values())
+    assert TABLE[text] == "".join(
+        GOLDEN["read"][rule][GOLDEN["texts"].index(text)] for rule in COLUMNS.values()
+    )
 
 
 @pytest.mark.parametrize("rule", GOLDEN["read"])
@@ -63,7 +74,9 @@ def mmlu_pro(text: str) -> str | None:
     return match and match[0]
 
 
-pieces = st.sampled_from(["Answer:", "answer: ", "answer is ", "A", "D", "E", "J", "I", "(", "\n", " ", "a", "xB", "é"])
+pieces = st.sampled_from(
+    ["Answer:", "answer: ", "answer is ", "A", "D", "E", "J", "I", "(", "\n", " ", "a", "xB", "é"]
+)
 
 
 @given(text=st.lists(pieces, max_size=14).map("".join))
@@ -73,7 +86,9 @@ def test_mmlu_pro_is_read_by_its_three_patterns(text: str) -> None:
     assert RULES["mmlu-pro@f418b11"](text, "ABCDEFGHIJ") == letter
 
 
-@pytest.mark.parametrize("text", ["x" * 50_000, "answer:" * 5_000, "A " * 20_000, "**A " * 10_000, "answer:\n" * 5_000])
+@pytest.mark.parametrize(
+    "text", ["x" * 50_000, "answer:" * 5_000, "A " * 20_000, "**A " * 10_000, "answer:\n" * 5_000]
+)
 def test_no_rule_takes_time_by_the_square_of_a_text(text: str) -> None:
     start = process_time()
     for name in COLUMNS.values():
@@ -89,5 +104,8 @@ def test_an_answer_that_mmlu_pro_does_not_read_is_wrong_and_no_draw() -> None:
 
 
 def test_rules_read_as_many_letters_as_an_item_has() -> None:
-    read = {name: RULES[name]("The answer is (F).\nAnswer: F", "ABCDEFGHIJ") for name in COLUMNS.values()}
+    read = {
+        name: RULES[name]("The answer is (F).\nAnswer: F", "ABCDEFGHIJ")
+        for name in COLUMNS.values()
+    }
     assert read == dict.fromkeys(COLUMNS.values(), "F")

@@ -25,7 +25,9 @@ from tests.helpers.outcomes import outcome
 NAN = math.nan
 MMLU = mmlu_categories()
 CREDITS = st.lists(
-    st.tuples(st.sampled_from([0.0, 1.0, 0.5, NAN]), st.booleans(), st.sampled_from(["law", "art", "sea"])),
+    st.tuples(
+        st.sampled_from([0.0, 1.0, 0.5, NAN]), st.booleans(), st.sampled_from(["law", "art", "sea"])
+    ),
     max_size=30,
 )
 
@@ -52,7 +54,10 @@ def test_micro_equals_the_plain_reference(items: list[tuple[float, bool, str]]) 
 @given(items=CREDITS)
 def test_macro_equals_the_plain_reference(items: list[tuple[float, bool, str]]) -> None:
     subjects = [row[2] for row in items]
-    groups = [[c for c, _, s in items if s == subject and not math.isnan(c)] for subject in dict.fromkeys(subjects)]
+    groups = [
+        [c for c, _, s in items if s == subject and not math.isnan(c)]
+        for subject in dict.fromkeys(subjects)
+    ]
     groups = [group for group in groups if group]
     value = macro(decisions([row[0] for row in items]), subjects)
     if not groups:
@@ -64,7 +69,9 @@ def test_macro_equals_the_plain_reference(items: list[tuple[float, bool, str]]) 
         variance = sum(statistics.variance(group) / len(group) for group in groups)
         assert value.se == pytest.approx(math.sqrt(variance) / len(groups))
     if len(groups) == 1:
-        assert (value.ci_low, value.ci_high) == pytest.approx(wilson(value.value, len(groups[0])), abs=1e-9)
+        assert (value.ci_low, value.ci_high) == pytest.approx(
+            wilson(value.value, len(groups[0])), abs=1e-9
+        )
 
 
 def test_micro_and_macro_weigh_subjects_differently() -> None:
@@ -89,7 +96,10 @@ def test_by_group_keeps_the_order_of_first_appearance() -> None:
 
 
 def test_the_tables_of_subjects_partition_mmlu(shared_data: Path) -> None:
-    subjects = [path.name.removesuffix("_test.csv") for path in (shared_data / "mmlu" / "test").glob("*_test.csv")]
+    subjects = [
+        path.name.removesuffix("_test.csv")
+        for path in (shared_data / "mmlu" / "test").glob("*_test.csv")
+    ]
     groups = [group for subcategories in MMLU.values() for group in subcategories.values()]
     assert sorted(subject for group in groups for subject in group) == sorted(subjects)
     assert len(subjects) == 57
@@ -99,12 +109,18 @@ def test_a_subject_has_a_category_and_a_subcategory() -> None:
     names = [name for subcategories in MMLU.values() for name in subcategories]
     assert (len(MMLU), len(names), len(set(names))) == (4, 17, 17)
     category, subcategory = GROUPS["categories"], GROUPS["subcategories"]
-    assert (subcategory("prehistory", MMLU), category("prehistory", MMLU)) == ("history", "humanities")
+    assert (subcategory("prehistory", MMLU), category("prehistory", MMLU)) == (
+        "history",
+        "humanities",
+    )
     assert (subcategory("piqa", MMLU), category("piqa", MMLU)) == ("other", "other")
 
 
 def test_a_dataset_has_the_categories_of_its_subjects() -> None:
-    items = [Item(name, "Q", ("a", "b"), (0,), name) for name in ("virology", "piqa", "astronomy", "college_physics")]
+    items = [
+        Item(name, "Q", ("a", "b"), (0,), name)
+        for name in ("virology", "piqa", "astronomy", "college_physics")
+    ]
     assert Dataset("some", {"test": tuple(items)}).categories == {
         "STEM": {"physics": ["astronomy", "college_physics"]},
         "other": {"health": ["virology"]},
@@ -114,12 +130,22 @@ def test_a_dataset_has_the_categories_of_its_subjects() -> None:
 
 def test_aggregations_print_the_rows_of_the_original() -> None:
     subjects = ["virology", "astronomy", "professional_law", "college_physics"]
-    rows = {name: aggregate(decisions([1, 1, 0, 0]), subjects, MMLU) for name, aggregate in AGGREGATIONS.items()}
-    assert {name: {row: value.value for row, value in values.items()} for name, values in rows.items()} == {
+    rows = {
+        name: aggregate(decisions([1, 1, 0, 0]), subjects, MMLU)
+        for name, aggregate in AGGREGATIONS.items()
+    }
+    assert {
+        name: {row: value.value for row, value in values.items()} for name, values in rows.items()
+    } == {
         "micro": {"all": 0.5},
         "bytes": {"all": 0.5},
         "macro": {"all": 0.5},
-        "subjects": {"virology": 1.0, "astronomy": 1.0, "professional_law": 0.0, "college_physics": 0.0},
+        "subjects": {
+            "virology": 1.0,
+            "astronomy": 1.0,
+            "professional_law": 0.0,
+            "college_physics": 0.0,
+        },
         "categories": {"STEM": 0.5, "humanities": 0.0, "other": 1.0},
         "subcategories": {"physics": 0.5, "law": 0.0, "health": 1.0},
     }
@@ -127,7 +153,9 @@ def test_aggregations_print_the_rows_of_the_original() -> None:
     assert all(isinstance(value, Value) for values in rows.values() for value in values.values())
     (rest,) = AGGREGATIONS["subcategories"](decisions([1, 0]), ["tides", "piqa"], {}).items()
     assert (rest[0], rest[1].value) == ("other", 0.5)
-    assert set(Protocol.__dataclass_fields__["aggregation"].metadata["allowed"]) <= set(AGGREGATIONS)
+    assert set(Protocol.__dataclass_fields__["aggregation"].metadata["allowed"]) <= set(
+        AGGREGATIONS
+    )
 
 
 def test_a_run_keeps_the_categories_of_its_dataset(tmp_path: Path) -> None:
@@ -135,7 +163,11 @@ def test_a_run_keeps_the_categories_of_its_dataset(tmp_path: Path) -> None:
     run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
     known = {"STEM": {"physics": ["astronomy"]}, "humanities": {"history": ["prehistory"]}}
     assert run.manifest.dataset.categories == known
-    assert [(row.subject, row.n) for row in run.rows("categories")] == [("STEM", 2), ("humanities", 2), ("other", 2)]
+    assert [(row.subject, row.n) for row in run.rows("categories")] == [
+        ("STEM", 2),
+        ("humanities", 2),
+        ("other", 2),
+    ]
     assert [row.subject for row in run.rows("subcategories")] == ["physics", "history", "other"]
 
 
@@ -150,9 +182,14 @@ Items = list[tuple[float, float, str]]
 def plain(credit: list[float], subjects: list[str]) -> tuple[float, list[float]]:
     """The mean of the subjects' means, and every item's influence, item by item; each subject has two or more."""
     scored = [place for place, each in enumerate(credit) if not math.isnan(each)]
-    own = {subject: [place for place in scored if subjects[place] == subject] for subject in subjects}
+    own = {
+        subject: [place for place in scored if subjects[place] == subject] for subject in subjects
+    }
     own = {subject: places for subject, places in own.items() if places}
-    means = {subject: sum(credit[place] for place in places) / len(places) for subject, places in own.items()}
+    means = {
+        subject: sum(credit[place] for place in places) / len(places)
+        for subject, places in own.items()
+    }
     each = [0.0] * len(credit)
     for subject, places in own.items():
         n = len(places)
@@ -169,7 +206,9 @@ def test_values_and_errors_are_those_of_reports(items: Items) -> None:
         known = influence(outcome(protocol, credit, subjects))
         assert (known.value, known.n) == (pytest.approx(value.value, nan_ok=True), value.n)
         if not math.isnan(value.se):
-            assert math.sqrt((known.each(protocol is MACRO) ** 2).sum()) == pytest.approx(value.se, abs=1e-12)
+            assert math.sqrt((known.each(protocol is MACRO) ** 2).sum()) == pytest.approx(
+                value.se, abs=1e-12
+            )
 
 
 @given(PAIRS)
@@ -179,7 +218,10 @@ def test_the_influence_of_every_item_is_that_of_a_loop(items: Items) -> None:
     credit, subjects = zip(*more, strict=True)
     value, each = plain(list(credit), list(subjects))
     known = influence(outcome(MACRO, credit, subjects))
-    assert (known.value, known.each(within=True).tolist()) == (pytest.approx(value), pytest.approx(each))
+    assert (known.value, known.each(within=True).tolist()) == (
+        pytest.approx(value),
+        pytest.approx(each),
+    )
 
 
 @given(PAIRS)
@@ -195,7 +237,9 @@ def test_the_error_of_a_difference_is_the_paired_one(items: Items) -> None:
 
 
 @pytest.mark.costly("items are drawn again and again")
-@pytest.mark.parametrize("aggregations", [("micro", "macro"), ("macro", "macro"), ("micro", "micro")])
+@pytest.mark.parametrize(
+    "aggregations", [("micro", "macro"), ("macro", "macro"), ("micro", "micro")]
+)
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_the_error_of_a_difference_is_that_of_drawing_items_again(
     aggregations: tuple[str, str], missing: float
@@ -207,13 +251,19 @@ def test_the_error_of_a_difference_is_that_of_drawing_items_again(
     left = (random.random(600) < [chance[subject] for subject in subjects]).astype(float)
     right = np.where(random.random(600) < 0.3, random.choice([0.0, 1.0, 0.5], size=600), left)
     right[random.random(600) < missing] = np.nan
-    sides = [(PROTOCOLS[name], credit) for name, credit in zip(aggregations, (left, right), strict=True)]
-    one, other = (influence(outcome(protocol, credit, subjects.tolist())) for protocol, credit in sides)
+    sides = [
+        (PROTOCOLS[name], credit) for name, credit in zip(aggregations, (left, right), strict=True)
+    ]
+    one, other = (
+        influence(outcome(protocol, credit, subjects.tolist())) for protocol, credit in sides
+    )
     _, _, each = aligned([one, other])
 
     groups = [np.flatnonzero(subjects == subject) for subject in "abc"]
     drawn_from = groups if "macro" in aggregations else [np.arange(600)]
-    draws = np.concatenate([random.choice(own, size=(4000, len(own))) for own in drawn_from], axis=1)
+    draws = np.concatenate(
+        [random.choice(own, size=(4000, len(own))) for own in drawn_from], axis=1
+    )
 
     def values(aggregation: str, credit: np.ndarray) -> np.ndarray:
         """The value of every draw, by its definition."""
@@ -230,13 +280,18 @@ def test_the_error_of_a_difference_is_that_of_drawing_items_again(
 def test_subjects_with_one_item_vary_as_they_differ() -> None:
     known = influence(outcome(MACRO, [1.0, 0.0, 1.0, 1.0, 0.0], ["a", "b", "c", "d", "d"]))
     assert known.value == pytest.approx((1 + 0 + 1 + 0.5) / 4)
-    assert known.each(within=True)[:3] == pytest.approx((np.array([1.0, 0.0, 1.0]) - 2 / 3) / 4 * math.sqrt(3 / 2))
+    assert known.each(within=True)[:3] == pytest.approx(
+        (np.array([1.0, 0.0, 1.0]) - 2 / 3) / 4 * math.sqrt(3 / 2)
+    )
     (first, *_) = influence(outcome(MACRO, [1.0, 0.0, 1.0], ["a", "b", "b"])).each(within=True)
     assert first == pytest.approx((1 - 2 / 3) / 2)
 
 
 def test_means_over_items_and_over_equal_subjects_are_the_same_number() -> None:
-    one, other = (influence(outcome(each, [1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"])) for each in (MICRO, MACRO))
+    one, other = (
+        influence(outcome(each, [1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]))
+        for each in (MICRO, MACRO)
+    )
     _, _, each = aligned([one, other])
     assert one.value == other.value
     assert math.isnan(error(each[1] - each[0]))

@@ -30,16 +30,26 @@ def judge(items, right, **more):
     """Items as lists of scores, with the places of their right choices."""
     offsets = np.cumsum([0, *map(len, items)])
     scores = np.array([score for item in items for score in item], dtype=np.float64)
-    gold = np.array([place in own for item, own in zip(items, right, strict=True) for place in range(len(item))])
+    gold = np.array(
+        [place in own for item, own in zip(items, right, strict=True) for place in range(len(item))]
+    )
     decided = argmax(scores, offsets, gold, "first")
     return Judged(
-        scores=scores, item_offsets=offsets, right=gold, prediction=decided.prediction, hit=decided.credit, **more
+        scores=scores,
+        item_offsets=offsets,
+        right=gold,
+        prediction=decided.prediction,
+        hit=decided.credit,
+        **more,
     )
 
 
 def confident(pairs):
     """Items of two choices with this confidence in the first, which is right or not."""
-    items = [[math.log(sure) if sure else -math.inf, math.log1p(-sure) if sure < 1 else -math.inf] for sure, _ in pairs]
+    items = [
+        [math.log(sure) if sure else -math.inf, math.log1p(-sure) if sure < 1 else -math.inf]
+        for sure, _ in pairs
+    ]
     judged = judge(items, [[0] if right else [1] for _, right in pairs])
     judged.__dict__["confidence"] = np.array([sure for sure, _ in pairs])
     object.__setattr__(judged, "hit", np.array([float(right) for _, right in pairs]))
@@ -64,7 +74,9 @@ def test_the_worked_item_has_the_published_values(scores, expected):
 
 def test_bits_ranks_and_abstention_of_the_worked_item():
     assert credits("bpb", judge([SUMS / BYTES], [[1]]))[0] == pytest.approx(0.721348, abs=5e-7)
-    assert credits("bpb", judge([SUMS / (BYTES + 1)], [[1]]))[0] == pytest.approx(0.601123, abs=5e-7)
+    assert credits("bpb", judge([SUMS / (BYTES + 1)], [[1]]))[0] == pytest.approx(
+        0.601123, abs=5e-7
+    )
     assert credits("rps", judge([SUMS], [[1]]))[0] == pytest.approx(0.012922, abs=5e-7)
     assert credits("dcs", judge([SUMS], [[1]]))[0] == pytest.approx(0.524764, abs=5e-7)
 
@@ -79,7 +91,9 @@ def test_bits_ranks_and_abstention_of_the_worked_item():
     ],
 )
 def test_distractor_aware_scores_keep_their_factor(shares, right, expected):
-    assert credits("dcs", judge([np.log(shares)], [[right]]))[0] == pytest.approx(expected, abs=5e-5)
+    assert credits("dcs", judge([np.log(shares)], [[right]]))[0] == pytest.approx(
+        expected, abs=5e-5
+    )
 
 
 def test_a_wrong_answer_costs_what_the_target_says_and_no_answer_nothing():
@@ -89,24 +103,43 @@ def test_a_wrong_answer_costs_what_the_target_says_and_no_answer_nothing():
         assert uniform(name, judged) == pytest.approx([(1 - 2 * cost) / 4] * 3)
 
 
-PAIRS = [(0.95, True), (0.95, False), (0.6, True), (0.55, False), (0.3, False), (0.1, False), (1.0, True)]
+PAIRS = [
+    (0.95, True),
+    (0.95, False),
+    (0.6, True),
+    (0.55, False),
+    (0.3, False),
+    (0.1, False),
+    (1.0, True),
+]
 
 
-@pytest.mark.parametrize(("name", "expected"), [("ece", 0.321429), ("ece-right", 0.207143), ("ece-15", 0.321429)])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("ece", 0.321429), ("ece-right", 0.207143), ("ece-15", 0.321429)]
+)
 def test_which_edge_is_closed_moves_the_calibration_error(name, expected):
     judged = confident(PAIRS)
     value = pooled(name, judged, np.ones(7, dtype=bool))
     assert (value.value, value.n) == (pytest.approx(expected, abs=5e-7), 7)
     assert credits(name, judged).mean() == pytest.approx(value.value)
     table = reliability(name, judged)
-    assert sum(line.n * abs(line.confidence - line.right) for line in table) / 7 == pytest.approx(value.value)
+    assert sum(line.n * abs(line.confidence - line.right) for line in table) / 7 == pytest.approx(
+        value.value
+    )
     assert all(line.right_low <= line.right <= line.right_high for line in table)
 
 
 def test_a_calibration_error_has_an_interval_of_what_it_may_be_in_truth():
-    sure = [(0.6, place % 5 < 3) for place in range(40)] + [(0.9, place % 10 < 9) for place in range(40)]
+    sure = [(0.6, place % 5 < 3) for place in range(40)] + [
+        (0.9, place % 10 < 9) for place in range(40)
+    ]
     wrong = [(0.9, place % 2 == 0) for place in range(80)]
-    for pairs, low, high in ((sure, 0, 0.2), (wrong, 0.28, 0.55), ([(1.0, True)] * 40, 0, 0.1), ([(1.0, True)], 0, 1)):
+    for pairs, low, high in (
+        (sure, 0, 0.2),
+        (wrong, 0.28, 0.55),
+        ([(1.0, True)] * 40, 0, 0.1),
+        ([(1.0, True)], 0, 1),
+    ):
         value = pooled("ece", confident(pairs), np.ones(len(pairs), dtype=bool))
         assert low <= value.ci_low <= value.value <= value.ci_high <= high
     assert pooled("ece", confident(sure), np.ones(80, dtype=bool)).ci_low == 0
@@ -142,7 +175,9 @@ def test_the_confidence_of_an_answer_in_text_is_the_probability_of_the_text():
     every = np.ones(4, dtype=bool)
     value = pooled("ece-mass", judged, every)
     assert (value.value, value.n, value.missing) == (pytest.approx(0.45), 2, 2)
-    assert credits("overconfidence", judged) == pytest.approx([-0.1, 0.8, math.nan, math.nan], nan_ok=True)
+    assert credits("overconfidence", judged) == pytest.approx(
+        [-0.1, 0.8, math.nan, math.nan], nan_ok=True
+    )
     assert pooled("ece", judged, np.array([True, False, True, True])).value == pytest.approx(0.1)
     assert np.isnan(uniform("ece", judged)).all()
 
@@ -153,14 +188,17 @@ def test_equal_mass_and_midpoints_are_other_numbers():
     assert [line.n for line in reliability("ece-mass", judged)] == [4] * 10
     values = {name: pooled(name, judged, every).value for name in BINS}
     middle = sum(
-        line.n * abs((math.floor(line.confidence * 10) + 0.5) / 10 - line.right) for line in reliability("ece", judged)
+        line.n * abs((math.floor(line.confidence * 10) + 0.5) / 10 - line.right)
+        for line in reliability("ece", judged)
     )
     assert values["ece-midpoint"] == pytest.approx(middle / 40)
     assert len({round(value, 6) for value in values.values()}) >= 3
 
 
 items = st.lists(
-    st.lists(st.floats(-30, 0).map(lambda score: round(score, 3)), min_size=2, max_size=5), min_size=1, max_size=12
+    st.lists(st.floats(-30, 0).map(lambda score: round(score, 3)), min_size=2, max_size=5),
+    min_size=1,
+    max_size=12,
 )
 
 
@@ -173,7 +211,11 @@ def test_the_formulas_hold_on_random_items(scores, data):
         p = np.exp(x - x.max()) / np.exp(x - x.max()).sum()
         y, wrong = np.eye(len(x))[gold], np.delete(x, gold)
         plain = {
-            **{"logprob": x[gold], "prob": np.exp(x[gold]), "margin": np.exp(x[gold]) - np.exp(wrong.max())},
+            **{
+                "logprob": x[gold],
+                "prob": np.exp(x[gold]),
+                "margin": np.exp(x[gold]) - np.exp(wrong.max()),
+            },
             **{"total-prob": np.exp(x).sum(), "norm-prob": p[gold], "log-score": -np.log(p[gold])},
             **{"brier": ((p - y) ** 2).sum(), "overconfidence": p.max() - judged.hit[place]},
             "rps": ((np.cumsum(p) - np.cumsum(y)) ** 2)[:-1].sum() / (len(x) - 1),
@@ -187,9 +229,14 @@ def test_the_formulas_hold_on_random_items(scores, data):
 @given(items, st.floats(-5, 5), st.data())
 def test_a_constant_moves_bits_and_no_share(scores, added, data):
     right = [[data.draw(st.integers(0, len(item) - 1))] for item in scores]
-    one, other = judge(scores, right), judge([[score + added for score in item] for item in scores], right)
+    one, other = (
+        judge(scores, right),
+        judge([[score + added for score in item] for item in scores], right),
+    )
     assert credits("norm-prob", one) == pytest.approx(credits("norm-prob", other), abs=1e-9)
-    assert credits("bpb", other) - credits("bpb", one) == pytest.approx(-added / math.log(2), abs=1e-9)
+    assert credits("bpb", other) - credits("bpb", one) == pytest.approx(
+        -added / math.log(2), abs=1e-9
+    )
 
 
 @given(items, st.floats(0.1, 10), st.data())
@@ -197,8 +244,12 @@ def test_a_temperature_changes_no_answer(scores, temperature, data):
     right = [[data.draw(st.integers(0, len(item) - 1))] for item in scores]
     one, other = judge(scores, right), judge(scores, right, temperature=temperature)
     sure = one.confidence > 1.000001 / np.array([len(item) for item in scores])
-    assert [np.argmax(one.shares[a:b]) for a, b in zip(one.item_offsets, one.item_offsets[1:], strict=False)] == [
-        np.argmax(other.shares[a:b]) for a, b in zip(one.item_offsets, one.item_offsets[1:], strict=False)
+    assert [
+        np.argmax(one.shares[a:b])
+        for a, b in zip(one.item_offsets, one.item_offsets[1:], strict=False)
+    ] == [
+        np.argmax(other.shares[a:b])
+        for a, b in zip(one.item_offsets, one.item_offsets[1:], strict=False)
     ] or not sure.all()
     assert one.reduced(np.add, other.shares) == pytest.approx(1)
 
@@ -213,10 +264,15 @@ def test_options_whose_probability_underflows_keep_their_order():
 
 def test_several_right_answers_are_summed_or_one_of_them_counts():
     shares = np.log([0.2, 0.3, 0.5])
-    values = {how: credits("norm-prob", judge([shares], [[0, 1]], golds=how))[0] for how in ("sum", "max", "first")}
+    values = {
+        how: credits("norm-prob", judge([shares], [[0, 1]], golds=how))[0]
+        for how in ("sum", "max", "first")
+    }
     assert values == pytest.approx({"sum": 0.5, "max": 0.3, "first": 0.2})
     brier = {how: credits("brier", judge([shares], [[0, 1]], golds=how))[0] for how in values}
-    assert brier == pytest.approx({"sum": 0.25 + 0.25, "max": 0.49 + 0.04 + 0.25, "first": 0.64 + 0.09 + 0.25})
+    assert brier == pytest.approx(
+        {"sum": 0.25 + 0.25, "max": 0.49 + 0.04 + 0.25, "first": 0.64 + 0.09 + 0.25}
+    )
     assert credits("bpb", judge([shares], [[0, 1]]))[0] == pytest.approx(-math.log2(0.2))
 
 
@@ -250,7 +306,9 @@ def test_the_error_of_a_pooled_number_is_that_of_the_bootstrap(name):
     rng = np.random.default_rng(1)
     scores = rng.normal(0, 2, (300, 4))
     orders = rng.integers(0, 4, (4, 300)) * (rng.random((4, 300)) < 0.6)
-    judged = judge(scores, [[int(place)] for place in rng.integers(0, 4, 300)], orders=orders, letters=orders)
+    judged = judge(
+        scores, [[int(place)] for place in rng.integers(0, 4, 300)], orders=orders, letters=orders
+    )
     value = pooled(name, judged, np.ones(300, dtype=bool))
 
     def again(chosen):
@@ -267,7 +325,9 @@ def test_the_error_of_a_pooled_number_is_that_of_the_bootstrap(name):
         return credits(name, own).mean()
 
     assert again(np.arange(300)) == pytest.approx(value.value)
-    assert value.se == pytest.approx(np.std([again(rng.integers(0, 300, 300)) for _ in range(300)]), rel=0.25)
+    assert value.se == pytest.approx(
+        np.std([again(rng.integers(0, 300, 300)) for _ in range(300)]), rel=0.25
+    )
 
 
 def test_orders_are_right_everywhere_worst_flipped_and_leaning():
@@ -282,7 +342,9 @@ def test_orders_are_right_everywhere_worst_flipped_and_leaning():
 
 
 def test_people_are_the_target_where_the_data_has_them():
-    judged = judge([np.log([0.5, 0.5]), np.log([0.9, 0.1])], [[0], [0]], soft=np.array([3, 1, np.nan, np.nan]))
+    judged = judge(
+        [np.log([0.5, 0.5]), np.log([0.9, 0.1])], [[0], [0]], soft=np.array([3, 1, np.nan, np.nan])
+    )
     expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
     assert credits("kl", judged) == pytest.approx([expected, math.nan], nan_ok=True)
     assert credits("tv", judged) == pytest.approx([0.25, math.nan], nan_ok=True)
@@ -300,8 +362,14 @@ def test_long_answers_weigh_more_as_a_ratio_does(answers):
     value = pooled("bpb", judged, np.ones(n, dtype=bool))
     assert (value.value, value.se) == (pytest.approx(ratio), pytest.approx(error))
     each = credits("bpb", judged)
-    assert micro(argmax(scores.ravel(), judged.item_offsets, judged.right, "first"), counted=False).n == n
-    assert (each.mean(), each.std(ddof=1) / math.sqrt(n)) == (pytest.approx(ratio), pytest.approx(error))
+    assert (
+        micro(argmax(scores.ravel(), judged.item_offsets, judged.right, "first"), counted=False).n
+        == n
+    )
+    assert (each.mean(), each.std(ddof=1) / math.sqrt(n)) == (
+        pytest.approx(ratio),
+        pytest.approx(error),
+    )
 
 
 def test_the_temperature_that_made_the_answers_is_found():
@@ -312,5 +380,8 @@ def test_the_temperature_that_made_the_answers_is_found():
     judged = judge(true * 2.5, right[:, None])
     fitted = fit_temperature(judged)
     assert fitted == pytest.approx(2.5, rel=0.08)
-    losses = [credits("log-score", judge(true * 2.5, right[:, None], temperature=t)).mean() for t in (fitted, 1, 2, 3)]
+    losses = [
+        credits("log-score", judge(true * 2.5, right[:, None], temperature=t)).mean()
+        for t in (fitted, 1, 2, 3)
+    ]
     assert losses[0] == min(losses)

@@ -38,7 +38,9 @@ def judge(told: Sequence[float], right: int = 0, soft: Sequence[float] | None = 
     )
 
 
-def bounds(metric: str, told: Sequence[float], soft: Sequence[float] | None = None, right: int = 0) -> list[float]:
+def bounds(
+    metric: str, told: Sequence[float], soft: Sequence[float] | None = None, right: int = 0
+) -> list[float]:
     low, high = rounded_bounds(metric, judge(told, right, soft), 0.01)
     return [float(low[0]), float(high[0])]
 
@@ -54,7 +56,11 @@ def test_a_sure_answer_of_two_decimals_has_no_kl() -> None:
     assert credits("brier-soft", judge(told, soft=gold))[0] == pytest.approx(0.32)
     low, high = bounds("kl", told, gold)
     assert (low, high) == (pytest.approx(1.449, abs=5e-4), math.inf)
-    assert low < 0.6 * math.log(0.6 / 0.998) + 0.4 * math.log(0.4 / 0.002) == pytest.approx(1.814, abs=5e-4)
+    assert (
+        low
+        < 0.6 * math.log(0.6 / 0.998) + 0.4 * math.log(0.4 / 0.002)
+        == pytest.approx(1.814, abs=5e-4)
+    )
     assert at_floor("kl", judge(told, soft=gold), 0.01).tolist() == [True]
     assert at_floor("log-score", judge(told), 0.01).tolist() == [False]
     assert bounds("log-score", told) == [0.0, pytest.approx(-math.log(0.995))]
@@ -89,11 +95,15 @@ def test_no_distribution_that_rounds_so_is_beyond_the_bounds(data: st.DataObject
     gold, right = [count / sum(people) for count in people], data.draw(st.integers(0, 2), "right")
     sides = [np.arange(max(p - STEP / 2, 0), min(p + STEP / 2, 1) + GRID / 2, GRID) for p in told]
     grid = [
-        each for each in itertools.product(*sides[:2]) if sides[2][0] - 1e-9 <= 1 - sum(each) <= sides[2][-1] + 1e-9
+        each
+        for each in itertools.product(*sides[:2])
+        if sides[2][0] - 1e-9 <= 1 - sum(each) <= sides[2][-1] + 1e-9
     ]
     shares = [true, *([p, q, max(1 - p - q, 0.0)] for p, q in grid)]
     for metric in BOUNDED:
-        low, high = (float(each[0]) for each in rounded_bounds(metric, judge(told, right, gold), STEP))
+        low, high = (
+            float(each[0]) for each in rounded_bounds(metric, judge(told, right, gold), STEP)
+        )
         values = [plain(metric, share, right, gold) for share in shares]
         assert low - 1e-9 <= min(values) <= max(values) <= high + 1e-9, metric
         if metric == "kl":
@@ -150,7 +160,12 @@ def doubts(answers: Sequence[Answer]) -> dict[str, str]:
 
 def test_a_server_is_doubted_for_what_it_can_not_have_measured() -> None:
     plain = [Answer((p, 1 - p), confidence=max(p, 1 - p)) for p in (0.0132, 0.61234, 0.98217)]
-    about = ("step of probabilities", "sum of an answer", "probability of yes", "confidence agrees with")
+    about = (
+        "step of probabilities",
+        "sum of an answer",
+        "probability of yes",
+        "confidence agrees with",
+    )
     assert doubts([*plain, Answer(None)]) == dict.fromkeys(about, "")
     told = {row.about: row.says for row in checks(plain)}
     assert told["confidence agrees with"] == "p-max"
@@ -163,8 +178,16 @@ def test_a_server_is_doubted_for_what_it_can_not_have_measured() -> None:
     found = doubts(constant)
     assert found["label mass"] == "not measured: always the same"
     assert found["likeliest token a label"] == "not measured: always so, as the mass is always 1"
-    varied = [Answer((0.3, 0.7), diagnostics={"x_label_mass": mass, "argmax_is_label": True}) for mass in (0.4, 0.9)]
+    varied = [
+        Answer((0.3, 0.7), diagnostics={"x_label_mass": mass, "argmax_is_label": True})
+        for mass in (0.4, 0.9)
+    ]
     found = doubts(varied)
     assert (found["label mass"], found["likeliest token a label"]) == ("below a half in 1 of 2", "")
-    assert doubts([Answer((0.98, 0.01)), Answer((0.5, 0.5))])["sum of an answer"] == "1 of 2 are not 1"
-    assert doubts([Answer((0.3, 0.7), confidence=0.1)])["confidence agrees with"] == "by no one formula that is known"
+    assert (
+        doubts([Answer((0.98, 0.01)), Answer((0.5, 0.5))])["sum of an answer"] == "1 of 2 are not 1"
+    )
+    assert (
+        doubts([Answer((0.3, 0.7), confidence=0.1)])["confidence agrees with"]
+        == "by no one formula that is known"
+    )

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from choicewise.scoring.intervals import standard_error
 from choicewise.scoring.observed import Floats
-from choicewise.scoring.sampling import FOLDS, PENALTY, Estimate, aipw, finite_population_error, unseen
+from choicewise.scoring.sampling import (
+    FOLDS,
+    PENALTY,
+    Estimate,
+    aipw,
+    finite_population_error,
+    unseen,
+)
 
 POPULATION = 9
 RNG = np.random.default_rng(5)
@@ -27,14 +34,18 @@ def every_sample(n: int) -> list[np.ndarray]:
 def test_the_squared_error_is_the_variance_of_the_mean_over_all_samples(n: int) -> None:
     """Both without bias: the mean of the squared errors is the variance of the means."""
     means = [CREDITS[sample].mean() for sample in every_sample(n)]
-    squares = [finite_population_error(CREDITS[sample], POPULATION) ** 2 for sample in every_sample(n)]
+    squares = [
+        finite_population_error(CREDITS[sample], POPULATION) ** 2 for sample in every_sample(n)
+    ]
     assert np.mean(squares) == pytest.approx(np.var(means))
 
 
 def test_all_items_leave_no_error_and_missing_ones_do_not_count() -> None:
     assert finite_population_error(CREDITS, POPULATION) == 0
     lacking = np.append(CREDITS[:4], math.nan)
-    assert finite_population_error(lacking, 100) == pytest.approx(standard_error(CREDITS[:4]) * math.sqrt(0.96))
+    assert finite_population_error(lacking, 100) == pytest.approx(
+        standard_error(CREDITS[:4]) * math.sqrt(0.96)
+    )
     assert math.isnan(finite_population_error(CREDITS[:1], 100))
     assert (unseen(25, 100), unseen(5, 4)) == (pytest.approx(math.sqrt(0.75)), 0.0)
     assert math.isnan(unseen(0, 0))
@@ -44,7 +55,9 @@ def test_all_items_leave_no_error_and_missing_ones_do_not_count() -> None:
 def test_the_estimate_is_unbiased_over_all_samples(n: int) -> None:
     weights = np.linspace(0.5, 1.5, POPULATION)
     for weighted in (None, weights):
-        estimates = [aipw(CREDITS[sample], sample, OTHERS, weighted).value for sample in every_sample(n)]
+        estimates = [
+            aipw(CREDITS[sample], sample, OTHERS, weighted).value for sample in every_sample(n)
+        ]
         expected = CREDITS.mean() if weighted is None else (CREDITS * weights).mean()
         assert np.mean(estimates) == pytest.approx(expected)
 
@@ -68,10 +81,15 @@ def reference(credits: Floats, places: np.ndarray, others: Floats) -> tuple[floa
     for held in range(n):
         kept = [place for place in range(n) if place != held]
         centre = others[:, places[kept]].mean(axis=1)
-        rows = np.vstack([(others[:, places[kept]].T - centre), math.sqrt(PENALTY) * np.eye(len(others))])
+        rows = np.vstack(
+            [(others[:, places[kept]].T - centre), math.sqrt(PENALTY) * np.eye(len(others))]
+        )
         aims = np.append(credits[kept] - credits[kept].mean(), np.zeros(len(others)))
         slopes = np.linalg.lstsq(rows, aims, rcond=None)[0]
-        predicted = {item: credits[kept].mean() + (others[:, item] - centre) @ slopes for item in range(population)}
+        predicted = {
+            item: credits[kept].mean() + (others[:, item] - centre) @ slopes
+            for item in range(population)
+        }
         residuals.append(credits[held] - predicted[places[held]])
         known = dict(zip(places[kept].tolist(), credits[kept].tolist(), strict=True))
         rest = [predicted[item] + residuals[-1] for item in range(population) if item not in known]
@@ -99,7 +117,9 @@ def test_good_predictions_make_the_error_smaller_and_it_holds() -> None:
     truth = rng.random(600)
     credits = (rng.random(600) < truth).astype(np.float64)
     others = (rng.random((12, 600)) < truth).astype(np.float64)
-    drawn = [aipw(credits[own], own, others) for own in (rng.permutation(600)[:120] for _ in range(200))]
+    drawn = [
+        aipw(credits[own], own, others) for own in (rng.permutation(600)[:120] for _ in range(200))
+    ]
     held = [each.ci_low <= credits.mean() <= each.ci_high for each in drawn]
     assert 0.9 <= np.mean(held) <= 0.99
     spread = np.std([each.value for each in drawn])

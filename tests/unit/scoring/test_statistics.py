@@ -47,7 +47,9 @@ def test_wilson_and_beta_binomial_equal_scipy(n: int, data: st.DataObject, level
     right = data.draw(st.integers(0, n))
     expected = scipy.stats.binomtest(right, n).proportion_ci(level, method="wilson")
     assert wilson(right / n, n, level) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    bounds = interval("beta-binomial", np.repeat([1.0, 0.0], [right, n - right]), ["s"] * n, macro=False)
+    bounds = interval(
+        "beta-binomial", np.repeat([1.0, 0.0], [right, n - right]), ["s"] * n, macro=False
+    )
     posterior = scipy.stats.beta(right + 1, n - right + 1)  # under a uniform prior
     assert bounds == pytest.approx(posterior.interval(0.95), abs=1e-9)
 
@@ -57,7 +59,9 @@ def test_variance_of_means_is_that_of_the_subjects(subjects: list[list[bool]]) -
     overall = np.mean([np.mean(each) for each in subjects])
     alone = overall * (1 - overall)
     of = [scipy.stats.sem(each) ** 2 if len(each) > 1 else alone for each in subjects]
-    found = variance_of_means(np.array([sum(each) for each in subjects]), np.array([len(each) for each in subjects]))
+    found = variance_of_means(
+        np.array([sum(each) for each in subjects]), np.array([len(each) for each in subjects])
+    )
     assert found == pytest.approx(sum(of) / len(of) ** 2, abs=1e-12)
 
 
@@ -69,7 +73,9 @@ def test_wilson_holds_the_mean_and_stays_within_zero_and_one(mean: float, n: int
     assert all(map(math.isnan, wilson(NAN, 0)))
 
 
-@given(values=st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcd")), min_size=2, max_size=20))
+@given(
+    values=st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcd")), min_size=2, max_size=20)
+)
 def test_clustered_error_equals_matrices(values: list[tuple[float, str]]) -> None:
     credits, clusters = np.array([value for value, _ in values]), [cluster for _, cluster in values]
     error, n = clustered_error(credits, clusters), len(values)
@@ -81,18 +87,28 @@ def test_clustered_error_equals_matrices(values: list[tuple[float, str]]) -> Non
     for cluster in sorted(set(clusters)):
         own = np.flatnonzero(of == cluster)
         values_, vectors = np.linalg.eigh(centred[np.ix_(own, own)])
-        adjusted = vectors @ np.diag(values_**-0.5) @ vectors.T  # (I - H)^(-1/2) of the cluster, which makes it CR2
+        adjusted = (
+            vectors @ np.diag(values_**-0.5) @ vectors.T
+        )  # (I - H)^(-1/2) of the cluster, which makes it CR2
         parts.append(centred[own].T @ adjusted @ np.ones(len(own)) / n)
     products = np.array(parts) @ np.array(parts).T
     assert error.se**2 == pytest.approx(sum((part @ credits) ** 2 for part in parts), abs=1e-12)
-    assert error.freedom == pytest.approx(np.trace(products) ** 2 / (products**2).sum())  # Satterthwaite 1946
+    assert error.freedom == pytest.approx(
+        np.trace(products) ** 2 / (products**2).sum()
+    )  # Satterthwaite 1946
 
 
-@given(values=st.lists(st.floats(0, 1), min_size=2, max_size=20), sizes=st.integers(1, 5), clusters=st.integers(2, 8))
+@given(
+    values=st.lists(st.floats(0, 1), min_size=2, max_size=20),
+    sizes=st.integers(1, 5),
+    clusters=st.integers(2, 8),
+)
 def test_clusters_of_one_size(values: list[float], sizes: int, clusters: int) -> None:
     """They leave a degree of freedom less than there are; where every item is its own, it is no clustering."""
     names = [str(number) for number in range(clusters)] * sizes
-    assert clustered_error(np.arange(len(names), dtype=np.float64), names).freedom == pytest.approx(clusters - 1)
+    assert clustered_error(np.arange(len(names), dtype=np.float64), names).freedom == pytest.approx(
+        clusters - 1
+    )
     credits = np.array(values)
     assert standard_error(credits) == pytest.approx(scipy.stats.sem(credits), abs=1e-12)
     own = clustered_error(credits, [str(index) for index in range(len(values))])
@@ -107,7 +123,9 @@ def test_repeating_every_item_adds_nothing_once_the_repeats_are_one_cluster() ->
 
 
 @given(pairs=st.lists(st.tuples(CREDIT, CREDIT), max_size=20))
-def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[float, float]]) -> None:
+def test_paired_difference_equals_a_one_sample_computation(
+    pairs: list[tuple[float, float]],
+) -> None:
     left, right = (np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
     both = ~np.isnan(left + right)
     differences = (left - right)[both]
@@ -120,7 +138,9 @@ def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[flo
         return
     assert result.se == pytest.approx(scipy.stats.sem(differences))
     expected = scipy.stats.ttest_1samp(differences, 0).confidence_interval()
-    assert (result.ci_low, result.ci_high) == pytest.approx((max(-1, expected.low), min(1, expected.high)))
+    assert (result.ci_low, result.ci_high) == pytest.approx(
+        (max(-1, expected.low), min(1, expected.high))
+    )
 
 
 @given(pairs=st.lists(st.tuples(CREDIT, CREDIT), max_size=20))
@@ -142,7 +162,9 @@ def test_proportions_have_the_interval_of_agresti_and_min(pairs: list[tuple[floa
         se = math.sqrt(sum(only) - (only[0] - only[1]) ** 2 / n) / n
         low, high = ((only[0] - only[1]) / n + side * 1.959963984540054 * se for side in (-1, 1))
         assert (result.ci_low, result.ci_high) == pytest.approx((max(-1, low), min(1, high)))
-        assert detectable_difference(left, right) == pytest.approx((1.959964 + 0.841621) * se, rel=1e-5)
+        assert detectable_difference(left, right) == pytest.approx(
+            (1.959964 + 0.841621) * se, rel=1e-5
+        )
 
 
 def test_items_that_all_differ_alike_have_an_interval_where_they_are_right_or_wrong() -> None:
@@ -164,7 +186,9 @@ def test_paired_intervals_hold_of_few_items(n: int, least: float) -> None:
         for left in range(n + 1):
             for right in range(n + 1 - left):
                 chance = scipy.stats.multinomial.pmf(
-                    [left, right, n - left - right], n, [only_left, only_right, 1 - only_left - only_right]
+                    [left, right, n - left - right],
+                    n,
+                    [only_left, only_right, 1 - only_left - only_right],
                 )
                 credits = np.zeros((2, n))
                 credits[0, :left] = credits[1, left : left + right] = 1
@@ -180,14 +204,21 @@ def test_a_mean_of_five_numbers_has_the_interval_of_student_within_what_is_possi
     assert (found.ci_low, found.ci_high) == pytest.approx((expected.low, expected.high))
     assert (found.n, found.missing) == (5, 1)
     assert mean_of_items(values, low=0.0).ci_low == 0
-    assert positive_p(values) == pytest.approx(scipy.stats.ttest_1samp(values, 0, alternative="greater").pvalue)
+    assert positive_p(values) == pytest.approx(
+        scipy.stats.ttest_1samp(values, 0, alternative="greater").pvalue
+    )
     assert math.isnan(positive_p(np.ones(3)))
 
 
 @given(pairs=st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, NAN])] * 2), max_size=40))
 def test_sign_flip_is_mcnemars_exact_test_without_ties(pairs: list[tuple[float, float]]) -> None:
-    result = sign_flip(*(np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1)))
-    assert (result.left_only, result.right_only) == (pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0)))
+    result = sign_flip(
+        *(np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
+    )
+    assert (result.left_only, result.right_only) == (
+        pairs.count((1.0, 0.0)),
+        pairs.count((0.0, 1.0)),
+    )
     n = result.left_only + result.right_only
     assert (result.by_tie, result.exact, result.differing) == (0, True, n)
     expected = scipy.stats.binomtest(result.left_only, n).pvalue if n else 1.0
@@ -197,16 +228,25 @@ def test_sign_flip_is_mcnemars_exact_test_without_ties(pairs: list[tuple[float, 
 
 def test_sign_flip_stays_exact_for_thousands_of_items() -> None:
     left, right = np.repeat([1.0, 0.0], [4200, 3900]), np.repeat([0.0, 1.0], [4200, 3900])
-    assert sign_flip(left, right).p == pytest.approx(scipy.stats.binomtest(4200, 8100).pvalue, rel=1e-9)
+    assert sign_flip(left, right).p == pytest.approx(
+        scipy.stats.binomtest(4200, 8100).pvalue, rel=1e-9
+    )
 
 
-SHARE = st.integers(1, 6).flatmap(lambda tied: st.integers(0, tied).map(lambda right: Fraction(right, tied)))
+SHARE = st.integers(1, 6).flatmap(
+    lambda tied: st.integers(0, tied).map(lambda right: Fraction(right, tied))
+)
 
 
 @given(pairs=st.lists(st.tuples(SHARE, SHARE), min_size=1, max_size=8))
-def test_sign_flip_equals_the_enumeration_of_all_signs(pairs: list[tuple[Fraction, Fraction]]) -> None:
+def test_sign_flip_equals_the_enumeration_of_all_signs(
+    pairs: list[tuple[Fraction, Fraction]],
+) -> None:
     differences = [a - b for a, b in pairs]
-    sums = [sum(map(Fraction.__mul__, differences, map(Fraction, s))) for s in product((1, -1), repeat=len(pairs))]
+    sums = [
+        sum(map(Fraction.__mul__, differences, map(Fraction, s)))
+        for s in product((1, -1), repeat=len(pairs))
+    ]
     expected = sum(abs(each) >= abs(sum(differences)) for each in sums) / len(sums)
     left, right = (np.array([float(pair[side]) for pair in pairs]) for side in (0, 1))
     result = sign_flip(left, right)
@@ -217,11 +257,15 @@ def test_sign_flip_equals_the_enumeration_of_all_signs(pairs: list[tuple[Fractio
     wholes = integer_differences(left, right)
     assert math.gcd(*wholes) in (0, 1)
     moved = [each for each in differences if each]
-    assert [each * moved[0] for each in wholes] == [each * wholes[0] for each in moved]  # in the same proportions
+    assert [each * moved[0] for each in wholes] == [
+        each * wholes[0] for each in moved
+    ]  # in the same proportions
 
 
 @pytest.mark.parametrize("shares", [(0.0, 1.0), (0.0, 1.0, 1 / 2, 1 / 3, 1 / 5)])
-def test_sign_flips_normal_limit_is_close_to_the_exact_distribution(shares: tuple[float, ...]) -> None:
+def test_sign_flips_normal_limit_is_close_to_the_exact_distribution(
+    shares: tuple[float, ...],
+) -> None:
     rng = np.random.default_rng(5)
     for lead in (0.0, 0.03, 0.06):
         left, right = rng.choice(shares, size=(2, 1500))
@@ -230,7 +274,9 @@ def test_sign_flips_normal_limit_is_close_to_the_exact_distribution(shares: tupl
         assert (exact.exact, limit.exact) == (True, False)
         assert limit.p == pytest.approx(exact.p, rel=0.02, abs=1e-4)
         differences = integer_differences(left, right)
-        assert exact_tail(differences) == pytest.approx(exact.p, rel=1e-9)  # binomial where no tie is split
+        assert exact_tail(differences) == pytest.approx(
+            exact.p, rel=1e-9
+        )  # binomial where no tie is split
         assert normal_tail(differences) == limit.p
 
 
@@ -266,7 +312,11 @@ def test_minimum_detectable_effect_is_found_with_the_power_it_promises() -> None
     assert scipy.stats.norm.sf(1.959963984540054 - effect / se) == pytest.approx(0.8)
 
 
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=30, max_size=30), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.lists(st.sampled_from([0.0, 1.0]), min_size=30, max_size=30), min_size=1, max_size=4
+    )
+)
 def test_tests_of_all_pairs_are_those_of_each(credits: list[list[float]]) -> None:
     p = pairwise_p(np.array(credits))
     for (one, left), (other, right) in product(enumerate(credits), repeat=2):
@@ -278,7 +328,11 @@ def test_tests_of_all_pairs_with_ties_are_near_the_exact_ones(values: tuple[floa
     credits = np.random.default_rng(4).choice(values, (6, 300))
     p = pairwise_p(credits)
     for one, other in combinations(range(6), 2):
-        assert p[one, other] == p[other, one] == pytest.approx(sign_flip(credits[one], credits[other]).p, abs=0.02)
+        assert (
+            p[one, other]
+            == p[other, one]
+            == pytest.approx(sign_flip(credits[one], credits[other]).p, abs=0.02)
+        )
 
 
 def test_few_items_that_differ_are_no_proof_whatever_their_weight() -> None:
@@ -315,12 +369,23 @@ def test_equal_models_may_have_any_rank() -> None:
         assert (low.tolist(), high.tolist()) == ([1, 1], [2, 2])
 
 
-@given(st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=6), st.data())
-def test_the_order_of_the_sum_never_changes_a_rank(models: list[list[int]], data: st.DataObject) -> None:
+@given(
+    st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=6),
+    st.data(),
+)
+def test_the_order_of_the_sum_never_changes_a_rank(
+    models: list[list[int]], data: st.DataObject
+) -> None:
     """Means of five subjects of 13, 7, 11, 3 and 12 items, and the same mean summed in any other order."""
     sizes = (13, 7, 11, 3, 12)
-    shares = [[right % (size + 1) / size for right, size in zip(own, sizes, strict=True)] for own in models]
-    exact = [sum(Fraction(right % (size + 1), size) for right, size in zip(own, sizes, strict=True)) for own in models]
+    shares = [
+        [right % (size + 1) / size for right, size in zip(own, sizes, strict=True)]
+        for own in models
+    ]
+    exact = [
+        sum(Fraction(right % (size + 1), size) for right, size in zip(own, sizes, strict=True))
+        for own in models
+    ]
     plain = [1 + sum(other > own for other in exact) for own in exact]
     for _ in range(3):
         drawn = [sum(data.draw(st.permutations(own))) / 5 for own in shares]
@@ -331,7 +396,11 @@ def test_the_order_of_the_sum_never_changes_a_rank(models: list[list[int]], data
 def test_ranks_of_what_is_no_number_and_of_no_end() -> None:
     assert ranks([NAN, -math.inf, 0.5, NAN, -math.inf, math.inf]).tolist() == [0, 3, 2, 0, 3, 1]
     assert ranks([]).tolist() == []
-    assert ranks([-1e6, -1e6 - 1e-8, -1e6 - 1]).tolist() == [1, 1, 3]  # perplexities, the least the best
+    assert ranks([-1e6, -1e6 - 1e-8, -1e6 - 1]).tolist() == [
+        1,
+        1,
+        3,
+    ]  # perplexities, the least the best
 
 
 def winogrande(folder: Path, model: str) -> Decisions:
@@ -347,11 +416,15 @@ def test_two_real_models_on_winogrande(shared_data: Path) -> None:
     folder = shared_data / "goldens" / "winogrande_real_llms"
     llama, mistral = winogrande(folder, "llama-2-7b"), winogrande(folder, "mistral-7b-v0.1")
     published = {(0.7380, 0.0124), (0.7814, 0.0116)}
-    assert {(round(value.value, 4), round(value.se, 4)) for value in map(micro, (llama, mistral))} == published
+    assert {
+        (round(value.value, 4), round(value.se, 4)) for value in map(micro, (llama, mistral))
+    } == published
     difference = paired_difference(mistral.credit, llama.credit)
     test = sign_flip(mistral.credit, llama.credit)
     b, c, n = test.left_only, test.right_only, 1267
-    table = [[int(((mistral.credit == x) & (llama.credit == y)).sum()) for y in (1, 0)] for x in (1, 0)]
+    table = [
+        [int(((mistral.credit == x) & (llama.credit == y)).sum()) for y in (1, 0)] for x in (1, 0)
+    ]
     assert [table[0][1], table[1][0]] == [b, c]
     assert difference.value == pytest.approx((b - c) / n)
     assert difference.se == pytest.approx(math.sqrt((b + c - (b - c) ** 2 / n) / n / (n - 1)))

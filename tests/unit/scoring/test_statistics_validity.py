@@ -31,21 +31,31 @@ from choicewise.scoring.significance import (
 NAN = math.nan
 
 
-def numeric_range(scores: Any, items: np.ndarray, gold: np.ndarray, ties: str, epsilon: float) -> list[float]:
+def numeric_range(
+    scores: Any, items: np.ndarray, gold: np.ndarray, ties: str, epsilon: float
+) -> list[float]:
     """The accuracy that it could be at least, as decided and at most, and the share of open items."""
     decided = argmax(np.asarray(scores), items, gold, ties)
     low, high, open_ = credit_range(np.asarray(scores), items, gold, decided, epsilon)
     known = ~decided.missing
-    return [float(values[known].mean()) if known.any() else NAN for values in (low, decided.credit, high, open_)]
+    return [
+        float(values[known].mean()) if known.any() else NAN
+        for values in (low, decided.credit, high, open_)
+    ]
 
 
 @given(
     items=st.lists(st.lists(st.integers(-6, 0), min_size=2, max_size=3), min_size=1, max_size=4),
     epsilon=st.sampled_from([0.0, 0.4, 0.6, 1.1]),
 )
-def test_numeric_range_holds_every_accuracy_that_moved_scores_give(items: list[list[int]], epsilon: float) -> None:
+def test_numeric_range_holds_every_accuracy_that_moved_scores_give(
+    items: list[list[int]], epsilon: float
+) -> None:
     offsets = np.cumsum([0] + [len(item) for item in items])
-    scores, gold = np.array([float(score) for item in items for score in item]), np.zeros(offsets[-1], dtype=bool)
+    scores, gold = (
+        np.array([float(score) for item in items for score in item]),
+        np.zeros(offsets[-1], dtype=bool),
+    )
     gold[offsets[:-1]] = True
     decided = argmax(scores, offsets, gold, "first")
     low, point, high, undetermined = numeric_range(scores, offsets, gold, "first", epsilon)
@@ -83,7 +93,9 @@ def test_position_bias_by_hand() -> None:
     result = position_bias(np.array([0, 0, 0, 1, 0, 0, 2, -1]), np.array([0, 0, 1, 1, 2, 2, 2, 2]))
     assert result.recalls == (1.0, 0.5, pytest.approx(1 / 3))
     assert result.rstd == pytest.approx(np.std([1, 0.5, 1 / 3]))
-    assert result.chi_square == pytest.approx(3)  # one item of (0, 1) and two of (0, 2), all of them turned to 0
+    assert result.chi_square == pytest.approx(
+        3
+    )  # one item of (0, 1) and two of (0, 2), all of them turned to 0
     assert math.isnan(result.p)  # of so few items
     assert result.n == 7
 
@@ -97,14 +109,21 @@ def stuart_maxwell(predicted: np.ndarray, gold: np.ndarray, positions: int) -> f
     return float(differences @ np.linalg.pinv(covariance[:-1, :-1], hermitian=True) @ differences)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(lambda pair: pair[0] != pair[1]), max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(lambda pair: pair[0] != pair[1]),
+        max_size=6,
+    )
+)
 def test_position_bias_of_few_items_is_exact_over_all_turns(wrong: list[tuple[int, int]]) -> None:
     right = [(place % 4, place % 4) for place in range(20)]  # these say nothing
     predicted, gold = np.array([*wrong, *right]).T
     result = position_bias(predicted, gold)
     assert result.chi_square == pytest.approx(stuart_maxwell(predicted, gold, 4))
     turned = [
-        stuart_maxwell(*np.array([pair[::way] for pair, way in zip(wrong, ways, strict=True)] or [(0, 0)]).T, 4)
+        stuart_maxwell(
+            *np.array([pair[::way] for pair, way in zip(wrong, ways, strict=True)] or [(0, 0)]).T, 4
+        )
         for ways in product((1, -1), repeat=len(wrong))
     ]
     assert result.p == pytest.approx(np.mean(np.array(turned) >= result.chi_square - 1e-6))
@@ -112,7 +131,10 @@ def test_position_bias_of_few_items_is_exact_over_all_turns(wrong: list[tuple[in
 
 def test_position_bias_of_many_items_follows_the_limit() -> None:
     rng = np.random.default_rng(5)
-    predicted, gold = rng.choice(5, 100_000, p=[0.21, 0.2, 0.2, 0.2, 0.19]), rng.integers(0, 5, 100_000)
+    predicted, gold = (
+        rng.choice(5, 100_000, p=[0.21, 0.2, 0.2, 0.2, 0.19]),
+        rng.integers(0, 5, 100_000),
+    )
     result = position_bias(predicted, gold)
     assert result.chi_square == pytest.approx(stuart_maxwell(predicted, gold, 5))
     assert result.p == pytest.approx(scipy.stats.chi2.sf(result.chi_square, 4))
@@ -147,21 +169,32 @@ def test_length_correlation_compares_choices_within_their_item() -> None:
     items, lengths = np.array([0, 3, 6, 8, 10]), np.array([1.0, 2, 3, 1, 2, 3, 4, 4, 1, 2])
     for second, expected in (([-11, -12, -13], -1), ([-13, -12, -11], 1)):
         scores = np.array([-1.0, -2, -3, *second, -1, -2, NAN, -1])
-        assert length_correlations(scores, lengths, items) == pytest.approx([-1, expected, NAN, NAN], nan_ok=True)
+        assert length_correlations(scores, lengths, items) == pytest.approx(
+            [-1, expected, NAN, NAN], nan_ok=True
+        )
 
 
 def test_length_shifts_compare_the_predicted_choice_with_the_right_one() -> None:
     offsets, lengths = np.array([0, 3, 6, 8, 10]), np.array([1.0, 5, 9, 1, 2, 3, 4, 4, 1, NAN])
     chosen, right = np.array([2, 1, 0, 0]), np.array([0, 2, 1, 1])
-    assert length_shifts(chosen, right, lengths, offsets) == pytest.approx([1, -0.5, NAN, NAN], nan_ok=True)
-    assert np.isnan(length_shifts(np.array([-1, 0, 0, 0]), np.array([0, -1, 1, 1]), lengths, offsets)).all()
+    assert length_shifts(chosen, right, lengths, offsets) == pytest.approx(
+        [1, -0.5, NAN, NAN], nan_ok=True
+    )
+    assert np.isnan(
+        length_shifts(np.array([-1, 0, 0, 0]), np.array([0, -1, 1, 1]), lengths, offsets)
+    ).all()
 
 
 PAIRS = st.tuples(st.sampled_from([-3.0, -2.0, -1.0, NAN, -math.inf]), st.integers(1, 3))
 
 
-@given(items=st.lists(st.lists(PAIRS, max_size=5), max_size=5), at_once=st.sampled_from([1, 9, length_bias.AT_ONCE]))
-def test_length_correlations_are_spearmans_item_by_item(items: list[list[tuple[float, int]]], at_once: int) -> None:
+@given(
+    items=st.lists(st.lists(PAIRS, max_size=5), max_size=5),
+    at_once=st.sampled_from([1, 9, length_bias.AT_ONCE]),
+)
+def test_length_correlations_are_spearmans_item_by_item(
+    items: list[list[tuple[float, int]]], at_once: int
+) -> None:
     offsets = np.cumsum([0] + [len(item) for item in items])
     flat = np.array([pair for item in items for pair in item], dtype=float).reshape(-1, 2)
     with patch.object(length_bias, "AT_ONCE", at_once):
@@ -170,22 +203,33 @@ def test_length_correlations_are_spearmans_item_by_item(items: list[list[tuple[f
         scores, lengths = np.array(item, dtype=float).reshape(-1, 2).T
         constant = len(np.unique(scores)) < 2 or len(np.unique(lengths)) < 2
         known = not constant and not np.isnan(scores).any()
-        assert rho == pytest.approx(scipy.stats.spearmanr(scores, lengths).statistic if known else NAN, nan_ok=True)
+        assert rho == pytest.approx(
+            scipy.stats.spearmanr(scores, lengths).statistic if known else NAN, nan_ok=True
+        )
 
 
-ERRORS = st.lists(st.tuples(st.integers(-4, 0), st.sampled_from([0.1, 0.6, 1.4])), min_size=2, max_size=4)
+ERRORS = st.lists(
+    st.tuples(st.integers(-4, 0), st.sampled_from([0.1, 0.6, 1.4])), min_size=2, max_size=4
+)
 
 
 @given(item=ERRORS, right=st.integers(0, 1))
-def test_credit_range_lets_every_choice_have_its_own_error(item: list[tuple[int, float]], right: int) -> None:
+def test_credit_range_lets_every_choice_have_its_own_error(
+    item: list[tuple[int, float]], right: int
+) -> None:
     scores, epsilon = np.array(item, dtype=float).T
     offsets, gold = np.array([0, len(item)]), np.arange(len(item)) == right
-    low, high, open_ = credit_range(scores, offsets, gold, argmax(scores, offsets, gold, "first"), epsilon)
+    low, high, open_ = credit_range(
+        scores, offsets, gold, argmax(scores, offsets, gold, "first"), epsilon
+    )
     winners = set()
     for signs in product((-1, 1), repeat=len(item)):
         moved = scores + np.array(signs) * epsilon
         winners |= set(np.flatnonzero(moved >= moved.max() - 1e-9).tolist())
-    lead = [scores[row] + epsilon[row] - np.delete(scores - epsilon, row).max() for row in range(len(item))]
+    lead = [
+        scores[row] + epsilon[row] - np.delete(scores - epsilon, row).max()
+        for row in range(len(item))
+    ]
     strictly = {row for row in winners if lead[row] > 1e-9 or scores[row] == scores.max()}
     assert bool(open_[0]) == (len(strictly) > 1)
     if open_[0]:
@@ -196,27 +240,47 @@ def test_an_item_with_an_unknown_error_has_no_bounds() -> None:
     offsets, gold = np.array([0, 2, 4, 6]), np.array([True, False] * 3)
     scores = np.array([-1.0, -2.0, -1.0, -2.0, -1.0, -math.inf])
     epsilon = np.array([0.1, 0.1, math.nan, 0.1, 0.1, math.nan])
-    low, high, open_ = credit_range(scores, offsets, gold, argmax(scores, offsets, gold, "first"), epsilon)
+    low, high, open_ = credit_range(
+        scores, offsets, gold, argmax(scores, offsets, gold, "first"), epsilon
+    )
     for bound in (low, high):
         assert bound.tolist() == pytest.approx([1.0, math.nan, 1.0], nan_ok=True)
     assert open_.tolist() == [False] * 3
 
 
-def flags_of(scores: np.ndarray | list[float], items: np.ndarray, gold: np.ndarray, ties: str = "first") -> Validity:
+def flags_of(
+    scores: np.ndarray | list[float], items: np.ndarray, gold: np.ndarray, ties: str = "first"
+) -> Validity:
     return validity(argmax(np.asarray(scores, dtype=float), items, gold, ties), items, gold)
 
 
 def test_validity_flags_a_constant_model_at_chance() -> None:
-    items, gold, scores = np.arange(0, 41, 4), np.tile(np.eye(4, dtype=bool), (3, 1))[:10].ravel(), [-1.0, -2, -2, -2]
+    items, gold, scores = (
+        np.arange(0, 41, 4),
+        np.tile(np.eye(4, dtype=bool), (3, 1))[:10].ravel(),
+        [-1.0, -2, -2, -2],
+    )
     flags = flags_of(scores * 10, items, gold)
-    assert (flags.chance, flags.at_chance, flags.constant, flags.most_common) == (0.25, True, True, 1.0)
+    assert (flags.chance, flags.at_chance, flags.constant, flags.most_common) == (
+        0.25,
+        True,
+        True,
+        1.0,
+    )
     assert flags.tie_rate == 0.0
     few = flags_of(scores * 2, items[:3], gold[:8])
     assert (few.constant, few.most_common) == (False, 1.0)  # a guesser does so in one of four cases
     first = np.tile([True, False, False, False], 10)
     perfect, right = flags_of(first, items, first), flags_of(gold, items, gold)
-    assert (perfect.constant, perfect.most_common) == (False, 1.0)  # the right choice is always there
-    assert (right.at_chance, right.constant, right.most_common) == (False, False, pytest.approx(0.3))
+    assert (perfect.constant, perfect.most_common) == (
+        False,
+        1.0,
+    )  # the right choice is always there
+    assert (right.at_chance, right.constant, right.most_common) == (
+        False,
+        False,
+        pytest.approx(0.3),
+    )
 
 
 def test_validity_of_ties_and_of_nothing() -> None:

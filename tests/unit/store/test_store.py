@@ -31,7 +31,9 @@ OBSERVATION = records.ObservationRow("k", [1, 2], [1, 1], [-1.0, -0.5], [0, 3])
 TABLES: dict[str, list[Any]] = {"requests": [], "spans": [], "observations": [OBSERVATION]}
 PLACE, NEXT = ("test", "s", 0, 1), ("test", "s", 1, 2)
 MODEL = records.ModelRecord("m", "1", "float32", "cpu", 8)
-DATASET = records.DatasetRecord("d", "2", (records.SkippedRow("test.csv", 3, "no answer"),), {"c": {"b": ["s"]}})
+DATASET = records.DatasetRecord(
+    "d", "2", (records.SkippedRow("test.csv", 3, "no answer"),), {"c": {"b": ["s"]}}
+)
 CHECK = records.SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200)
 MANIFEST = records.Manifest(MODEL, DATASET, records.Selection(), {"p": "signature"}, {})
 
@@ -56,16 +58,23 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 def assert_refused(folder: Path, reason: str, **changes: Any) -> None:
     """With another manifest the folder is not opened."""
-    with pytest.raises(StoreError, match=reason), store.open_folder(folder, replace(MANIFEST, **changes), ROWS):
+    with (
+        pytest.raises(StoreError, match=reason),
+        store.open_folder(folder, replace(MANIFEST, **changes), ROWS),
+    ):
         pass
 
 
-def test_a_block_is_read_back_as_written_and_opening_again_changes_no_byte_and_no_time(filled: Path) -> None:
+def test_a_block_is_read_back_as_written_and_opening_again_changes_no_byte_and_no_time(
+    filled: Path,
+) -> None:
     before = state(filled)
     found = store.read_manifest(filled)
     assert found.complete
     assert found.blocks[0].asks == ("ask",)
-    assert tables.read_blocks(filled, found.blocks, "observations").to_pylist() == [OBSERVATION._asdict()]
+    assert tables.read_blocks(filled, found.blocks, "observations").to_pylist() == [
+        OBSERVATION._asdict()
+    ]
     assert tables.read_blocks(filled, (), "spans").schema == tables.SCHEMAS["spans"]
     with store.open_folder(filled, MANIFEST, ROWS) as run:
         assert run.missing("test", "s", 1, ["ask"]) == []
@@ -83,7 +92,9 @@ def test_new_protocols_join_and_reopen_the_folder(filled: Path) -> None:
 def test_a_protocol_as_an_earlier_version_spelled_it_goes_on_and_stays_so(tmp_path: Path) -> None:
     """It had no axes that came later; a protocol that differs on one of them is another."""
     now = signature(mmlu_protocol())
-    then = "|".join(part for part in now.split("|") if part.partition(":")[0] not in ("chat", "system", "stop"))
+    then = "|".join(
+        part for part in now.split("|") if part.partition(":")[0] not in ("chat", "system", "stop")
+    )
     with store.open_folder(tmp_path, replace(MANIFEST, protocols={"p": then}), ROWS) as run:
         run.finish()
     before = state(tmp_path)
@@ -94,18 +105,28 @@ def test_a_protocol_as_an_earlier_version_spelled_it_goes_on_and_stays_so(tmp_pa
     assert_refused(tmp_path, "another protocol under the name p", protocols=other)
 
 
-def test_the_engine_is_described_once_and_what_blocks_took_adds_up_beside_it(tmp_path: Path) -> None:
+def test_the_engine_is_described_once_and_what_blocks_took_adds_up_beside_it(
+    tmp_path: Path,
+) -> None:
     with store.open_folder(tmp_path, MANIFEST, ROWS) as run:
         run.describe(CHECK)
         run.describe(replace(CHECK, rung="sequence"))
         assert store.read_manifest(tmp_path).engine == records.EngineRecord(CHECK)
-        for start, spent in enumerate([None, records.Spent(50, 10, 1.5), records.Spent(5, 1, 0.25)]):
+        for start, spent in enumerate(
+            [None, records.Spent(50, 10, 1.5), records.Spent(5, 1, 0.25)]
+        ):
             run.add_block(("test", "s", start, start + 1), ["ask"], TABLES, spent)
-    assert store.read_manifest(tmp_path).engine == records.EngineRecord(CHECK, records.Spent(55, 11, 1.75))
+    assert store.read_manifest(tmp_path).engine == records.EngineRecord(
+        CHECK, records.Spent(55, 11, 1.75)
+    )
 
 
 def test_every_row_has_the_columns_of_its_schema() -> None:
-    rows = {"requests": records.RequestRow, "spans": records.SpanRow, "observations": records.ObservationRow}
+    rows = {
+        "requests": records.RequestRow,
+        "spans": records.SpanRow,
+        "observations": records.ObservationRow,
+    }
     columns = {table: list(row._fields) for table, row in rows.items()}
     assert columns == {table: schema.names for table, schema in tables.SCHEMAS.items()}
     assert list(records.ItemRow._fields) == records.ITEMS.names
@@ -114,8 +135,12 @@ def test_every_row_has_the_columns_of_its_schema() -> None:
 def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
     path = tmp_path / "observations.parquet"
     total = records.ObservationRow("total", (), (), (), (), total=-3.5)
-    tables.write_arrow(path, tables.make_table(tables.SCHEMAS["observations"], [OBSERVATION, total]))
-    table = tables.read_table(path, tables.SCHEMAS["observations"], tables.fingerprint(path.read_bytes()))
+    tables.write_arrow(
+        path, tables.make_table(tables.SCHEMAS["observations"], [OBSERVATION, total])
+    )
+    table = tables.read_table(
+        path, tables.SCHEMAS["observations"], tables.fingerprint(path.read_bytes())
+    )
     assert (table["total"].to_pylist(), table["tokens"].to_pylist()) == ([None, -3.5], [[1, 2], []])
 
 
@@ -126,7 +151,10 @@ def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
         ({"model": replace(MODEL, dtype="bfloat16")}, "another model .*choose another folder"),
         ({"dataset": replace(DATASET, digest="9")}, "another dataset .*choose another folder"),
         ({"selection": records.Selection(limit=3)}, "another selection .*choose another folder"),
-        ({"selection": records.Selection(sample=3, seed=1)}, "sample is None there and 3 here; selection seed"),
+        (
+            {"selection": records.Selection(sample=3, seed=1)},
+            "sample is None there and 3 here; selection seed",
+        ),
         ({"protocols": {"p": "another signature"}}, "another protocol under the name p"),
     ],
 )
@@ -137,14 +165,21 @@ def test_another_measurement_is_refused(filled: Path, changes: dict[str, Any], r
 
 
 def test_the_difference_to_another_measurement_is_named_with_both_ways_on(tmp_path: Path) -> None:
-    there = {"selection": records.Selection(limit=2), "dataset": records.DatasetRecord("d", "0123456789abcdef" * 4)}
+    there = {
+        "selection": records.Selection(limit=2),
+        "dataset": records.DatasetRecord("d", "0123456789abcdef" * 4),
+    }
     with store.open_folder(tmp_path, replace(MANIFEST, **there), {}):
         pass
     ways = "go on there with the old selection, or choose another folder"
     reason = f"(selection limit is 2 there and 3 here); {ways}"
-    assert_refused(tmp_path, re.escape(reason), **{**there, "selection": records.Selection(limit=3)})
+    assert_refused(
+        tmp_path, re.escape(reason), **{**there, "selection": records.Selection(limit=3)}
+    )
     reason = "(dataset digest is 0123456789ab there and ffffffffffff here);"
-    assert_refused(tmp_path, re.escape(reason), **{**there, "dataset": records.DatasetRecord("d", "f" * 64)})
+    assert_refused(
+        tmp_path, re.escape(reason), **{**there, "dataset": records.DatasetRecord("d", "f" * 64)}
+    )
 
 
 def test_a_folder_of_something_else_or_of_a_writer_is_left_alone(tmp_path: Path) -> None:
@@ -155,7 +190,9 @@ def test_a_folder_of_something_else_or_of_a_writer_is_left_alone(tmp_path: Path)
         assert_refused(tmp_path / "run", "another process")
 
 
-def test_a_complete_folder_need_not_be_writable(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_folder_need_not_be_writable(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StoreError, match="can't be written"):
         store.check_folder(filled.parent / ("x" * 300))  # no file system takes such a name
     monkeypatch.setattr("os.access", lambda *_: False)
@@ -181,7 +218,9 @@ def test_a_first_start_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
     assert store.read_manifest(tmp_path).complete
 
 
-def test_disk_errors_say_the_way_out_and_keep_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_errors_say_the_way_out_and_keep_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "manifest.json"
     write_text(path, "old")
 
@@ -189,10 +228,15 @@ def test_disk_errors_say_the_way_out_and_keep_what_was_there(tmp_path: Path, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(atomic.os, "fsync", full)
-    with pytest.raises(StoreError, match="disk is full .* free some space and run the same command again"):
+    with pytest.raises(
+        StoreError, match="disk is full .* free some space and run the same command again"
+    ):
         write_text(path, "new")
     assert path.read_text() == "old"
-    with pytest.raises(StoreError, match=r"x can't be written.*another folder"), disk_errors(tmp_path / "x"):
+    with (
+        pytest.raises(StoreError, match=r"x can't be written.*another folder"),
+        disk_errors(tmp_path / "x"),
+    ):
         raise PermissionError(errno.EACCES, "Permission denied")
 
 
@@ -204,7 +248,11 @@ def damage_file(path: Path, damage: str) -> None:
     elif damage == "another gold":
         tables.write_arrow(path, tables.make_table(records.ITEMS, [ITEM._replace(gold=[0])]))
     elif damage != "missing":
-        path.write_bytes({"truncated": whole[:-10], "foreign": b"PAR1", "another byte": whole[:-1] + b"?"}[damage])
+        path.write_bytes(
+            {"truncated": whole[:-10], "foreign": b"PAR1", "another byte": whole[:-1] + b"?"}[
+                damage
+            ]
+        )
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "foreign"])
@@ -215,7 +263,9 @@ def test_a_damaged_block_is_named(filled: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "a folder", "another gold"])
-def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(filled: Path, damage: str) -> None:
+def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(
+    filled: Path, damage: str
+) -> None:
     found = store.read_manifest(filled)
     assert tables.read_items(filled, found).to_pylist() == [ITEM._asdict()]
     damage_file(filled / "items.parquet", damage)
@@ -231,7 +281,9 @@ def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(fille
 
 
 @pytest.mark.parametrize("damage", ["deleted", "truncated", "another byte"])
-def test_a_damaged_block_is_asked_again_and_the_others_are_kept(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_block_is_asked_again_and_the_others_are_kept(
+    tmp_path: Path, damage: str
+) -> None:
     def damage_block(name: str) -> None:
         path = tmp_path / "blocks" / name
         shutil.rmtree(path) if damage == "deleted" else damage_file(path / "spans.parquet", damage)
@@ -259,32 +311,47 @@ def test_an_edited_manifest_is_not_believed(filled: Path) -> None:
         store.read_manifest(filled)
 
 
-def test_the_item_table_is_listed_with_size_and_sha256_or_refused(filled: Path, tmp_path: Path) -> None:
+def test_the_item_table_is_listed_with_size_and_sha256_or_refused(
+    filled: Path, tmp_path: Path
+) -> None:
     content = (filled / "items.parquet").read_bytes()
-    listed = {"items.parquet": records.FileRecord(len(content), hashlib.sha256(content).hexdigest())}
-    assert (store.read_manifest(filled).files, tables.write_items(tmp_path, [ITEM])) == (listed, listed)
+    listed = {
+        "items.parquet": records.FileRecord(len(content), hashlib.sha256(content).hexdigest())
+    }
+    assert (store.read_manifest(filled).files, tables.write_items(tmp_path, [ITEM])) == (
+        listed,
+        listed,
+    )
     with pytest.raises(StoreError, match=r"items\.parquet is not the file the manifest describes"):
         tables.read_items(filled, replace(store.read_manifest(filled), files={}))
 
 
-def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(tmp_path: Path) -> None:
+def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "items.parquet"
     tables.write_arrow(path, tables.make_table(records.ITEMS, [ITEM]))
-    assert tables.read_table(path, records.ITEMS, tables.fingerprint(path.read_bytes())).to_pylist() == [ITEM._asdict()]
+    assert tables.read_table(
+        path, records.ITEMS, tables.fingerprint(path.read_bytes())
+    ).to_pylist() == [ITEM._asdict()]
     for listed in (tables.fingerprint(b""), None):
         with pytest.raises(StoreError, match="not the file"):
             tables.read_table(path, records.ITEMS, listed)
     with pytest.raises(StoreError, match="another schema"):
         tables.read_table(path, tables.SCHEMAS["spans"], tables.fingerprint(path.read_bytes()))
     files = tables.write_block(tmp_path, "00000", TABLES)
-    block = records.BlockRecord("00000", "test", "s", 0, 1, ("ask",), {"spans.parquet": files["observations.parquet"]})
+    block = records.BlockRecord(
+        "00000", "test", "s", 0, 1, ("ask",), {"spans.parquet": files["observations.parquet"]}
+    )
     folder = tmp_path / "blocks" / "00000"
     (folder / "observations.parquet").rename(folder / "spans.parquet")
     with pytest.raises(StoreError, match="another schema"):
         tables.read_blocks(tmp_path, [block], "spans")
 
 
-def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_item_table_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(path: Path, *_: Any, **__: Any) -> None:
         path.write_bytes(b"PAR1")
         raise KeyboardInterrupt
@@ -295,7 +362,9 @@ def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: p
             pass
     assert list(tmp_path.iterdir()) == []
     fill(tmp_path)
-    assert tables.read_items(tmp_path, store.read_manifest(tmp_path)).to_pylist() == [ITEM._asdict()]
+    assert tables.read_items(tmp_path, store.read_manifest(tmp_path)).to_pylist() == [
+        ITEM._asdict()
+    ]
 
 
 def test_a_new_file_or_folder_is_there_only_when_complete(filled: Path, tmp_path: Path) -> None:
@@ -322,14 +391,22 @@ def test_a_new_file_or_folder_is_there_only_when_complete(filled: Path, tmp_path
         ("{", "damaged"),
         ("[]", "not a manifest"),
         ('{"format": "other"}', "not a manifest"),
-        ('{"format": "choicewise-run", "version": 99}', "has version 99 .*reads 3; upgrade Choicewise"),
-        ('{"format": "choicewise-run", "version": 2}', "has version 2 .*evaluate again into a new folder"),
+        (
+            '{"format": "choicewise-run", "version": 99}',
+            "has version 99 .*reads 3; upgrade Choicewise",
+        ),
+        (
+            '{"format": "choicewise-run", "version": 2}',
+            "has version 2 .*evaluate again into a new folder",
+        ),
         ('{"format": "choicewise-run"}', "has version None .*evaluate again into a new folder"),
         ('{"format": "choicewise-run", "version": 3}', "field model is missing"),
         (None, "choicewise run"),
     ],
 )
-def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
+def test_a_manifest_that_cannot_be_used_is_refused(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
     (tmp_path / "manifest.json" if content else tmp_path / "file").write_text(content or "")
     with pytest.raises(StoreError, match="is not a run folder"):
         store.read_manifest(tmp_path / "file")
@@ -347,10 +424,15 @@ def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: str 
         (lambda content: content.update(note=""), "field note is unknown"),
         (lambda content: content["blocks"][0].pop("asks"), "field blocks.0.asks is missing"),
         (lambda content: content["blocks"][0].update(asks="ask"), "field blocks.0.asks is 'ask'"),
-        (lambda content: content["dataset"]["categories"]["c"].update(b="s"), "field dataset.categories.c.b is 's'"),
+        (
+            lambda content: content["dataset"]["categories"]["c"].update(b="s"),
+            "field dataset.categories.c.b is 's'",
+        ),
     ],
 )
-def test_the_wrong_field_of_a_manifest_is_named(filled: Path, change: Callable[[Any], Any], reason: str) -> None:
+def test_the_wrong_field_of_a_manifest_is_named(
+    filled: Path, change: Callable[[Any], Any], reason: str
+) -> None:
     path = filled / "manifest.json"
     content = json.loads(path.read_text())
     change(content)
@@ -362,18 +444,26 @@ def test_the_wrong_field_of_a_manifest_is_named(filled: Path, change: Callable[[
 
 
 def test_a_manifest_is_plain_json_and_read_back_as_written(tmp_path: Path) -> None:
-    with store.open_folder(tmp_path, replace(MANIFEST, selection=records.Selection(("s",), 3)), ROWS) as run:
+    with store.open_folder(
+        tmp_path, replace(MANIFEST, selection=records.Selection(("s",), 3)), ROWS
+    ) as run:
         run.describe(CHECK)
         run.add_block(PLACE, ["ask"], TABLES, records.Spent(50, 10, 1.5))
     assert store.read_manifest(tmp_path) == run.manifest
     content = json.loads((tmp_path / "manifest.json").read_text())
     assert content["format"] == "choicewise-run"
-    assert content["selection"] == {"subjects": ["s"], "limit": 3}, "no field that earlier versions don't know"
+    assert content["selection"] == {"subjects": ["s"], "limit": 3}, (
+        "no field that earlier versions don't know"
+    )
     assert content["blocks"][0]["files"]["spans.parquet"]["bytes"] > 0
 
 
-def test_a_server_is_read_back_as_written_and_so_is_a_folder_from_before_servers(tmp_path: Path) -> None:
-    server = records.ServerRecord("org/m", "echo", "/weights", "vLLM 0.32", "org/m", {"ab": -1.5}, 1e-4, "its answers")
+def test_a_server_is_read_back_as_written_and_so_is_a_folder_from_before_servers(
+    tmp_path: Path,
+) -> None:
+    server = records.ServerRecord(
+        "org/m", "echo", "/weights", "vLLM 0.32", "org/m", {"ab": -1.5}, 1e-4, "its answers"
+    )
     said = replace(MANIFEST, protocols={}, server=server, refused={"q": "no echo"})
     store.write_manifest(tmp_path, said)
     assert store.read_manifest(tmp_path) == said
@@ -391,14 +481,21 @@ def test_a_server_is_read_back_as_written_and_so_is_a_folder_from_before_servers
 
 
 def observed(folder: Path) -> list[str]:
-    return tables.read_blocks(folder, store.read_manifest(folder).blocks, "observations")["key"].to_pylist()
+    return tables.read_blocks(folder, store.read_manifest(folder).blocks, "observations")[
+        "key"
+    ].to_pylist()
 
 
-def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_minute_is_the_most_that_a_kill_loses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = iter(range(0, 10_000, 25))
     monkeypatch.setattr(store, "perf_counter", lambda: float(next(now)))
     model = SimpleNamespace(computed=None, requests=0, unique=0)
-    with store.open_folder(tmp_path, MANIFEST, ROWS) as folder, store.BlockWriter(folder, PLACE, model) as writer:
+    with (
+        store.open_folder(tmp_path, MANIFEST, ROWS) as folder,
+        store.BlockWriter(folder, PLACE, model) as writer,
+    ):
         for number, blocks in enumerate([0, 0, 1, 1, 1, 2]):
             writer.add(OBSERVATION._replace(key=str(number)))
             assert len(folder.manifest.blocks) == blocks
@@ -415,7 +512,10 @@ def test_what_was_observed_before_an_error_is_kept_with_what_it_cost(tmp_path: P
             writer.add(OBSERVATION)
             model.computed += 7
             raise KeyboardInterrupt
-        assert (observed(tmp_path), folder.missing("test", "s", 1, ["ask"])) == (["k"], [(0, 1, ["ask"])])
+        assert (observed(tmp_path), folder.missing("test", "s", 1, ["ask"])) == (
+            ["k"],
+            [(0, 1, ["ask"])],
+        )
         with store.BlockWriter(folder, PLACE, model) as writer:
             model.computed += 3
             writer.write(["ask"], tokens_asked=50)
@@ -426,9 +526,12 @@ def test_what_was_observed_before_an_error_is_kept_with_what_it_cost(tmp_path: P
 
 
 # keys that end in zeros are those that a careless comparison of fixed-width text confuses
-SHORT_KEY = st.binary(min_size=1, max_size=2).map(lambda start: start.ljust(tables.KEY_BYTES, b"\0").hex())
+SHORT_KEY = st.binary(min_size=1, max_size=2).map(
+    lambda start: start.ljust(tables.KEY_BYTES, b"\0").hex()
+)
 KEY_LISTS = st.lists(
-    SHORT_KEY | st.binary(min_size=tables.KEY_BYTES, max_size=tables.KEY_BYTES).map(bytes.hex), max_size=8
+    SHORT_KEY | st.binary(min_size=tables.KEY_BYTES, max_size=tables.KEY_BYTES).map(bytes.hex),
+    max_size=8,
 )
 
 

@@ -30,13 +30,20 @@ from tests.helpers.protocols import choice_questions, mmlu_protocol
 from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
 
 POLICIES = ["joint", "separate", "lcp", "last-token", "count", "moved-space"]
-TOKENIZERS = ["models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/mistral-7b-v0.2"]
+TOKENIZERS = [
+    "models/stories260K",
+    "models/babyllama-tok105",
+    "tokenizers/gpt2",
+    "tokenizers/mistral-7b-v0.2",
+]
 SURROGATE_FREE = st.characters(exclude_categories=["Cs"])
 TEXT = st.text(st.one_of(st.sampled_from(" \n\tabetho.A你👍"), SURROGATE_FREE), max_size=12)
 Pair = tuple[list[int], list[int]]
 
 
-def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choices: Sequence[str]) -> list[Pair]:
+def plain_reference(
+    tokens: Tokenizer, policy: str, bos: str, context: str, choices: Sequence[str]
+) -> list[Pair]:
     """(context, continuation) ids one choice at a time, straight from the definitions."""
 
     def encode(text: str, special: bool = bos == "default") -> list[int]:
@@ -54,13 +61,19 @@ def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choi
     if policy == "separate":
         return [(start(context), encode(choice, False)) for choice in choices]
     if policy == "last-token":
-        return [(start(context), encode(choice)[-1:] if encode(choice, False) else []) for choice in choices]
+        return [
+            (start(context), encode(choice)[-1:] if encode(choice, False) else [])
+            for choice in choices
+        ]
     if policy == "count":
         wholes = [whole(context, choice) for choice in choices]
         return [(ids[: len(start(context))], ids[len(start(context)) :]) for ids in wholes]
     if policy in ("joint", "moved-space"):
         bare = context if policy == "joint" else context.rstrip()
-        return [(start(bare), whole(bare, context[len(bare) :] + choice)[len(start(bare)) :]) for choice in choices]
+        return [
+            (start(bare), whole(bare, context[len(bare) :] + choice)[len(start(bare)) :])
+            for choice in choices
+        ]
     texts = [start(context), *(whole(context, choice) for choice in choices)]
     columns = enumerate(zip(*texts, strict=False))
     shared = next((n for n, column in columns if len(set(column)) > 1), min(map(len, texts)))
@@ -68,7 +81,9 @@ def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choi
 
 
 def pairs(asked: Sequence[ChoiceQuestion]) -> list[Pair | None]:
-    return [one.span and (one.span.context.tolist(), one.span.continuation.tolist()) for one in asked]
+    return [
+        one.span and (one.span.context.tolist(), one.span.continuation.tolist()) for one in asked
+    ]
 
 
 @pytest.mark.costly("real tokenizers")
@@ -80,7 +95,9 @@ def pairs(asked: Sequence[ChoiceQuestion]) -> list[Pair | None]:
     choices=st.lists(TEXT | st.sampled_from([" A", "A", "<s>", ""]), min_size=1, max_size=4),
 )
 @settings(max_examples=60)
-def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, context: str, choices: list[str]) -> None:
+def test_spans_equal_the_plain_reference(
+    name: str, policy: str, bos: str, context: str, choices: list[str]
+) -> None:
     tokens = ByteTokenizer() if name == "bytes" else tokenizer(name)
     asked = choice_questions(tokens, policy, bos, context, choices, [0])
     expected = plain_reference(tokens, policy, bos, context, choices)
@@ -90,7 +107,9 @@ def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, conte
             assert repr(choice)[1:-1] in (one.missing or "")
         else:
             assert found == wanted
-            assert one.unknown == wanted[1].count(-1 if tokens.unknown_id is None else tokens.unknown_id)
+            assert one.unknown == wanted[1].count(
+                -1 if tokens.unknown_id is None else tokens.unknown_id
+            )
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -98,12 +117,17 @@ def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, conte
 def test_what_the_policies_have_in_common(name: str, context: str, choices: list[str]) -> None:
     """Without a merge lcp is joint where every choice starts apart; joint is then the true tokens of the whole."""
     tokens = tokenizer(name)
-    joint, lcp = (choice_questions(tokens, policy, "default", context, choices, []) for policy in ("joint", "lcp"))
+    joint, lcp = (
+        choice_questions(tokens, policy, "default", context, choices, [])
+        for policy in ("joint", "lcp")
+    )
     for one, other, choice in zip(joint, lcp, choices, strict=True):
         if not context or one.span is None:
             continue
         (whole,) = Encodings(tokens, "default").contexts([context + choice])
-        assert one.merged == (np.concatenate([one.span.context, one.span.continuation]).tolist() != whole.tolist())
+        assert one.merged == (
+            np.concatenate([one.span.context, one.span.continuation]).tolist() != whole.tolist()
+        )
         if not any(asked.merged for asked in joint):
             assert pairs([one]) == pairs([other])
 
@@ -127,7 +151,9 @@ def test_an_empty_choice_leaves_nothing_to_score(name: str, policy: str) -> None
     """Not the BOS, nor the end of a context that a token straddles."""
     if policy == "word" and name.endswith("babyllama-tok105"):
         pytest.skip("the tokens of a character vocabulary mark no words")
-    empty, _, _ = choice_questions(tokenizer(name), policy, "default", "the hell", ["", "o", " of it"], [0])
+    empty, _, _ = choice_questions(
+        tokenizer(name), policy, "default", "the hell", ["", "o", " of it"], [0]
+    )
     assert empty.span is None
     assert empty.missing == "continuation '' leaves nothing to score: it has no tokens"
 
@@ -142,13 +168,17 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
 
     contexts, choices = [f"question {number}" for number in range(50)], [[" A", " B"]] * 50
     gold = [[number % 2] for number in range(50)]
-    asked = choice_questions_batch(Encodings(Counting(), "default"), "separate", contexts, choices, gold)
+    asked = choice_questions_batch(
+        Encodings(Counting(), "default"), "separate", contexts, choices, gold
+    )
     assert len(calls) <= 6
     assert max(calls, key=len).count("question 1 A") == 1
     for number, (first, second) in enumerate(asked):
         assert first.span.context is second.span.context
         assert (first.span.gold, second.span.gold) == (number % 2 == 0, number % 2 == 1)
-        one_by_one = choice_questions(ByteTokenizer(), "separate", "default", contexts[number], choices[number], [])
+        one_by_one = choice_questions(
+            ByteTokenizer(), "separate", "default", contexts[number], choices[number], []
+        )
         assert pairs([first, second]) == pairs(one_by_one)
 
 
@@ -161,7 +191,10 @@ def test_published_boundaries() -> None:
         ("moved-space", "Answer:\n\n", "A", ([33706, 25], [198, 198, 32])),
     ):
         assert pairs(choice_questions(gpt2, policy, "default", context, [choice], [])) == [expected]
-    for policy, choice, spelled in (("separate", " A", [b" ", b" A"]), ("last-token", "A", [b" A"])):
+    for policy, choice, spelled in (
+        ("separate", " A", [b" ", b" A"]),
+        ("last-token", "A", [b" A"]),
+    ):
         (one,) = choice_questions(mistral, policy, "default", "Answer:", [choice], [])
         assert [mistral.token_bytes[token] for token in one.span.continuation] == spelled
 
@@ -172,7 +205,10 @@ def test_a_merge_is_flagged_and_lcp_undoes_it() -> None:
     assert (joint.merged, joint.span) == (True, None)
     assert "merge" in (joint.missing or "")
     hello, hellfire = choice_questions(tokens, "lcp", "default", "the hell", ["o", "fire"], [0])
-    assert [tokens.decode(one.span.continuation) for one in (hello, hellfire)] == [" hello", " hellfire"]
+    assert [tokens.decode(one.span.continuation) for one in (hello, hellfire)] == [
+        " hello",
+        " hellfire",
+    ]
     assert other.merged == hellfire.merged
 
 
@@ -210,14 +246,19 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
     """After a merge joint feeds the context's own tokens, count the whole's; both lose the same characters."""
     tokens = tokenizer("models/stories260K")
     texts = ("once upon a time there was", "because something happened")
-    for context, choice in ((text[:end], text[end:]) for text in texts for end in range(1, len(text))):
+    for context, choice in (
+        (text[:end], text[end:]) for text in texts for end in range(1, len(text))
+    ):
         (counted,), (joint,) = (
-            choice_questions(tokens, policy, "default", context, [choice], []) for policy in ("count", "joint")
+            choice_questions(tokens, policy, "default", context, [choice], [])
+            for policy in ("count", "joint")
         )
         if counted.merged and counted.span:
             break
     (whole,) = Encodings(tokens, "default").contexts([context + choice])
-    assert np.concatenate([counted.span.context, counted.span.continuation]).tolist() == whole.tolist()
+    assert (
+        np.concatenate([counted.span.context, counted.span.continuation]).tolist() == whole.tolist()
+    )
     assert (counted.noncanonical, joint.noncanonical) == (False, True)
     assert counted.span.continuation.tolist() == joint.span.continuation.tolist()
 
@@ -226,7 +267,9 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
 def test_common_prefix(sequences: list[list[int]]) -> None:
     found = common_prefix([np.asarray(sequence, dtype=np.int32) for sequence in sequences])
     longest = min(map(len, sequences))
-    assert found == max(n for n in range(longest + 1) if all(one[:n] == sequences[0][:n] for one in sequences))
+    assert found == max(
+        n for n in range(longest + 1) if all(one[:n] == sequences[0][:n] for one in sequences)
+    )
 
 
 def span(context: int, continuation: int) -> ChoiceQuestion:
@@ -271,7 +314,9 @@ SOME_TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 
 @given(context=SOME_TEXT, continuation=SOME_TEXT)
-def test_without_merges_a_char_span_is_the_tokens_of_the_continuation(context: str, continuation: str) -> None:
+def test_without_merges_a_char_span_is_the_tokens_of_the_continuation(
+    context: str, continuation: str
+) -> None:
     asked = char_spans(Encodings(ByteTokenizer(), "default"), context, continuation, True)
     assert asked.span.context.tolist() == [256, *context.encode()]
     assert asked.span.continuation.tolist() == list(continuation.encode())
@@ -282,7 +327,10 @@ def test_without_merges_a_char_span_is_the_tokens_of_the_continuation(context: s
 def test_the_package_counts_a_second_bos_and_characters(context: str, continuation: str) -> None:
     asked = package_spans(Encodings(ByteTokenizer(), "default"), context, continuation, None)
     scored, text = asked.span.continuation.tolist(), continuation.encode()
-    assert asked.span.context.tolist()[:2] == [256, 256]  # one BOS is the tokenizer's, one the package's
+    assert asked.span.context.tolist()[:2] == [
+        256,
+        256,
+    ]  # one BOS is the tokenizer's, one the package's
     # Of a character of several tokens the span begins with the last one, and ends with the first one.
     first, last = (len(char.encode()) for char in (continuation[0], continuation[-1]))
     expected = text[first - 1 :] if len(continuation) == 1 or last == 1 else text[first - 1 : -1]
@@ -309,11 +357,17 @@ def test_the_package_needs_a_bos_and_both_need_text() -> None:
             return super().encode([text.lower() for text in texts], special=special)
 
     asked = char_spans(Encodings(Deaf(), "default"), "a", "B", None)
-    assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so it has no character span")
+    assert (asked.span, asked.missing) == (
+        None,
+        "the tokens do not spell 'B', so it has no character span",
+    )
 
 
 def test_choices_are_asked_one_by_one() -> None:
-    red, blue = char_spans(MERGING, "say:", '"red"', False), char_spans(MERGING, "say:", " blue", True)
+    red, blue = (
+        char_spans(MERGING, "say:", '"red"', False),
+        char_spans(MERGING, "say:", " blue", True),
+    )
     assert (red.merged, blue.merged, red.span.gold, blue.span.gold) == (True, False, False, True)
 
 
@@ -335,7 +389,9 @@ BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is
         {"reading": "noisy-channel"},
         {"reading": "spellings", "continuation": " {letter}\n({letter}", "proposal": ""},
         {"continuation": " {choice}\n.", "proposal": ""},
-        {"continuation": " so"},  # what is scored may be the same for all, after another proposal each
+        {
+            "continuation": " so"
+        },  # what is scored may be the same for all, after another proposal each
     ],
 )
 def test_groups(axes: dict[str, str], snapshot: SnapshotAssertion) -> None:

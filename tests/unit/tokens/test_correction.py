@@ -53,7 +53,9 @@ def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     ]
 
 
-def under(policy: str, context: str, choices: Sequence[str], tokens: Tokenizer | None = None) -> list[ChoiceQuestion]:
+def under(
+    policy: str, context: str, choices: Sequence[str], tokens: Tokenizer | None = None
+) -> list[ChoiceQuestion]:
     return choice_questions(tokens or ToyTokenizer(), policy, "default", context, choices, [0])
 
 
@@ -72,13 +74,17 @@ TOY_CHOICES = st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_si
 def test_heal_divides_by_how_the_shared_tokens_may_go_on(context: str, choices: list[str]) -> None:
     model = ToyModel()
     plain, healed = under("lcp", context, choices), under("heal", context, choices)
-    for one, other, before, after in zip(plain, healed, score(model, plain), score(model, healed), strict=True):
+    for one, other, before, after in zip(
+        plain, healed, score(model, plain), score(model, healed), strict=True
+    ):
         assert one.span.continuation.tolist() == other.span.continuation.tolist()
         rest = scored_bytes(model.tokenizer, one)[: -len(choices[plain.index(one)].encode())]
         if other.before is None:
             assert after == before
             continue
-        mass = sum(model.probability(other.span.context, path) for path in coverings(model, other.before))
+        mass = sum(
+            model.probability(other.span.context, path) for path in coverings(model, other.before)
+        )
         assert (other.before.text, after) == (rest, pytest.approx(before - np.log(mass), abs=1e-4))
         assert after <= 1e-6
 
@@ -90,28 +96,38 @@ def coverings(model: ToyModel, cover: ByteProbability) -> set[tuple[int, ...]]:
         spelled = b"".join(table[token] for token in path)
         assert cover.text.startswith(spelled)
         rest = cover.text[len(spelled) :]
-        found |= {(*path, token) for token, part in enumerate(table) if part and part.startswith(rest)}
+        found |= {
+            (*path, token) for token, part in enumerate(table) if part and part.startswith(rest)
+        }
     return found
 
 
 @given(context=TOY_TEXT, length=st.integers(1, 3))
 @settings(max_examples=15)
-def test_probabilities_of_texts_sum_to_at_most_one_and_those_of_bytes_to_one(context: str, length: int) -> None:
+def test_probabilities_of_texts_sum_to_at_most_one_and_those_of_bytes_to_one(
+    context: str, length: int
+) -> None:
     choices = ["".join(letters) for letters in product("ab", repeat=length)]
     assert np.exp(score(ToyModel(), under("heal", context, choices))).sum() <= 1 + 1e-5
-    assert np.exp(score(EndlessModel(), under("bytes", context, choices))).sum() == pytest.approx(1, abs=1e-4)
+    assert np.exp(score(EndlessModel(), under("bytes", context, choices))).sum() == pytest.approx(
+        1, abs=1e-4
+    )
 
 
 @given(context=TOY_TEXT, choices=TOY_CHOICES)
 @settings(max_examples=25)
-def test_bytes_are_the_brute_force_share_of_what_continues(context: str, choices: list[str]) -> None:
+def test_bytes_are_the_brute_force_share_of_what_continues(
+    context: str, choices: list[str]
+) -> None:
     model = ToyModel()
     asked = under("bytes", context, choices)
     for one, found, choice in zip(asked, score(model, asked), choices, strict=True):
         start, text = one.span.context.tolist(), one.span.text
         rest = text[: len(text) - len(choice)]
         assert one.span.offsets == tuple(range(len(rest), len(text) + 1))
-        assert found == pytest.approx(np.log(covered(model, start, text) / covered(model, start, rest)), abs=1e-4)
+        assert found == pytest.approx(
+            np.log(covered(model, start, text) / covered(model, start, rest)), abs=1e-4
+        )
 
 
 def covered(model: ToyModel, context: list[int], text: bytes) -> float:
@@ -133,14 +149,21 @@ def test_probabilities_of_all_words_sum_to_at_most_one(context: str, eos: bool) 
     """With lcp they need not: a word that goes on is counted with its beginning."""
     model = ToyModel(ToyTokenizer((*WORDS[:-1], b"", b"") if eos else WORDS, eos))
     space = "" if context in ("", "ab\n") else " "
-    words = [space + "".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
+    words = [
+        space + "".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)
+    ]
     asked = under("word", context, words, model.tokenizer)
     assert all(one.missing is None for one in asked)
-    sums, plain = np.exp(score(model, asked)), np.exp(score(model, under("lcp", context, words, model.tokenizer)))
+    sums, plain = (
+        np.exp(score(model, asked)),
+        np.exp(score(model, under("lcp", context, words, model.tokenizer))),
+    )
     assert 0 < sums.sum() <= 1
     masses = [one.before for one in asked if isinstance(one.before, Mass)]
     begins = dict(answer_with_bytes(model.answer, masses, model.tokenizer))
-    assert (sums < plain / np.exp([float(begins[place].logprobs[0]) for place in range(len(masses))])).all()
+    assert (
+        sums < plain / np.exp([float(begins[place].logprobs[0]) for place in range(len(masses))])
+    ).all()
 
 
 def test_word_is_the_formula() -> None:
@@ -150,16 +173,23 @@ def test_word_is_the_formula() -> None:
     (one,) = under("word", "a", [" ab"], tokens)
     start, white = [8, 1], [0, 3, 4, 5, 7]  # BOS a, and all that starts with white space, and EOS
     ends, begins = model.row([*start, 4])[white].sum(), model.row(start)[white].sum()
-    assert score(model, [one]) == pytest.approx([np.log(model.row(start)[4] * ends / begins)], abs=1e-5)
+    assert score(model, [one]) == pytest.approx(
+        [np.log(model.row(start)[4] * ends / begins)], abs=1e-5
+    )
     (bare,) = under("word", "a\n", ["b"], tokens)
     begins = model.row([8, 1, 5])[[1, 2, 6, 7]].sum()
     ends = model.row([8, 1, 5, 2])[white].sum()
-    assert score(model, [bare]) == pytest.approx([np.log(model.row([8, 1, 5])[2] * ends / begins)], abs=1e-5)
+    assert score(model, [bare]) == pytest.approx(
+        [np.log(model.row([8, 1, 5])[2] * ends / begins)], abs=1e-5
+    )
     (closed,) = under("word", "a", [" ab\n"], tokens)
     assert closed.after is None
 
 
-@given(context=st.text("ab \n", max_size=3), choices=st.lists(st.text("ab ", min_size=1, max_size=3), max_size=4))
+@given(
+    context=st.text("ab \n", max_size=3),
+    choices=st.lists(st.text("ab ", min_size=1, max_size=3), max_size=4),
+)
 @settings(max_examples=30)
 def test_permuted_choices_have_permuted_scores(context: str, choices: list[str]) -> None:
     model = ToyModel(WORDY)
@@ -239,15 +269,21 @@ def test_lost_text_is_never_silent(name: str) -> None:
         assert one.missing is not None or (one.lossy and one.unknown)
     for policy in ("heal", "word", "bytes"):
         (one,) = choice_questions(tokens, policy, bos, context, [choice], [])
-        assert "do not spell its text" in (one.missing or "") or "leaves nothing to score" in (one.missing or "")
+        assert "do not spell its text" in (one.missing or "") or "leaves nothing to score" in (
+            one.missing or ""
+        )
     (one,) = choice_questions(tokens, "lcp", bos, context + " 你好 of", [" a"], [])
     assert one.lossy
 
 
-def test_word_pieces_are_scored_where_they_spell_the_text_and_lossy_where_they_lower_its_case() -> None:
+def test_word_pieces_are_scored_where_they_spell_the_text_and_lossy_where_they_lower_its_case() -> (
+    None
+):
     for name in ("tokenizers/t5", "tokenizers/bert-base-uncased"):
         for policy in ("lcp", "heal", "word", "bytes"):
-            (one,) = choice_questions(tokenizer(name), policy, "none", "the house is", [" blue"], [])
+            (one,) = choice_questions(
+                tokenizer(name), policy, "none", "the house is", [" blue"], []
+            )
             assert (one.missing, one.lossy, one.unknown, one.merged) == (None, False, 0, False)
             assert scored_bytes(tokenizer(name), one) == b" blue"
     bert, names = tokenizer("tokenizers/bert-base-uncased"), [" Paris", " paris"]
@@ -260,20 +296,29 @@ def test_word_pieces_are_scored_where_they_spell_the_text_and_lossy_where_they_l
 @pytest.mark.parametrize(
     ("policy", "context", "choice", "reason"),
     [
-        ("bytes", "x", " a text that is far too long to be spelled in every way there is", "more than the 4096"),
+        (
+            "bytes",
+            "x",
+            " a text that is far too long to be spelled in every way there is",
+            "more than the 4096",
+        ),
         ("word", "retu", "rns", None),
         ("word", "The (", "x", "no word begins"),
         ("bytes", "x", "", "nothing to score"),
     ],
 )
-def test_what_can_not_be_scored_is_missing_and_told(policy: str, context: str, choice: str, reason: str | None) -> None:
+def test_what_can_not_be_scored_is_missing_and_told(
+    policy: str, context: str, choice: str, reason: str | None
+) -> None:
     (one,) = under(policy, context, [choice], tokenizer("tokenizers/gpt2"))
     assert (one.span is None) == (reason is not None)
     assert (reason or "") in (one.missing or "")
     assert one.span is not None or (one.before, one.after) == (None, None)
 
 
-def test_an_empty_choice_has_no_bytes_even_after_a_merge_and_tokens_that_mark_no_words_are_refused() -> None:
+def test_an_empty_choice_has_no_bytes_even_after_a_merge_and_tokens_that_mark_no_words_are_refused() -> (
+    None
+):
     empty, other = under("bytes", "aa", ["", "b"])
     assert empty.missing == "continuation '' leaves nothing to score: it has no tokens"
     assert other.missing is None
@@ -345,12 +390,19 @@ def total(model: ToyModel, question: ByteProbability) -> float:
 def test_probabilities_of_bytes_are_those_of_brute_force(context: list[int], text: bytes) -> None:
     """Of all bytes together, of each after those before it, and of the next one, which is a or b."""
     model = EndlessModel()
-    ((_, seen),) = answer_with_bytes(model.answer, [probability(context, text, *range(len(text) + 1))], TOY)
+    ((_, seen),) = answer_with_bytes(
+        model.answer, [probability(context, text, *range(len(text) + 1))], TOY
+    )
     prefixes = [model.starts_with(context, text[:end]) for end in range(len(text) + 1)]
-    assert np.exp(total(model, probability(context, text, 0, len(text)))) == pytest.approx(prefixes[-1], rel=1e-4)
+    assert np.exp(total(model, probability(context, text, 0, len(text)))) == pytest.approx(
+        prefixes[-1], rel=1e-4
+    )
     assert np.exp(seen.logprobs) == pytest.approx(np.divide(prefixes[1:], prefixes[:-1]), rel=1e-4)
     assert (seen.tokens.tolist(), seen.ranks.tolist()) == (list(text), [-1] * len(text))
-    following = [total(model, probability(context, text + byte, len(text), len(text) + 1)) for byte in (b"a", b"b")]
+    following = [
+        total(model, probability(context, text + byte, len(text), len(text) + 1))
+        for byte in (b"a", b"b")
+    ]
     assert np.exp(following).sum() == pytest.approx(1, rel=1e-5)
 
 
@@ -361,7 +413,9 @@ def test_bytes_add_up(context: list[int], left: bytes, right: bytes) -> None:
     whole, model = left + right, ToyModel()
     first = total(model, probability(context, whole, 0, len(left)))
     second = total(model, probability(context, whole, len(left), len(whole)))
-    assert total(model, probability(context, whole, 0, len(whole))) == pytest.approx(first + second, abs=1e-5)
+    assert total(model, probability(context, whole, 0, len(whole))) == pytest.approx(
+        first + second, abs=1e-5
+    )
     assert total(model, probability(context, left, 0, len(left))) == pytest.approx(first, abs=1e-5)
 
 
@@ -370,9 +424,14 @@ def test_spellings_are_all_there_are_and_counted(text: bytes) -> None:
     table, words = TOY.token_bytes, vocabulary(TOY)
 
     def plain(start: int) -> list[tuple[int, ...]]:
-        fitting = [t for t, spelled in enumerate(table) if spelled and text[start:].startswith(spelled)]
+        fitting = [
+            t for t, spelled in enumerate(table) if spelled and text[start:].startswith(spelled)
+        ]
         inside = [token for token in fitting if start + len(table[token]) < len(text)]
-        return [(), *((token, *rest) for token in inside for rest in plain(start + len(table[token])))]
+        return [
+            (),
+            *((token, *rest) for token in inside for rest in plain(start + len(table[token]))),
+        ]
 
     found = list(all_spellings(words, text))
     assert sorted(spelling for spelling, _ in found) == sorted(plain(0))
@@ -382,7 +441,9 @@ def test_spellings_are_all_there_are_and_counted(text: bytes) -> None:
 
 def test_given_spellings_give_less_and_the_empty_one_the_single_tokens() -> None:
     model, text = ToyModel(), b"aab"
-    single, some = (total(model, ByteProbability(ids(6), text, (0, 3), paths)) for paths in (((),), ((), (0,))))
+    single, some = (
+        total(model, ByteProbability(ids(6), text, (0, 3), paths)) for paths in (((),), ((), (0,)))
+    )
     assert np.exp(single) == pytest.approx(model.row([6])[4], rel=1e-5)
     second = model.row([6])[0] * model.row([6, 0])[2]
     assert np.exp(some) == pytest.approx(model.row([6])[4] + second, rel=1e-5)
@@ -392,12 +453,20 @@ def test_given_spellings_give_less_and_the_empty_one_the_single_tokens() -> None
 def test_bytes_of_a_byte_model_are_its_tokens() -> None:
     tokenizer = ByteTokenizer()
     question = ByteProbability(ids(256), "né".encode(), (0, 1, 2, 3))
-    assert {len(part.context) for part in parts(question, tokenizer) if isinstance(part, Mass)} == {1, 2, 3}
+    assert {len(part.context) for part in parts(question, tokenizer) if isinstance(part, Mass)} == {
+        1,
+        2,
+        3,
+    }
     assert count_spellings(vocabulary(tokenizer), "né".encode()) == 3
 
 
 def test_what_no_token_spells_is_impossible() -> None:
-    asked = [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)]
+    asked = [
+        probability([6], b"x", 0, 1),
+        probability([6], b"ax", 0, 1, 2),
+        probability([6], b"a", 0, 1),
+    ]
     found = dict(answer_with_bytes(ToyModel().answer, asked, TOY))
     assert (found[0].logprobs.tolist(), found[1].logprobs[1]) == ([-np.inf], -np.inf)
     assert np.isfinite(found[2].logprobs).all()
@@ -405,7 +474,9 @@ def test_what_no_token_spells_is_impossible() -> None:
     assert np.isnan(after.logprobs).all()
 
 
-def test_byte_probabilities_are_answered_with_spans_in_bounded_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_probabilities_are_answered_with_spans_in_bounded_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls = []
 
     class Counting(ToyModel):
@@ -416,7 +487,10 @@ def test_byte_probabilities_are_answered_with_spans_in_bounded_groups(monkeypatc
     def answered() -> dict[int, list[float]]:
         asked = [Span(ids(6), ids(0, 1)), probability([6], b"abab", 0, 4)]
         asked += [Mass(ids(6), TokenSet([1, 2])), probability([6], b"ba", 0, 2)]
-        return {index: seen.logprobs.tolist() for index, seen in answer_with_bytes(Counting().answer, asked, TOY)}
+        return {
+            index: seen.logprobs.tolist()
+            for index, seen in answer_with_bytes(Counting().answer, asked, TOY)
+        }
 
     whole = answered()
     assert len(calls) == 1
@@ -428,7 +502,10 @@ def test_byte_probabilities_are_answered_with_spans_in_bounded_groups(monkeypatc
 def test_keys_sizes_and_inputs() -> None:
     question = probability([6, 0], b"abab", 1, 2, 4)
     others = [probability([6], b"abab", 1, 2, 4), probability([6, 0], b"abaa", 1, 2, 4)]
-    others += [probability([6, 0], b"abab", 1, 4), ByteProbability(ids(6, 0), b"abab", (1, 2, 4), ((),))]
+    others += [
+        probability([6, 0], b"abab", 1, 4),
+        ByteProbability(ids(6, 0), b"abab", (1, 2, 4), ((),)),
+    ]
     assert probability([6, 0], b"abab", 1, 2, 4).key == question.key
     keys = {each.key for each in (question, *others)}
     assert (len(keys), without(question, 1).context.tolist(), question.inputs) == (5, [0], 5)
@@ -437,7 +514,9 @@ def test_keys_sizes_and_inputs() -> None:
     bytes_of, beyond = token_sizes(TOY), len(TOY.token_bytes)
 
     def sized(asked: Span | ByteProbability, *seen: int) -> list[int]:
-        return sizes(asked, TokenScores(ids(*seen), np.empty(0, dtype=np.float32), ids()), bytes_of).tolist()
+        return sizes(
+            asked, TokenScores(ids(*seen), np.empty(0, dtype=np.float32), ids()), bytes_of
+        ).tolist()
 
     assert sized(question) == [1, 2]
     assert sized(Span(ids(6), ids(2)), 2, 6) == sized(Span(ids(6), ids(2)), 2, beyond) == [2, 0]
@@ -446,13 +525,23 @@ def test_keys_sizes_and_inputs() -> None:
 @given(text=st.binary(max_size=3), table=st.lists(st.binary(max_size=3), min_size=1, max_size=12))
 def test_vocabulary_by_its_bytes(text: bytes, table: list[bytes]) -> None:
     words = Vocabulary(ToyTokenizer(table))
-    assert words.spelling(text) == [token for token, spelled in enumerate(table) if spelled and spelled == text]
-    continuing = [token for token, spelled in enumerate(table) if spelled and spelled.startswith(text)]
-    assert (words.continuing(text).ids.tolist(), words.longest) == (continuing, max(map(len, table)))
+    assert words.spelling(text) == [
+        token for token, spelled in enumerate(table) if spelled and spelled == text
+    ]
+    continuing = [
+        token for token, spelled in enumerate(table) if spelled and spelled.startswith(text)
+    ]
+    assert (words.continuing(text).ids.tolist(), words.longest) == (
+        continuing,
+        max(map(len, table)),
+    )
     assert words.spelled(range(len(table))) == b"".join(table)
     starting = {token for token, spelled in enumerate(table) if spelled[:1].isspace()}
     assert set(words.spaced.ids.tolist()) == starting
-    assert set(words.unspaced.ids.tolist()) == {token for token, spelled in enumerate(table) if spelled} - starting
+    assert (
+        set(words.unspaced.ids.tolist())
+        == {token for token, spelled in enumerate(table) if spelled} - starting
+    )
 
 
 TABLES = {(b" a", b"b"): True, (b" ", b"a"): True, (b"a", b"b"): False}

@@ -17,7 +17,14 @@ from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Ids
 from choicewise.tokens import encode
-from choicewise.tokens.encode import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, PartwiseTokenizer, SplitRule, find_split_rule
+from choicewise.tokens.encode import (
+    NEWLINE_ENDS,
+    NEWLINE_STARTS,
+    SPLITS,
+    PartwiseTokenizer,
+    SplitRule,
+    find_split_rule,
+)
 from choicewise.tokens.tokenizer import ByteTokenizer, byte_alphabet, token_bytes
 from tests.helpers.mmlu_data import shared_mmlu
 from tests.helpers.protocols import choice_questions, requests
@@ -51,9 +58,13 @@ def spelled(name: str, text: str) -> bytes:
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 @settings(max_examples=25)
 def test_token_bytes_spell_the_text(name: str, text: str) -> None:
-    if name == "tokenizers/gpt-neox-20b":  # its normaliser composes characters, by its own Unicode version
+    if (
+        name == "tokenizers/gpt-neox-20b"
+    ):  # its normaliser composes characters, by its own Unicode version
         text = NFC().normalize_str(text)
-    if name in DUMMY_SPACE:  # a ▁ in the text is a space to these, and the texts of specials are specials
+    if (
+        name in DUMMY_SPACE
+    ):  # a ▁ in the text is a space to these, and the texts of specials are specials
         text = text.replace("▁", "_").replace("<", "(")
     for each in (text, *TEXTS):
         assert spelled(name, each) == each.encode()
@@ -62,7 +73,10 @@ def test_token_bytes_spell_the_text(name: str, text: str) -> None:
 def test_token_bytes_of_lossy_tokenizers() -> None:
     """English survives; what the vocabulary can't spell becomes the unknown token, which stands for no bytes."""
     assert spelled("tokenizers/t5", "A cat sat.") == b" A cat sat."
-    assert spelled("tokenizers/bert-base-uncased", "A cat unbelievably sat.") == b" a cat unbelievably sat ."
+    assert (
+        spelled("tokenizers/bert-base-uncased", "A cat unbelievably sat.")
+        == b" a cat unbelievably sat ."
+    )
     assert spelled("models/babyllama-tok105", "a cat") == b"a cat"
     for name, text in zip(LOSSY, ["你好", "你好 👍🏽", "👍🏽"], strict=True):
         (ids,) = tokenizer(name).encode([text], special=False)
@@ -73,7 +87,12 @@ def test_token_bytes_of_lossy_tokenizers() -> None:
 def test_token_bytes_of_special_and_added_tokens() -> None:
     names = ("tokenizers/gpt2", "tokenizers/gpt-neox-20b", "tokenizers/mistral-7b-v0.2")
     gpt2, neox, mistral = (tokenizer(name).token_bytes for name in names)
-    assert (gpt2[50256], neox[50276], mistral[3 + 0x0A], mistral[:3]) == (b"", b"  ", b"\n", [b"", b"", b""])
+    assert (gpt2[50256], neox[50276], mistral[3 + 0x0A], mistral[:3]) == (
+        b"",
+        b"  ",
+        b"\n",
+        [b"", b"", b""],
+    )
 
 
 def test_token_bytes_of_files_made_up_here() -> None:
@@ -99,13 +118,18 @@ def test_hf_tokenizer_equals_the_tokenizers_own_call(name: str) -> None:
         for text, ids in zip(texts, ours.encode(texts, special=special), strict=True):
             assert ids.dtype == np.int32
             assert ids.tolist() == theirs(text, add_special_tokens=special).input_ids
-    assert (ours.bos_id, ours.eos_id) == ((0, 0) if "rwkv" in name else (theirs.bos_token_id, theirs.eos_token_id))
+    assert (ours.bos_id, ours.eos_id) == (
+        (0, 0) if "rwkv" in name else (theirs.bos_token_id, theirs.eos_token_id)
+    )
 
 
 def test_hf_tokenizer_decodes() -> None:
     ours = tokenizer("models/stories260K")
     (ids,) = ours.encode(["Once upon 👍🏽"], special=True)
-    assert (ours.decode(ids), ours.decode(ids[:-1])) == (" Once upon 👍🏽", " Once upon 👍" + "\ufffd")
+    assert (ours.decode(ids), ours.decode(ids[:-1])) == (
+        " Once upon 👍🏽",
+        " Once upon 👍" + "\ufffd",
+    )
     padding = np.asarray([len(ours.token_bytes), len(ours.token_bytes) + 7], dtype=np.int32)
     assert ours.decode(np.concatenate([ids, padding])) == " Once upon 👍🏽"
 
@@ -128,7 +152,9 @@ def copy_of(tmp_path: Path, **files: object) -> Path:
         ({"config": {"bos_token_id": 300, "eos_token_id": 301}}, (None, None)),  # words
     ],
 )
-def test_hf_tokenizer_finds_bos_and_eos(shared_data: Path, tmp_path: Path, files: dict, expected: tuple) -> None:
+def test_hf_tokenizer_finds_bos_and_eos(
+    shared_data: Path, tmp_path: Path, files: dict, expected: tuple
+) -> None:
     found = HfTokenizer(copy_of(tmp_path, **files))
     assert ((found.bos_id, found.eos_id), found.unknown_id) == (expected, 0)
 
@@ -145,7 +171,10 @@ def test_hf_tokenizer_digest_is_of_the_content(shared_data: Path, tmp_path: Path
     assert len(same.encode(["a much longer text"], special=False)[0]) > 4
     assert HfTokenizer(copy_of(tmp_path, tokenizer_config={"bos_token": "</s>"})).digest != original
     source["normalizer"] = None
-    assert HfTokenizer(copy_of(tmp_path, tokenizer=source, tokenizer_config=specials)).digest != original
+    assert (
+        HfTokenizer(copy_of(tmp_path, tokenizer=source, tokenizer_config=specials)).digest
+        != original
+    )
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"model": {}}'])
@@ -161,8 +190,40 @@ tokenizers = pytest.importorskip("tokenizers")
 TRAINED = [*SPLITS, "Metaspace", "hazards"]
 SUBJECTS = ["abstract_algebra", "high_school_computer_science"]
 
-NASTY = ["\n", "\n\n", "\r\n", " ", "  ", "\t", "\u00a0", "\x85", "\u2028", "\x1c", "\x00", "/", "'", "'s", ".", "?!"]
-NASTY += ["▁", "a", "B", "12345", "é", "e\u0301", "\u0301", "\u212b", "\u037e", "你", "👩‍👩‍👧", "<0x0A>", "Ċ", "<s>"]
+NASTY = [
+    "\n",
+    "\n\n",
+    "\r\n",
+    " ",
+    "  ",
+    "\t",
+    "\u00a0",
+    "\x85",
+    "\u2028",
+    "\x1c",
+    "\x00",
+    "/",
+    "'",
+    "'s",
+    ".",
+    "?!",
+]
+NASTY += [
+    "▁",
+    "a",
+    "B",
+    "12345",
+    "é",
+    "e\u0301",
+    "\u0301",
+    "\u212b",
+    "\u037e",
+    "你",
+    "👩‍👩‍👧",
+    "<0x0A>",
+    "Ċ",
+    "<s>",
+]
 NASTY += ["</s>", "Question: What", "A. one", "\nB: two", "\n(C) x", ") e", ": ", "Q.E.D. is"]
 NASTY += ["<|endoftext|>", "<mask>", "<word>", "Answer:", " A", "The answer is"]
 PIECE = st.sampled_from(NASTY) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
@@ -186,15 +247,33 @@ def trained(name: str) -> Any:
         found.pre_tokenizer = pre.Metaspace(prepend_scheme="first", split=False)
     elif name == "hazards":
         found.pre_tokenizer = pre.ByteLevel(add_prefix_space=False)
-        added = [tokenizers.AddedToken("<mask>", lstrip=True), tokenizers.AddedToken("<s>", rstrip=True)]
+        added = [
+            tokenizers.AddedToken("<mask>", lstrip=True),
+            tokenizers.AddedToken("<s>", rstrip=True),
+        ]
         added += [tokenizers.AddedToken("<word>", single_word=True), tokenizers.AddedToken("\n\n")]
     else:
         split = pre.Split(tokenizers.Regex(SPLITS[name]), "isolated")
-        found.pre_tokenizer = pre.Sequence([split, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
+        found.pre_tokenizer = pre.Sequence(
+            [split, pre.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
         found.normalizer = tokenizers.normalizers.NFC() if name == "Qwen 2" else None
-    words = ["one.\n\n", "two?\n", "\n\n\n", "  \n", "Answer: A", "it's 1234", "x/\n", "\n/y", "é", "\t\n"]
+    words = [
+        "one.\n\n",
+        "two?\n",
+        "\n\n\n",
+        "  \n",
+        "Answer: A",
+        "it's 1234",
+        "x/\n",
+        "\n/y",
+        "é",
+        "\t\n",
+    ]
     alphabet = pre.ByteLevel.alphabet() if name != "Metaspace" else ["▁", *map(chr, range(1, 127))]
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=420, initial_alphabet=alphabet, show_progress=False
+    )
     corpus = [word.replace("\n", "") if name == "Metaspace" else word for word in words]
     found.train_from_iterator(corpus * 20, trainer)
     found.add_tokens(added)
@@ -203,19 +282,28 @@ def trained(name: str) -> Any:
 
 def same(found: Sequence[Ids], wanted: Sequence[Ids]) -> bool:
     return len(found) == len(wanted) and all(
-        a.dtype == b.dtype == np.int32 and a.tolist() == b.tolist() for a, b in zip(found, wanted, strict=True)
+        a.dtype == b.dtype == np.int32 and a.tolist() == b.tolist()
+        for a, b in zip(found, wanted, strict=True)
     )
 
 
 @pytest.mark.parametrize("name", [*LOSSLESS, *TRAINED, "tokenizers/t5"])
-@given(start=TEXT, ends=st.lists(TEXT | TEXT.map(" a{}".format), min_size=1, max_size=4), special=st.booleans())
+@given(
+    start=TEXT,
+    ends=st.lists(TEXT | TEXT.map(" a{}".format), min_size=1, max_size=4),
+    special=st.booleans(),
+)
 @settings(max_examples=25)
-def test_texts_in_parts_have_the_tokens_of_the_whole(name: str, start: str, ends: list[str], special: bool) -> None:
+def test_texts_in_parts_have_the_tokens_of_the_whole(
+    name: str, start: str, ends: list[str], special: bool
+) -> None:
     inner = tokenizer(name)
     partwise = PartwiseTokenizer(inner, inner.cut)
     assert (partwise.rule is None) == (name in LOSSY)
     starts = [start, ends[0]]
-    for own, found in zip(starts, partwise.continued(starts, [ends] * 2, special=special), strict=True):
+    for own, found in zip(
+        starts, partwise.continued(starts, [ends] * 2, special=special), strict=True
+    ):
         if found is not None:
             tail, rests = found
             assert own.endswith(tail)
@@ -233,14 +321,24 @@ def test_real_prompts_have_the_tokens_of_the_whole(name: str) -> None:
     inner, data = tokenizer(name), shared_mmlu()
     partwise = PartwiseTokenizer(inner, inner.cut)
     protocols = resolve("mmlu/original", "mmlu/helm", "mmlu/harness-v0:acc").values()
-    for asked in (list(requests(recipe, data, subject, 3)) for recipe in protocols for subject in SUBJECTS):
-        contexts, continuations = [each.context() for each in asked], [each.continuations for each in asked]
+    for asked in (
+        list(requests(recipe, data, subject, 3)) for recipe in protocols for subject in SUBJECTS
+    ):
+        contexts, continuations = (
+            [each.context() for each in asked],
+            [each.continuations for each in asked],
+        )
         continued = partwise.continued(contexts, continuations, special=True)
         assert all((rests is None) == (name in LOSSY) for rests in continued)
         texts = [each.context() + end for each in asked for end in ("", *each.continuations)]
         assert same(partwise.encode(texts, special=True), inner.encode(texts, special=True))
         own, whole = (
-            [one.lossy for one in choice_questions(each, "joint", "none", contexts[0], continuations[0], [])]
+            [
+                one.lossy
+                for one in choice_questions(
+                    each, "joint", "none", contexts[0], continuations[0], []
+                )
+            ]
             for each in (partwise, inner)
         )
         assert own == whole
@@ -292,7 +390,9 @@ class Crossing(ByteTokenizer):
         return super().encode([text.replace(self.late, "N") for text in texts], special=special)
 
 
-def test_a_probe_that_disagrees_leaves_every_text_whole_and_a_text_that_disagrees_later_is_an_error() -> None:
+def test_a_probe_that_disagrees_leaves_every_text_whole_and_a_text_that_disagrees_later_is_an_error() -> (
+    None
+):
     inner = Crossing()
     inner.late = "e.\n"
     partwise = PartwiseTokenizer(inner, BYTES)
@@ -308,7 +408,10 @@ def test_the_wrapper_is_the_tokenizer_it_wraps() -> None:
     partwise = PartwiseTokenizer(inner, BYTES)
     assert (partwise.bos_id, partwise.eos_id, partwise.unknown_id) == (256, None, None)
     assert partwise.token_bytes is inner.token_bytes
-    assert (partwise.digest, partwise.decode(np.asarray([104, 105], dtype=np.int32))) == (inner.digest, "hi")
+    assert (partwise.digest, partwise.decode(np.asarray([104, 105], dtype=np.int32))) == (
+        inner.digest,
+        "hi",
+    )
     assert partwise.encode([], special=True) == []
 
 
@@ -319,7 +422,9 @@ def test_the_wrapper_is_the_tokenizer_it_wraps() -> None:
         (NEWLINE_ENDS, False, ["one\n\n", "two \né\n x\n"], "a\n\nb\n\n"),
     ],
 )
-def test_parts_and_the_last_paragraph(newline: Any, before: bool, parts: list[str], head: str) -> None:
+def test_parts_and_the_last_paragraph(
+    newline: Any, before: bool, parts: list[str], head: str
+) -> None:
     rule = SplitRule(newline, before, prefixed=False, hazards=())
     assert rule.parts("one\n\ntwo \né\n x\n") == parts
     text = "a\n\nb\n\nc\nd"
@@ -330,22 +435,44 @@ def test_parts_and_the_last_paragraph(newline: Any, before: bool, parts: list[st
 BPE = {"type": "BPE", "vocab": {"a": 0, "\n": 1, "Ċ": 2}, "merges": []}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 BARE = {**LEVEL, "use_regex": False}
-LLAMA3 = {"type": "Split", "pattern": {"Regex": SPLITS["Llama 3"]}, "behavior": "Isolated", "invert": False}
+LLAMA3 = {
+    "type": "Split",
+    "pattern": {"Regex": SPLITS["Llama 3"]},
+    "behavior": "Isolated",
+    "invert": False,
+}
 PREPEND = {"type": "Prepend", "prepend": "▁"}
 SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-PLAIN = {"content": "<x>", "lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+PLAIN = {
+    "content": "<x>",
+    "lstrip": False,
+    "rstrip": False,
+    "single_word": False,
+    "normalized": False,
+}
 
 
-def pipeline(pre: Any = LEVEL, normalizer: Any = None, added: Any = None, **model: Any) -> dict[str, Any]:
+def pipeline(
+    pre: Any = LEVEL, normalizer: Any = None, added: Any = None, **model: Any
+) -> dict[str, Any]:
     splitter = {"type": "Sequence", "pretokenizers": pre} if isinstance(pre, list) else pre
-    return {"model": {**BPE, **model}, "pre_tokenizer": splitter, "normalizer": normalizer, "added_tokens": added}
+    return {
+        "model": {**BPE, **model},
+        "pre_tokenizer": splitter,
+        "normalizer": normalizer,
+        "added_tokens": added,
+    }
 
 
 def test_find_split_rule_where_it_is_proven() -> None:
     starts = SplitRule(NEWLINE_STARTS, True, False, (), words=True)
     assert find_split_rule(pipeline()) == starts
-    assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, (), words=True)
-    assert find_split_rule(pipeline(added=[{**PLAIN, "content": ") x"}])) == starts._replace(words=False)
+    assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(
+        NEWLINE_ENDS, False, False, (), words=True
+    )
+    assert find_split_rule(pipeline(added=[{**PLAIN, "content": ") x"}])) == starts._replace(
+        words=False
+    )
     spaced = {"type": "Sequence", "normalizers": [PREPEND, SPACES]}
     assert find_split_rule(pipeline(None, spaced)) == SplitRule(NEWLINE_STARTS, True, True, ())
     assert find_split_rule(pipeline(None, merges=[["\n", "\n"]])) is not None

@@ -18,7 +18,10 @@ def test_a_folder_has_one_writer_and_the_second_one_damages_nothing(tmp_path: Pa
     out = tmp_path / "out"
     with new_folder(out) as partial:
         (partial / "first").write_text("")
-        with pytest.raises(StoreError, match=f"another process is writing to {out}; wait for it"), new_folder(out):
+        with (
+            pytest.raises(StoreError, match=f"another process is writing to {out}; wait for it"),
+            new_folder(out),
+        ):
             pass
         (partial / "second").write_text("")
     assert sorted(path.name for path in out.iterdir()) == ["first", "second"]
@@ -30,10 +33,15 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     (left / "half").write_text("")
     with new_folder(tmp_path / "out") as partial:
         (partial / "whole").write_text("")
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/whole"]
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == [
+        "out",
+        "out/whole",
+    ]
 
 
-def test_a_folder_is_written_where_no_file_system_has_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_written_where_no_file_system_has_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(95, os.strerror(95))
 
@@ -55,7 +63,13 @@ def test_json_of_a_usual_depth_is_read() -> None:
 
 
 KEY = ".".join(["a"] * 30_000)
-DEEP_TOML = [f"{KEY} = 1", f"[{KEY}]\nb = 1", f"[[ {KEY} ]]", f"x = {{ {KEY} = 1 }}", f"'a' . \"b\" . {KEY} = 1"]
+DEEP_TOML = [
+    f"{KEY} = 1",
+    f"[{KEY}]\nb = 1",
+    f"[[ {KEY} ]]",
+    f"x = {{ {KEY} = 1 }}",
+    f"'a' . \"b\" . {KEY} = 1",
+]
 
 
 @pytest.mark.parametrize("text", DEEP_TOML, ids=["key", "table", "list", "inline", "quoted"])
@@ -67,10 +81,15 @@ def test_a_key_of_thirty_thousand_parts_is_an_error(text: str) -> None:
 
 def test_dots_in_texts_are_no_key() -> None:
     dots = ".".join(["a"] * 300)
-    assert read_toml(f'a.b = "{dots}"\nc = """\n{dots}\n"""') == {"a": {"b": dots}, "c": f"{dots}\n"}
+    assert read_toml(f'a.b = "{dots}"\nc = """\n{dots}\n"""') == {
+        "a": {"b": dots},
+        "c": f"{dots}\n",
+    }
 
 
-@pytest.mark.parametrize("counts", ["[1e308, 1e308]", f"[1{'0' * 400}, 1]", "[-1, 1]", "[NaN, 1]", "[true, 1]"])
+@pytest.mark.parametrize(
+    "counts", ["[1e308, 1e308]", f"[1{'0' * 400}, 1]", "[-1, 1]", "[NaN, 1]", "[true, 1]"]
+)
 def test_counts_of_people_that_no_question_has_are_an_error(counts: str) -> None:
     with pytest.raises(DataError, match="it must be a list of counts from 0 to 1,000,000,000,000"):
         people_counts("q1", counts, 2)

@@ -10,7 +10,9 @@ from choicewise.util import tables as module
 from choicewise.util.files import Refused
 from choicewise.util.tables import open_parquet, unpacked, write_parquet
 
-TABLE = pa.table({"text": ["the same long text" * 50] * 3000, "number": pa.array(range(3000), pa.int64())})
+TABLE = pa.table(
+    {"text": ["the same long text" * 50] * 3000, "number": pa.array(range(3000), pa.int64())}
+)
 
 
 def written(*tables: pa.Table, **options: object) -> io.BytesIO:
@@ -20,23 +22,39 @@ def written(*tables: pa.Table, **options: object) -> io.BytesIO:
 
 def test_what_is_written_is_read_again() -> None:
     write_parquet(whole := io.BytesIO(), TABLE)
-    parts, bare = written(TABLE[:1000], TABLE[1000:]), written(TABLE, repeated=["text"], statistics=False)
+    parts, bare = (
+        written(TABLE[:1000], TABLE[1000:]),
+        written(TABLE, repeated=["text"], statistics=False),
+    )
     for file, groups in ((whole, 1), (parts, 2), (bare, 1)):
         opened = open_parquet(file)
         assert (opened.read(), opened.num_row_groups) == (TABLE, groups)
-    columns = [[open_parquet(file).metadata.row_group(0).column(n) for n in (0, 1)] for file in (whole, bare)]
-    assert [[each.has_dictionary_page for each in own] for own in columns] == [[True, True], [True, False]]
-    assert [[each.is_stats_set for each in own] for own in columns] == [[True, True], [False, False]]
+    columns = [
+        [open_parquet(file).metadata.row_group(0).column(n) for n in (0, 1)]
+        for file in (whole, bare)
+    ]
+    assert [[each.has_dictionary_page for each in own] for own in columns] == [
+        [True, True],
+        [True, False],
+    ]
+    assert [[each.is_stats_set for each in own] for own in columns] == [
+        [True, True],
+        [False, False],
+    ]
     assert {each.compression for own in columns for each in own} == {"ZSTD"}
 
 
 def test_the_memory_of_a_table_is_known_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(TABLE[:1000], TABLE[1000:])
-    assert TABLE.nbytes <= unpacked(file) <= 1.1 * TABLE.nbytes  # though the file has a hundredth of that
+    assert (
+        TABLE.nbytes <= unpacked(file) <= 1.1 * TABLE.nbytes
+    )  # though the file has a hundredth of that
     assert 8 * 3000 <= unpacked(file, ["number"]) <= 3 * 8 * 3000
     assert unpacked(file, []) == 0
     monkeypatch.setattr(module, "AT_ONCE", TABLE.nbytes * 3 // 4)
-    with pytest.raises(Refused, match=r"it would take [\d,]+ bytes of memory, and at most 2,0\d\d,000 are used"):
+    with pytest.raises(
+        Refused, match=r"it would take [\d,]+ bytes of memory, and at most 2,0\d\d,000 are used"
+    ):
         unpacked(file)
     assert unpacked(file, whole=False) >= TABLE.nbytes  # no row group is too much
     monkeypatch.setattr(module, "IN_ALL", TABLE.nbytes // 2)

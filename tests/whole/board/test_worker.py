@@ -18,7 +18,14 @@ import pytest
 import choicewise
 from choicewise.errors import ChoicewiseError, DataError, MachinesLost, ModelError, StoreError
 from choicewise.extensions.board import worker as module
-from choicewise.extensions.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Queue, SubmissionService
+from choicewise.extensions.board.queue import (
+    ATTEMPTS,
+    PAUSES,
+    SECONDS,
+    Asked,
+    Queue,
+    SubmissionService,
+)
 from choicewise.extensions.board.submission import Policy, State, Wanted
 from choicewise.extensions.board.worker import MOST, End, Worker, Workplace, is_of_model
 from choicewise.models.fake import HashModel
@@ -45,7 +52,9 @@ def clock() -> Clock:
 
 
 @contextmanager
-def opened(folder: Path, now: Callable[[], float] = time.time, asked: Asked = ASKED) -> Iterator[SubmissionService]:
+def opened(
+    folder: Path, now: Callable[[], float] = time.time, asked: Asked = ASKED
+) -> Iterator[SubmissionService]:
     board = folder / "board"
     board.mkdir()
     service = SubmissionService.begin(board, board / ".submissions", asked)
@@ -78,13 +87,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class Seen:
     """A worker that works in this process, and what it said."""
 
-    def __init__(self, service: SubmissionService, progress: Callable[[int, int], None] = lambda *_: None) -> None:
+    def __init__(
+        self, service: SubmissionService, progress: Callable[[int, int], None] = lambda *_: None
+    ) -> None:
         @contextmanager
         def shown(title: str) -> Iterator[Callable[[int, int], None]]:
             yield progress
 
         self.said: list[str] = []
-        self.worker = Worker(service, Workplace(say=self.said.append, shown=shown), pauses=(0.01, 0.05))
+        self.worker = Worker(
+            service, Workplace(say=self.said.append, shown=shown), pauses=(0.01, 0.05)
+        )
 
     @property
     def ends(self) -> list[End]:
@@ -112,7 +125,9 @@ def run_of(service: SubmissionService, name: str) -> Path:
     return manifest.parent
 
 
-def test_a_submission_is_evaluated_into_the_folder_of_the_board(service: SubmissionService, tmp_path: Path) -> None:
+def test_a_submission_is_evaluated_into_the_folder_of_the_board(
+    service: SubmissionService, tmp_path: Path
+) -> None:
     name = submit(service)
     assert Seen(service).once() == [End.DONE]
     shown = service.queue.get(name)
@@ -127,10 +142,14 @@ def test_a_submission_is_evaluated_into_the_folder_of_the_board(service: Submiss
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_what_was_asked_without_shots_is_said_by_the_worker_and_on_the_board(died: bool, tmp_path: Path) -> None:
+def test_what_was_asked_without_shots_is_said_by_the_worker_and_on_the_board(
+    died: bool, tmp_path: Path
+) -> None:
     """Also where the worker that asked it died before the submission was done."""
     quiz = tmp_path / "quiz.csv"
-    quiz.write_text("question,A,B,C,D,answer\nWhat floats?,cork,lead,iron,tin,A\nWhat sinks?,cork,lead,down,fir,B\n")
+    quiz.write_text(
+        "question,A,B,C,D,answer\nWhat floats?,cork,lead,iron,tin,A\nWhat sinks?,cork,lead,down,fir,B\n"
+    )
     said = "quiz has no examples for shots: asked without, as `mmlu/original@shots=0`; these are not the published"
     asked = Asked(("mmlu/original", "mmlu/cloze:sum"), (str(quiz),), 1, POLICY)
     with opened(tmp_path, asked=asked) as service:
@@ -142,7 +161,11 @@ def test_what_was_asked_without_shots_is_said_by_the_worker_and_on_the_board(die
             service.queue.fail(name, lease.secret, "its worker was ended", again=True, counts=False)
         assert worker.once() == [End.DONE]
         done = service.queue.get(name)
-        assert (done.state, done.reason.startswith(said), done.as_json()["reason"]) == (State.DONE, True, done.reason)
+        assert (done.state, done.reason.startswith(said), done.as_json()["reason"]) == (
+            State.DONE,
+            True,
+            done.reason,
+        )
         assert any(line.startswith(f"note: {said}") for line in worker.said) != died
 
 
@@ -150,7 +173,10 @@ def test_a_revision_that_was_asked_for_is_part_of_the_name(service: SubmissionSe
     """Else a board of checkpoints would show one name with many numbers."""
     names = [submit(service), submit(service, number=1)]
     assert Seen(service).once() == [End.DONE] * 2
-    assert [read_manifest(run_of(service, name)).model.name for name in names] == ["fake:hash", "fake:hash@r1"]
+    assert [read_manifest(run_of(service, name)).model.name for name in names] == [
+        "fake:hash",
+        "fake:hash@r1",
+    ]
 
 
 def test_what_a_model_is_at_fault_for_fails_with_its_reason(tmp_path: Path) -> None:
@@ -159,7 +185,9 @@ def test_what_a_model_is_at_fault_for_fails_with_its_reason(tmp_path: Path) -> N
         wanted = [Wanted("bundled:nothing"), Wanted("fake:hash"), Wanted("bundled:merrow-byte")]
         names = [service.queue.submit(each)[0].id for each in wanted]
         assert Seen(service).once() == [End.FAILED] * 3
-        for name, words in zip(names, ["there is no model", "is not allowed", "too large"], strict=True):
+        for name, words in zip(
+            names, ["there is no model", "is not allowed", "too large"], strict=True
+        ):
             assert words in service.queue.get(name).reason
         assert not any((service.board / "submitted").glob("*"))
 
@@ -169,7 +197,9 @@ def test_two_workers_do_six_submissions_each_once(service: SubmissionService) ->
     workers = [Seen(service) for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(Seen.once, workers))
-    assert [(state(service, name), service.queue.get(name).attempts) for name in names] == [("done", 1)] * 6
+    assert [(state(service, name), service.queue.get(name).attempts) for name in names] == [
+        ("done", 1)
+    ] * 6
     assert sum(len(worker.worker.outcomes) for worker in workers) == 6
 
 
@@ -187,11 +217,18 @@ Worker(SubmissionService.join(board, board / '.submissions'), Workplace(shown=sh
 """
 
 
-def test_what_a_killed_worker_computed_stays(asked: list[str], clock: Clock, service: SubmissionService) -> None:
+def test_what_a_killed_worker_computed_stays(
+    asked: list[str], clock: Clock, service: SubmissionService
+) -> None:
     name, clock.time = submit(service), time.time()  # of both
     folder = service.unfinished(service.queue.get(name))
     with subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(service.board)]) as killed:
-        wait_for(lambda: any(len(read_manifest(each.parent).blocks) > 1 for each in folder.rglob(MANIFEST)), killed)
+        wait_for(
+            lambda: any(
+                len(read_manifest(each.parent).blocks) > 1 for each in folder.rglob(MANIFEST)
+            ),
+            killed,
+        )
         killed.kill()
     assert state(service, name) == "leased"
     [manifest] = folder.rglob(MANIFEST)
@@ -206,7 +243,9 @@ def test_what_a_killed_worker_computed_stays(asked: list[str], clock: Clock, ser
     assert service.queue.get(name).attempts == 2
 
 
-def test_a_lost_lease_is_left(service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_lease_is_left(
+    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.2)
     lost, following = submit(service), submit(service, number=1)
     others = []
@@ -224,7 +263,9 @@ def test_a_lost_lease_is_left(service: SubmissionService, clock: Clock, monkeypa
     assert (state(service, lost), state(service, following)) == ("leased", "done")
 
 
-def test_runs_that_another_worker_still_writes_to_are_left_to_it(service: SubmissionService, clock: Clock) -> None:
+def test_runs_that_another_worker_still_writes_to_are_left_to_it(
+    service: SubmissionService, clock: Clock
+) -> None:
     unfinished = service.unfinished(service.queue.get(submit(service)))
     unfinished.mkdir(parents=True)
     with locked(unfinished):
@@ -234,7 +275,9 @@ def test_runs_that_another_worker_still_writes_to_are_left_to_it(service: Submis
     assert Seen(service).once() == [End.DONE]
 
 
-def test_a_full_disk_ends_the_worker(service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_the_worker(
+    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, write = submit(service), store_folder.write_block
 
     def full(run: Path, block: str, tables: Any) -> Any:
@@ -246,7 +289,10 @@ def test_a_full_disk_ends_the_worker(service: SubmissionService, clock: Clock, m
     monkeypatch.setattr(store_folder, "write_block", full)
     with pytest.raises(StoreError, match="the disk is full"):
         Seen(service).once()
-    assert (state(service, name), "the disk is full" in service.queue.get(name).reason) == ("waiting", True)
+    assert (state(service, name), "the disk is full" in service.queue.get(name).reason) == (
+        "waiting",
+        True,
+    )
     monkeypatch.setattr(store_folder, "write_block", write)
     clock.time += PAUSES[0]
     assert Seen(service).once() == [End.DONE]
@@ -254,14 +300,21 @@ def test_a_full_disk_ends_the_worker(service: SubmissionService, clock: Clock, m
 
 
 def test_questions_that_can_not_be_had_end_the_worker(tmp_path: Path) -> None:
-    with opened(tmp_path, asked=Asked(("mmlu/cloze",), (str(tmp_path / "nowhere.csv"),), 1, POLICY)) as service:
+    with opened(
+        tmp_path, asked=Asked(("mmlu/cloze",), (str(tmp_path / "nowhere.csv"),), 1, POLICY)
+    ) as service:
         name = submit(service)
         with pytest.raises(DataError):
             Seen(service).once()
-        assert (state(service, name), "nowhere.csv" in service.queue.get(name).reason) == ("waiting", True)
+        assert (state(service, name), "nowhere.csv" in service.queue.get(name).reason) == (
+            "waiting",
+            True,
+        )
 
 
-def failing_while(monkeypatch: pytest.MonkeyPatch, concerned: Callable[[], bool], error: BaseException) -> None:
+def failing_while(
+    monkeypatch: pytest.MonkeyPatch, concerned: Callable[[], bool], error: BaseException
+) -> None:
     """The fakes fail with ``error`` as long as ``concerned`` says so."""
     answer = HashModel.answer
 
@@ -273,16 +326,22 @@ def failing_while(monkeypatch: pytest.MonkeyPatch, concerned: Callable[[], bool]
     monkeypatch.setattr(HashModel, "answer", fails)
 
 
-def test_a_machine_that_fails_always_stops_taking(service: SubmissionService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_fails_always_stops_taking(
+    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing_while(monkeypatch, lambda: True, MemoryError("out of memory"))
     names = [submit(service, number=number) for number in range(MOST + 1)]
     seen = Seen(service)
-    with pytest.raises(ChoicewiseError, match="3 submissions in a row could not be evaluated here.*out of memory"):
+    with pytest.raises(
+        ChoicewiseError, match="3 submissions in a row could not be evaluated here.*out of memory"
+    ):
         seen.once()
     assert (seen.ends, service.queue.get(names[-1]).attempts) == ([End.BACK] * MOST, 0)
 
 
-def test_broken_models_end_no_worker(service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_models_end_no_worker(
+    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever may submit could else end all workers by three broken models."""
     error = ModelError("the weights do not fit its config.json")
     assert is_of_model(error)
@@ -303,7 +362,9 @@ class PanicException(BaseException):
     """As packages written in Rust raise it, over a tokenizer that was made to harm whoever reads it."""
 
 
-def test_a_panic_over_a_model_ends_no_worker(service: SubmissionService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_over_a_model_ends_no_worker(
+    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*given: Any, **options: Any) -> Any:
         if state(service, bad) == "leased":
             raise PanicException("called `Option::unwrap()` on a `None` value")
@@ -323,7 +384,9 @@ def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
 
-def test_another_model_of_a_name_begins_anew(service: SubmissionService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_of_a_name_begins_anew(
+    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an earlier worker computed was of a model with another digest: none of it counts for this one."""
     name, init = submit(service), HashModel.__init__
 
@@ -340,7 +403,9 @@ def test_another_model_of_a_name_begins_anew(service: SubmissionService, monkeyp
     assert read_manifest(run_of(service, name)).model.digest == HashModel().digest
 
 
-def test_ctrl_c_keeps_what_there_is_and_gives_back(service: SubmissionService, asked: list[str]) -> None:
+def test_ctrl_c_keeps_what_there_is_and_gives_back(
+    service: SubmissionService, asked: list[str]
+) -> None:
     name, seen = submit(service), Seen(service, interrupt)
     with pytest.raises(KeyboardInterrupt):
         seen.once()
@@ -379,7 +444,9 @@ def test_what_was_done_is_said(begun: SubmissionService) -> None:
     begun.queue.submit(Wanted("bundled:nothing"))
     told = command("work", begun.board, "--once", code=0)
     assert (told.stdout, told.stderr.splitlines()[-1]) == ("", "1 done, 1 failed")
-    assert command("work", begun.board, "--once", code=0).stderr.splitlines()[-1] == "nothing waited"
+    assert (
+        command("work", begun.board, "--once", code=0).stderr.splitlines()[-1] == "nothing waited"
+    )
 
 
 def test_work_over_two_processes_is_the_same(begun: SubmissionService) -> None:
@@ -392,15 +459,23 @@ def test_wrong_use_is_told(tmp_path: Path) -> None:
     told = command("work", "http://127.0.0.1:8470", code=2).stderr
     assert "is an address: name the folder of the board" in told
     assert "does not exist" in command("work", tmp_path / "nowhere", code=2).stderr
-    assert "has no submissions: start its board first" in command("work", tmp_path, "--once", code=6).stderr
+    assert (
+        "has no submissions: start its board first"
+        in command("work", tmp_path, "--once", code=6).stderr
+    )
     (tmp_path / ".submissions").mkdir()
     (tmp_path / ".submissions" / "asked.json").write_text("[]")
-    assert "start the board again, which writes it" in command("work", tmp_path, "--once", code=6).stderr
+    assert (
+        "start the board again, which writes it"
+        in command("work", tmp_path, "--once", code=6).stderr
+    )
 
 
 def begin(*words: object, **options: Any) -> subprocess.Popen[str]:
     """The command in a process of its own."""
-    return subprocess.Popen([sys.executable, "-m", "choicewise", *map(str, words)], text=True, **options)
+    return subprocess.Popen(
+        [sys.executable, "-m", "choicewise", *map(str, words)], text=True, **options
+    )
 
 
 def wait_for(happened: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
@@ -418,7 +493,10 @@ def test_ctrl_c_and_the_end_of_a_cluster_s_hour_give_back(number: int, tmp_path:
         worker.send_signal(number)
         told = worker.communicate(timeout=120)[1]
         assert (worker.returncode, state(service, name)) == (0, "waiting"), told
-        assert (service.queue.get(name).reason, told.splitlines()[-1]) == ("its worker was ended", "1 given back")
+        assert (service.queue.get(name).reason, told.splitlines()[-1]) == (
+            "its worker was ended",
+            "1 given back",
+        )
 
 
 def test_workers_beside_a_real_board_fill_it(tmp_path: Path) -> None:
@@ -431,12 +509,26 @@ def test_workers_beside_a_real_board_fill_it(tmp_path: Path) -> None:
             address = server.stdout.readline().strip()
             headers = {"Authorization": f"Bearer {'t' * 24}", "Content-Type": "application/json"}
             for model in ("fake:hash", "fake:oracle", "bundled:merrow-byte"):
-                wanted = urllib.request.Request(f"{address}submissions", f'{{"model": "{model}"}}'.encode(), headers)
+                wanted = urllib.request.Request(
+                    f"{address}submissions", f'{{"model": "{model}"}}'.encode(), headers
+                )
                 urllib.request.urlopen(wanted, timeout=60).close()
             workers = [begin("work", tmp_path, "--once", stderr=subprocess.PIPE) for _ in range(2)]
             told = [each.communicate(timeout=300)[1] for each in workers]
             assert [worker.returncode for worker in workers] == [0, 0], told
-            assert len([line for text in told for line in text.splitlines() if line.startswith("takes ")]) == 3
-            eventually(lambda: "merrow-byte" in urllib.request.urlopen(address, timeout=60).read().decode())
+            assert (
+                len(
+                    [
+                        line
+                        for text in told
+                        for line in text.splitlines()
+                        if line.startswith("takes ")
+                    ]
+                )
+                == 3
+            )
+            eventually(
+                lambda: "merrow-byte" in urllib.request.urlopen(address, timeout=60).read().decode()
+            )
         finally:
             server.terminate()

@@ -58,7 +58,9 @@ FAULTS = {
     "huge numbers": leaves(lambda value: -(10**400) if isinstance(value, int | float) else value),
     "huge ids": leaves(huge_ids, huge_ids),
     "nested": says(b'{"choices":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
-    "nested within": each_choice(lambda choice: {**choice, "logprobs": nested(700), "text": nested(700)}),
+    "nested within": each_choice(
+        lambda choice: {**choice, "logprobs": nested(700), "text": nested(700)}
+    ),
     "an error nested": says(b'{"error":' + b"[" * 700 + b"]" * 700 + b"}"),
     "400": status(400),
     "null": leaves(lambda value: None),
@@ -77,8 +79,12 @@ def score(address: str) -> int:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("ability", [WITHOUT_CHOICE, TOP_ONLY], ids=["older vLLM", "next tokens alone"])
-def test_a_fault_at_any_stage_ends_in_a_line_or_another_way_of_asking(ability: Ability, fault: str) -> None:
+@pytest.mark.parametrize(
+    "ability", [WITHOUT_CHOICE, TOP_ONLY], ids=["older vLLM", "next tokens alone"]
+)
+def test_a_fault_at_any_stage_ends_in_a_line_or_another_way_of_asking(
+    ability: Ability, fault: str
+) -> None:
     """At the last request of each stage, whose requests have the same path and fields."""
     with serving(ability) as server:
         assert score(server.address) == 0
@@ -117,13 +123,24 @@ OLDER = replace(WIDE, token_choice=False)
 TEXTS = replace(LLAMA_CPP, window=100_000)
 
 
-@pytest.mark.parametrize("ability", [WIDE, OLDER, TEXTS], ids=["chosen tokens", "prompt log-probabilities", "echo"])
-def test_every_protocol_of_mmlu_has_the_numbers_of_a_run_here(ability: Ability, tmp_path: Path) -> None:
-    texts = ["mmlu/cloze:sum", "mmlu/cloze:pmi-answer", "mmlu/letter-text:sum", "mmlu/letter-text:token_mean"]
+@pytest.mark.parametrize(
+    "ability", [WIDE, OLDER, TEXTS], ids=["chosen tokens", "prompt log-probabilities", "echo"]
+)
+def test_every_protocol_of_mmlu_has_the_numbers_of_a_run_here(
+    ability: Ability, tmp_path: Path
+) -> None:
+    texts = [
+        "mmlu/cloze:sum",
+        "mmlu/cloze:pmi-answer",
+        "mmlu/letter-text:sum",
+        "mmlu/letter-text:token_mean",
+    ]
     protocols = texts if ability is TEXTS else ["mmlu"]
     asked = {"data": BENCHMARK, "protocols": protocols, "subjects": ["law"], "limit": 1}
     with serving(ability) as server:
-        model = load_model(server.address, tokenizer="bytes", window=None if ability.name == "vllm" else 50_000)
+        model = load_model(
+            server.address, tokenizer="bytes", window=None if ability.name == "vllm" else 50_000
+        )
         given = evaluate(model=model, **asked, out=tmp_path / "served").scores()
     true = evaluate(model=HashModel(), **asked, out=tmp_path / "here").scores()
     assert given.num_rows == true.num_rows > 0

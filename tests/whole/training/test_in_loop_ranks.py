@@ -23,11 +23,15 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, 
     root = tmp_path_factory.mktemp("job")
     protocols = ["mmlu/original@shots=1", "mmlu/cloze:sum"]
     part = {"data": "bundled:merrowick", "subjects": ["food"], "limit": 3}
-    write_bundle(tokenizer="bundled:merrow-bpe-512", protocols=protocols, out=root / "bundle", **part)
+    write_bundle(
+        tokenizer="bundled:merrow-bpe-512", protocols=protocols, out=root / "bundle", **part
+    )
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     script = [str(ROOT / "tests" / "helpers" / "ranks.py"), str(root / "bundle"), str(root)]
-    ended = subprocess.run([*line, *script], env=environment, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(
+        [*line, *script], env=environment, capture_output=True, text=True, timeout=300
+    )
     assert ended.returncode == 0, ended.stderr[-4000:]
     return root, [json.loads((root / f"rank{rank}.json").read_text()) for rank in (0, 1)]
 
@@ -49,14 +53,17 @@ def test_two_processes_say_what_one_says(
     assert noted[0][way]["metrics"] == pytest.approx(single, abs=1e-5)
     tables = [open_run(root / name / "step1").observations() for name in (way, "single")]
     logprobs, likelier = (
-        [table[name].combine_chunks().flatten() for table in tables] for name in ("logprobs", "ranks")
+        [table[name].combine_chunks().flatten() for table in tables]
+        for name in ("logprobs", "ranks")
     )
     assert logprobs[0].to_numpy() == pytest.approx(logprobs[1].to_numpy(), abs=1e-5)
     assert np.mean(likelier[0].to_numpy() == likelier[1].to_numpy()) > 0.99
 
 
 @pytest.mark.parametrize("way", ["DDP", "FSDP2"])
-def test_a_training_goes_on_with_the_weights_that_it_has(job: tuple[Path, list[dict[str, Any]]], way: str) -> None:
+def test_a_training_goes_on_with_the_weights_that_it_has(
+    job: tuple[Path, list[dict[str, Any]]], way: str
+) -> None:
     """Weights that were gathered to be asked are not those after the next change."""
     _, noted = job
     model = ranks.Net()

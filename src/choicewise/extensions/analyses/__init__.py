@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from choicewise.ports import Analysis, AnalysisOption, ChartKind, Extension, PageSections, PairStatistic
+from choicewise.ports import (
+    Analysis,
+    AnalysisOption,
+    ChartKind,
+    Extension,
+    PageSections,
+    PairStatistic,
+)
 
 if TYPE_CHECKING:
     from choicewise.page.charts.chart import Chart
@@ -55,7 +62,9 @@ class EffectsAnalysis(Analysis):
         for run in runs:
             effects = main_effects(keeper.keep(run))
             model, dataset = run.manifest.model.name, run.manifest.dataset.name
-            tables += effects_tables(effects, {"run": str(run.folder), "model": model, "dataset": dataset})
+            tables += effects_tables(
+                effects, {"run": str(run.folder), "model": model, "dataset": dataset}
+            )
             run.release()
         return tables
 
@@ -155,12 +164,18 @@ class DistributionAnalysis(Analysis):
         AnalysisOption(name="condition", summary="average over this field of the data."),
     )
 
-    def tables(self, runs: Sequence[Run], *, temperature: float = 1.0, condition: str | None = None) -> list[Table]:
+    def tables(
+        self, runs: Sequence[Run], *, temperature: float = 1.0, condition: str | None = None
+    ) -> list[Table]:
         """Return a table for each run and protocol that scores choices."""
         from choicewise.extensions.analyses.multiverse import distributions
         from choicewise.extensions.analyses.multiverse_report import distribution_table
 
-        return [distribution_table(each) for run in runs for each in distributions(run, temperature, condition)]
+        return [
+            distribution_table(each)
+            for run in runs
+            for each in distributions(run, temperature, condition)
+        ]
 
 
 class TwinStatistic(PairStatistic):
@@ -169,7 +184,9 @@ class TwinStatistic(PairStatistic):
     name = "twins"
     summary = "how far two models part that were asked the same tokens"
 
-    def figures(self, runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]) -> Sequence[Any]:
+    def figures(
+        self, runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]
+    ) -> Sequence[Any]:
         """Return flips, divergence and loss per token of each pair."""
         from choicewise.extensions.analyses.twins import read_likelihoods, twins
 
@@ -285,7 +302,13 @@ class AnalysisSections(PageSections):
 EXTENSION = Extension(
     "analyses",
     [
-        *(MultiverseAnalysis(), EffectsAnalysis(), AgreementAnalysis(), ExtractorsAnalysis(), AlongAnalysis()),
+        *(
+            MultiverseAnalysis(),
+            EffectsAnalysis(),
+            AgreementAnalysis(),
+            ExtractorsAnalysis(),
+            AlongAnalysis(),
+        ),
         *(InvarianceAnalysis(), AuditAnalysis(), SignalAnalysis(), DistributionAnalysis()),
         TwinStatistic(),
         ChainChart(),

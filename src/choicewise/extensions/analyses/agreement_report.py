@@ -30,7 +30,11 @@ PAIRS: Final = (
 )
 
 WORST: Final = (
-    *(Column(name="item"), Column(name="choice", kind="count", joined=" "), Column(name="text", kind="excerpt")),
+    *(
+        Column(name="item"),
+        Column(name="choice", kind="count", joined=" "),
+        Column(name="text", kind="excerpt"),
+    ),
     *(Column(name="left", heading="retrievals"), Column(name="right", joined=", ")),
     Column(name="left_sum", heading="sums", kind="distance"),
     Column(name="right_sum", kind="distance", joined=", "),
@@ -54,7 +58,9 @@ def run_tables(run: Run) -> Iterator[Table]:
     causes: set[str] = set()
     for pair in pairs:
         causes.update(pair.causes, pair.decided)
-    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
+    beyond = (
+        f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
+    )
     meanings = [f"{cause}: {meaning}" for cause, meaning in CAUSES.items() if cause in causes]
     yield Table(
         name="agreement",
@@ -68,7 +74,13 @@ def run_tables(run: Run) -> Iterator[Table]:
     if worst:
         yield Table(name="worst", title="where they differ most", columns=WORST, rows=worst)
     if causes:
-        yield Table(name="causes", title="how often each cause is met", columns=COUNTS, rows=_counts(pairs), data=True)
+        yield Table(
+            name="causes",
+            title="how often each cause is met",
+            columns=COUNTS,
+            rows=_counts(pairs),
+            data=True,
+        )
 
 
 def _pair_row(pair: Agreement) -> list[Any]:
@@ -87,7 +99,17 @@ def _worst_rows(pairs: Sequence[Agreement]) -> list[list[Any]]:
     for pair in pairs:
         for option in pair.worst:
             sums = [option.left, option.right, option.difference]
-            rows.append([option.item, option.choice, option.text, pair.left, pair.right, *sums, option.cause])
+            rows.append(
+                [
+                    option.item,
+                    option.choice,
+                    option.text,
+                    pair.left,
+                    pair.right,
+                    *sums,
+                    option.cause,
+                ]
+            )
     rows.sort(key=lambda row: -abs(row[-2]))
     return rows
 

@@ -103,7 +103,11 @@ def along_thoughts(run: Run) -> list[AlongThought]:
     for name, protocol in run.protocols.items():
         if READINGS[protocol.reading].along and not run.lacking({name: protocol}):
             known.setdefault(replace(as_accuracy(protocol), score="sum"), name)
-    return [each for protocol, name in known.items() for each in _under(run, name, run.protocols[name], protocol)]
+    return [
+        each
+        for protocol, name in known.items()
+        for each in _under(run, name, run.protocols[name], protocol)
+    ]
 
 
 BUDGETS = 10
@@ -127,7 +131,13 @@ class _Answers:
 
     def among(self, items: Mask) -> _Answers:
         tokens, prediction = self.tokens[:, items], self.prediction[:, items]
-        return _Answers(tokens, prediction, self.credit[:, items], self.probability[:, items], self.guesses[items])
+        return _Answers(
+            tokens,
+            prediction,
+            self.credit[:, items],
+            self.probability[:, items],
+            self.guesses[items],
+        )
 
     @property
     def settled(self) -> Integers:
@@ -138,7 +148,11 @@ class _Answers:
 
 def _under(run: Run, name: str, own: Protocol, plain: Protocol) -> Iterator[AlongThought]:
     softmax = replace(plain, metric="norm-prob", golds=own.golds, temperature=own.temperature)
-    asked = {(metric.metric, score): replace(metric, score=score) for metric in (plain, softmax) for score in ALONG}
+    asked = {
+        (metric.metric, score): replace(metric, score=score)
+        for metric in (plain, softmax)
+        for score in ALONG
+    }
     measured = run.under({" ".join(key): protocol for key, protocol in asked.items()}).measurements
     acc = [measured[" ".join(key)] for key in asked if key[0] == "acc"]
     probable = [measured[" ".join(key)] for key in asked if key[0] == "norm-prob"]
@@ -150,7 +164,9 @@ def _kinds(
     name: str, acc: Sequence[Measurement], probable: Sequence[Measurement], evidence: Evidence
 ) -> Iterator[AlongThought]:
     tokens, forced = evidence.column(_THOUGHTS)
-    prediction, credit = (np.array([getattr(each, column) for each in acc]) for column in ("prediction", "credit"))
+    prediction, credit = (
+        np.array([getattr(each, column) for each in acc]) for column in ("prediction", "credit")
+    )
     probability = np.array([each.credit for each in probable])
     answers = _Answers(tokens, prediction, credit, probability, acc[-1].guesses)
     unknown = np.isnan(answers.credit) | np.isnan(answers.probability) | np.isnan(tokens)
@@ -164,7 +180,11 @@ def _kinds(
 
 
 def _along(
-    name: str, ended: str, answers: _Answers, counts: tuple[int, int], missing: tuple[MissingReason, ...]
+    name: str,
+    ended: str,
+    answers: _Answers,
+    counts: tuple[int, int],
+    missing: tuple[MissingReason, ...],
 ) -> AlongThought:
     n, shares, settled = answers.tokens.shape[1], list(ALONG.values()), answers.settled
     item = np.arange(n)
@@ -189,12 +209,16 @@ def _along(
     )
 
 
-def _point(answers: _Answers, place: Integers, share: float | None, budget: float | None = None) -> Point:
+def _point(
+    answers: _Answers, place: Integers, share: float | None, budget: float | None = None
+) -> Point:
     """The answers with each item at its ``place`` among the shares."""
     item = np.arange(len(place))
     tokens, prediction = answers.tokens[place, item], answers.prediction[place, item]
     right = micro(Decisions.uncompared(prediction, answers.credit[place, item]))
-    probability = micro(Decisions.uncompared(prediction, answers.probability[place, item]), counted=False)
+    probability = micro(
+        Decisions.uncompared(prediction, answers.probability[place, item]), counted=False
+    )
     probable = number(probability, METRICS["norm-prob"])
     return Point(
         share=share,
@@ -213,7 +237,11 @@ def _point(answers: _Answers, place: Integers, share: float | None, budget: floa
 def _budgets(tokens: Floats) -> list[float]:
     """Powers of two within which half of the thoughts have their first cut, below the longest thought."""
     longest = int(tokens[-1].max())
-    powers = [2**power for power in range(longest.bit_length()) if _median(tokens[1]) <= 2**power < longest]
+    powers = [
+        2**power
+        for power in range(longest.bit_length())
+        if _median(tokens[1]) <= 2**power < longest
+    ]
     return [float(power) for power in powers[-BUDGETS:]]
 
 

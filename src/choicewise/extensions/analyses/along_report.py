@@ -26,7 +26,12 @@ _ANSWERS: Final = (
     ),
     Column(name="probability_low", heading="95 % interval", kind="share"),
     Column(name="probability_high", kind="share", joined=" – "),
-    Column(name="open", heading="changes %", kind="share", meaning="answers that still change after this place"),
+    Column(
+        name="open",
+        heading="changes %",
+        kind="share",
+        meaning="answers that still change after this place",
+    ),
 )
 
 SHARES: Final = (
@@ -70,7 +75,11 @@ def along_tables(subject: str, along: AlongThought, about: dict[str, Any]) -> It
     """
     title = f"{subject}: {counted(along.n, 'thought')} {ENDED[along.ended]}, {along.protocol}"
     counts: dict[str, Any] = {"protocol": along.protocol, "ended": along.ended, "n": along.n}
-    counts |= {"whole": along.whole, "closed": along.closed, "missing": [asdict(each) for each in along.missing]}
+    counts |= {
+        "whole": along.whole,
+        "closed": along.closed,
+        "missing": [asdict(each) for each in along.missing],
+    }
     settled: dict[str, Any] = {"thought_tokens": along.thought_tokens, "chance": along.chance}
     settled |= {"settled": dict(along.settled), "settled_share": along.settled_share}
     settled |= {"settled_tokens": along.settled_tokens, "tokens_after": along.tokens_after}
@@ -85,7 +94,13 @@ def along_tables(subject: str, along: AlongThought, about: dict[str, Any]) -> It
     )
     if along.budgets:
         rows = [[point.tokens, point.spent, *_answers(point)] for point in along.budgets]
-        yield Table(name="along-budgets", title=f"{title}, within budgets", columns=BUDGETS, rows=rows, facts=about)
+        yield Table(
+            name="along-budgets",
+            title=f"{title}, within budgets",
+            columns=BUDGETS,
+            rows=rows,
+            facts=about,
+        )
 
 
 def _answers(point: Point) -> list[float]:
@@ -115,7 +130,9 @@ def along_lines(along: AlongThought) -> list[str]:
         if count:
             lines.append(f"Not among these: {counted(count, 'thought')} {ENDED[ended]}.")
     for reason in along.missing:
-        lines.append(f"Not among these: {counted(reason.count, 'item')} ({reason.example}): {reason.reason}")
+        lines.append(
+            f"Not among these: {counted(reason.count, 'item')} ({reason.example}): {reason.reason}"
+        )
     return lines
 
 

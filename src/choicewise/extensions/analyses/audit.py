@@ -70,14 +70,25 @@ def item_statistics(credits: Floats) -> ItemStatistics:
     A missing credit counts as the mean of its item.  Raises UsageError for fewer than :data:`FEWEST` models.
     """
     if len(credits) < FEWEST:
-        raise UsageError(f"{counted(len(credits), 'model')} {are(len(credits))} too few to judge items; {_ADVICE}")
+        raise UsageError(
+            f"{counted(len(credits), 'model')} {are(len(credits))} too few to judge items; {_ADVICE}"
+        )
     scored = ~np.isnan(credits)
     models = scored.sum(axis=0)
     filled = np.where(scored, credits, 0.0)
-    right = np.divide(filled.sum(axis=0), models, out=np.full(len(models), np.nan), where=models > 0)
-    low, high = np.where(scored, credits, np.inf).min(axis=0), np.where(scored, credits, -np.inf).max(axis=0)
+    right = np.divide(
+        filled.sum(axis=0), models, out=np.full(len(models), np.nan), where=models > 0
+    )
+    low, high = (
+        np.where(scored, credits, np.inf).min(axis=0),
+        np.where(scored, credits, -np.inf).max(axis=0),
+    )
     judged = np.flatnonzero((models >= FEWEST) & (high - low > _SAME))
-    binary = bool((~scored | (np.abs(credits - low) <= _SAME) | (np.abs(credits - high) <= _SAME))[:, judged].all())
+    binary = bool(
+        (~scored | (np.abs(credits - low) <= _SAME) | (np.abs(credits - high) <= _SAME))[
+            :, judged
+        ].all()
+    )
     apart = np.where(scored, credits - right, 0.0)[:, judged]
     statistics = _rest(apart, scored[:, judged]), _scale(apart), _isotonic(apart, binary)
     rest, scale, isotonic = (np.full(len(models), np.nan) for _ in statistics)
@@ -183,7 +194,9 @@ def audit(runs: Sequence[Summary]) -> list[Audit]:
             for own in datasets.values()
             for first in [next(iter(own.values()))]
         ]
-        raise UsageError(f"too few models to judge items: there {are(len(runs))} {listed(names)}; {_ADVICE}")
+        raise UsageError(
+            f"too few models to judge items: there {are(len(runs))} {listed(names)}; {_ADVICE}"
+        )
     return [_audit(own) for own in enough]
 
 
@@ -193,20 +206,30 @@ def _audit(runs: Sequence[Summary]) -> Audit:
     for group in _measured(runs):
         (name, members), *others = group
         named += [each for each, _ in others]
-        credits, metric = np.full((len(members), len(ids)), np.nan), METRICS[members[0].protocol.metric]
+        credits, metric = (
+            np.full((len(members), len(ids)), np.nan),
+            METRICS[members[0].protocol.metric],
+        )
         for row, each in zip(credits, members, strict=True):
             row[places[id(each.items)]] = each.credit
         sign = 1 if metric.higher or metric.exponential else -1
         statistics = item_statistics(sign * credits)
-        judged[name], metrics[name] = replace(statistics, right=sign * statistics.right), members[0].protocol.metric
+        judged[name], metrics[name] = (
+            replace(statistics, right=sign * statistics.right),
+            members[0].protocol.metric,
+        )
     held = np.zeros(len(ids), dtype=np.int64)
     for run in runs:
-        held[np.unique(np.concatenate([places[id(each.items)] for each in run.outcomes.outcomes]))] += 1
+        held[
+            np.unique(np.concatenate([places[id(each.items)] for each in run.outcomes.outcomes]))
+        ] += 1
     manifest, shared = runs[0].manifest, int((held == len(runs)).sum())
     if not any(each.judged.any() for each in judged.values()):
         where = f"{manifest.dataset.name} {data_id(manifest.dataset)}"
         if not judged:
-            raise UsageError(f"the runs on {where} share no protocol: none has {FEWEST} models; {_ADVICE}")
+            raise UsageError(
+                f"the runs on {where} share no protocol: none has {FEWEST} models; {_ADVICE}"
+            )
         raise UsageError(
             f"no item of {where} can be judged: {counted(len(runs), 'run')} hold {counted(len(ids), 'item')}, "
             f"{shared:,} shared by all, and none has different credits of {FEWEST} models; {_ADVICE}"
@@ -216,11 +239,15 @@ def _audit(runs: Sequence[Summary]) -> Audit:
     models = np.array([each.models for each in judged.values()])
     constant = np.flatnonzero(~known & (models >= FEWEST).any(axis=0))
     questions = _questions(runs, {ids[place] for place in (*bad.tolist(), *constant.tolist())})
-    about = [(ids[place], subjects[place], questions.get(ids[place], "")) for place in range(len(ids))]
+    about = [
+        (ids[place], subjects[place], questions.get(ids[place], "")) for place in range(len(ids))
+    ]
     items = [_bad_item(about[place], place, judged, metrics) for place in bad.tolist()]
     order = [*VERDICTS]
     items.sort(key=lambda each: (order.index(each.verdict), each.worst.rest))
-    right = np.array([np.where(each.models >= FEWEST, each.right, np.nan) for each in judged.values()])
+    right = np.array(
+        [np.where(each.models >= FEWEST, each.right, np.nan) for each in judged.values()]
+    )
     return Audit(
         manifest.dataset.name,
         data_id(manifest.dataset),
@@ -231,12 +258,18 @@ def _audit(runs: Sequence[Summary]) -> Audit:
         shared,
         int(known.sum()),
         tuple(items),
-        tuple(ConstantItem(*about[place], float(np.nanmean(right[:, place]))) for place in constant.tolist()),
+        tuple(
+            ConstantItem(*about[place], float(np.nanmean(right[:, place])))
+            for place in constant.tolist()
+        ),
     )
 
 
 def _bad_item(
-    about: tuple[str, str, str], place: int, judged: Mapping[str, ItemStatistics], metrics: Mapping[str, str]
+    about: tuple[str, str, str],
+    place: int,
+    judged: Mapping[str, ItemStatistics],
+    metrics: Mapping[str, str],
 ) -> BadItem:
     under = tuple(
         Judgement(
@@ -258,7 +291,9 @@ def _bad_item(
     elif not good:
         verdict = "all"
     else:
-        verdict = "one" if len(good) == len(under) - 1 and all(each.rest > 0 for each in good) else "some"
+        verdict = (
+            "one" if len(good) == len(under) - 1 and all(each.rest > 0 for each in good) else "some"
+        )
     return BadItem(*about, verdict, under)
 
 
@@ -282,11 +317,15 @@ def _all_items(runs: Sequence[Summary]) -> tuple[list[str], list[str], dict[int,
     """Ids and subjects of all items of the runs, and where every table of items of an outcome has its own."""
     tables = {id(each.items): each.items for run in runs for each in run.outcomes.outcomes}
     whole = pa.concat_tables(
-        pa.table({name: table[name].cast(pa.string()) for name in ("item", "subject")}) for table in tables.values()
+        pa.table({name: table[name].cast(pa.string()) for name in ("item", "subject")})
+        for table in tables.values()
     )
     ids = pc.unique(whole["item"])
     first = pc.index_in(ids, whole["item"])
-    places = {key: pc.index_in(table["item"], ids).to_numpy().astype(np.int64) for key, table in tables.items()}
+    places = {
+        key: pc.index_in(table["item"], ids).to_numpy().astype(np.int64)
+        for key, table in tables.items()
+    }
     return ids.to_pylist(), whole["subject"].take(first).to_pylist(), places
 
 
@@ -299,7 +338,9 @@ def _questions(runs: Sequence[Summary], wanted: set[str]) -> dict[str, str]:
         check_items(run.folder, run.manifest)
         for batch in item_batches(run.folder, ("item", "question")):
             pairs = zip(batch["item"].to_pylist(), batch["question"].to_pylist(), strict=True)
-            words |= {item: question for item, question in pairs if item in wanted and item not in words}
+            words |= {
+                item: question for item, question in pairs if item in wanted and item not in words
+            }
     return words
 
 
@@ -327,13 +368,17 @@ def _rest(apart: Floats, scored: Mask) -> Floats:
     rest = np.where(scored, apart.sum(axis=1, keepdims=True) - apart, 0.0)
     rest = np.where(scored, rest - rest.sum(axis=0) / counts, 0.0)
     size = np.sqrt((apart**2).sum(axis=0) * (rest**2).sum(axis=0))
-    return np.divide((apart * rest).sum(axis=0), size, out=np.zeros(len(counts)), where=size > _SAME)
+    return np.divide(
+        (apart * rest).sum(axis=0), size, out=np.zeros(len(counts)), where=size > _SAME
+    )
 
 
 def _scale(apart: Floats) -> Floats:
     """Σ cov(item, other) / Σ greatest cov: two columns have that when both are sorted, and sums of it are of sums."""
     ordered = np.sort(apart, axis=0)
-    have, could = ((each * (each.sum(axis=1, keepdims=True) - each)).sum(axis=0) for each in (apart, ordered))
+    have, could = (
+        (each * (each.sum(axis=1, keepdims=True) - each)).sum(axis=0) for each in (apart, ordered)
+    )
     return np.divide(have, could, out=np.zeros(len(have)), where=could > _SAME)
 
 
@@ -399,7 +444,10 @@ def isotonic_shares(x: Floats, y: Floats, signs: Floats) -> Floats:
         sums[: len(member), place], counts[: len(member), place] = member @ y, member.sum(axis=1)
     sums *= signs
     squares = sums.sum(axis=0) ** 2 / models
-    explained = _pooled(sums.reshape(models, -1), np.repeat(counts, items, axis=1)).reshape(others, items) - squares
+    explained = (
+        _pooled(sums.reshape(models, -1), np.repeat(counts, items, axis=1)).reshape(others, items)
+        - squares
+    )
     spread = (y**2).sum(axis=0) - squares
     return np.divide(explained, spread, out=np.zeros_like(spread), where=spread > _SAME)
 
@@ -407,7 +455,10 @@ def isotonic_shares(x: Floats, y: Floats, signs: Floats) -> Floats:
 def _pooled(sums: Floats, counts: Floats) -> Floats:
     """Σ sum² / count over the blocks of each column, neighbours [groups] pooled until no mean falls (PAVA)."""
     groups, columns = sums.shape
-    stack, sizes = np.zeros(groups * columns), np.ones(groups * columns)  # row by row, so that a step is one below
+    stack, sizes = (
+        np.zeros(groups * columns),
+        np.ones(groups * columns),
+    )  # row by row, so that a step is one below
     top = np.arange(columns) - columns
     for group in range(groups):
         active = np.flatnonzero(counts[group])

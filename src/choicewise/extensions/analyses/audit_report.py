@@ -10,7 +10,11 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.table import Column, Share, Table
 from choicewise.util.text import counted, listed
 
-ITEM: Final = (Column(name="item"), Column(name="subject", optional=True), Column(name="question", kind="excerpt"))
+ITEM: Final = (
+    Column(name="item"),
+    Column(name="subject", optional=True),
+    Column(name="question", kind="excerpt"),
+)
 
 BAD: Final = (
     *ITEM,
@@ -29,9 +33,18 @@ BAD: Final = (
 )
 
 JUDGEMENTS: Final = (
-    *(Column(name="item"), Column(name="protocol"), Column(name="metric"), Column(name="right", kind="number")),
+    *(
+        Column(name="item"),
+        Column(name="protocol"),
+        Column(name="metric"),
+        Column(name="right", kind="number"),
+    ),
     *(Column(name="models", kind="count"), Column(name="rest", kind="correlation")),
-    *(Column(name="scale", kind="correlation"), Column(name="isotonic", kind="correlation"), Column(name="bad")),
+    *(
+        Column(name="scale", kind="correlation"),
+        Column(name="isotonic", kind="correlation"),
+        Column(name="bad"),
+    ),
 )
 
 CONSTANT: Final = (*ITEM, Column(name="right", kind="number"))
@@ -44,7 +57,12 @@ _COUNTED: Final = {
 }
 """Verdict → the words behind the number of items."""
 
-_NAMES: Final = {"all": "bad-under-all", "one": "bad-under-one", "some": "bad-under-some", "": "bad"}
+_NAMES: Final = {
+    "all": "bad-under-all",
+    "one": "bad-under-one",
+    "some": "bad-under-some",
+    "": "bad",
+}
 """Verdict → the name of its table."""
 
 
@@ -55,18 +73,32 @@ def audit_tables(report: Audit) -> Iterator[Table]:
         items = report.verdicts(verdict)
         if items:
             rows = [_bad_row(item) for item in items]
-            yield Table(name=_NAMES[verdict], title=meaning, columns=BAD, rows=rows, notes=[_CHANCE])
+            yield Table(
+                name=_NAMES[verdict], title=meaning, columns=BAD, rows=rows, notes=[_CHANCE]
+            )
     judgements = []
     for item in report.bad:
         for judgement in item.under:
             judgements.append(_judgement_row(item, judgement))
-    yield Table(name="judgements", title="bad items by protocol", columns=JUDGEMENTS, rows=judgements, data=True)
+    yield Table(
+        name="judgements",
+        title="bad items by protocol",
+        columns=JUDGEMENTS,
+        rows=judgements,
+        data=True,
+    )
     constant = [[item.item, item.subject, item.question, item.right] for item in report.constant]
     never = [row[:3] for row in constant if row[3] == 0]
     if never:
         title = f"wrong with every model, so look at the key: {counted(len(never), 'item')}"
         yield Table(name="never-right", title=title, columns=ITEM, rows=never)
-    yield Table(name="constant", title="the same with every model", columns=CONSTANT, rows=constant, data=True)
+    yield Table(
+        name="constant",
+        title="the same with every model",
+        columns=CONSTANT,
+        rows=constant,
+        data=True,
+    )
 
 
 _CHANCE: Final = (
@@ -76,7 +108,9 @@ _CHANCE: Final = (
 
 
 def _summary(report: Audit) -> Table:
-    protocols = "one protocol" if len(report.protocols) == 1 else counted(len(report.protocols), "protocol")
+    protocols = (
+        "one protocol" if len(report.protocols) == 1 else counted(len(report.protocols), "protocol")
+    )
     judged = f"{report.judged:,} of {counted(report.items, 'item')} judged by {len(report.models)} models"
     facts = {
         **{"dataset": report.dataset, "data": report.data, "models": list(report.models)},

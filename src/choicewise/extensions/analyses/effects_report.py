@@ -34,7 +34,12 @@ CHANGES: Final = (
 )
 
 PAIRS: Final = (
-    *(Column(name="axis"), Column(name="change", kind="names"), Column(name="start"), Column(name="end")),
+    *(
+        Column(name="axis"),
+        Column(name="change", kind="names"),
+        Column(name="start"),
+        Column(name="end"),
+    ),
     *(Column(name="difference", kind="points"), Column(name="n", kind="count")),
 )
 
@@ -53,7 +58,9 @@ def effects_tables(effects: Sequence[Effect], about: dict[str, str]) -> Iterator
         title=f"{about['model']} on {about['dataset']}: what one axis changes, in points, of {items}",
         columns=AXES,
         rows=[[effect.axis, effect.absolute, *_spread(effect.spread)] for effect in effects],
-        notes=["pairs of protocols that differ in this axis alone, or in axes that only change together"],
+        notes=[
+            "pairs of protocols that differ in this axis alone, or in axes that only change together"
+        ],
         facts=about,
     )
     rows = [list(row) for row in _change_rows(effects)]

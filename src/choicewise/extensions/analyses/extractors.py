@@ -100,7 +100,9 @@ def extractors(run: Run) -> list[ExtractorsReport]:
     for name, protocol in run.protocols.items():
         if READINGS[protocol.reading].text and protocol.decision in LETTER_RULES:
             prompts.setdefault(protocol.prompt_digest, {})[name] = protocol
-    columns = {prompt: _read_column(next(iter(own.values())).letters) for prompt, own in prompts.items()}
+    columns = {
+        prompt: _read_column(next(iter(own.values())).letters) for prompt, own in prompts.items()
+    }
     evidence = run.evidence.gather({prompt: [column] for prompt, column in columns.items()})
     return [_report(own, evidence[prompt], columns[prompt]) for prompt, own in prompts.items()]
 
@@ -112,9 +114,15 @@ def cohen_kappa(left: Integers, right: Integers) -> float:
     """
     if not len(left):
         return float("nan")
-    shares = [(np.mean(left == answer), np.mean(right == answer)) for answer in np.union1d(left, right)]
+    shares = [
+        (np.mean(left == answer), np.mean(right == answer)) for answer in np.union1d(left, right)
+    ]
     expected = float(sum(one * other for one, other in shares))
-    return float("nan") if expected == 1 else (float(np.mean(left == right)) - expected) / (1 - expected)
+    return (
+        float("nan")
+        if expected == 1
+        else (float(np.mean(left == right)) - expected) / (1 - expected)
+    )
 
 
 _START, _END = 60, 120
@@ -159,9 +167,14 @@ def _options(predictions: Integers) -> Integers:
     return np.asarray(new.sum(axis=0), dtype=np.int64)
 
 
-def _report(protocols: Mapping[str, Protocol], evidence: Evidence, column: Column[_Read]) -> ExtractorsReport:
+def _report(
+    protocols: Mapping[str, Protocol], evidence: Evidence, column: Column[_Read]
+) -> ExtractorsReport:
     decisions, starts, ends = evidence.column(column)
-    predictions, credits = _predictions(decisions), np.array([each.credit for each in decisions.values()])
+    predictions, credits = (
+        _predictions(decisions),
+        np.array([each.credit for each in decisions.values()]),
+    )
     there = ~np.isnan(credits[0])
     read, credit, n = predictions[:, there], credits[:, there], int(there.sum())
     letters = next(iter(protocols.values())).letters
@@ -181,7 +194,11 @@ def _report(protocols: Mapping[str, Protocol], evidence: Evidence, column: Colum
         for left, right in combinations(range(len(LETTER_RULES)), 2)
     )
     options = _options(predictions)
-    places, ids, gold = np.flatnonzero(options > 1).tolist(), evidence.about["item"], evidence.about["gold"]
+    places, ids, gold = (
+        np.flatnonzero(options > 1).tolist(),
+        evidence.about["item"],
+        evidence.about["gold"],
+    )
     disputed = [
         DisputedItem(
             ids[place].as_py(),
@@ -194,7 +211,9 @@ def _report(protocols: Mapping[str, Protocol], evidence: Evidence, column: Colum
     ]
     disputed.sort(key=_united)
     partly = int(((options == 1) & (predictions < 0).any(axis=0)).sum())
-    return ExtractorsReport(tuple(protocols), n, len(there) - n, tuple(rules), pairs, partly, tuple(disputed))
+    return ExtractorsReport(
+        tuple(protocols), n, len(there) - n, tuple(rules), pairs, partly, tuple(disputed)
+    )
 
 
 def _by_letter(read: Sequence[int], letters: str) -> dict[str, tuple[str, ...]]:

@@ -6,7 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from choicewise.extensions.analyses.extractors import DisputedItem, ExtractorsReport, RulePair, RuleReading, extractors
+from choicewise.extensions.analyses.extractors import (
+    DisputedItem,
+    ExtractorsReport,
+    RulePair,
+    RuleReading,
+    extractors,
+)
 from choicewise.results.run import Run
 from choicewise.table import Column, Table
 from choicewise.util.text import counted, listed, percent
@@ -24,7 +30,9 @@ RULES: Final = (
 PAIRS: Final = (
     Column(name="left", heading="rule"),
     Column(name="right", heading="other rule"),
-    Column(name="same", heading="read alike %", kind="share", meaning="no option is an answer, too"),
+    Column(
+        name="same", heading="read alike %", kind="share", meaning="no option is an answer, too"
+    ),
     Column(name="kappa", heading="Cohen's kappa", kind="correlation"),
 )
 
@@ -63,7 +71,10 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
         name="rules",
         title=f"{folder}: what {len(report.rules)} rules read in {texts}",
         columns=RULES,
-        rows=[_rule_row(rule, numbers) for rule in sorted(report.rules, key=lambda rule: numbers[rule.rule])],
+        rows=[
+            _rule_row(rule, numbers)
+            for rule in sorted(report.rules, key=lambda rule: numbers[rule.rule])
+        ],
         notes=[
             _range(report.rules),
             "rules with one number read the same in every text; a text in which a rule reads no option is wrong",
@@ -73,7 +84,12 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
     if report.n:
         pairs = sorted(report.pairs, key=lambda pair: pair.same)
         rows = [[pair.left, pair.right, pair.same, _kappa(pair)] for pair in pairs]
-        yield Table(name="rule-pairs", title="how far the rules agree, the least first", columns=PAIRS, rows=rows)
+        yield Table(
+            name="rule-pairs",
+            title="how far the rules agree, the least first",
+            columns=PAIRS,
+            rows=rows,
+        )
     if report.disputed:
         yield from _disputes(report)
 
@@ -110,7 +126,9 @@ def _kappa(pair: RulePair) -> float:
 def _disputes(report: ExtractorsReport) -> Iterator[Table]:
     notes = []
     if report.partly:
-        notes.append(f"read by some rules, with no second option: {counted(report.partly, 'more text')}")
+        notes.append(
+            f"read by some rules, with no second option: {counted(report.partly, 'more text')}"
+        )
     yield Table(
         name="disputed",
         title=f"in dispute: {counted(len(report.disputed), 'item')} of {report.n:,}",
@@ -122,7 +140,9 @@ def _disputes(report: ExtractorsReport) -> Iterator[Table]:
     for item in report.disputed:
         for letter, rules in item.read.items():
             readings.append([item.item, letter, rules])
-    yield Table(name="readings", title="what each rule reads", columns=READINGS, rows=readings, data=True)
+    yield Table(
+        name="readings", title="what each rule reads", columns=READINGS, rows=readings, data=True
+    )
 
 
 def _dispute_row(item: DisputedItem) -> list[Any]:

@@ -94,7 +94,11 @@ class Panel:
 
 def measure_of(kind: str, check: str) -> str:
     """What the change of a check is, of questions of a kind."""
-    return "|E + E of the reverse - highest level|" if (kind, check) == ("score", "order") else CHECKS[check].measure
+    return (
+        "|E + E of the reverse - highest level|"
+        if (kind, check) == ("score", "order")
+        else CHECKS[check].measure
+    )
 
 
 def panels(run: Run) -> list[Panel]:
@@ -126,7 +130,9 @@ class _Answers:
 
     def right(self, items: Sequence[str]) -> float:
         """The share of ``items`` whose likeliest choice is right."""
-        return float(np.mean([int(self.probabilities[item].argmax()) in self.gold[item] for item in items]))
+        return float(
+            np.mean([int(self.probabilities[item].argmax()) in self.gold[item] for item in items])
+        )
 
 
 def _answers(measured: Measurement) -> _Answers:
@@ -135,8 +141,17 @@ def _answers(measured: Measurement) -> _Answers:
     offsets = evidence.item_offsets
     parts = np.split(choice_distribution(scores, offsets), offsets[1:-1])
     ids, subjects, gold = evidence.ids, evidence.subjects, evidence.gold
-    own = {item: part for item, part in zip(ids, parts, strict=True) if len(part) and not np.isnan(part).any()}
-    return _Answers(measured.protocol, own, dict(zip(ids, subjects, strict=True)), dict(zip(ids, gold, strict=True)))
+    own = {
+        item: part
+        for item, part in zip(ids, parts, strict=True)
+        if len(part) and not np.isnan(part).any()
+    }
+    return _Answers(
+        measured.protocol,
+        own,
+        dict(zip(ids, subjects, strict=True)),
+        dict(zip(ids, gold, strict=True)),
+    )
 
 
 def _panel(run: Run, name: str, asked: Mapping[str, Sequence[tuple[str, Protocol]]]) -> Panel:
@@ -158,7 +173,15 @@ def _panel(run: Run, name: str, asked: Mapping[str, Sequence[tuple[str, Protocol
         measured = _check(check, base, others)
         if measured is not None:
             names = tuple(other for other, _ in versions)
-            checks.append(_summary(check, names, measured, 0.0 if server is None else repeat_flips, server is not None))
+            checks.append(
+                _summary(
+                    check,
+                    names,
+                    measured,
+                    0.0 if server is None else repeat_flips,
+                    server is not None,
+                )
+            )
     items = [*base.probabilities]
     chance = [len(base.gold[item]) / len(base.probabilities[item]) for item in items]
     return Panel(
@@ -193,7 +216,9 @@ def _check(check: str, base: _Answers, others: Sequence[_Answers]) -> _Measured 
     compare = _level_distance if levels else _COMPARED.get(check, _distance)
     rows, cases, right = list[tuple[float, float, float, float]](), list[str](), list[float]()
     for item, own in base.probabilities.items():
-        versions = [(each, each.probabilities[item]) for each in others if item in each.probabilities]
+        versions = [
+            (each, each.probabilities[item]) for each in others if item in each.probabilities
+        ]
         if check == "order":
             pairs = _pairs(base, own, versions)
         else:
@@ -202,7 +227,10 @@ def _check(check: str, base: _Answers, others: Sequence[_Answers]) -> _Measured 
             continue
         flat = [(_even(left), _even(right)) for left, right in pairs]
         figures = np.array(
-            [(*compare(item, *pair), *compare(item, *even)) for pair, even in zip(pairs, flat, strict=True)]
+            [
+                (*compare(item, *pair), *compare(item, *even))
+                for pair, even in zip(pairs, flat, strict=True)
+            ]
         )
         rows.append(tuple(figures.mean(axis=0)))
         cases.append(base.cases[item])
@@ -218,9 +246,14 @@ def _even(probabilities: Floats) -> Floats:
     return np.full(len(probabilities), 1 / len(probabilities))
 
 
-def _pairs(base: _Answers, own: Floats, versions: Sequence[tuple[_Answers, Floats]]) -> list[tuple[Floats, Floats]]:
+def _pairs(
+    base: _Answers, own: Floats, versions: Sequence[tuple[_Answers, Floats]]
+) -> list[tuple[Floats, Floats]]:
     """All pairs of orders of an item; of orders that are the same for so many choices one counts."""
-    every = {shown_order(each.protocol.prepare, len(own))[0]: given for each, given in [(base, own), *versions]}
+    every = {
+        shown_order(each.protocol.prepare, len(own))[0]: given
+        for each, given in [(base, own), *versions]
+    }
     return [*combinations(every.values(), 2)]
 
 
@@ -230,7 +263,9 @@ def _distance(item: str, left: Floats, right: Floats) -> tuple[float, float]:
 
 
 def _level_distance(item: str, left: Floats, right: Floats) -> tuple[float, float]:
-    return _distance(item, left, right)[0], abs(float(((left - right) * np.arange(len(left))).sum()))
+    return _distance(item, left, right)[0], abs(
+        float(((left - right) * np.arange(len(left))).sum())
+    )
 
 
 def _without_none(item: str, left: Floats, right: Floats) -> tuple[float, float]:
@@ -261,16 +296,22 @@ _COMPARED: Mapping[str, Callable[[str, Floats, Floats], tuple[float, float]]] = 
 """Check → how an item's probabilities are compared with those of the changed one; others by :func:`_distance`."""
 
 
-def _summary(check: str, versions: tuple[str, ...], measured: _Measured, repeats: float | None, served: bool) -> Check:
+def _summary(
+    check: str, versions: tuple[str, ...], measured: _Measured, repeats: float | None, served: bool
+) -> Check:
     n, flips, change, cases = len(measured.cases), measured.flips, measured.change, measured.cases
     return Check(
         check=check,
         n=n,
         versions=versions,
-        flips=Rate(float(flips.mean()), *_interval(flips, cases), float(measured.uniform_flips.mean())),
+        flips=Rate(
+            float(flips.mean()), *_interval(flips, cases), float(measured.uniform_flips.mean())
+        ),
         at_most=None if flips.any() else 1 - 0.05 ** (1 / n),
         net=None if repeats is None else float(flips.mean()) - repeats,
-        change=Rate(float(change.mean()), *_interval(change, cases), float(measured.uniform_change.mean())),
+        change=Rate(
+            float(change.mean()), *_interval(change, cases), float(measured.uniform_change.mean())
+        ),
         accuracy=measured.accuracy,
         constant=served and float(change.max()) < _SAME,
     )
@@ -294,7 +335,10 @@ def _interval(values: Floats, cases: Sequence[str]) -> tuple[float, float]:
 def _of_none(answers: _Answers) -> float | None:
     """The mean probability of the option that says none: the added one, or that in the place of the right one."""
     last = CHANGES[change_of(answers.protocol.prepare)].more == 1
-    own = [given[-1 if last else answers.gold[item][0]] for item, given in answers.probabilities.items()]
+    own = [
+        given[-1 if last else answers.gold[item][0]]
+        for item, given in answers.probabilities.items()
+    ]
     return float(np.mean(own)) if own else None
 
 
@@ -306,5 +350,10 @@ def _places(orders: Sequence[_Answers]) -> tuple[float, ...]:
         return ()
     usual = max(set(counts), key=counts.count)
     seen = {shown_order(each.protocol.prepare, usual)[0]: each.probabilities for each in orders}
-    rows = [given[item][list(order)] for order, given in seen.items() for item in shared if len(given[item]) == usual]
+    rows = [
+        given[item][list(order)]
+        for order, given in seen.items()
+        for item in shared
+        if len(given[item]) == usual
+    ]
     return tuple(map(float, np.mean(rows, axis=0)))

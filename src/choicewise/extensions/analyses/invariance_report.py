@@ -48,7 +48,9 @@ def run_tables(run: Run) -> Iterator[Table]:
     about = {"run": str(run.folder), "model": run.manifest.model.name}
     known = panels(run)
     if not known:
-        advice = "no protocol was asked with changes; ask its panel, or one change: @prepare=reversed"
+        advice = (
+            "no protocol was asked with changes; ask its panel, or one change: @prepare=reversed"
+        )
         yield Table(name="invariance", title=f"{run.folder}: {advice}", facts=about)
     for panel in known:
         title = f"{run.folder}: the same questions, changed; {panel.protocol}: {counted(panel.n, 'item')}"
@@ -62,7 +64,10 @@ def panel_table(title: str, panel: Panel, about: dict[str, Any]) -> Table:
     facts: dict[str, Any] = {"protocol": panel.protocol, "kind": panel.kind, "n": panel.n}
     facts |= {"accuracy": panel.accuracy, "uniform": panel.uniform, "computed": panel.computed}
     facts |= {"repeated": panel.repeated, "repeat_flips": panel.repeat_flips}
-    facts |= {"none": None if panel.none is None else asdict(panel.none), "places": list(panel.places)}
+    facts |= {
+        "none": None if panel.none is None else asdict(panel.none),
+        "places": list(panel.places),
+    }
     changes = [_reading(panel.kind, check.check) for check in panel.checks]
     return Table(
         name="invariance",
@@ -77,7 +82,16 @@ def panel_table(title: str, panel: Panel, about: dict[str, Any]) -> Table:
 def _row(check: Check) -> list[Any]:
     flips, change = check.flips, check.change
     return [
-        *(check.check, check.n, flips.value, flips.low, flips.high, check.at_most, check.net, flips.uniform),
+        *(
+            check.check,
+            check.n,
+            flips.value,
+            flips.low,
+            flips.high,
+            check.at_most,
+            check.net,
+            flips.uniform,
+        ),
         *(change.value, change.low, change.high, change.uniform, check.accuracy),
         *(check.versions, check.constant),
     ]

@@ -11,7 +11,13 @@ import numpy as np
 
 from choicewise.errors import UsageError
 from choicewise.results.evidence import Evidence
-from choicewise.results.measurement import human_counts, item_fields, links, paired_credits, paired_predictions
+from choicewise.results.measurement import (
+    human_counts,
+    item_fields,
+    links,
+    paired_credits,
+    paired_predictions,
+)
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, alike
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
@@ -86,7 +92,12 @@ class Duel:
     @property
     def unmeasured(self) -> list[str]:
         """The names of the others."""
-        return [name for contest in self.contests if not contest.n for name in (contest.protocol, *contest.alike)]
+        return [
+            name
+            for contest in self.contests
+            if not contest.n
+            for name in (contest.protocol, *contest.alike)
+        ]
 
     @property
     def protocols(self) -> int:
@@ -95,8 +106,14 @@ class Duel:
 
     def significant(self) -> tuple[int, int]:
         """Distinct protocols under which left, and right, is significantly better after Holm's correction."""
-        significant = [contest.difference for contest in self.contests if is_significant(contest.p_holm, contest.n)]
-        return sum(difference > 0 for difference in significant), sum(difference < 0 for difference in significant)
+        significant = [
+            contest.difference
+            for contest in self.contests
+            if is_significant(contest.p_holm, contest.n)
+        ]
+        return sum(difference > 0 for difference in significant), sum(
+            difference < 0 for difference in significant
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +145,21 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     firsts = [each.firsts for each in shares]
     measured = [{each.protocol.digest: each for each in run.outcomes} for run in shares]
     if all(len(by_digest) < 2 for by_digest in measured):
-        raise UsageError("a multiverse needs at least two protocols in a run; add more to the run, such as mmlu")
+        raise UsageError(
+            "a multiverse needs at least two protocols in a run; add more to the run, such as mmlu"
+        )
     spreads = [_score_spread(*parts) for parts in zip(shares, measured, firsts, strict=True)]
     duels = [
-        _duel(shares[left], shares[right], measured[left], measured[right], [firsts[left], firsts[right]])
+        _duel(
+            shares[left],
+            shares[right],
+            measured[left],
+            measured[right],
+            [firsts[left], firsts[right]],
+        )
         for left, right in combinations(range(len(shares)), 2)
-        if shares[left].digest == shares[right].digest and measured[left].keys() & measured[right].keys()
+        if shares[left].digest == shares[right].digest
+        and measured[left].keys() & measured[right].keys()
     ]
     repeated = _repeated(shares, firsts)
     named = [{each.name: each.protocol.digest for each in run.outcomes} for run in shares]
@@ -158,7 +184,9 @@ def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
         if models >= 3 and len(shared) == models:
             from scipy.stats import kendalltau
 
-            tau = kendalltau(*(ranks([values[name][key] for key in shared]) for name in (left, right))).statistic
+            tau = kendalltau(
+                *(ranks([values[name][key] for key in shared]) for name in (left, right))
+            ).statistic
             agreements.append(RankAgreement(left, right, float(tau), models))
     return agreements
 
@@ -195,7 +223,9 @@ class Distribution:
     winner_fit: Fit | None
 
 
-def distributions(run: Run, temperature: float, condition: str | None = None) -> Iterator[Distribution]:
+def distributions(
+    run: Run, temperature: float, condition: str | None = None
+) -> Iterator[Distribution]:
     """One per protocol that scores choices.
 
     ``condition`` names a field of the items, or ``subject``; without it all items are one condition.
@@ -206,7 +236,9 @@ def distributions(run: Run, temperature: float, condition: str | None = None) ->
             people, offsets = human_counts(measured.evidence), measured.evidence.item_offsets
             names = run.manifest.model.name, run.manifest.dataset.name, measured.name
             conditions = tuple(_conditions(measured.evidence, condition, softmax, winner, people))
-            fits = (None if people is None else fit(link, people, offsets) for link in (softmax, winner))
+            fits = (
+                None if people is None else fit(link, people, offsets) for link in (softmax, winner)
+            )
             yield Distribution(*names, temperature, conditions, *fits)
 
 
@@ -218,21 +250,35 @@ def _repeated(runs: Sequence[Outcomes], firsts: Sequence[Mapping[str, str]]) -> 
     """The digests of protocols that all ``runs`` have that can't differ from one before, averages included."""
     aggregation = {each.protocol.digest: each.protocol.aggregation for each in runs[0].outcomes}
     return {
-        digest for first, *others in alike(firsts) for digest in others if aggregation[digest] == aggregation[first]
+        digest
+        for first, *others in alike(firsts)
+        for digest in others
+        if aggregation[digest] == aggregation[first]
     }
 
 
-def _score_spread(run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]) -> ScoreSpread:
+def _score_spread(
+    run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]
+) -> ScoreSpread:
     means = {digest: _mean(each.credit) for digest, each in measured.items()}
     known = {digest: first for digest, first in firsts.items() if not math.isnan(means[digest])}
     groups = [[measured[digest].name for digest in group] for group in alike([known])]
     distinct = [measured[first] for first, *_ in alike([known])] or list(measured.values())
     _, credits = paired_credits(distinct)
-    lowest, highest = (extreme(known, key=means.__getitem__, default=None) for extreme in (min, max))
-    first, last = (None if digest is None else measured[digest].name for digest in (lowest, highest))
+    lowest, highest = (
+        extreme(known, key=means.__getitem__, default=None) for extreme in (min, max)
+    )
+    first, last = (
+        None if digest is None else measured[digest].name for digest in (lowest, highest)
+    )
     unmeasured = tuple(each.name for digest, each in measured.items() if digest not in known)
-    shown, several = panel(credits, paired_predictions(distinct)), tuple(tuple(group) for group in groups if group[1:])
-    return ScoreSpread(run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several)
+    shown, several = (
+        panel(credits, paired_predictions(distinct)),
+        tuple(tuple(group) for group in groups if group[1:]),
+    )
+    return ScoreSpread(
+        run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several
+    )
 
 
 def _mean(credit: Floats) -> float:
@@ -241,7 +287,11 @@ def _mean(credit: Floats) -> float:
 
 
 def _duel(
-    left: Outcomes, right: Outcomes, measured: Mapping[str, Outcome], others: Mapping[str, Outcome], firsts: _Firsts
+    left: Outcomes,
+    right: Outcomes,
+    measured: Mapping[str, Outcome],
+    others: Mapping[str, Outcome],
+    firsts: _Firsts,
 ) -> Duel:
     groups = alike(firsts)
     pairs = [(measured[first], others[first]) for first, *_ in groups]
@@ -251,7 +301,14 @@ def _duel(
     adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
     adjusted[known] = holm(ps[known])
     contests = [
-        Contest(pair[0].name, difference.value, difference.n, p, p_holm, tuple(measured[each].name for each in same))
+        Contest(
+            pair[0].name,
+            difference.value,
+            difference.n,
+            p,
+            p_holm,
+            tuple(measured[each].name for each in same),
+        )
         for pair, difference, p, p_holm, (_, *same) in zip(
             pairs, differences, ps.tolist(), adjusted.tolist(), groups, strict=True
         )
@@ -267,7 +324,11 @@ def _duel(
 
 
 def _conditions(
-    evidence: Evidence, condition: str | None, softmax: Floats, winner: Floats, people: Floats | None
+    evidence: Evidence,
+    condition: str | None,
+    softmax: Floats,
+    winner: Floats,
+    people: Floats | None,
 ) -> Iterator[Condition]:
     names, offsets = _names(evidence, condition), evidence.item_offsets
     shares = None
@@ -275,11 +336,16 @@ def _conditions(
         totals = reduce_rows(np.add, people, offsets)
         shares = people / np.where(totals > 0, totals, np.nan)[row_of(offsets)]
     for name in dict.fromkeys(names):
-        items = np.array([item for item, other in enumerate(names) if other == name], dtype=np.int64)
+        items = np.array(
+            [item for item, other in enumerate(names) if other == name], dtype=np.int64
+        )
         scored = items[~np.isnan(softmax[offsets[:-1][items]])]
         if shares is not None and (chosen := ~np.isnan(shares[offsets[:-1][scored]])).any():
             scored = scored[chosen]  # the same items in all rows
-        means = (() if share is None else _means(share, offsets, scored) for share in (softmax, winner, shares))
+        means = (
+            () if share is None else _means(share, offsets, scored)
+            for share in (softmax, winner, shares)
+        )
         yield Condition(name, len(scored), *means)
 
 

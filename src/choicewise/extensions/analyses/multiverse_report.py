@@ -27,13 +27,21 @@ SPREADS: Final = (
     Column(name="least", heading="min", kind="share"),
     Column(name="median", kind="share"),
     Column(name="greatest", heading="max", kind="share"),
-    Column(name="flips", kind="share", meaning="% of items for which the protocols do not all predict the same"),
+    Column(
+        name="flips",
+        kind="share",
+        meaning="% of items for which the protocols do not all predict the same",
+    ),
     Column(name="lowest", heading="lowest, highest"),
     Column(name="highest", joined=", "),
     Column(name="unmeasured", kind="names", data=True),
 )
 
-ALIKE: Final = (Column(name="model"), Column(name="dataset"), Column(name="protocols", kind="names"))
+ALIKE: Final = (
+    Column(name="model"),
+    Column(name="dataset"),
+    Column(name="protocols", kind="names"),
+)
 
 CONTESTS: Final = (
     Column(name="protocol"),
@@ -63,11 +71,15 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
     for spread in panel.spreads:
         for names in spread.alike:
             alike.append([spread.model, spread.dataset, names])
-    yield Table(name="alike", title="protocols that can't differ here", columns=ALIKE, rows=alike, data=True)
+    yield Table(
+        name="alike", title="protocols that can't differ here", columns=ALIKE, rows=alike, data=True
+    )
     for duel in panel.duels:
         yield _duel_table(duel, panel.spreads)
     ranks = [[pair.left, pair.right, pair.tau, pair.models] for pair in panel.ranks]
-    yield Table(name="ranks", title="Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True)
+    yield Table(
+        name="ranks", title="Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True
+    )
 
 
 def _spread_row(spread: ScoreSpread) -> list[Any]:
@@ -135,10 +147,18 @@ def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
         name="duel",
         title=f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points",
         columns=CONTESTS,
-        rows=[[each.protocol, each.difference, each.n, each.p, each.p_holm, each.alike] for each in contests],
+        rows=[
+            [each.protocol, each.difference, each.n, each.p, each.p_holm, each.alike]
+            for each in contests
+        ],
         notes=notes,
         facts={
-            **{"left": duel.left, "right": duel.right, "dataset": duel.dataset, "agreement": agreement},
+            **{
+                "left": duel.left,
+                "right": duel.right,
+                "dataset": duel.dataset,
+                "agreement": agreement,
+            },
             **{"significant": {"left": left, "right": right}, "unmeasured": duel.unmeasured},
         },
     )
@@ -164,7 +184,9 @@ def _verdict(duel: Duel) -> str:
         f"{protocols}; {percent(agreement.share)} % agree on the sign."
     )
     if items < FEWEST:
-        return f"{verdict} {counted(items, 'item')} {are(items)} too few to call one of them better."
+        return (
+            f"{verdict} {counted(items, 'item')} {are(items)} too few to call one of them better."
+        )
     better = duel.significant()
     verdict += f" After Holm's correction {left} is significantly better under {better[0]}, {right} under {better[1]}."
     if agreement.left and agreement.right:
@@ -175,7 +197,10 @@ def _verdict(duel: Duel) -> str:
 def distribution_table(shown: Distribution) -> Table:
     """Return a row for each condition and link: the mean probability of each choice, in the order of the choices."""
     most = max((len(condition.softmax) for condition in shown.conditions), default=0)
-    choices = [Column(name=f"choice_{index}", heading=f"choice {index}", kind="probability") for index in range(most)]
+    choices = [
+        Column(name=f"choice_{index}", heading=f"choice {index}", kind="probability")
+        for index in range(most)
+    ]
     rows: list[list[Any]] = []
     for condition in shown.conditions:
         rows += _condition_rows(condition, most)
@@ -183,11 +208,18 @@ def distribution_table(shown: Distribution) -> Table:
     if not any(condition.n for condition in shown.conditions):
         notes.append("no item has a probability of every choice under it")
     elif shown.softmax_fit and shown.winner_fit:
-        notes.append(f"fit to people: softmax {_fit(shown.softmax_fit)}; winner {_fit(shown.winner_fit)}")
+        notes.append(
+            f"fit to people: softmax {_fit(shown.softmax_fit)}; winner {_fit(shown.winner_fit)}"
+        )
     return Table(
         name="distribution",
         title=f"{shown.model} on {shown.dataset}: {shown.protocol}, softmax at temperature {shown.temperature:g}",
-        columns=[Column(name="group"), Column(name="n", kind="count"), Column(name="link"), *choices],
+        columns=[
+            Column(name="group"),
+            Column(name="n", kind="count"),
+            Column(name="link"),
+            *choices,
+        ],
         rows=rows,
         notes=notes,
         facts={
@@ -200,7 +232,11 @@ def distribution_table(shown: Distribution) -> Table:
 
 
 def _condition_rows(condition: Condition, most: int) -> Iterator[list[Any]]:
-    for link, shares in (("softmax", condition.softmax), ("winner", condition.winner), ("people", condition.human)):
+    for link, shares in (
+        ("softmax", condition.softmax),
+        ("winner", condition.winner),
+        ("people", condition.human),
+    ):
         if shares:
             absent = [None] * (most - len(shares))
             yield [condition.name, condition.n, link, *shares, *absent]

@@ -64,7 +64,9 @@ def separation(models: Floats, *checkpoints: Floats, draws: int = 1000) -> Separ
         snr = math.nan
     elif not math.isnan(snr):
         rng = np.random.default_rng(0)
-        drawn = [each[rng.integers(0, len(each), (draws, len(each)))] for each in (models, *checkpoints)]
+        drawn = [
+            each[rng.integers(0, len(each), (draws, len(each)))] for each in (models, *checkpoints)
+        ]
         low, high = np.quantile(
             _ratio(_signal(drawn[0]), _noise(drawn[1:])), [0.16, 0.84], method="inverted_cdf"
         ).tolist()
@@ -90,7 +92,9 @@ def compute_correlations(scores: Floats, compute: Floats) -> Floats:
     """
     models, items = scores.shape
     if models < MODELS:
-        raise UsageError(f"{counted(models, 'model')} {are(models)} too few; name {MODELS} or more of one family")
+        raise UsageError(
+            f"{counted(models, 'model')} {are(models)} too few; name {MODELS} or more of one family"
+        )
     rows = np.arange(0, models * items + 1, models)
     return length_correlations(scores.T.ravel(), np.tile(compute, items), rows)
 
@@ -117,7 +121,10 @@ def training_place(*names: str) -> Place:
     ``stage1-step140000-tokens294B``; and sizes as in ``pythia-160m`` and ``OLMo-2-7B``.
     """
     places = [_place(name) for name in names if name] or [Place("", "")]
-    return next((each for each in places if not (math.isnan(each.step) and math.isnan(each.tokens))), places[0])
+    return next(
+        (each for each in places if not (math.isnan(each.step) and math.isnan(each.tokens))),
+        places[0],
+    )
 
 
 def model_place(manifest: Manifest) -> Place:
@@ -146,16 +153,24 @@ def trainings(manifests: Sequence[Manifest]) -> list[Training]:
         known.setdefault(place.training, []).append((number, place))
     chosen = []
     for name, own in known.items():
-        unit = max(("step", "tokens"), key=lambda unit: sum(not math.isnan(getattr(each, unit)) for _, each in own))
+        unit = max(
+            ("step", "tokens"),
+            key=lambda unit: sum(not math.isnan(getattr(each, unit)) for _, each in own),
+        )
         at: dict[float, int] = {}
         for number, place in own:
             if not math.isnan(progress := getattr(place, unit)):
                 at.setdefault(progress, number)
         if len(at) >= STEPS:
-            chosen.append(Training(name, unit, tuple(sorted(at)), tuple(at[each] for each in sorted(at))))
+            chosen.append(
+                Training(name, unit, tuple(sorted(at)), tuple(at[each] for each in sorted(at)))
+            )
     short = {each.name: "/".join(each.name.split("/")[-2:]) for each in chosen}
     times = Counter(short.values())
-    return [replace(each, name=each.name if times[short[each.name]] > 1 else short[each.name]) for each in chosen]
+    return [
+        replace(each, name=each.name if times[short[each.name]] > 1 else short[each.name])
+        for each in chosen
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +227,11 @@ class Signal:
         for row in self.rows:
             if row.metric in CHAIN and row.follows is not None:
                 steps.setdefault(row.chain, []).append(row)
-        return [sorted(own, key=lambda row: CHAIN.index(row.metric)) for own in steps.values() if len(own) > 1]
+        return [
+            sorted(own, key=lambda row: CHAIN.index(row.metric))
+            for own in steps.values()
+            if len(own) > 1
+        ]
 
 
 def signals(runs: Sequence[Summary]) -> list[Signal]:
@@ -222,7 +241,9 @@ def signals(runs: Sequence[Summary]) -> list[Signal]:
         datasets.setdefault(run.manifest.dataset.digest, []).append(run)
     known = [(own, trainings([each.manifest for each in own])) for own in datasets.values()]
     if not any(own for _, own in known):
-        placed = [place for place in map(model_place, (run.manifest for run in runs)) if _progress(place)]
+        placed = [
+            place for place in map(model_place, (run.manifest for run in runs)) if _progress(place)
+        ]
         names = list(dict.fromkeys(run.manifest.model.name for run in runs))
         steps = Counter(place.training for place in placed).most_common(1)
         had = f"no name says a step: {listed(names)}"
@@ -241,9 +262,12 @@ def _progress(place: Place) -> bool:
 
 _UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _STEP = re.compile(
-    r"(?<![a-z])(?:global[-_]?)?(?:steps?|checkpoint|ckpt|iter|ba)[-_=]?(?P<number>\d+)(?P<unit>k?)(?![0-9a-z])", re.I
+    r"(?<![a-z])(?:global[-_]?)?(?:steps?|checkpoint|ckpt|iter|ba)[-_=]?(?P<number>\d+)(?P<unit>k?)(?![0-9a-z])",
+    re.I,
 )
-_TOKENS = re.compile(r"(?<![a-z])tokens?[-_=]?(?P<number>\d+(?:\.\d+)?)(?P<unit>[kmbt])(?![0-9a-z])", re.I)
+_TOKENS = re.compile(
+    r"(?<![a-z])tokens?[-_=]?(?P<number>\d+(?:\.\d+)?)(?P<unit>[kmbt])(?![0-9a-z])", re.I
+)
 _SIZE = re.compile(r"(?<![0-9a-z.])(?P<number>\d+(?:\.\d+)?)(?P<unit>[mb])(?![0-9a-z])", re.I)
 
 
@@ -276,7 +300,10 @@ class _Measured:
 
     def values(self, places: Iterable[int]) -> Floats:
         """The numbers of those of the runs at ``places`` that have one."""
-        values = np.array([self.pairs[place][0].value for place in places if place in self.pairs], dtype=np.float64)
+        values = np.array(
+            [self.pairs[place][0].value for place in places if place in self.pairs],
+            dtype=np.float64,
+        )
         return values[~np.isnan(values)]
 
     @property
@@ -313,7 +340,10 @@ def _signals(runs: Sequence[Summary], chosen: Sequence[Training]) -> Signal:
                 _link(protocol),
             )
         )
-    rows.sort(key=lambda row: -math.inf if math.isnan(row.separation.snr) else row.separation.snr, reverse=True)
+    rows.sort(
+        key=lambda row: -math.inf if math.isnan(row.separation.snr) else row.separation.snr,
+        reverse=True,
+    )
     first = runs[0].manifest.dataset
     return Signal(
         first.name,
@@ -326,12 +356,16 @@ def _signals(runs: Sequence[Summary], chosen: Sequence[Training]) -> Signal:
         tuple(rows),
         (
             *dict.fromkeys(notes),
-            *_beware(rows, alone=all({*chosen[0].runs}.issuperset(own) for own in members.values())),
+            *_beware(
+                rows, alone=all({*chosen[0].runs}.issuperset(own) for own in members.values())
+            ),
         ),
     )
 
 
-def _members(runs: Sequence[Summary], places: Sequence[Place], chosen: Sequence[Training]) -> dict[str, list[int]]:
+def _members(
+    runs: Sequence[Summary], places: Sequence[Place], chosen: Sequence[Training]
+) -> dict[str, list[int]]:
     """What the signal is over, by name, each with the runs whose mean is its number.
 
     Training runs with their last checkpoints and all other models; of one training run alone each of its checkpoints.
@@ -365,7 +399,9 @@ def _protocols(runs: Sequence[Summary], notes: list[str]) -> list[tuple[str, _Me
             for place, (_, outcome) in own.items() if own is not most else ():
                 shared = len(shared_items((outcome, first))[0])
                 part = f"{selection or 'all of the data'}: {len(outcome.ids):,} items, {shared:,} of them shared"
-                notes.append(f"{runs[place].manifest.model.name} is left out, it is about other items ({part})")
+                notes.append(
+                    f"{runs[place].manifest.model.name} is left out, it is about other items ({part})"
+                )
         shown.append((first.name, _Measured(most)))
     return shown
 
@@ -380,13 +416,20 @@ def _early(chosen: Sequence[Training]) -> float | None:
 
 
 def _accuracy(
-    own: _Measured, chosen: Sequence[Training], members: Mapping[str, Sequence[int]], step: float | None
+    own: _Measured,
+    chosen: Sequence[Training],
+    members: Mapping[str, Sequence[int]],
+    step: float | None,
 ) -> float:
     if step is None:
         return math.nan
     early = [own.values([each.runs[each.at.index(step)]]) for each in chosen]
     late = [own.values(members[each.name]) for each in chosen]
-    both = [(one[0], other.mean()) for one, other in zip(early, late, strict=True) if len(one) and len(other)]
+    both = [
+        (one[0], other.mean())
+        for one, other in zip(early, late, strict=True)
+        if len(one) and len(other)
+    ]
     return decision_accuracy(*np.array(both).T) if len(both) > 1 else math.nan
 
 
@@ -427,7 +470,9 @@ def _follows(own: _Measured, compute: Mapping[int, float], higher: bool) -> Foll
     scores = scores[:, ~np.isnan(scores).any(axis=0)]
     if not scores.shape[1]:
         return None
-    rho = compute_correlations(scores if higher else -scores, np.array([compute[place] for place in places]))
+    rho = compute_correlations(
+        scores if higher else -scores, np.array([compute[place] for place in places])
+    )
     known = np.nan_to_num(rho)
     low, median, high = np.quantile(known, [0.25, 0.5, 0.75]).tolist()
     return Follows(low, median, high, len(known), len(places))
@@ -438,11 +483,17 @@ def _link(protocol: Protocol) -> str:
 
 
 def _beware(rows: Sequence[SignalRow], alone: bool) -> list[str]:
-    lines = ["the signal is a range: it grows with the number of models; the noise holds the trend of the last steps"]
+    lines = [
+        "the signal is a range: it grows with the number of models; the noise holds the trend of the last steps"
+    ]
     if alone:
-        lines.append("there is one training run: its signal is over its own checkpoints, so how far training moved it")
+        lines.append(
+            "there is one training run: its signal is over its own checkpoints, so how far training moved it"
+        )
     if any(row.metric == "logprob" for row in rows):
-        lines.append("log-probabilities near 0 make noise over a mean as large as one likes: take bits per byte")
+        lines.append(
+            "log-probabilities near 0 make noise over a mean as large as one likes: take bits per byte"
+        )
     return lines
 
 

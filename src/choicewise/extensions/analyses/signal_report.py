@@ -47,13 +47,17 @@ def signal_tables(report: Signal) -> list[Table]:
     """Return the protocols with the most signal for their noise first, and the chains of metrics if there are any."""
     training_runs = []
     for name, steps in report.trainings.items():
-        training_runs.append(f"the last {report.last[name]} of {counted(len(steps), 'checkpoint')} of {name}")
+        training_runs.append(
+            f"the last {report.last[name]} of {counted(len(steps), 'checkpoint')} of {name}"
+        )
     notes = []
     if report.step is not None:
         early = f"{report.unit} {report.step:,.0f}"
         notes.append(f"order: share of pairs of training runs that stand at {early} as at the end")
     if any(row.follows for row in report.rows):
-        notes.append("follows: the middle item's rank correlation (Spearman) of its score with compute")
+        notes.append(
+            "follows: the middle item's rank correlation (Spearman) of its score with compute"
+        )
     models = counted(len(report.models), "model")
     table = Table(
         name="signal",
@@ -79,8 +83,21 @@ def signal_tables(report: Signal) -> list[Table]:
 def _signal_row(row: SignalRow) -> list[Any]:
     separation = row.separation
     return [
-        *(row.protocol, row.metric, separation.signal, separation.noise, separation.snr, separation.se),
-        *(separation.models, separation.checkpoints, row.accuracy, *_follows(row.follows), row.chain),
+        *(
+            row.protocol,
+            row.metric,
+            separation.signal,
+            separation.noise,
+            separation.snr,
+            separation.se,
+        ),
+        *(
+            separation.models,
+            separation.checkpoints,
+            row.accuracy,
+            *_follows(row.follows),
+            row.chain,
+        ),
     ]
 
 
@@ -103,5 +120,7 @@ def _chain_table(chains: Sequence[Sequence[SignalRow]]) -> Table:
         title=f"how closely items follow compute, by metric: rank correlations over {models} models of one family",
         columns=CHAIN,
         rows=rows,
-        notes=["each metric is made of the one before it; what wrong choices and the threshold add hides the trend"],
+        notes=[
+            "each metric is made of the one before it; what wrong choices and the threshold add hides the trend"
+        ],
     )

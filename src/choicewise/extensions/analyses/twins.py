@@ -73,11 +73,16 @@ def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measur
     """Of the shared items of two measurements under one protocol, every one of which was asked in the same tokens."""
     _, places = shared_items(pair)
     _, credits = paired_credits(pair)
-    hits = [credits[side] if each.judged is None else each.judged.hit[places[side]] for side, each in enumerate(pair)]
+    hits = [
+        credits[side] if each.judged is None else each.judged.hit[places[side]]
+        for side, each in enumerate(pair)
+    ]
     offsets = [each.evidence.item_offsets for each in pair]
     counts = np.diff(offsets[0])[places[0]]
     shared = np.concatenate([[0], np.cumsum(counts)])
-    rows = [rows_of_items(own[:-1][place], counts) for own, place in zip(offsets, places, strict=True)]
+    rows = [
+        rows_of_items(own[:-1][place], counts) for own, place in zip(offsets, places, strict=True)
+    ]
     several = counts > 1
     changed = _changed(paired_predictions(pair)[:, several], np.stack(hits)[:, several])
     divergence = lost_right = lost_all = None
@@ -90,11 +95,14 @@ def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measur
         ]
         divergence = _mean(divergences(scaled[0], scaled[1], shared)[several], low=0.0)
     if READINGS[pair[0].protocol.reading].one_likelihood:
-        sums, tokens = zip(*(_tokens(run, own) for run, own in zip(runs, pair, strict=True)), strict=True)
+        sums, tokens = zip(
+            *(_tokens(run, own) for run, own in zip(runs, pair, strict=True)), strict=True
+        )
         left, right = (own[row] for own, row in zip(sums, rows, strict=True))
         gold = pair[0].evidence.right[rows[0]]
         lost_right, lost_all = (
-            lost_per_token(left, right, tokens[0][rows[0]], shared, among) for among in (gold, np.ones_like(gold))
+            lost_per_token(left, right, tokens[0][rows[0]], shared, among)
+            for among in (gold, np.ones_like(gold))
         )
     return Twins(changed, divergence, lost_right, lost_all)
 
@@ -108,7 +116,11 @@ def _tokens(run: RunEvidence, measured: Measurement) -> tuple[Floats, Integers]:
 
 def _token_sums(portion: ObservedPortion) -> Floats:
     observed = portion.continuations()
-    return observed.token_sums if observed.at_most is None else np.where(observed.at_most, np.nan, observed.token_sums)
+    return (
+        observed.token_sums
+        if observed.at_most is None
+        else np.where(observed.at_most, np.nan, observed.token_sums)
+    )
 
 
 _SUMS = Column("token sums", compute=_token_sums)

@@ -19,7 +19,9 @@ def twin_lines(compared: Comparison, apart: Twins) -> Iterator[str]:
     if apart.flips is not None:
         yield from _entry("flips", _flips(apart.flips))
     if apart.divergence is not None:
-        of = "nats an item" + (f", {apart.divergence.missing:,} missing" if apart.divergence.missing else "")
+        of = "nats an item" + (
+            f", {apart.divergence.missing:,} missing" if apart.divergence.missing else ""
+        )
         yield from _entry("KL(A‖B) of choices", f"{nats(apart.divergence)} {of}")
     if apart.lost_right is not None and apart.lost_all is not None:
         of = f"of right answers, {nats(apart.lost_all)} of all choices"

@@ -80,20 +80,36 @@ class AccessMiddleware:
             await send(message)
 
         request = Request(scope)
-        await (self._broken_rule(request) or self._by_token(request) or self._app)(scope, receive, send_with_headers)
+        await (self._broken_rule(request) or self._by_token(request) or self._app)(
+            scope, receive, send_with_headers
+        )
 
     def _broken_rule(self, request: Request) -> Response | None:
-        headers, method, site = request.headers, request.method, request.headers.get("sec-fetch-site")
-        takes = (*_READING, "POST") if self._access.submit and request.scope["path"] == SUBMISSIONS else _READING
+        headers, method, site = (
+            request.headers,
+            request.method,
+            request.headers.get("sec-fetch-site"),
+        )
+        takes = (
+            (*_READING, "POST")
+            if self._access.submit and request.scope["path"] == SUBMISSIONS
+            else _READING
+        )
         origins = all(map(self._access.knows_origin, headers.getlist("origin")))
         chunked, length = "transfer-encoding" in headers, headers.get("content-length")
         embedded = site == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
-        foreign = method in takes and method not in _READING and site not in (None, "same-origin", "none")
+        foreign = (
+            method in takes and method not in _READING and site not in (None, "same-origin", "none")
+        )
         target = len(request.scope["raw_path"]) + len(request.scope["query_string"])
         content = method in _READING and (chunked or bool((length or "").strip("0")))
         rules = (
             # with both headers a proxy may see another end of the request
-            (not chunked or length is None, 400, "A request says by one header alone how long it is."),
+            (
+                not chunked or length is None,
+                400,
+                "A request says by one header alone how long it is.",
+            ),
             (
                 self._access.knows_host(headers.get("host", "")),
                 421,
@@ -107,7 +123,9 @@ class AccessMiddleware:
         )
         for fits, status, words in rules:
             if not fits:
-                return refusal(request, status, words, {"allow": ", ".join(takes)} if status == 405 else None)
+                return refusal(
+                    request, status, words, {"allow": ", ".join(takes)} if status == 405 else None
+                )
         return None
 
     def _by_token(self, request: Request) -> Response | None:
@@ -119,7 +137,9 @@ class AccessMiddleware:
         below = path.startswith("/submission/") or path in (SUBMISSIONS, f"{SUBMISSIONS}.json")
         if below and access.submit and any(same_token(each, access.submit) for each in bearers):
             return None
-        if any(same_token(each, access.token or "") for each in request.query_params.getlist("token")):
+        if any(
+            same_token(each, access.token or "") for each in request.query_params.getlist("token")
+        ):
             return self._enter(request)
         words = "This board needs its token: add ?token=TOKEN to the address once, or send Authorization: Bearer TOKEN."
         return refusal(request, 401, words, {**AUTHENTICATE, "cache-control": "no-store"})
@@ -131,14 +151,18 @@ class AccessMiddleware:
         """
         from starlette.responses import HTMLResponse
 
-        query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
+        query = urlencode(
+            [pair for pair in request.query_params.multi_items() if pair[0] != "token"]
+        )
         path = request.scope["raw_path"].decode("latin-1").lstrip("/\\")
         address = escape(f"/{path}?{query}" if query else f"/{path}")
         page = f'<!doctype html><title>Board</title><meta http-equiv="refresh" content="0;url={address}">'
         response = HTMLResponse(
             f'{page}<p><a href="{address}">To the board</a></p>', 200, {"cache-control": "no-store"}
         )
-        response.set_cookie(_COOKIE, self._access.pass_word, httponly=True, samesite="strict", path="/")
+        response.set_cookie(
+            _COOKIE, self._access.pass_word, httponly=True, samesite="strict", path="/"
+        )
         return response
 
 
@@ -147,7 +171,11 @@ AUTHENTICATE = {"www-authenticate": 'Bearer realm="choicewise"'}
 
 
 def refusal(
-    request: Request, status: int, words: str, headers: Mapping[str, str] | None = None, json: bool = False
+    request: Request,
+    status: int,
+    words: str,
+    headers: Mapping[str, str] | None = None,
+    json: bool = False,
 ) -> Response:
     """An answer in words; ``{"error": words}`` where ``json``, or where a program asks for JSON."""
     from starlette.responses import JSONResponse, PlainTextResponse
@@ -193,9 +221,13 @@ def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
     if token is None:
         return None
     if len(token) < SHORTEST:
-        raise UsageError(f"the token in {where} has {len(token)} characters; take {SHORTEST} or more")
+        raise UsageError(
+            f"the token in {where} has {len(token)} characters; take {SHORTEST} or more"
+        )
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError(f"the token in {where} must be one line of letters, digits and signs, without spaces")
+        raise UsageError(
+            f"the token in {where} must be one line of letters, digits and signs, without spaces"
+        )
     return token
 
 
@@ -207,7 +239,9 @@ def stored_token(file: Path) -> tuple[str, bool]:
     if os.path.lexists(file):
         about = file.lstat()
         if not stat.S_ISREG(about.st_mode) or about.st_mode & 0o077:
-            raise UsageError(f"{file} can be read or replaced by others; delete it, and a new token is made")
+            raise UsageError(
+                f"{file} can be read or replaced by others; delete it, and a new token is made"
+            )
         token = read_token(file)
         assert token is not None
         return token, False
@@ -240,7 +274,9 @@ class Access:
     def knows_host(self, header: str) -> bool:
         """Whether a ``Host`` header names this server."""
         name = host_name(header)
-        return name is not None and (name in self.hosts or (self.anywhere and _ip_address(name) is not None))
+        return name is not None and (
+            name in self.hosts or (self.anywhere and _ip_address(name) is not None)
+        )
 
     def knows_origin(self, header: str) -> bool:
         """Whether an ``Origin`` header is this server's own."""
@@ -250,19 +286,30 @@ class Access:
     @property
     def pass_word(self) -> str:
         """What a browser keeps instead of the token, which does not follow from it."""
-        return hmac.new((self.token or "").encode(), b"a reader of the board", hashlib.sha256).hexdigest()
+        return hmac.new(
+            (self.token or "").encode(), b"a reader of the board", hashlib.sha256
+        ).hexdigest()
 
     def knows_pass(self, given: str) -> bool:
         """Whether a browser's cookie is of this token."""
-        return self.token is not None and hmac.compare_digest(_digest(given), _digest(self.pass_word))
+        return self.token is not None and hmac.compare_digest(
+            _digest(given), _digest(self.pass_word)
+        )
 
 
-def access(host: str, names: Iterable[str] = (), token: str | None = None, submit: str | None = None) -> Access:
+def access(
+    host: str, names: Iterable[str] = (), token: str | None = None, submit: str | None = None
+) -> Access:
     """The access to a server that listens on ``host``, is called by further ``names`` as well, and has these tokens."""
     bound = host.lower().strip("[]")
     everywhere = bound in ("0.0.0.0", "::")
     own = {socket.gethostname().lower(), socket.getfqdn().lower()} if everywhere else set()
-    return Access(frozenset({*_LOOPBACK, bound, *own, *(name.lower() for name in names)}), everywhere, token, submit)
+    return Access(
+        frozenset({*_LOOPBACK, bound, *own, *(name.lower() for name in names)}),
+        everywhere,
+        token,
+        submit,
+    )
 
 
 def same_token(given: str, token: str) -> bool:

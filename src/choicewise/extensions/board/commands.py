@@ -35,21 +35,32 @@ class Submitting:
     ] = None
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", help="On which data; those of the runs there where no protocol is named. Repeatable."),
+        typer.Option(
+            "--data",
+            help="On which data; those of the runs there where no protocol is named. Repeatable.",
+        ),
     ] = None
     limit: options.Limit = None
     sample: options.Sample = None
     seed: options.Seed = None
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", help="Pattern of models that are taken; bundled:* and */* (on the Hub). Repeatable."),
+        typer.Option(
+            "--allow",
+            help="Pattern of models that are taken; bundled:* and */* (on the Hub). Repeatable.",
+        ),
     ] = None
     largest: Annotated[
-        str | None, typer.Option("--largest", metavar="SIZE", help="Most bytes of a model's weights; 20GB.")
+        str | None,
+        typer.Option("--largest", metavar="SIZE", help="Most bytes of a model's weights; 20GB."),
     ] = None
     queue: Annotated[
         Path | None,
-        typer.Option("--queue", readable=False, help="Folder of what was submitted, on a disk of this machine."),
+        typer.Option(
+            "--queue",
+            readable=False,
+            help="Folder of what was submitted, on a disk of this machine.",
+        ),
     ] = None
     submit_token_file: Annotated[
         Path | None,
@@ -65,26 +76,36 @@ class Submitting:
 def serve(
     *,
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Folders with runs at any depth.")
+        list[Path],
+        typer.Argument(metavar="DIR...", readable=False, help="Folders with runs at any depth."),
     ],
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; others than this machine need a token.")
+        str,
+        typer.Option("--host", help="Address to listen on; others than this machine need a token."),
     ] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on; 8470 or a free one.")
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Port to listen on; 8470 or a free one."),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="Further name that readers call the server by. Repeatable.")
+        list[str] | None,
+        typer.Option("--name", help="Further name that readers call the server by. Repeatable."),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            "--token-file", readable=False, help="File with the token that readers need; or CHOICEWISE_TOKEN."
+            "--token-file",
+            readable=False,
+            help="File with the token that readers need; or CHOICEWISE_TOKEN.",
         ),
     ] = None,
     metric: options.Metrics = None,
     submissions: Annotated[
-        bool, typer.Option("--submissions", help="Take models that are submitted, for `choicewise work` to evaluate.")
+        bool,
+        typer.Option(
+            "--submissions",
+            help="Take models that are submitted, for `choicewise work` to evaluate.",
+        ),
     ] = False,
     asked: Submitting,
 ) -> None:
@@ -125,7 +146,11 @@ def serve(
         service, submit = open_submissions(folders[0], is_loopback(host), asked)
     bound = listen(host, port)
     server = BoardServer(
-        Library(folders, metrics=metric or ()), access(host, name or (), token, submit), bound, tell, service
+        Library(folders, metrics=metric or ()),
+        access(host, name or (), token, submit),
+        bound,
+        tell,
+        service,
     )
     watch_end()
     try:
@@ -135,7 +160,9 @@ def serve(
         where = ", ".join(map(str, folders))
         tell(f"the board of all runs below {where}; Ctrl-C ends it")
         if submissions:
-            work = command_line("work", folders[0], *(("--queue", asked.queue) if asked.queue else ()))
+            work = command_line(
+                "work", folders[0], *(("--queue", asked.queue) if asked.queue else ())
+            )
             tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
         if token is not None:
             tell("readers add ?token= and the token to the address once")
@@ -156,7 +183,9 @@ def _check(folders: list[Path]) -> None:
         raise UsageError.about(problems)
 
 
-def open_submissions(board: Path, loopback: bool, given: Submitting) -> tuple[SubmissionService, str]:
+def open_submissions(
+    board: Path, loopback: bool, given: Submitting
+) -> tuple[SubmissionService, str]:
     """The submissions of the board in ``board``, with the options ``given``, and the token of who submits.
 
     That is the one that was given, or on loopback one that is stored.
@@ -165,13 +194,20 @@ def open_submissions(board: Path, loopback: bool, given: Submitting) -> tuple[Su
     from choicewise.bundled import BENCHMARK, PREFIX
     from choicewise.extensions.board.access import SUBMIT, read_token, stored_token
     from choicewise.extensions.board.library import AskedThere, asked_there
-    from choicewise.extensions.board.queue import QUEUE_FOLDER, Asked, SubmissionService, make_private
+    from choicewise.extensions.board.queue import (
+        QUEUE_FOLDER,
+        Asked,
+        SubmissionService,
+        make_private,
+    )
     from choicewise.extensions.board.submission import ALLOW, LARGEST, Policy
     from choicewise.running.job import job_of, sources_of
 
     there = AskedThere() if given.protocol or given.data else asked_there(board)
     bundled = () if given.protocol or given.data or there.runs else (PREFIX + BENCHMARK.name,)
-    policy = Policy(tuple(given.allow or ALLOW), LARGEST if given.largest is None else parse_size(given.largest))
+    policy = Policy(
+        tuple(given.allow or ALLOW), LARGEST if given.largest is None else parse_size(given.largest)
+    )
     protocols = tuple(given.protocol or there.protocols or ("mmlu",))
     part = {"limit": given.limit, "sample": given.sample, "seed": given.seed}
     if part == dict.fromkeys(part):
@@ -192,7 +228,9 @@ def open_submissions(board: Path, loopback: bool, given: Submitting) -> tuple[Su
                 f"that only you can read, and name it with --submit-token-file, or put it into the variable {SUBMIT}"
             )
         token, new = stored_token(queue / "submit.token")
-        tell(f"the token of who submits {'was written to' if new else 'is in'} {queue / 'submit.token'}")
+        tell(
+            f"the token of who submits {'was written to' if new else 'is in'} {queue / 'submit.token'}"
+        )
     return SubmissionService.begin(board, queue, asked), token
 
 
@@ -210,16 +248,24 @@ NEEDED = ("torch", "transformers", "tokenizers", "huggingface_hub")
 
 def work(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", readable=False, help="The folder of a board with --submissions.")
+        Path,
+        typer.Argument(
+            metavar="DIR", readable=False, help="The folder of a board with --submissions."
+        ),
     ],
     queue: Annotated[
-        Path | None, typer.Option("--queue", readable=False, help="Folder of what was submitted, as `serve` has it.")
+        Path | None,
+        typer.Option(
+            "--queue", readable=False, help="Folder of what was submitted, as `serve` has it."
+        ),
     ] = None,
     device: options.Device = None,
     batch_tokens: options.BatchTokens = None,
     executor: options.Executor = "local",
     workers: options.Workers = None,
-    once: Annotated[bool, typer.Option("--once", help="End when nothing waits, instead of waiting for more.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when nothing waits, instead of waiting for more.")
+    ] = False,
 ) -> None:
     """Evaluate the models that are submitted to the board of a folder, one after another, into that folder.
 
@@ -233,7 +279,9 @@ def work(
     from choicewise.extensions.board.worker import Worker, Workplace
 
     if folder.parts and folder.parts[0] in ("http:", "https:"):
-        raise UsageError(f"{folder} is an address: name the folder of the board, as the worker runs beside it")
+        raise UsageError(
+            f"{folder} is an address: name the folder of the board, as the worker runs beside it"
+        )
     _check([folder])
     given: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
     place = Workplace(

@@ -10,7 +10,16 @@ from statistics import fmean
 from threading import Lock
 from typing import Any
 
-from choicewise.extensions.board.model import Board, Cell, Column, Line, ListedRun, Ranges, Snapshot, in_order
+from choicewise.extensions.board.model import (
+    Board,
+    Cell,
+    Column,
+    Line,
+    ListedRun,
+    Ranges,
+    Snapshot,
+    in_order,
+)
 from choicewise.extensions.board.records import MEAN, Sorted, View, falls, is_shown
 from choicewise.results.headline import Matrix, matrix
 from choicewise.results.outcomes import Outcomes
@@ -53,7 +62,9 @@ class Headlines(Sorted):
         return tuple(column.id for column in self.columns)
 
 
-def headlines(board: Board, view: View, means: Mapping[tuple[str, ...], Ranges] | None = None) -> Headlines:
+def headlines(
+    board: Board, view: View, means: Mapping[tuple[str, ...], Ranges] | None = None
+) -> Headlines:
     """The table that ``view`` leaves of ``board``.
 
     The choice of columns goes by all that the view allows, as does every rank; models and numbers that it hides are
@@ -67,12 +78,18 @@ def headlines(board: Board, view: View, means: Mapping[tuple[str, ...], Ranges] 
     standings = {standing.model: standing for standing in table.standings}
     lines = []
     for line in board.lines:
-        cells = {name: line.cells[name] for name in ids if name in line.cells and is_shown(line.cells[name], view)}
+        cells = {
+            name: line.cells[name]
+            for name in ids
+            if name in line.cells and is_shown(line.cells[name], view)
+        }
         if not cells or view.model.casefold() not in line.model.casefold():
             continue
         standing = standings.get(line.id)
         whole = standing is not None and standing.rank is not None and len(cells) == len(ids)
-        mean, rank = (standing.mean, standing.rank) if standing is not None and whole else (math.nan, None)
+        mean, rank = (
+            (standing.mean, standing.rank) if standing is not None and whole else (math.nan, None)
+        )
         low, high = known.get(line.id, (None, None)) if whole else (None, None)
         lines.append(HeadlineLine(line, cells, mean, rank, low, high, *_turned(cells.values())))
     sort = view.sort if view.sort in (*ids, "model") else MEAN
@@ -115,10 +132,14 @@ def _turned(cells: Iterable[Cell]) -> tuple[float | None, float | None]:
         if cell.row is not None and orders.protocol == cell.row.protocol
     ]
     net = [each.net for each in own if each.net is not None]
-    return fmean(each.flips for each in own) if own else None, fmean(net) if own and len(net) == len(own) else None
+    return fmean(each.flips for each in own) if own else None, fmean(net) if own and len(
+        net
+    ) == len(own) else None
 
 
-def mean_ranges(board: Board, ids: Sequence[str], decided: Callable[[ListedRun], Outcomes | None]) -> Ranges:
+def mean_ranges(
+    board: Board, ids: Sequence[str], decided: Callable[[ListedRun], Outcomes | None]
+) -> Ranges:
     """The ranges of the ranks by the mean over the columns ``ids``, by the id of the line; empty where not known.
 
     ``decided``: what was decided of every item of a run.
@@ -178,7 +199,9 @@ class MeanRanges:
     def of(self, board: Board) -> dict[tuple[str, ...], Ranges]:
         """Those that are known and true for ``board``."""
         with self._lock:
-            self._known = {ids: each for ids, each in self._known.items() if each[0] == _members(board, ids)}
+            self._known = {
+                ids: each for ids, each in self._known.items() if each[0] == _members(board, ids)
+            }
             return {ids: ranges for ids, (_, ranges) in self._known.items()}
 
     def compute_next(self, board: Board) -> bool:
@@ -186,7 +209,9 @@ class MeanRanges:
         there = {column.id for column in board.columns}
         with self._lock:
             wanted = [headlines(board, View()).measured, *self._wanted]
-            lacking = [ids for ids in wanted if ids and ids not in self._known and there.issuperset(ids)]
+            lacking = [
+                ids for ids in wanted if ids and ids not in self._known and there.issuperset(ids)
+            ]
         for ids in lacking[:1]:
             self.get(board, ids)
         return bool(lacking)
@@ -217,11 +242,15 @@ def _place(column: Column) -> tuple[str, str, str]:
     return column.key.signature, f"#D{column.key.part.data[:6]}", column.key.part.selection
 
 
-def _matrix(board: Board, columns: Mapping[tuple[str, str, str], Column], outcomes: Sequence[Outcomes]) -> Matrix:
+def _matrix(
+    board: Board, columns: Mapping[tuple[str, str, str], Column], outcomes: Sequence[Outcomes]
+) -> Matrix:
     """The table of the numbers in these columns, in which lines stand for models: several may be of one name."""
     ids = {column.id for column in columns.values()}
     cells = ((line, line.cells[name]) for line in board.lines for name in line.cells if name in ids)
-    return matrix([replace(cell.row, model=line.id) for line, cell in cells if cell.row is not None], outcomes)
+    return matrix(
+        [replace(cell.row, model=line.id) for line, cell in cells if cell.row is not None], outcomes
+    )
 
 
 def _number(each: HeadlineLine, sort: str) -> float:

@@ -55,7 +55,9 @@ class Library:
     Whoever asks gets the :class:`Snapshot` of the moment at once.
     """
 
-    def __init__(self, folders: Sequence[Path], pause: float = PAUSE, metrics: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folders: Sequence[Path], pause: float = PAUSE, metrics: Sequence[str] = ()
+    ) -> None:
         self.folders, self._pause, self.metrics = tuple(folders), pause, tuple(metrics)
         self._places: dict[str, Place] = {}
         self._runs: dict[str, ListedRun] = {}
@@ -85,7 +87,9 @@ class Library:
         self._wake.set()
         self._process.close()
         if self._thread.is_alive():
-            self._thread.join(0.5)  # ranges that are being computed take seconds, which nobody waits for
+            self._thread.join(
+                0.5
+            )  # ranges that are being computed take seconds, which nobody waits for
 
     def want(self, columns: Sequence[str]) -> None:
         """Compute the rank ranges of these columns before those of others."""
@@ -118,7 +122,9 @@ class Library:
         words = f"the board can't follow its folders ({type(error).__name__}) and shows what it last read"
         problems = (*self._problems, words)
         if self._snapshot.problems != problems:
-            self._snapshot = replace(self._snapshot, problems=problems, number=self._snapshot.number + 1)
+            self._snapshot = replace(
+                self._snapshot, problems=problems, number=self._snapshot.number + 1
+            )
         self._snapshot_changed = True
         self._wake.wait(self._pause)
 
@@ -130,7 +136,9 @@ class Library:
             self._publish()
         elif waiting is not None:
             self._read(waiting)
-        elif self.means.compute_next(self._snapshot.board) or self._ranges.compute_next(self._snapshot.board):
+        elif self.means.compute_next(self._snapshot.board) or self._ranges.compute_next(
+            self._snapshot.board
+        ):
             self._snapshot_changed = True
         elif self._disputed[0] is not self._snapshot.board:
             listed = disputed(self._snapshot.board, self.decisions, self._process.questions)
@@ -171,12 +179,16 @@ class Library:
         current = board(list(self._runs.values())) if self._board_changed else self._snapshot.board
         whole = all(run.state is not State.WAITING for run in current.runs)
         finding = (
-            board_finding(current, self.decisions.get) if whole and self._board_changed else self._snapshot.finding
+            board_finding(current, self.decisions.get)
+            if whole and self._board_changed
+            else self._snapshot.finding
         )
         listed = self._disputed[1] if self._disputed[0] is current else {}
         number = self._snapshot.number + 1
         ranges, means = self._ranges.of(current), self.means.of(current)
-        self._snapshot = Snapshot(current, ranges, self._problems, finding, number, listed, means, self.metrics)
+        self._snapshot = Snapshot(
+            current, ranges, self._problems, finding, number, listed, means, self.metrics
+        )
         self._board_changed = self._snapshot_changed = False
         self._published = time.monotonic()
 
@@ -237,7 +249,9 @@ def asked_there(folder: Path) -> AskedThere:
 def _is_plain(data: Mapping[str, object]) -> bool:
     """Whether data can be named by their path alone, and are there."""
     path = str(data.get("path", ""))
-    return set(data) == {"path"} and (is_bundled(path) or dataset_name(path) is not None or os.path.exists(path))
+    return set(data) == {"path"} and (
+        is_bundled(path) or dataset_name(path) is not None or os.path.exists(path)
+    )
 
 
 LISTED = 12
@@ -248,12 +262,17 @@ Questions = Callable[[ListedRun, Sequence[str]], Mapping[str, str]]
 """The questions of items of a run, by item."""
 
 
-def disputed(board: Board, decisions: Decisions, questions: Questions) -> dict[str, tuple[Disputed, ...]]:
+def disputed(
+    board: Board, decisions: Decisions, questions: Questions
+) -> dict[str, tuple[Disputed, ...]]:
     """The most disputed items by the id of the part of the data, over the headline columns; nothing undisputed."""
     parts: dict[Part, list[Column]] = {}
     for column in filter(lambda each: each.share, board.columns):
         parts.setdefault(column.key.part, []).append(column)
-    return {part.id: _of_part(board, handful(columns, MOST), decisions, questions) for part, columns in parts.items()}
+    return {
+        part.id: _of_part(board, handful(columns, MOST), decisions, questions)
+        for part, columns in parts.items()
+    }
 
 
 def _of_part(
@@ -261,7 +280,12 @@ def _of_part(
 ) -> tuple[Disputed, ...]:
     items: pa.Table | None = None
     right, answers = np.zeros(0), np.zeros(0)
-    cells = [line.cells[column.id] for line in board.lines for column in columns if column.id in line.cells]
+    cells = [
+        line.cells[column.id]
+        for line in board.lines
+        for column in columns
+        if column.id in line.cells
+    ]
     asked: ListedRun | None = None
     for cell in cells:
         outcomes = None if cell.row is None else decisions.get(cell.run)
@@ -269,7 +293,11 @@ def _of_part(
             if cell.row is None or each.name != cell.row.protocol:
                 continue
             if items is None:
-                items, right, answers = each.items, np.zeros(len(each.credit)), np.zeros(len(each.credit))
+                items, right, answers = (
+                    each.items,
+                    np.zeros(len(each.credit)),
+                    np.zeros(len(each.credit)),
+                )
                 asked = cell.run
             if each.items is items:  # as they are for runs on the same items, which share the table
                 right += np.nan_to_num(each.credit)
@@ -285,7 +313,8 @@ def _of_part(
     except StoreError:  # the run went away meanwhile; its page says why
         texts = {}
     return tuple(
-        Disputed(item, float(right[place]), int(answers[place]), texts.get(item, "")) for item, place in names.items()
+        Disputed(item, float(right[place]), int(answers[place]), texts.get(item, ""))
+        for item, place in names.items()
     )
 
 
@@ -313,7 +342,9 @@ class RankRanges:
     def of(self, board: Board) -> dict[str, Ranges]:
         """Those that are known and true for ``board``."""
         members = {name: _members(cells) for name, cells in _numbers(board).items()}
-        self._known = {name: each for name, each in self._known.items() if members.get(name) == each[0]}
+        self._known = {
+            name: each for name, each in self._known.items() if members.get(name) == each[0]
+        }
         return {name: ranges for name, (_, ranges) in self._known.items()}
 
     def compute_next(self, board: Board) -> bool:
@@ -321,7 +352,11 @@ class RankRanges:
 
         False where nothing is left to do.
         """
-        lacking = {each.id: each for each in board.columns if each.measured > 1 and each.id not in self._known}
+        lacking = {
+            each.id: each
+            for each in board.columns
+            if each.measured > 1 and each.id not in self._known
+        }
         with self._lock:
             self._wanted = [name for name in self._wanted if name in lacking]
             order = [*self._wanted, *(each.id for each in handful(board.columns, MOST)), *lacking]
@@ -332,7 +367,10 @@ class RankRanges:
         outcomes = {name: self._decisions.get(cell.run) for name, cell in cells.items()}
         known = {run: each for run, each in outcomes.items() if each is not None}
         whole = len(known) == len(cells)  # else a run went away, and the board is about to change
-        self._known[name] = _members(cells), rank_ranges(lacking[name], cells, known) if whole else {}
+        self._known[name] = (
+            _members(cells),
+            rank_ranges(lacking[name], cells, known) if whole else {},
+        )
         return True
 
 
@@ -421,14 +459,19 @@ class Decisions:
     def __init__(self, read: Callable[[ListedRun], Outcomes | None], budget: int = BUDGET) -> None:
         self._read, self._lock = read, RLock()
         self._cache = BoundedCache[tuple[str, str], Outcomes](
-            budget, lambda outcomes: sum(each.codes.nbytes + each.predicted.nbytes for each in outcomes.outcomes)
+            budget,
+            lambda outcomes: sum(
+                each.codes.nbytes + each.predicted.nbytes for each in outcomes.outcomes
+            ),
         )
         self._tables: list[weakref.ref[pa.Table]] = []
 
     def put(self, run: ListedRun, outcomes: Outcomes) -> Outcomes:
         """Remember the outcomes of a run, with the items shared."""
         with self._lock:
-            shared = tuple(replace(each, items=self._shared(each.items)) for each in outcomes.outcomes)
+            shared = tuple(
+                replace(each, items=self._shared(each.items)) for each in outcomes.outcomes
+            )
             outcomes = replace(outcomes, outcomes=shared)
             self._cache.put((run.id, run.version), outcomes)
             return outcomes

@@ -70,7 +70,14 @@ class Column:
     def id(self) -> str:
         """For addresses."""
         key = self.key
-        parts = (key.part.data, key.part.selection, key.signature, key.texts, key.metric, key.subject)
+        parts = (
+            key.part.data,
+            key.part.selection,
+            key.signature,
+            key.texts,
+            key.metric,
+            key.subject,
+        )
         return short(*parts, digits=10)
 
     @property
@@ -245,7 +252,9 @@ def board(runs: Sequence[ListedRun]) -> Board:
         for key, name, row in _keys(run):
             facts.setdefault(key, (run, name))
             if row is None:
-                wordy.append((run, key, str(State.INCOMPLETE if run.state is State.READ else run.state)))
+                wordy.append(
+                    (run, key, str(State.INCOMPLETE if run.state is State.READ else run.state))
+                )
             else:
                 numbers.setdefault(key, []).append((run, row))
     alike: dict[Key, list[Key]] = {}
@@ -294,7 +303,9 @@ def _ranked(members: Sequence[tuple[ListedRun, Row]]) -> dict[str, Cell]:
     }
 
 
-def _column(key: Key, run: ListedRun, name: str, members: Sequence[tuple[ListedRun, Row]]) -> Column:
+def _column(
+    key: Key, run: ListedRun, name: str, members: Sequence[tuple[ListedRun, Row]]
+) -> Column:
     assert run.manifest is not None
     protocol = parse_signature(key.signature)
     row = members[0][1] if members else None
@@ -323,12 +334,18 @@ def _ordered(columns: Iterable[Column]) -> tuple[Column, ...]:
     for column in listed:
         datasets.setdefault(column.key.part, column.dataset)
         most[column.key.part] = max(most[column.key.part], column.measured)
-    parts = sorted(datasets, key=lambda part: (-most[part], datasets[part], part.selection, part.data))
+    parts = sorted(
+        datasets, key=lambda part: (-most[part], datasets[part], part.selection, part.data)
+    )
     places = {part: place for place, part in enumerate(parts)}
     headlines = Counter(column.family for column in listed if column.headline)
-    names = sorted(dict.fromkeys(column.family for column in listed), key=lambda name: -headlines[name])
+    names = sorted(
+        dict.fromkeys(column.family for column in listed), key=lambda name: -headlines[name]
+    )
     families = {name: place for place, name in enumerate(names)}
-    return tuple(sorted(listed, key=lambda column: (places[column.key.part], families[column.family])))
+    return tuple(
+        sorted(listed, key=lambda column: (places[column.key.part], families[column.family]))
+    )
 
 
 def _lines(runs: Sequence[ListedRun], own: Mapping[str, Mapping[str, Cell]]) -> Iterator[Line]:
@@ -359,11 +376,14 @@ def _panels(lines: Sequence[Line], parts: Mapping[str, str]) -> dict[str, frozen
         for part, columns in own.items():
             sets.setdefault(part, Counter())[frozenset(columns)] += 1
     return {
-        part: max(counts, key=lambda each: (counts[each], len(each), sorted(each))) for part, counts in sets.items()
+        part: max(counts, key=lambda each: (counts[each], len(each), sorted(each)))
+        for part, counts in sets.items()
     }
 
 
-def _spreads(line: Line, panels: Mapping[str, frozenset[str]], parts: Mapping[str, str]) -> dict[str, Spread]:
+def _spreads(
+    line: Line, panels: Mapping[str, frozenset[str]], parts: Mapping[str, str]
+) -> dict[str, Spread]:
     spreads = {}
     for part in dict.fromkeys(parts[column] for column in line.cells if column in parts):
         panel = panels.get(part, frozenset())
@@ -379,7 +399,9 @@ Ranges = Mapping[str, tuple[int, int]]
 """Best and worst rank that tests of all pairs leave open, by the id of the run; empty without rivals."""
 
 
-def rank_ranges(column: Column, cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]) -> Ranges:
+def rank_ranges(
+    column: Column, cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]
+) -> Ranges:
     """The ranges for the numbers of ``column``: its ``cells`` and what was decided of every item, by the id of the run.
 
     As :func:`choicewise.results.outcomes.bounded` of these runs alone, except that two runs of one model stay apart.

@@ -70,7 +70,9 @@ def static_file(name: str) -> str:
 def check_place(out: Path) -> None:
     """UsageError when ``out`` is a file, or a folder with other things than a board."""
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file; a page ends in .html, and a board is written into a folder")
+        raise UsageError(
+            f"{out} is a file; a page ends in .html, and a board is written into a folder"
+        )
     if out.is_dir() and any(out.iterdir()) and not (out / FIRST).exists():
         raise UsageError(f"{out} holds other files and no board; choose an empty or new folder")
 
@@ -158,7 +160,9 @@ class Links:
         """The board in that state; a file for each choice of columns, where the rest is for the script of the page."""
         if self.served:
             return f"/?{query}" if (query := view.query()) else "/"
-        further = urlencode([(name, value) for name, value in (("sort", view.sort), ("order", view.order)) if value])
+        further = urlencode(
+            [(name, value) for name, value in (("sort", view.sort), ("order", view.order)) if value]
+        )
         return self._up(board_file(view)) + (f"#{further}" if further else "")
 
     def table(self, view: View, ending: str) -> str:
@@ -192,7 +196,11 @@ class Links:
         The item is in the query, as ids hold anything, dots and slashes too.
         """
         pairs = {"id": item, "run": run} if run else {"id": item}
-        return f"/item/{part}{ending}?{urlencode(pairs, errors='surrogatepass')}" if self.served else ""
+        return (
+            f"/item/{part}{ending}?{urlencode(pairs, errors='surrogatepass')}"
+            if self.served
+            else ""
+        )
 
     def look(self, name: str) -> str:
         """A style sheet, by the digest of its content, so that it is cached until it changes."""
@@ -216,7 +224,9 @@ Strips = Mapping[str, str | None]
 """The image of a run's strip as an address, by the id of the run; None while it is drawn."""
 
 
-def model_page(snapshot: Snapshot, model: str, links: Links, strips: Strips | None = None, **further: Any) -> str:
+def model_page(
+    snapshot: Snapshot, model: str, links: Links, strips: Strips | None = None, **further: Any
+) -> str:
     """The page of a model that the board has; ``strips``: the charts that are a part of it, None where they lie beside
     it."""
     parts = list(measured(snapshot, model))
@@ -274,7 +284,9 @@ def protocol_page(snapshot: Snapshot, asked: AskedProtocol, links: Links, **furt
 def run_page(snapshot: Snapshot, run: ListedRun, links: Links, **further: Any) -> str:
     """The page of any run, as HTML."""
     words = "is complete." if run.state is State.READ else f"is {run.state}."
-    return rendered("run.html.j2", snapshot, links, run=run, words=words, recipe=run_command(run), **further)
+    return rendered(
+        "run.html.j2", snapshot, links, run=run, words=words, recipe=run_command(run), **further
+    )
 
 
 def run_command(run: ListedRun) -> Recipe:
@@ -289,9 +301,16 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
     """The board in the state ``view``; ``further`` is what the frame of the page takes."""
     board = snapshot.board
     seen, first = shown(board, view), headlines(board, view, snapshot.means)
-    cells = [line.cells[column.id] for line in seen.lines for column in seen.columns if column.id in line.cells]
+    cells = [
+        line.cells[column.id]
+        for line in seen.lines
+        for column in seen.columns
+        if column.id in line.cells
+    ]
     cells += [cell for each in first.lines for cell in each.cells.values()]
-    raised = {warning for cell in cells if cell.row is not None for warning in cell.row.diagnosis.warnings}
+    raised = {
+        warning for cell in cells if cell.row is not None for warning in cell.row.diagnosis.warnings
+    }
     return rendered(
         "board.html.j2",
         snapshot,
@@ -320,7 +339,11 @@ def rendered(template: str, snapshot: Snapshot, links: Links, **context: Any) ->
     """A page of the board."""
     common = {"version": __version__, "snapshot": snapshot, "links": links, "View": View}
     words = {"guessed": guessed, "breakable": breakable, "bar": bar}
-    words |= {"cell_markup": cell_markup, "spread_markup": spread_markup, "file_address": file_address}
+    words |= {
+        "cell_markup": cell_markup,
+        "spread_markup": spread_markup,
+        "file_address": file_address,
+    }
     return environment(_TEMPLATES).get_template(template).render(**common, **words, **context)
 
 
@@ -328,7 +351,9 @@ def breakable(text: str) -> Markup:
     """``text`` with places where a line may break: after what parts the words of a name."""
     from markupsafe import Markup, escape
 
-    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[/:_.-])(?=\w)", disarmed(text)))
+    return Markup("<wbr>").join(
+        escape(part) for part in re.split(r"(?<=[/:_.-])(?=\w)", disarmed(text))
+    )
 
 
 MARKS = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
@@ -339,7 +364,11 @@ _WIDTH = 1.5
 
 
 def cell_markup(
-    cell: Cell, column: Column, rank_range: tuple[int, int] | None, sortable: bool = False, ranked: bool = True
+    cell: Cell,
+    column: Column,
+    rank_range: tuple[int, int] | None,
+    sortable: bool = False,
+    ranked: bool = True,
 ) -> Markup:
     """The number with its warnings, the bar of its interval and its rank, or the words in its place, in a ``td``.
 
@@ -356,13 +385,19 @@ def cell_markup(
     parts = [
         "<td",
         ' class="guessed"' if guess else "",
-        f' data-value="{row.value:.6g}" data-warnings="{" ".join(row.diagnosis.warnings)}"' if sortable else "",
+        f' data-value="{row.value:.6g}" data-warnings="{" ".join(row.diagnosis.warnings)}"'
+        if sortable
+        else "",
         f"><b>{shown_value(row, percent if row.share else plain)}</b>",
         f'<sup><span class="only-read"> warnings </span>{letters}</sup>' if letters else "",
         f"<small>{interval(row.ci_low, row.ci_high, plain)}</small>" if not row.share else "",
-        "" if math.isnan(row.ci_low) or not row.share else bar(row.ci_low, row.ci_high, column.chance),
+        ""
+        if math.isnan(row.ci_low) or not row.share
+        else bar(row.ci_low, row.ci_high, column.chance),
         "<small>",
-        f'<span class="only-read">rank </span>{shown}' if ranked and shown and column.measured > 1 else "",
+        f'<span class="only-read">rank </span>{shown}'
+        if ranked and shown and column.measured > 1
+        else "",
         '<span class="only-read"> no better than guessing</span>' if guess else "",
         f" <em>{row.coverage}</em>" if row.coverage else "",
         "</small></td>",
@@ -381,7 +416,9 @@ def spread_markup(spread: Spread | None, chance: float, sortable: bool = False) 
     value = f' data-value="{spread.median:.6g}"' if sortable else ""
     line = bar(spread.low, spread.high, chance, spread.median)
     low_high = interval(spread.low, spread.high)
-    return Markup(f'<td class="median"{value}><b>{percent(spread.median)}</b>{line}<small>{low_high}</small></td>')
+    return Markup(
+        f'<td class="median"{value}><b>{percent(spread.median)}</b>{line}<small>{low_high}</small></td>'
+    )
 
 
 def bar(low: float, high: float, chance: float, value: float = math.nan) -> Markup:
@@ -389,15 +426,29 @@ def bar(low: float, high: float, chance: float, value: float = math.nan) -> Mark
     from markupsafe import Markup
 
     width = max(100 * (high - low), _WIDTH)
-    tick = "" if math.isnan(chance) else f'<rect class="chance" x="{100 * chance:.1f}%" width="1" height="7"/>'
-    stroke = "" if math.isnan(value) else f'<rect class="stroke" x="{100 * value:.1f}%" width="2" height="7"/>'
-    interval = f'<rect x="{min(100 * low, 100 - width):.1f}%" y="2" width="{width:.1f}%" height="3"/>'
+    tick = (
+        ""
+        if math.isnan(chance)
+        else f'<rect class="chance" x="{100 * chance:.1f}%" width="1" height="7"/>'
+    )
+    stroke = (
+        ""
+        if math.isnan(value)
+        else f'<rect class="stroke" x="{100 * value:.1f}%" width="2" height="7"/>'
+    )
+    interval = (
+        f'<rect x="{min(100 * low, 100 - width):.1f}%" y="2" width="{width:.1f}%" height="3"/>'
+    )
     return Markup(f'<svg class="bar" aria-hidden="true">{tick}{interval}{stroke}</svg>')
 
 
 def marks(cell: Cell) -> str:
     """The letters of the warnings about a number."""
-    return "" if cell.row is None else "".join(MARKS[warning] for warning in cell.row.diagnosis.warnings)
+    return (
+        ""
+        if cell.row is None
+        else "".join(MARKS[warning] for warning in cell.row.diagnosis.warnings)
+    )
 
 
 def guessed(cell: Cell) -> bool:

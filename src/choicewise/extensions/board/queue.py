@@ -68,7 +68,10 @@ class Asked:
 
     def plan(self) -> dict[str, Any]:
         """The keys of a sweep's plan."""
-        table: dict[str, Any] = {"protocols": [*self.protocols] or None, "data": [*self.data] or None}
+        table: dict[str, Any] = {
+            "protocols": [*self.protocols] or None,
+            "data": [*self.data] or None,
+        }
         table |= {"limit": self.limit, "sample": self.sample, "seed": self.seed}
         return {name: value for name, value in table.items() if value is not None}
 
@@ -120,7 +123,9 @@ class SubmissionService:
         """
         if not self.asked.policy.takes(wanted.model):
             allowed = ", ".join(self.asked.policy.allow)
-            raise NotAllowed(f"this board takes no models called {wanted.model}; it takes {allowed}")
+            raise NotAllowed(
+                f"this board takes no models called {wanted.model}; it takes {allowed}"
+            )
         return self.queue.submit(wanted, refusal(wanted))
 
     def unfinished(self, submission: Submission) -> Path:
@@ -163,11 +168,17 @@ def _check_place(board: Path) -> None:
     """Raise StoreError where the folder of the board can't take runs, or would put them elsewhere."""
     place = board / FOLDER
     if place.is_symlink():
-        raise StoreError(f"{place} is a link, and runs of submitted models must not lie elsewhere; put a folder there")
+        raise StoreError(
+            f"{place} is a link, and runs of submitted models must not lie elsewhere; put a folder there"
+        )
     if os.path.lexists(place) and not place.is_dir():
-        raise StoreError(f"{place} is no folder; move it away, as the runs of submitted models go there")
+        raise StoreError(
+            f"{place} is no folder; move it away, as the runs of submitted models go there"
+        )
     if not os.access(board, os.W_OK | os.X_OK):
-        raise StoreError(f"{board} can't be written, and the runs of submitted models go there; make it writable")
+        raise StoreError(
+            f"{board} can't be written, and the runs of submitted models go there; make it writable"
+        )
 
 
 SECONDS = 60.0
@@ -209,13 +220,17 @@ class Queue:
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._path, self._now, self._lock = path, now, Lock()
         with self._told():
-            self._connection = self._connect()  # so that the log is not folded in after every transaction
+            self._connection = (
+                self._connect()
+            )  # so that the log is not folded in after every transaction
             try:
                 self._check()
             except BaseException:
                 self.close()
                 raise
-        with self._write() as connection:  # whatever the clock said before, nothing lasts longer than that
+        with (
+            self._write() as connection
+        ):  # whatever the clock said before, nothing lasts longer than that
             connection.execute(
                 "UPDATE submissions SET until = min(until, CASE state WHEN 'waiting' THEN ? ELSE ? END)",
                 [now() + PAUSES[-1], now() + SECONDS],
@@ -240,9 +255,13 @@ class Queue:
             ).fetchone()
             if row is not None:
                 return _submission(row, self._now()), False
-            waiting = connection.execute("SELECT count(*) FROM submissions WHERE state = 'waiting'").fetchone()[0]
+            waiting = connection.execute(
+                "SELECT count(*) FROM submissions WHERE state = 'waiting'"
+            ).fetchone()[0]
             if waiting >= MOST:
-                raise Busy(f"{waiting:,} submissions wait already; ask again when workers have taken some")
+                raise Busy(
+                    f"{waiting:,} submissions wait already; ask again when workers have taken some"
+                )
             now, name = self._now(), secrets.token_hex(6)
             state = State.REFUSED if refused else State.WAITING
             connection.execute(
@@ -255,7 +274,9 @@ class Queue:
     def submissions(self, most: int = 1000) -> list[Submission]:
         """The newest ones, the newest first."""
         with self._read() as connection:
-            rows = connection.execute(f"SELECT {_COLUMNS} FROM submissions ORDER BY number DESC LIMIT ?", [most])
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM submissions ORDER BY number DESC LIMIT ?", [most]
+            )
             return [_submission(row, self._now()) for row in rows]
 
     def version(self) -> tuple[int, int]:
@@ -267,7 +288,11 @@ class Queue:
     def counts(self) -> dict[State, int]:
         """How many submissions are in each state, in the order of the states."""
         with self._read() as connection:
-            counted = dict(connection.execute("SELECT state, count(*) FROM submissions GROUP BY state").fetchall())
+            counted = dict(
+                connection.execute(
+                    "SELECT state, count(*) FROM submissions GROUP BY state"
+                ).fetchall()
+            )
             return {state: counted[state] for state in State if state in counted}
 
     def get(self, name: str) -> Submission:
@@ -281,7 +306,9 @@ class Queue:
         Those whose worker did not renew its lease wait again, or have failed where that happens again and again.  What
         was given back is not leased for a while (:data:`PAUSES`): its reason may pass, or another worker come.
         """
-        with self._read() as connection:  # most of the time nothing waits, and nobody has to be kept out
+        with (
+            self._read() as connection
+        ):  # most of the time nothing waits, and nobody has to be kept out
             now = self._now()
             if not connection.execute(
                 "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') AND (until <= ? OR until > ?) LIMIT 1",
@@ -291,12 +318,16 @@ class Queue:
         with self._write() as connection:
             now = self._now()
             # what lasts longer than anything does was said before the clock was put back; it is counted from now
-            connection.execute("UPDATE submissions SET until = ? WHERE until > ?", [now + SECONDS, now + PAUSES[-1]])
+            connection.execute(
+                "UPDATE submissions SET until = ? WHERE until > ?",
+                [now + SECONDS, now + PAUSES[-1]],
+            )
             ended = "SELECT * FROM submissions WHERE state = 'leased' AND until < ?"
             for row in connection.execute(ended, [now]).fetchall():
                 _release(connection, row, _unheard(row["worker"]), now, again=True)
             row = connection.execute(
-                "SELECT id FROM submissions WHERE state = 'waiting' AND until <= ? ORDER BY number LIMIT 1", [now]
+                "SELECT id FROM submissions WHERE state = 'waiting' AND until <= ? ORDER BY number LIMIT 1",
+                [now],
             ).fetchone()
             if row is None:
                 return None
@@ -318,7 +349,9 @@ class Queue:
                 [self._now() + SECONDS, done, total, done, done, name],
             )
 
-    def finish(self, name: str, secret: str, folder: str, show: Callable[[], None], remark: str = "") -> None:
+    def finish(
+        self, name: str, secret: str, folder: str, show: Callable[[], None], remark: str = ""
+    ) -> None:
         """Its runs lie in ``folder`` once ``show`` has put them there, while nobody else gets the submission.
 
         ``remark``: how they were asked otherwise than the board says, which is listed as its reason.
@@ -332,7 +365,15 @@ class Queue:
                 [remark[:_LONGEST], self._now(), folder, name],
             )
 
-    def fail(self, name: str, secret: str, reason: str, again: bool, counts: bool = True, pause: bool = False) -> None:
+    def fail(
+        self,
+        name: str,
+        secret: str,
+        reason: str,
+        again: bool,
+        counts: bool = True,
+        pause: bool = False,
+    ) -> None:
         """The worker gives it back: ``again`` for another one to try, else because the model can't be evaluated.
 
         ``counts``: whether it was an attempt; a worker that somebody ended tried nothing in vain, and the next one may
@@ -344,7 +385,9 @@ class Queue:
                 return
             now, after = self._now(), 0.0
             if again and not counts:
-                connection.execute("UPDATE submissions SET fruitless = max(fruitless - 1, 0) WHERE id = ?", [name])
+                connection.execute(
+                    "UPDATE submissions SET fruitless = max(fruitless - 1, 0) WHERE id = ?", [name]
+                )
             row = _held(connection, name, secret)
             if counts or pause or not again:
                 after = now + PAUSES[min(max(row["fruitless"], 1), len(PAUSES)) - 1]
@@ -365,7 +408,9 @@ class Queue:
             yield connection
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self._path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
         connection.row_factory = sqlite3.Row
         for setting in _SETTINGS:
             connection.execute(setting)
@@ -374,10 +419,13 @@ class Queue:
     def _check(self) -> None:
         connection = self._connection
         version, application = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("user_version", "application_id")
         )
         if version and application != _APPLICATION:
-            raise StoreError(f"{self._path} is a database of something else; name another folder for the queue")
+            raise StoreError(
+                f"{self._path} is a database of something else; name another folder for the queue"
+            )
         if version > VERSION:
             raise StoreError(
                 f"the queue {self._path} has version {version}, and this Choicewise knows {VERSION}; nothing of it was "
@@ -416,21 +464,32 @@ class Queue:
         busy = {sqlite3.SQLITE_BUSY: held, sqlite3.SQLITE_LOCKED: held, sqlite3.SQLITE_FULL: full}
         if code in busy:
             return Busy(f"the queue {self._path.name} can't be written now: {busy[code]}")
-        return StoreError(f"the queue {self._path} can't be used: {error}; see that its folder can be written")
+        return StoreError(
+            f"the queue {self._path} can't be used: {error}; see that its folder can be written"
+        )
 
 
 def _held(connection: sqlite3.Connection, name: str, secret: str) -> sqlite3.Row:
     """The row of a submission, where ``secret`` is of the lease that counts."""
-    row: sqlite3.Row | None = connection.execute("SELECT * FROM submissions WHERE id = ?", [name]).fetchone()
+    row: sqlite3.Row | None = connection.execute(
+        "SELECT * FROM submissions WHERE id = ?", [name]
+    ).fetchone()
     if row is None:
         raise NoSubmission(f"there is no submission {name}")
     if row["state"] != State.LEASED or not _same(row["lease"], secret):
-        raise LeaseLost(f"the lease of {name} is lost: another worker has it, or it has ended; take the next one")
+        raise LeaseLost(
+            f"the lease of {name} is lost: another worker has it, or it has ended; take the next one"
+        )
     return row
 
 
 def _release(
-    connection: sqlite3.Connection, row: sqlite3.Row, reason: str, now: float, again: bool, after: float = 0.0
+    connection: sqlite3.Connection,
+    row: sqlite3.Row,
+    reason: str,
+    now: float,
+    again: bool,
+    after: float = 0.0,
 ) -> None:
     """Let it wait until it may be leased ``after`` that time; or fail."""
     ended = not again or row["fruitless"] >= ATTEMPTS
@@ -457,7 +516,9 @@ def _submission(row: sqlite3.Row, now: float) -> Submission:
     wanted = Wanted(row["model"], row["revision"], row["dtype"])
     after = row["until"] if row["state"] == State.WAITING and row["until"] > now else 0.0
     about = row["worker"], row["done"], row["total"], row["attempts"], row["folder"]
-    return Submission(row["id"], wanted, state, reason, row["submitted"], row["changed"], *about, after=after)
+    return Submission(
+        row["id"], wanted, state, reason, row["submitted"], row["changed"], *about, after=after
+    )
 
 
 def _unheard(worker: str) -> str:
@@ -481,7 +542,11 @@ PATIENCE = 2.0
 _APPLICATION = 0x43485753
 """Says in the head of the file that it is ours."""
 
-_SETTINGS = (f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
+_SETTINGS = (
+    f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+)
 """Of every connection: what was answered for is on the disk."""
 
 _TABLES = f"""

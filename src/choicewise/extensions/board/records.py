@@ -72,7 +72,9 @@ def measured(snapshot: Snapshot, model: str) -> Iterator[Measured]:
                 families = parts.setdefault(column.key.part, {})
                 families.setdefault(column.family, []).append((column, line.cells[column.id]))
         for part, families in parts.items():
-            runs = tuple(dict.fromkeys(cell.run for numbers in families.values() for _, cell in numbers))
+            runs = tuple(
+                dict.fromkeys(cell.run for numbers in families.values() for _, cell in numbers)
+            )
             dataset = next(iter(families.values()))[0][0].dataset
             yield Measured(line, part, dataset, line.spreads.get(part.id), families, runs)
 
@@ -90,12 +92,15 @@ def model_record(snapshot: Snapshot, model: str) -> dict[str, Any]:
                 "selection": part.part.selection,
                 "spread": None if part.spread is None else asdict(part.spread),
                 "numbers": [
-                    {**column_record(column), **cell_record(snapshot, column, cell)} for column, cell in part.numbers
+                    {**column_record(column), **cell_record(snapshot, column, cell)}
+                    for column, cell in part.numbers
                 ],
             }
             for part in parts
         ],
-        "runs": [run_record(run) for run in dict.fromkeys(run for part in parts for run in part.runs)],
+        "runs": [
+            run_record(run) for run in dict.fromkeys(run for part in parts for run in part.runs)
+        ],
     }
 
 
@@ -129,7 +134,9 @@ class ShownItem:
 
 def part_of(snapshot: Snapshot, name: str) -> Part | None:
     """The part of the data with that id."""
-    return next((column.key.part for column in snapshot.board.columns if column.key.part.id == name), None)
+    return next(
+        (column.key.part for column in snapshot.board.columns if column.key.part.id == name), None
+    )
 
 
 def shown_item(
@@ -166,17 +173,31 @@ def shown_item(
         for column in columns:
             cell = line.cells.get(column.id)
             if cell is not None and cell.row is not None:
-                outcome = next((each for each in outcomes_of(cell.run) if each.name == cell.row.protocol), None)
+                outcome = next(
+                    (each for each in outcomes_of(cell.run) if each.name == cell.row.protocol), None
+                )
                 if outcome is not None and (place := place_in(outcome)) >= 0:
-                    yield column.id, (int(outcome.predicted[place]), float(outcome.values[outcome.codes[place]]))
+                    yield (
+                        column.id,
+                        (
+                            int(outcome.predicted[place]),
+                            float(outcome.values[outcome.codes[place]]),
+                        ),
+                    )
 
     for line in snapshot.board.lines:
-        runs = [cell.run for column, cell in line.cells.items() if column in ids and cell.row is not None]
+        runs = [
+            cell.run
+            for column, cell in line.cells.items()
+            if column in ids and cell.row is not None
+        ]
         if not runs or view.model.casefold() not in line.model.casefold():
             continue
         if len(choices) == MOST_MODELS:
             more += 1
-        elif (chosen := dict(chosen_by(line))) or any(place_in(each) >= 0 for each in outcomes_of(runs[0])):
+        elif (chosen := dict(chosen_by(line))) or any(
+            place_in(each) >= 0 for each in outcomes_of(runs[0])
+        ):
             choices.append(Choices(line, runs[0], chosen))
     if not choices:
         return None
@@ -195,7 +216,11 @@ def item_record(item: ShownItem) -> dict[str, Any]:
                 "model": each.line.model,
                 "run": each.run.id,
                 "chosen": {
-                    column.id: {"protocol": column.protocol, "prediction": prediction, "credit": credit}
+                    column.id: {
+                        "protocol": column.protocol,
+                        "prediction": prediction,
+                        "credit": credit,
+                    }
                     for column in item.columns
                     for prediction, credit in [each.chosen.get(column.id, (None, None))]
                     if prediction is not None
@@ -222,7 +247,10 @@ class AskedProtocol:
         """Every axis with its value: texts with their white space visible, the rest as the signature spells it."""
         spelled = (part.partition(":") for part in signature(self.protocol).split("|"))
         values = [(axis, value, getattr(self.protocol, axis)) for axis, _, value in spelled]
-        return [(axis, shown_line(text) if isinstance(text, str) else value) for axis, value, text in values]
+        return [
+            (axis, shown_line(text) if isinstance(text, str) else value)
+            for axis, value, text in values
+        ]
 
 
 def asked_protocol(snapshot: Snapshot, p: str) -> AskedProtocol | None:
@@ -239,7 +267,11 @@ def asked_protocol(snapshot: Snapshot, p: str) -> AskedProtocol | None:
 def protocol_record(snapshot: Snapshot, asked: AskedProtocol) -> dict[str, Any]:
     """The same as plain data."""
     entry = asked.sheet.entry
-    about = {} if entry is None else {name: getattr(entry, name) for name in ("title", "citation", "source", "about")}
+    about = (
+        {}
+        if entry is None
+        else {name: getattr(entry, name) for name in ("title", "citation", "source", "about")}
+    )
     return {
         "protocol": asked.sheet.name,
         "p": asked.p,
@@ -262,14 +294,41 @@ def protocol_record(snapshot: Snapshot, asked: AskedProtocol) -> dict[str, Any]:
 def ordered_lines(snapshot: Snapshot, column: Column) -> list[Line]:
     """The lines of a column, the best first, those without a number last."""
     lines = [line for line in snapshot.board.lines if column.id in line.cells]
-    return sorted(lines, key=lambda line: (line.cells[column.id].rank or len(lines) + 1, line.model))
+    return sorted(
+        lines, key=lambda line: (line.cells[column.id].rank or len(lines) + 1, line.model)
+    )
 
 
 Record = dict[str, Any]
 
 CSV_COLUMNS = (
-    *("model", "run", "dataset", "data", "selection", "group", "protocol", "p", "i", "r", "family", "metric"),
-    *("value", "ci_low", "ci_high", "n", "missing", "chance", "rank", "rank_low", "rank_high", "warnings", "state"),
+    *(
+        "model",
+        "run",
+        "dataset",
+        "data",
+        "selection",
+        "group",
+        "protocol",
+        "p",
+        "i",
+        "r",
+        "family",
+        "metric",
+    ),
+    *(
+        "value",
+        "ci_low",
+        "ci_high",
+        "n",
+        "missing",
+        "chance",
+        "rank",
+        "rank_low",
+        "rank_high",
+        "warnings",
+        "state",
+    ),
     *("model_source", "dataset_source"),
 )
 
@@ -296,8 +355,13 @@ def board_record(snapshot: Snapshot, view: View) -> Record:
                 "model": line.model,
                 "told_apart": line.told_apart,
                 "runs": [run.id for run in line.runs],
-                "spreads": {part: spread for part, spread in line.spreads.items() if part in seen.medians},
-                "cells": {column.id: cell_record(snapshot, column, cell) for column, cell in _shown_cells(line, seen)},
+                "spreads": {
+                    part: spread for part, spread in line.spreads.items() if part in seen.medians
+                },
+                "cells": {
+                    column.id: cell_record(snapshot, column, cell)
+                    for column, cell in _shown_cells(line, seen)
+                },
             }
             for line in seen.lines
         ],
@@ -308,9 +372,25 @@ def board_record(snapshot: Snapshot, view: View) -> Record:
 def column_record(column: Column) -> Record:
     """A column with everything that tells it apart from others."""
     key = column.key
-    about: Record = {"id": column.id, "dataset": column.dataset, "data": key.part.data, "part": key.part.id}
-    about |= {"selection": key.part.selection, "group": column.group, "protocol": column.protocol, "p": column.p}
-    about |= {"i": key.texts, "family": column.family, "metric": key.metric, "n": column.n, "chance": column.chance}
+    about: Record = {
+        "id": column.id,
+        "dataset": column.dataset,
+        "data": key.part.data,
+        "part": key.part.id,
+    }
+    about |= {
+        "selection": key.part.selection,
+        "group": column.group,
+        "protocol": column.protocol,
+        "p": column.p,
+    }
+    about |= {
+        "i": key.texts,
+        "family": column.family,
+        "metric": key.metric,
+        "n": column.n,
+        "chance": column.chance,
+    }
     metric = METRICS[key.metric]
     about |= {"unit": metric.unit, "higher_is_better": metric.higher}
     return {**about, "measured": column.measured, "signature": key.signature}
@@ -322,20 +402,43 @@ def cell_record(snapshot: Snapshot, column: Column, cell: Cell) -> Record:
         return {"run": cell.run.id, "state": cell.words, "value": None}
     row = cell.row
     low, high = snapshot.ranges.get(column.id, {}).get(cell.run.id, (None, None))
-    number = {name: getattr(row, name) for name in ("value", "se", "ci_low", "ci_high", "n", "missing")}
+    number = {
+        name: getattr(row, name) for name in ("value", "se", "ci_low", "ci_high", "n", "missing")
+    }
     ids = {"i": row.i, "t": row.t, "r": row.r}
     rank = {"rank": cell.rank, "rank_low": low, "rank_high": high}
-    return {"run": cell.run.id, "state": "", **number, **rank, "warnings": row.diagnosis.warnings, **ids}
+    return {
+        "run": cell.run.id,
+        "state": "",
+        **number,
+        **rank,
+        "warnings": row.diagnosis.warnings,
+        **ids,
+    }
 
 
 def run_record(run: ListedRun, whole: bool = True) -> Record:
     """A run folder without the place where it lies; ``whole``: with all that it takes to get its numbers again."""
-    about: Record = {"id": run.id, "label": run.label, "state": run.state, "reason": run.reason, "version": run.version}
+    about: Record = {
+        "id": run.id,
+        "label": run.label,
+        "state": run.state,
+        "reason": run.reason,
+        "version": run.version,
+    }
     if (manifest := run.manifest) is None:
         return about
-    about |= {"model": run.model, "r": run.computed, "dataset": manifest.dataset.name, "data": manifest.dataset.digest}
+    about |= {
+        "model": run.model,
+        "r": run.computed,
+        "dataset": manifest.dataset.name,
+        "data": manifest.dataset.digest,
+    }
     if whole:
-        about |= {name: getattr(manifest, name) for name in ("model", "selection", "engine", "versions", "protocols")}
+        about |= {
+            name: getattr(manifest, name)
+            for name in ("model", "selection", "engine", "versions", "protocols")
+        }
         about["dataset_source"] = manifest.dataset.source
     return about
 
@@ -348,7 +451,10 @@ def board_csv(snapshot: Snapshot, view: View) -> str:
             row = {**column_record(column), **cell_record(snapshot, column, cell)}
             row |= {"model": line.model, "run": cell.run.label, "r": cell.run.computed}
             if (manifest := cell.run.manifest) is not None:
-                row |= {"model_source": manifest.model.source, "dataset_source": manifest.dataset.source}
+                row |= {
+                    "model_source": manifest.model.source,
+                    "dataset_source": manifest.dataset.source,
+                }
             rows.append(row)
     return table_csv(CSV_COLUMNS, rows)
 
@@ -391,7 +497,9 @@ class View:
         pairs: list[tuple[str, str]] = []
         for each in fields(self):
             value = getattr(self, each.name)
-            pairs += [(each.name, one) for one in ((value,) if isinstance(value, str) else value) if one]
+            pairs += [
+                (each.name, one) for one in ((value,) if isinstance(value, str) else value) if one
+            ]
         return urlencode(pairs, errors="replace")
 
 
@@ -401,17 +509,30 @@ def read_view(pairs: Iterable[tuple[str, str]]) -> View:
     for name, value in pairs:
         if value:
             told.setdefault(name, []).append(value)
-    data, family, protocol = (tuple(dict.fromkeys(told.get(name, ()))) for name in ("data", "family", "protocol"))
-    columns, model, warning, sort = (told.get(name, [""])[-1] for name in ("columns", "model", "warning", "sort"))
-    order: Order = "up" if told.get("order", [""])[-1] == "up" else "down" if "order" in told else ""
-    return View(data, family, protocol, "all" if columns == "all" else "", model, warning, sort, order)
+    data, family, protocol = (
+        tuple(dict.fromkeys(told.get(name, ()))) for name in ("data", "family", "protocol")
+    )
+    columns, model, warning, sort = (
+        told.get(name, [""])[-1] for name in ("columns", "model", "warning", "sort")
+    )
+    order: Order = (
+        "up" if told.get("order", [""])[-1] == "up" else "down" if "order" in told else ""
+    )
+    return View(
+        data, family, protocol, "all" if columns == "all" else "", model, warning, sort, order
+    )
 
 
 def known_view(board: Board, view: View) -> tuple[View, bool]:
     """The view without an order that ``board`` does not have, and whether all that it says is of the board: then there
     are only so many of its kind."""
     parts = {column.key.part.id for column in board.columns}
-    sorts = {*(column.id for column in board.columns), "model", MEAN, *(f"median-{part}" for part in parts)}
+    sorts = {
+        *(column.id for column in board.columns),
+        "model",
+        MEAN,
+        *(f"median-{part}" for part in parts),
+    }
     known = (
         not view.model
         and parts.issuperset(view.data)
@@ -450,7 +571,11 @@ class Shown(Sorted):
 def shown(board: Board, view: View) -> Shown:
     """What ``view`` shows of ``board``.  Lines without a number to sort by come last, in the order of their names."""
     columns = chosen_columns(board, view)
-    medians = tuple(dict.fromkeys(column.key.part.id for column in columns if column.key.part.id in board.panels))
+    medians = tuple(
+        dict.fromkeys(
+            column.key.part.id for column in columns if column.key.part.id in board.panels
+        )
+    )
     ids = {column.id for column in columns}
     lines = [
         line
@@ -494,7 +619,13 @@ def is_shown(cell: Cell, view: View) -> bool:
     if cell.row is None:
         return False
     raised = cell.row.diagnosis.warnings
-    return not raised if view.warning == "none" else bool(raised) if view.warning == ANY else view.warning in raised
+    return (
+        not raised
+        if view.warning == "none"
+        else bool(raised)
+        if view.warning == ANY
+        else view.warning in raised
+    )
 
 
 def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
@@ -506,7 +637,9 @@ def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
     turns: dict[tuple[Part, str], int] = {}
     order: list[tuple[int, int, Column]] = []
     for column in sorted(headlines, key=lambda each: (-each.measured, each.p not in published())):
-        turn = turns[column.key.part, column.family] = turns.get((column.key.part, column.family), 0) + 1
+        turn = turns[column.key.part, column.family] = (
+            turns.get((column.key.part, column.family), 0) + 1
+        )
         order.append((turn, len(order), column))
     chosen = {column.id for _, _, column in sorted(order, key=lambda each: each[:2])[:most]}
     return tuple(column for column in columns if column.id in chosen)
@@ -551,9 +684,14 @@ def headings(board: Board, columns: Sequence[Column]) -> tuple[PartHeading, ...]
             for name, group in groupby(own, key=lambda column: column.family)
         }
         sizes = {column.n for column in own if column.n}
-        chances = {column.chance for column in own if column.share and not math.isnan(column.chance)}
+        chances = {
+            column.chance for column in own if column.share and not math.isnan(column.chance)
+        }
         panel = len(board.panels.get(part.id, ()))
-        size, chance = (sizes.pop() if len(sizes) == 1 else None), (chances.pop() if len(chances) == 1 else math.nan)
+        size, chance = (
+            (sizes.pop() if len(sizes) == 1 else None),
+            (chances.pop() if len(chances) == 1 else math.nan),
+        )
         parts.append(PartHeading(part, own[0].dataset, size, chance, panel, _prefix(own), families))
     return tuple(parts)
 

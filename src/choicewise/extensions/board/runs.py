@@ -121,8 +121,23 @@ class RunProcess(BoundedProcess):
             numbers = self._run(run, told["run"])
         except StoreError as error:
             return replace(run, state=State.UNREADABLE, reason=str(error)), None
-        about = _left_out(run.manifest, numbers.rows), run.manifest, run.computed, numbers.rows, numbers.artefacts
-        whole = ListedRun(run.id, run.label, run.folder, State.READ, run.version, *about, numbers.notes, numbers.orders)
+        about = (
+            _left_out(run.manifest, numbers.rows),
+            run.manifest,
+            run.computed,
+            numbers.rows,
+            numbers.artefacts,
+        )
+        whole = ListedRun(
+            run.id,
+            run.label,
+            run.folder,
+            State.READ,
+            run.version,
+            *about,
+            numbers.notes,
+            numbers.orders,
+        )
         return whole, _read_outcomes(told["outcomes"], run.manifest.dataset.categories)
 
     @staticmethod
@@ -149,9 +164,16 @@ class RunProcess(BoundedProcess):
         content = self._result("artefact", run, file=artefact.file)
         return None if content is None else b64decode(content)
 
-    def _result(self, task: str, place: Place | ListedRun, wait: float | None = None, **further: str) -> Any:
+    def _result(
+        self, task: str, place: Place | ListedRun, wait: float | None = None, **further: str
+    ) -> Any:
         """UsageError where the run has no such thing, StoreError with the reason where it can't be read."""
-        about = {"id": place.id, "label": place.label, "folder": str(place.folder.absolute()), "metrics": self._metrics}
+        about = {
+            "id": place.id,
+            "label": place.label,
+            "folder": str(place.folder.absolute()),
+            "metrics": self._metrics,
+        }
         told = self._ask({"task": task, **about, **further}, wait)
         if "absent" in told:
             raise UsageError(told["absent"])
@@ -168,7 +190,9 @@ class RunProcesses:
 
     def __init__(self, count: int, metrics: Sequence[str] = ()) -> None:
         self._processes = [RunProcess(metrics) for _ in range(count)]
-        self._free: LifoQueue[RunProcess] = LifoQueue()  # the one that was used last has all in memory
+        self._free: LifoQueue[RunProcess] = (
+            LifoQueue()
+        )  # the one that was used last has all in memory
         for process in self._processes:
             self._free.put(process)
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}
@@ -195,11 +219,17 @@ class RunProcesses:
 
 
 def _read_outcomes(told: Mapping[str, Any], categories: Categories) -> Outcomes:
-    tables = [pa.table({"item": each["item"], "subject": each["subject"]}) for each in told["items"]]
-    tables = [table.set_column(1, "subject", table["subject"].dictionary_encode()) for table in tables]
+    tables = [
+        pa.table({"item": each["item"], "subject": each["subject"]}) for each in told["items"]
+    ]
+    tables = [
+        table.set_column(1, "subject", table["subject"].dictionary_encode()) for table in tables
+    ]
     outcomes = []
     for each in told["outcomes"]:
-        values, codes, predicted = (_read_array(*each[name]) for name in ("values", "codes", "predicted"))
+        values, codes, predicted = (
+            _read_array(*each[name]) for name in ("values", "codes", "predicted")
+        )
         outcomes.append(
             Outcome(
                 name=each["name"],
@@ -232,7 +262,9 @@ def _parsed(kind: Any, text: str) -> Any:
     try:
         return _type(kind).validate_json(text)
     except ValueError as error:
-        raise StoreError(f"it holds what it should not ({error}); `choicewise doctor` says more") from error
+        raise StoreError(
+            f"it holds what it should not ({error}); `choicewise doctor` says more"
+        ) from error
 
 
 @cache
@@ -282,12 +314,19 @@ def _outcomes(outcomes: Outcomes) -> Record:
     tables: dict[int, pa.Table] = {id(each.items): each.items for each in outcomes.outcomes}
     places = {name: place for place, name in enumerate(tables)}
     listed = [
-        {"name": each.name, "signature": signature(each.protocol), "selection": each.selection, "first": each.first}
+        {
+            "name": each.name,
+            "signature": signature(each.protocol),
+            "selection": each.selection,
+            "first": each.first,
+        }
         | {"items": places[id(each.items)], "values": _array(each.values)}
         | {"codes": _array(each.codes), "predicted": _array(each.predicted)}
         for each in outcomes.outcomes
     ]
-    items = [{name: table[name].to_pylist() for name in ("item", "subject")} for table in tables.values()]
+    items = [
+        {name: table[name].to_pylist() for name in ("item", "subject")} for table in tables.values()
+    ]
     about = {"model": outcomes.model, "dataset": outcomes.dataset, "digest": outcomes.digest}
     return {**about, "items": items, "outcomes": listed}
 
@@ -297,7 +336,9 @@ def _array(numbers: npt.NDArray[Any]) -> tuple[str, str]:
 
 
 def _artefact(place: Place, question: Record) -> str | None:
-    content = artefact_content(question["file"], place.folder, summarize(place.folder, question["metrics"]).rows)
+    content = artefact_content(
+        question["file"], place.folder, summarize(place.folder, question["metrics"]).rows
+    )
     return None if content is None else b64encode(content).decode()
 
 
@@ -311,15 +352,21 @@ def _questions(place: Place, question: Record) -> Record:
     texts: dict[str, str] = {}
     for batch in item_batches(place.folder, ("item", "question")):
         for row in batch.filter(pc.is_in(batch["item"], wanted)).to_pylist():
-            texts[row["item"]] = shortened(" ".join(row["question"][: 4 * _QUESTION].split()), _QUESTION)
+            texts[row["item"]] = shortened(
+                " ".join(row["question"][: 4 * _QUESTION].split()), _QUESTION
+            )
     return texts
 
 
 _TASKS: dict[str, Callable[[Place, Record], Any]] = {
     "look": lambda place, question: _run_json(look(place)),
     "read": _read,
-    "explain": lambda place, question: json.dumps(asdict(explain(open_run(place.folder), question["item"]))),
-    "document": lambda place, question: run_document(place.folder, question["board"], question["metrics"]),
+    "explain": lambda place, question: json.dumps(
+        asdict(explain(open_run(place.folder), question["item"]))
+    ),
+    "document": lambda place, question: run_document(
+        place.folder, question["board"], question["metrics"]
+    ),
     "strip": lambda place, question: run_strip(place.folder),
     "artefact": _artefact,
     "questions": _questions,
@@ -338,13 +385,20 @@ def look(place: Place) -> ListedRun:
     except MemoryError:
         raise
     except Exception as error:
-        return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", _reason(error, place))
+        return ListedRun(
+            place.id, place.label, place.folder, State.UNREADABLE, "", _reason(error, place)
+        )
     state, words = State.WAITING, ""
     if not manifest.complete:
         asked = _asked(place.folder, manifest)
-        state, words = State.INCOMPLETE, f"{asked} are asked; run the same `{manifest.writer}` command again to resume"
+        state, words = (
+            State.INCOMPLETE,
+            f"{asked} are asked; run the same `{manifest.writer}` command again to resume",
+        )
     bare = replace(manifest, blocks=(), files={})  # of which a large run has hundreds
-    return ListedRun(place.id, place.label, place.folder, state, version, words, bare, run_id(manifest))
+    return ListedRun(
+        place.id, place.label, place.folder, state, version, words, bare, run_id(manifest)
+    )
 
 
 def _reason(error: Exception, place: Place) -> str:
@@ -355,7 +409,9 @@ def _reason(error: Exception, place: Place) -> str:
         words = str(error)
     else:
         words = f"it can't be read ({type(error).__name__}: {error}); `choicewise report` says more"
-    for spelled in dict.fromkeys((str(place.folder), os.path.abspath(place.folder), os.path.realpath(place.folder))):
+    for spelled in dict.fromkeys(
+        (str(place.folder), os.path.abspath(place.folder), os.path.realpath(place.folder))
+    ):
         words = words.replace(spelled, place.label)
     return words
 
@@ -395,7 +451,11 @@ def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | No
         return parquet_bytes(rows_table(rows))
     summary = folder / SUMMARY
     try:
-        return None if summary.is_symlink() else read_listed(summary, read_manifest(folder).files.get(SUMMARY))
+        return (
+            None
+            if summary.is_symlink()
+            else read_listed(summary, read_manifest(folder).files.get(SUMMARY))
+        )
     except StoreError:
         return None
 

@@ -23,7 +23,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from choicewise.errors import ChoicewiseError, UsageError
-from choicewise.extensions.board.access import HEADERS, SUBMISSIONS, Access, AccessMiddleware, accepts_json, refusal
+from choicewise.extensions.board.access import (
+    HEADERS,
+    SUBMISSIONS,
+    Access,
+    AccessMiddleware,
+    accepts_json,
+    refusal,
+)
 from choicewise.extensions.board.connections import BUSY, RETRY, BoardConnection
 from choicewise.extensions.board.headlines import headlines, headlines_record
 from choicewise.extensions.board.library import Library
@@ -87,7 +94,9 @@ def listen(host: str, port: int | None) -> socket.socket:
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return bound
         except PermissionError as error:
-            raise UsageError(f"port {chosen} may not be used ({error.strerror}); choose one above 1023") from error
+            raise UsageError(
+                f"port {chosen} may not be used ({error.strerror}); choose one above 1023"
+            ) from error
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise UsageError(f"{host} is no address of this machine to listen on") from error
@@ -115,11 +124,21 @@ class BoardServer:
         self._library, self._service = library, service
         self._site = Site(library, access, tell, service)
         # No log of uvicorn's: paths may hold what a terminal would obey.
-        settings: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False}
+        settings: dict[str, Any] = {
+            "log_config": None,
+            "log_level": "critical",
+            "access_log": False,
+        }
         settings |= {"http": BoardConnection, "ws": "none", "lifespan": "off", "loop": "asyncio"}
-        settings |= {"server_header": False, "proxy_headers": False, "timeout_graceful_shutdown": GRACE}
+        settings |= {
+            "server_header": False,
+            "proxy_headers": False,
+            "timeout_graceful_shutdown": GRACE,
+        }
         settings |= {"h11_max_incomplete_event_size": LONGEST}
-        self._server = uvicorn.Server(uvicorn.Config(self._site.application(), timeout_keep_alive=5, **settings))
+        self._server = uvicorn.Server(
+            uvicorn.Config(self._site.application(), timeout_keep_alive=5, **settings)
+        )
         self._thread = Thread(target=self._server.run, args=([bound],), name="server", daemon=True)
 
     def start(self) -> None:
@@ -178,7 +197,10 @@ class Site:
         service: SubmissionService | None = None,
     ) -> None:
         self._library, self._access, self._tell = library, access, tell
-        self._looks = {f"{_digest(static_file(name).encode())}-{name}": static_file(name).encode() for name in LOOKS}
+        self._looks = {
+            f"{_digest(static_file(name).encode())}-{name}": static_file(name).encode()
+            for name in LOOKS
+        }
         looks = dict(zip(LOOKS, self._looks, strict=True))
         self._links = Links(looks, submissions="" if service is None else SUBMISSIONS)
         self._submissions = None
@@ -186,7 +208,11 @@ class Site:
             assert access.submit, "who submits needs a token"
             self._submissions = SubmissionRoutes(service, library, self._links, access.submit, tell)
         self._answers, self._runs = Answers(), RunProcesses(PROCESSES, library.metrics)
-        self._first, self._pages, self._slow = Threads(1, WAITING), Threads(2, WAITING), Threads(PROCESSES, WAITING)
+        self._first, self._pages, self._slow = (
+            Threads(1, WAITING),
+            Threads(2, WAITING),
+            Threads(PROCESSES, WAITING),
+        )
 
     def application(self) -> ASGIApp:
         """The routes, behind the rules of access."""
@@ -200,7 +226,9 @@ class Site:
             return refusal(request, 503, BUSY, headers)
 
         def failed(request: Request, error: Exception) -> Response:
-            self._tell(f"error while answering {request.scope['path']}: {type(error).__name__}: {error}")
+            self._tell(
+                f"error while answering {request.scope['path']}: {type(error).__name__}: {error}"
+            )
             words = "Something went wrong here; whoever runs this server can see what."
             return refusal(request, 500, words, {**HEADERS, "connection": "close"})
 
@@ -220,7 +248,12 @@ class Site:
             "/look/{name}": self._look,
         }
         routes = [Route(path, handler, methods=["GET"]) for path, handler in pages.items()]
-        handlers: dict[Any, Any] = {HTTPException: refused, Busy: busy, ClientDisconnect: gone, Exception: failed}
+        handlers: dict[Any, Any] = {
+            HTTPException: refused,
+            Busy: busy,
+            ClientDisconnect: gone,
+            Exception: failed,
+        }
         if self._submissions is not None:
             routes += self._submissions.routes()
             handlers[ChoicewiseError] = self._submissions.refused
@@ -234,19 +267,25 @@ class Site:
     async def _board(self, request: Request) -> Response:
         if request.url.path.endswith(".json") or accepts_json(request):
             return await self._view(request, "json", _board_json)
-        return await self._view(request, "html", lambda snapshot, view: board_page(snapshot, view, self._links))
+        return await self._view(
+            request, "html", lambda snapshot, view: board_page(snapshot, view, self._links)
+        )
 
     async def _csv(self, request: Request) -> Response:
         response = await self._view(request, "csv", board_csv)
         response.headers["content-disposition"] = 'attachment; filename="board.csv"'
         return response
 
-    async def _view(self, request: Request, kind: str, make: Callable[[Snapshot, View], str]) -> Response:
+    async def _view(
+        self, request: Request, kind: str, make: Callable[[Snapshot, View], str]
+    ) -> Response:
         """The board as the query says; kept where it says nothing but what the board has."""
         snapshot = self._library.snapshot
         view, known = known_view(snapshot.board, read_view(request.query_params.multi_items()))
         threads = self._first if view == View() else self._pages
-        whole = snapshot if kind == "csv" else await self._with_means(snapshot, view, threads, known)
+        whole = (
+            snapshot if kind == "csv" else await self._with_means(snapshot, view, threads, known)
+        )
 
         def text() -> str:
             self._library.want([column.id for column in chosen_columns(snapshot.board, view)])
@@ -258,7 +297,9 @@ class Site:
             response.headers.update({"refresh": "2", "cache-control": "no-store"})
         return response
 
-    async def _with_means(self, snapshot: Snapshot, view: View, threads: Threads, known: bool) -> Snapshot | None:
+    async def _with_means(
+        self, snapshot: Snapshot, view: View, threads: Threads, known: bool
+    ) -> Snapshot | None:
         """The snapshot with the ranges of ranks by the mean that ``view`` shows; None while they are computed.
 
         Those of a board that is still being read are left out, as they change with every run.  ``known``: as of a view.
@@ -268,7 +309,9 @@ class Site:
         def measured() -> bytes:
             return " ".join(headlines(snapshot.board, part).measured).encode()
 
-        told = await self._answers.get((snapshot.number, "columns", part), threads, measured, keep=known)
+        told = await self._answers.get(
+            (snapshot.number, "columns", part), threads, measured, keep=known
+        )
         assert told is not None
         columns = tuple(told.decode().split())
         if not columns or columns in snapshot.means or snapshot.waiting:
@@ -281,12 +324,17 @@ class Site:
             return b"there"
 
         try:
-            there = await self._answers.get((snapshot.number, "means", columns), self._slow, computed, PATIENCE)
+            there = await self._answers.get(
+                (snapshot.number, "means", columns), self._slow, computed, PATIENCE
+            )
         except Busy:
             return None
         if there is None:
             return None
-        return replace(snapshot, means={**snapshot.means, columns: self._library.means.get(snapshot.board, columns)})
+        return replace(
+            snapshot,
+            means={**snapshot.means, columns: self._library.means.get(snapshot.board, columns)},
+        )
 
     async def _model(self, request: Request) -> Response:
         name, json = _name(request)
@@ -297,7 +345,11 @@ class Site:
         strips = {} if json else await self._strips(snapshot, model)
 
         def text() -> str:
-            return as_json(model_record(snapshot, model)) if json else model_page(snapshot, model, self._links, strips)
+            return (
+                as_json(model_record(snapshot, model))
+                if json
+                else model_page(snapshot, model, self._links, strips)
+            )
 
         there = tuple(strip is not None for strip in strips.values())
         response = await self._page(request, json, (snapshot.number, "model", name, there), text)
@@ -307,7 +359,11 @@ class Site:
 
     async def _strips(self, snapshot: Snapshot, model: str) -> Strips:
         """The charts of the page of a model: an image inside the page, so that it comes with the page or not at all."""
-        runs = {run for part in measured(snapshot, model) for run in [each for each in part.runs if each.rows][:STRIPS]}
+        runs = {
+            run
+            for part in measured(snapshot, model)
+            for run in [each for each in part.runs if each.rows][:STRIPS]
+        }
         strips: dict[str, str | None] = {}
         for run in runs:
             if run.state is State.READ:
@@ -328,7 +384,11 @@ class Site:
             if asked is None:
                 raise HTTPException(404, "No run was asked under that protocol.")
             self._library.want([column.id for column in asked.columns])
-            return as_json(protocol_record(snapshot, asked)) if json else protocol_page(snapshot, asked, self._links)
+            return (
+                as_json(protocol_record(snapshot, asked))
+                if json
+                else protocol_page(snapshot, asked, self._links)
+            )
 
         return await self._page(request, json, (snapshot.number, "protocol", name), text)
 
@@ -349,20 +409,29 @@ class Site:
 
     async def _document(self, request: Request, snapshot: Snapshot, run: ListedRun) -> Response:
         """The document of a complete run, under its own policy; while it is being made a page that asks again."""
-        words, refresh = "its page is being made and appears here by itself in a moment", {"refresh": "2"}
+        words, refresh = (
+            "its page is being made and appears here by itself in a moment",
+            {"refresh": "2"},
+        )
         try:
             drawn = await self._drawn("document", run, PATIENCE)
         except ChoicewiseError as error:
             drawn, words, refresh = None, f"its page can't be made: {error}", {}
         if drawn is None:
             told, key = replace(run, reason=words), (snapshot.number, "run", run.id, words)
-            response = await self._page(request, False, key, lambda: run_page(snapshot, told, self._links))
+            response = await self._page(
+                request, False, key, lambda: run_page(snapshot, told, self._links)
+            )
             response.headers.update(refresh and {**refresh, "cache-control": "no-store"})
             return response
         # the policy that the document says it needs: hashes of its own scripts and style
-        head = drawn.decode("utf-8", "replace").partition('http-equiv="Content-Security-Policy" content="')[2]
+        head = drawn.decode("utf-8", "replace").partition(
+            'http-equiv="Content-Security-Policy" content="'
+        )[2]
         response = _answered(request, drawn, "html")
-        response.headers["content-security-policy"] = unescape(head.partition('"')[0]) + "; frame-ancestors 'none'"
+        response.headers["content-security-policy"] = (
+            unescape(head.partition('"')[0]) + "; frame-ancestors 'none'"
+        )
         return response
 
     async def _drawn(self, kind: str, run: ListedRun, wait: float) -> bytes | None:
@@ -396,7 +465,9 @@ class Site:
         if part is None:
             raise HTTPException(404, "No run measured that part of the data.")
         asked = read_view(pairs.multi_items())
-        view, known = known_view(snapshot.board, replace(asked, data=(), warning="", sort="", order=""))
+        view, known = known_view(
+            snapshot.board, replace(asked, data=(), warning="", sort="", order="")
+        )
         run = snapshot.run(pairs.get("run", ""))
         run_id = "" if run is None else run.id
 
@@ -405,14 +476,20 @@ class Site:
 
         def text() -> str:
             try:
-                shown = shown_item(snapshot, self._library.decisions.get, explained, part, item, run_id, view)
+                shown = shown_item(
+                    snapshot, self._library.decisions.get, explained, part, item, run_id, view
+                )
             except UsageError:
                 shown = None
             except ChoicewiseError as error:
                 raise HTTPException(404, f"The item can't be read: {error}") from error
             if shown is None:
                 raise HTTPException(404, "No run has that item.")
-            return as_json(item_record(shown)) if json else item_page(snapshot, shown, self._links, view)
+            return (
+                as_json(item_record(shown))
+                if json
+                else item_page(snapshot, shown, self._links, view)
+            )
 
         key = snapshot.number, "item", name, item, run_id, view
         return await self._answer(request, "json" if json else "html", key, self._slow, text, known)
@@ -445,7 +522,9 @@ class Site:
             raise HTTPException(404, "There is no such file.")
         return Response(content, 200, {"cache-control": FOREVER}, "text/css; charset=utf-8")
 
-    async def _page(self, request: Request, json: bool, key: tuple[Hashable, ...], make: Callable[[], str]) -> Response:
+    async def _page(
+        self, request: Request, json: bool, key: tuple[Hashable, ...], make: Callable[[], str]
+    ) -> Response:
         return await self._answer(request, "json" if json else "html", key, self._pages, make)
 
     async def _answer(

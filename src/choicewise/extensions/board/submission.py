@@ -58,9 +58,17 @@ class Submission:
 
     def as_json(self, runs: Sequence[str] = ()) -> dict[str, Any]:
         """The record with the addresses of its ``runs``; what was not said is null, and times are texts in UTC."""
-        wanted, times = self.wanted, {"submitted": moment(self.submitted), "changed": moment(self.changed)}
+        wanted, times = (
+            self.wanted,
+            {"submitted": moment(self.submitted), "changed": moment(self.changed)},
+        )
         record = {"id": self.id, "model": wanted.model, "revision": wanted.revision or None}
-        record |= {"dtype": wanted.dtype or None, "state": str(self.state), "reason": self.reason, **times}
+        record |= {
+            "dtype": wanted.dtype or None,
+            "state": str(self.state),
+            "reason": self.reason,
+            **times,
+        }
         record |= {name: getattr(self, name) for name in ("worker", "done", "total", "attempts")}
         return {**record, "not_before": moment(self.after) if self.after else None, "runs": [*runs]}
 
@@ -74,7 +82,9 @@ def wanted(model: object, revision: object = None, dtype: object = None) -> Want
     """What the three fields say, ``ORG/NAME@REVISION`` split at its sign.  UsageError with everything that is wrong."""
     given = {"model": model, "revision": revision, "dtype": dtype}
     try:
-        fields = _Fields.model_validate({name: value for name, value in given.items() if value is not None})
+        fields = _Fields.model_validate(
+            {name: value for name, value in given.items() if value is not None}
+        )
     except ValidationError as error:
         raise UsageError.about([_problem(each) for each in error.errors()]) from None
     name, revision = fields.model, fields.revision
@@ -102,17 +112,25 @@ def _known_model(text: str) -> str:
         raise ValueError("the model is missing; write its name, as ORG/NAME")
     if len(name) > _LONGEST:
         raise ValueError(f"the model's name has {len(name)} characters; it may have {_LONGEST}")
-    if not name.isprintable() or any(ord(char) > 0xFFFF for char in name) or ".." in re.split(r"[/\\]", name):
+    if (
+        not name.isprintable()
+        or any(ord(char) > 0xFFFF for char in name)
+        or ".." in re.split(r"[/\\]", name)
+    ):
         raise ValueError("the model has characters that no model has; write it as ORG/NAME")
     if holds_secret(text):
-        raise ValueError("the model's name holds a login or a key, which the board would show; leave that out")
+        raise ValueError(
+            "the model's name holds a login or a key, which the board would show; leave that out"
+        )
     _known_revision(revision)
     return text
 
 
 def _known_revision(text: str) -> str:
     if text and (not _REVISION.fullmatch(text) or ".." in text):
-        raise ValueError("the revision must be a branch, a tag or a commit: letters, digits and . _ - + /")
+        raise ValueError(
+            "the revision must be a branch, a tag or a commit: letters, digits and . _ - + /"
+        )
     return text
 
 
@@ -201,9 +219,8 @@ def refusal(wanted: Wanted) -> str:
     if not is_bundled(wanted.model):
         return ""
     if bundled_folder(wanted.model, MODELS) is None:
-        return (
-            f"there is no model {wanted.model}; the bundled ones are {', '.join(PREFIX + each.name for each in MODELS)}"
-        )
+        bundled = ", ".join(PREFIX + model.name for model in MODELS)
+        return f"there is no model {wanted.model}; the bundled ones are {bundled}"
     return f"{wanted.model} has no revisions; leave that out" if wanted.revision else ""
 
 

@@ -76,7 +76,12 @@ class SubmissionRoutes:
     may read."""
 
     def __init__(
-        self, service: SubmissionService, library: Library, links: Links, token: str, tell: Callable[[str], None]
+        self,
+        service: SubmissionService,
+        library: Library,
+        links: Links,
+        token: str,
+        tell: Callable[[str], None],
     ) -> None:
         self._service, self._library, self._links = service, library, links
         self._token, self._tell = token, tell
@@ -104,8 +109,14 @@ class SubmissionRoutes:
         words = str(error)
         if not status:
             self._tell(f"error with a submission: {error}")
-            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
-            status, words = 503, "something is wrong on the disk of this board; whoever runs it can see what"
+            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in (
+                errno.ENOSPC,
+                errno.EDQUOT,
+            )
+            status, words = (
+                503,
+                "something is wrong on the disk of this board; whoever runs it can see what",
+            )
             if full:
                 status, words = 507, "the disk of this board is full; ask again later"
         headers = {"cache-control": "no-store"} | (AUTHENTICATE if status == 401 else {})
@@ -130,8 +141,14 @@ class SubmissionRoutes:
             if json:
                 return _json(self._record(submission))
             runs = self._runs_of(submission)
-            refresh = b"" if submission.state.final and (submission.state is not State.DONE or runs) else _REFRESH
-            return refresh + self._page("submission.html.j2", each=submission, runs=runs, there=there)
+            refresh = (
+                b""
+                if submission.state.final and (submission.state is not State.DONE or runs)
+                else _REFRESH
+            )
+            return refresh + self._page(
+                "submission.html.j2", each=submission, runs=runs, there=there
+            )
 
         body = await self._cached((name, json, there), shown)
         headers = {"refresh": str(RETRY_AFTER)} if body.startswith(_REFRESH) else None
@@ -155,7 +172,9 @@ class SubmissionRoutes:
             given = await _fields(request)
             offered = [*bearer_tokens(request), str(given.get("token", "")).strip()]
             if not any(same_token(each, self._token) for each in offered):
-                raise NoToken("the token is missing or wrong; ask whoever runs this board for the token of who submits")
+                raise NoToken(
+                    "the token is missing or wrong; ask whoever runs this board for the token of who submits"
+                )
             shown = True
             asked = wanted(given.get("model"), given.get("revision"), given.get("dtype"))
             submission, new = await self._threads.run(lambda: self._service.submit(asked))
@@ -169,7 +188,9 @@ class SubmissionRoutes:
             return RedirectResponse(place, 303, {"cache-control": "no-store"})
         record = self._record(submission)
         if submission.state is State.REFUSED:
-            return _response(_json({"error": submission.reason, "submission": record}), True, status=422)
+            return _response(
+                _json({"error": submission.reason, "submission": record}), True, status=422
+            )
         return _response(_json(record), True, status=201 if new else 200)
 
     def _list_page(
@@ -181,7 +202,9 @@ class SubmissionRoutes:
     ) -> bytes:
         """The form and the list; ``error`` says what was wrong with what was ``given``, which the form shows, without
         the token."""
-        fields = {name: str((given or {}).get(name, ""))[:300] for name in ("model", "revision", "dtype")}
+        fields = {
+            name: str((given or {}).get(name, ""))[:300] for name in ("model", "revision", "dtype")
+        }
         about = {"listed": listed[:SHOWN], "counts": counts, "total": sum(counts.values())}
         return self._page("submissions.html.j2", error=error, given=fields, dtypes=DTYPES, **about)
 
@@ -198,7 +221,9 @@ class SubmissionRoutes:
         if not submission.folder:
             return []
         place = self._service.board / submission.folder
-        return [run for run in self._library.snapshot.board.runs if run.folder.is_relative_to(place)]
+        return [
+            run for run in self._library.snapshot.board.runs if run.folder.is_relative_to(place)
+        ]
 
 
 _REFRESH = b"refresh\n"
@@ -217,7 +242,9 @@ def _json(content: Any) -> bytes:
     return page_json(content).encode()
 
 
-def _response(body: bytes, json: bool, headers: Mapping[str, str] | None = None, status: int = 200) -> Response:
+def _response(
+    body: bytes, json: bool, headers: Mapping[str, str] | None = None, status: int = 200
+) -> Response:
     """What nobody else keeps.  The form says where it comes from, to this server alone, which looks at that."""
     own = {"cache-control": "no-store", "referrer-policy": "same-origin", **(headers or {})}
     return Response(body, status, own, "application/json" if json else "text/html; charset=utf-8")
@@ -238,8 +265,14 @@ async def _fields(request: Request) -> dict[str, Any]:
     content, form = await request.body(), _is_form(request)
     try:
         if form:
-            return dict(parse_qsl(content.decode("utf-8"), max_num_fields=_FIELDS, strict_parsing=bool(content)))
+            return dict(
+                parse_qsl(
+                    content.decode("utf-8"), max_num_fields=_FIELDS, strict_parsing=bool(content)
+                )
+            )
         return TypeAdapter(dict[str, Any]).validate_json(content or b"{}")
     except ValueError as error:
         form_words = "the form can't be read; send model, revision, dtype and token"
-        raise UsageError(form_words if form else "the content must be a JSON object in UTF-8") from error
+        raise UsageError(
+            form_words if form else "the content must be a JSON object in UTF-8"
+        ) from error

@@ -17,7 +17,15 @@ from typing import Any, Final
 from pydantic import Field
 
 from choicewise.bundled import MODELS, bundled_folder, is_bundled
-from choicewise.data.hub import MODEL, Download, HubName, OutOfReach, Snapshot, hub_name, open_snapshot
+from choicewise.data.hub import (
+    MODEL,
+    Download,
+    HubName,
+    OutOfReach,
+    Snapshot,
+    hub_name,
+    open_snapshot,
+)
 from choicewise.errors import (
     ChoicewiseError,
     DataError,
@@ -89,7 +97,9 @@ class Workplace:
     executor: str = "local"
     workers: int | None = None
     say: Callable[[str], None] = lambda line: None
-    shown: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(lambda done, total: None)
+    shown: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(
+        lambda done, total: None
+    )
     download: Download | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +114,11 @@ class Worker:
     """
 
     def __init__(
-        self, service: SubmissionService, place: Workplace, *, pauses: tuple[float, float] = (SHORTEST, LONGEST)
+        self,
+        service: SubmissionService,
+        place: Workplace,
+        *,
+        pauses: tuple[float, float] = (SHORTEST, LONGEST),
     ) -> None:
         self.service, self.place, self.outcomes = service, place, list[Outcome]()
         self._shortest, self._longest = pauses
@@ -126,7 +140,9 @@ class Worker:
                 continue
             outcome = self._do(lease)
             self.outcomes.append(outcome)
-            self.place.say(": ".join(filter(None, (outcome.called, str(outcome.end), outcome.reason))))
+            self.place.say(
+                ": ".join(filter(None, (outcome.called, str(outcome.end), outcome.reason)))
+            )
             if outcome.end is not End.BACK:
                 troubles = set()
             elif outcome.here:
@@ -156,7 +172,9 @@ class Worker:
         called = lease.submission.wanted.name
         folder = self.service.unfinished(lease.submission)
         self.place.say(f"takes {called} (submission {lease.submission.id})")
-        if folder.is_dir() and is_locked(folder):  # of a worker that did not renew its lease and goes on
+        if folder.is_dir() and is_locked(
+            folder
+        ):  # of a worker that did not renew its lease and goes on
             reason = "another worker still writes to its runs"
             self._give_back(lease, reason, again=True, counts=False, pause=True)
             return Outcome(called, End.BACK, reason, here=False)
@@ -188,7 +206,9 @@ class Worker:
             shutil.rmtree(folder, ignore_errors=True)
         given = self._give_back(lease, reason, again=not ended)
         end = End.FAILED if ended else End.BACK
-        return Outcome(lease.submission.wanted.name, end if given else End.LOST, reason, here=not of_model)
+        return Outcome(
+            lease.submission.wanted.name, end if given else End.LOST, reason, here=not of_model
+        )
 
     def _give_back(self, lease: Lease, reason: str, again: bool, **how: bool) -> bool:
         """Whether it was still this worker's."""
@@ -220,7 +240,9 @@ class _Job:
         """Say that the work goes on, and how far it is."""
         with suppress(Busy):  # the next call is soon enough
             try:
-                self._service.queue.renew(self._lease.submission.id, self._lease.secret, *self._progress)
+                self._service.queue.renew(
+                    self._lease.submission.id, self._lease.secret, *self._progress
+                )
             except LeaseLost:
                 self._lost.set()
 
@@ -247,7 +269,9 @@ class _Job:
             unfinished = _unfinished(folder)
             if isinstance(error.__cause__, OSError) or not unfinished:  # the disk
                 raise
-            place.say(f"what was computed before does not go on ({error.message}); it is computed again")
+            place.say(
+                f"what was computed before does not go on ({error.message}); it is computed again"
+            )
             for run in unfinished:
                 shutil.rmtree(run, ignore_errors=True)
             self._sweep(model, folder)
@@ -259,7 +283,9 @@ class _Job:
         manifests = [read_manifest(folder / cell.folder) for cell in read_sweep(folder).cells]
         names = self._service.asked.protocols
         recipes = resolve(*names)
-        lines = (without_shots(each.dataset.name, names, recipes, each.protocols) for each in manifests)
+        lines = (
+            without_shots(each.dataset.name, names, recipes, each.protocols) for each in manifests
+        )
         return "; ".join(dict.fromkeys(filter(None, lines)))
 
     def _sweep(self, model: _CheckedModel, folder: Path) -> None:
@@ -278,7 +304,12 @@ class _Job:
                 self._progress = done, total
                 self._check()
 
-            sweep(job, folder, Audience(progress, place.say, opened, download=self._download), go_on=False)
+            sweep(
+                job,
+                folder,
+                Audience(progress, place.say, opened, download=self._download),
+                go_on=False,
+            )
         self._check()
 
     def _check(self) -> None:
@@ -306,7 +337,10 @@ class _CheckedModel(ModelChoice):
         return self.label, self.opened.digest
 
     def load(
-        self, progress: Download | None = None, say: Callable[[str], None] = lambda line: None, **more: Any
+        self,
+        progress: Download | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        **more: Any,
     ) -> Model:
         """The model, which is there already."""
         return self.opened
@@ -338,15 +372,21 @@ def check_model(wanted: Wanted, policy: Policy) -> str:
     """
     name = wanted.model
     if not policy.takes(name):
-        raise Refused(f"{name} is not allowed: the board takes {' and '.join(policy.allow)}; ask who runs it")
+        raise Refused(
+            f"{name} is not allowed: the board takes {' and '.join(policy.allow)}; ask who runs it"
+        )
     if name in FAKES:
         return name
     try:
-        if is_bundled(name) or Path(name).is_absolute():  # ORG/NAME is never a folder that is here by chance
+        if (
+            is_bundled(name) or Path(name).is_absolute()
+        ):  # ORG/NAME is never a folder that is here by chance
             _check_folder(name, wanted.revision, policy)
             return name
         if (on_hub := hub_name(wanted.name)) is None:
-            raise Refused(f"{wanted.name} is no model that a worker evaluates; submit one of the Hub, as ORG/NAME")
+            raise Refused(
+                f"{wanted.name} is no model that a worker evaluates; submit one of the Hub, as ORG/NAME"
+            )
         return _check_on_hub(on_hub, policy)
     except ModelError as error:
         if is_of_model(error):
@@ -370,7 +410,9 @@ def _check_on_hub(name: HubName, policy: Policy) -> str:
     for path in (_CONFIG, INDEX):
         _check_small(snapshot, path)
     if _CONFIG not in snapshot.files:
-        raise Refused(f"{snapshot.source} holds no {_CONFIG}, so it is no model that transformers reads")
+        raise Refused(
+            f"{snapshot.source} holds no {_CONFIG}, so it is no model that transformers reads"
+        )
     pinned = HubName(name.repository, name.config, snapshot.commit)
     known, paths = open_hub_model(pinned)  # refuses what has no safetensors
     weights = [path for path in paths if path.endswith(".safetensors")]
@@ -425,10 +467,21 @@ def is_of_model(error: BaseException) -> bool:
         return True
     if not isinstance(error, ModelError):
         return False
-    of_name = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.DisabledRepoError)
+    of_name = (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.DisabledRepoError,
+    )
     of_model = (*of_name, errors.HFValidationError, errors.RemoteEntryNotFoundError)
     # what the Hub's library raises about network and disk is nearly always an OSError
-    of_machine = (OutOfReach, HTTPError, errors.CachedRepoTreeNotFoundError, OSError, MemoryError, OutOfMemoryError)
+    of_machine = (
+        OutOfReach,
+        HTTPError,
+        errors.CachedRepoTreeNotFoundError,
+        OSError,
+        MemoryError,
+        OutOfMemoryError,
+    )
     causes = [*_causes(error)]
     if any(isinstance(each, of_model) for each in causes):
         return True

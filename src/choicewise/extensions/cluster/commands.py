@@ -17,12 +17,20 @@ from choicewise.errors import UsageError
 def merge(
     *,
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Shards, or a folder that holds them.")
+        list[Path],
+        typer.Argument(
+            metavar="DIR...", readable=False, help="Shards, or a folder that holds them."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option("--out", readable=False, help="The run folder: a new one.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", readable=False, help="The run folder: a new one.")
+    ] = None,
     allow_missing: Annotated[
         bool,
-        typer.Option("--allow-missing", help="Go on without shards that are not there; their questions are missing."),
+        typer.Option(
+            "--allow-missing",
+            help="Go on without shards that are not there; their questions are missing.",
+        ),
     ] = False,
     output: Output,
 ) -> None:

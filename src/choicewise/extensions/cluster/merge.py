@@ -83,16 +83,31 @@ def merge_all(
         _refuse_existing(out)  # another process may have written it since
         for own in cells.values():
             cell = next(iter(own.values()))
-            there = [folder / each.folder for folder, each in own.items() if (folder / each.folder / MANIFEST).exists()]
+            there = [
+                folder / each.folder
+                for folder, each in own.items()
+                if (folder / each.folder / MANIFEST).exists()
+            ]
             if not there:
-                raise UsageError(f"{cell.model} on {cell.dataset} has no shard that was begun; ask it first")
+                raise UsageError(
+                    f"{cell.model} on {cell.dataset} has no shard that was begun; ask it first"
+                )
             merged = merge(there, partial / cell.folder, _line_of_several(own), allow_missing, say)
-            done.append(replace(cell, done=merged.complete, failure="" if merged.complete else "shards are missing"))
+            done.append(
+                replace(
+                    cell,
+                    done=merged.complete,
+                    failure="" if merged.complete else "shards are missing",
+                )
+            )
         first = records[folders[0]]
         protocols = dict.fromkeys(name for record in records.values() for name in record.protocols)
         suites = {suite.name: suite for record in records.values() for suite in record.suites}
         write_sweep(
-            partial, replace(first, protocols=tuple(protocols), suites=tuple(suites.values()), cells=tuple(done))
+            partial,
+            replace(
+                first, protocols=tuple(protocols), suites=tuple(suites.values()), cells=tuple(done)
+            ),
         )
 
 
@@ -114,7 +129,9 @@ def merge(
     StoreError for a folder that is damaged, no shard, or a shard of another run.
     """
     _refuse_existing(out)
-    shards = _complete([_open(folder) for folder in run_folders(folders)], line_of, allow_missing, say)
+    shards = _complete(
+        [_open(folder) for folder in run_folders(folders)], line_of, allow_missing, say
+    )
     _refuse_foreign(shards)
     first = min(shards, key=lambda each: each.record.numbers)
     numbers = sorted({number for each in shards for number in each.record.numbers})
@@ -124,7 +141,9 @@ def merge(
         names = part_of(replace(first.record, numbers=tuple(missing), engines=()))
         if not allow_missing:
             raise MissingShards(f"{names} {_are(missing)} not there", lines)
-        say(f"{names} {_are(missing)} not there: {'its' if len(missing) == 1 else 'their'} questions count as missing")
+        say(
+            f"{names} {_are(missing)} not there: {'its' if len(missing) == 1 else 'their'} questions count as missing"
+        )
     for line in _notes(shards, numbers):
         say(line)
     with new_folder(out) as partial:
@@ -135,12 +154,18 @@ def merge(
             name = f"{number:05d}"
             answers = _answers(shards, sources, first.record, number)
             digest.add(block.place, block.asks, [part["key"].to_pylist() for part in answers])
-            observations = pa.concat_tables([SCHEMAS["observations"].empty_table(), *answers]).combine_chunks()
-            asked = {table: block_file(first.folder, block, table) for table in ("requests", "spans")}
+            observations = pa.concat_tables(
+                [SCHEMAS["observations"].empty_table(), *answers]
+            ).combine_chunks()
+            asked = {
+                table: block_file(first.folder, block, table) for table in ("requests", "spans")
+            }
             files = write_block(partial, name, {**asked, "observations": observations})
             blocks.append(replace(block, name=name, files=files))
         if not missing and digest.text != first.record.plan:
-            raise StoreError("the answers are not those to the questions that the shards' plan names; ask them again")
+            raise StoreError(
+                "the answers are not those to the questions that the shards' plan names; ask them again"
+            )
         manifest = _manifest(shards, first, numbers, blocks, file_record(partial / ITEM_FILE))
         write_manifest(partial, manifest)
     return manifest
@@ -158,7 +183,9 @@ def _line_of_several(folders: Collection[Path]) -> LineOf:
     """What asks a shard of several benchmarks, whose command no folder keeps."""
 
     def line_of(path: Path, manifest: Manifest) -> str:
-        own = next((folder for folder in folders if path.is_relative_to(folder) and path.exists()), None)
+        own = next(
+            (folder for folder in folders if path.is_relative_to(folder) and path.exists()), None
+        )
         if own is not None:
             return f"the command that wrote {own}"
         shard = "the run" if manifest.shard is None else part_of(manifest.shard)
@@ -181,7 +208,9 @@ class _Shard:
     @property
     def engines(self) -> Mapping[int, EngineRecord]:
         """How each of its parts was computed, by number."""
-        return dict(zip(self.record.numbers, self.record.engines or (self.manifest.engine,), strict=True))
+        return dict(
+            zip(self.record.numbers, self.record.engines or (self.manifest.engine,), strict=True)
+        )
 
     @property
     def asked(self) -> dict[tuple[object, ...], BlockRecord]:
@@ -193,7 +222,11 @@ class _Shard:
         own, name = str(self.record.numbers[0]), self.folder.resolve().name
         before, there, after = name.rpartition(own)
         alone = there and not before[-1:].isdigit() and not after[:1].isdigit()
-        name = f"{before}{number}{after}" if alone and len(self.record.numbers) == 1 else f"{name}-{number}"
+        name = (
+            f"{before}{number}{after}"
+            if alone and len(self.record.numbers) == 1
+            else f"{name}-{number}"
+        )
         shard = ShardRecord(self.record.of, (number,))
         return self.folder.parent / name, replace(self.manifest, shard=shard)
 
@@ -211,7 +244,9 @@ class _Shard:
 def _open(folder: Path) -> _Shard:
     manifest = read_manifest(folder)
     if manifest.shard is None:
-        raise UsageError(f"{folder} is a whole run and no shard of one; name the folders of shards alone")
+        raise UsageError(
+            f"{folder} is a whole run and no shard of one; name the folders of shards alone"
+        )
     return _Shard(folder, manifest, manifest.shard)
 
 
@@ -238,7 +273,9 @@ def _refuse_foreign(shards: Sequence[_Shard]) -> None:
     """StoreError for a shard of another run than the first one's."""
     first, *others = shards
     for other in others:
-        words = [f"another {part} {how}" for part, how in differences(first.manifest, other.manifest)]
+        words = [
+            f"another {part} {how}" for part, how in differences(first.manifest, other.manifest)
+        ]
         versions = [each.manifest.versions.get("choicewise", "?") for each in (first, other)]
         if first.manifest.protocols != other.manifest.protocols:
             words.append("other protocols")
@@ -248,8 +285,13 @@ def _refuse_foreign(shards: Sequence[_Shard]) -> None:
         if servers[0] is not None and servers[1] is not None:
             words += servers[0].differences(servers[1])
         if first.record.of != other.record.of:
-            words.append(f"another number of shards ({first.record.of} there, {other.record.of} here)")
-        elif not words and (first.record.plan, first.record.counts) != (other.record.plan, other.record.counts):
+            words.append(
+                f"another number of shards ({first.record.of} there, {other.record.of} here)"
+            )
+        elif not words and (first.record.plan, first.record.counts) != (
+            other.record.plan,
+            other.record.counts,
+        ):
             words.append(
                 f"other questions, in tokens (plan {first.record.plan[:12]} there, {other.record.plan[:12]} here)"
             )
@@ -274,10 +316,16 @@ def _notes(shards: Sequence[_Shard], numbers: Sequence[int]) -> Iterator[str]:
 
 def _checks(shards: Sequence[_Shard]) -> dict[int, SelfCheckRecord]:
     engines = {number: engine for each in shards for number, engine in each.engines.items()}
-    return {number: engine.selfcheck for number, engine in engines.items() if engine.selfcheck is not None}
+    return {
+        number: engine.selfcheck
+        for number, engine in engines.items()
+        if engine.selfcheck is not None
+    }
 
 
-def _blocks(shards: Sequence[_Shard], first: _Shard) -> Iterator[tuple[BlockRecord, list[BlockRecord]]]:
+def _blocks(
+    shards: Sequence[_Shard], first: _Shard
+) -> Iterator[tuple[BlockRecord, list[BlockRecord]]]:
     """Every block of the run in order, as ``first`` lists it, and as each of ``shards`` does."""
     rows = places_of(read_item_table(first.folder, first.manifest))
 
@@ -289,11 +337,15 @@ def _blocks(shards: Sequence[_Shard], first: _Shard) -> Iterator[tuple[BlockReco
         own = [listing.get(key) for listing in listings]
         for shard, other in zip(shards, own, strict=True):
             if other is None or len(shard.asked) != len(first.record.counts):
-                raise StoreError(f"{shard} has other blocks than {first}; ask it again in a new folder")
+                raise StoreError(
+                    f"{shard} has other blocks than {first}; ask it again in a new folder"
+                )
             for table in ("requests", "spans"):
                 if not _same_file(first.folder, block, shard.folder, other, table):
                     words = f"{block_file(shard.folder, other, table)} has other content than that of {first}"
-                    raise StoreError(f"{words}; ask both again with the same versions, in new folders")
+                    raise StoreError(
+                        f"{words}; ask both again with the same versions, in new folders"
+                    )
         yield block, [other for other in own if other is not None]
 
 
@@ -302,7 +354,10 @@ def _same_file(one: Path, block: BlockRecord, two: Path, other: BlockRecord, tab
     records = [each.files[path.name] for each, path in zip((block, other), paths, strict=True)]
     if records[0] == records[1]:
         return True
-    tables = [read_table(path, SCHEMAS[table], record) for path, record in zip(paths, records, strict=True)]
+    tables = [
+        read_table(path, SCHEMAS[table], record)
+        for path, record in zip(paths, records, strict=True)
+    ]
     return _same_bits(*tables)  # another version of pyarrow may write it otherwise
 
 
@@ -313,14 +368,20 @@ def _answers(
     start, counts = sum(map(len, record.counts[:number])), record.counts[number]
     places: dict[int, list[tuple[_Shard, pa.Table]]] = {}
     for shard, block in zip(shards, sources, strict=True):
-        own = [each for each in range(len(counts)) if owner(start + each, record.of) in shard.record.numbers]
+        own = [
+            each
+            for each in range(len(counts))
+            if owner(start + each, record.of) in shard.record.numbers
+        ]
         ends = list(accumulate(counts[each] for each in own))
         table = shard.answers(block)
         if len(table) != (ends[-1] if ends else 0):
             about = f"{len(table):,} answers about {block.subject} ({block.split}), where {(ends or [0])[-1]:,} belong"
             raise StoreError(f"{shard} has {about}; ask it again in a new folder")
         for each, end in zip(own, ends, strict=True):
-            places.setdefault(each, []).append((shard, table.slice(end - counts[each], counts[each])))
+            places.setdefault(each, []).append(
+                (shard, table.slice(end - counts[each], counts[each]))
+            )
     for held in places.values():
         for shard, table in held[1:]:
             if not _same_bits(held[0][1], table):
@@ -337,8 +398,12 @@ def _manifest(
     items: FileRecord,
 ) -> Manifest:
     """That of the whole, which names its parts and how each was computed."""
-    engines = {number: engine for each in reversed(shards) for number, engine in each.engines.items()}
-    record = replace(first.record, numbers=tuple(numbers), engines=tuple(engines[number] for number in numbers))
+    engines = {
+        number: engine for each in reversed(shards) for number, engine in each.engines.items()
+    }
+    record = replace(
+        first.record, numbers=tuple(numbers), engines=tuple(engines[number] for number in numbers)
+    )
     checks, spent = [*_checks(shards).values()], [engine.spent for engine in engines.values()]
     check = max(checks, key=lambda each: each.depth, default=None)
     if check is not None:  # as of replicas: the deepest, with the most noise that one of them saw
@@ -351,7 +416,9 @@ def _manifest(
         files={ITEM_FILE: items},
         job={name: value for name, value in first.manifest.job.items() if name != "shard"},
         command=tuple(_without_shard(first.manifest.command)),
-        server=_server([each.manifest.server for each in shards if each.manifest.server is not None]),
+        server=_server(
+            [each.manifest.server for each in shards if each.manifest.server is not None]
+        ),
         shard=record,
     )
 
@@ -392,10 +459,15 @@ def _same_bits(one: pa.Table, other: pa.Table) -> bool:
     if len(one) != len(other):
         return False
     columns = [
-        [column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column for column in table.columns]
+        [
+            column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+            for column in table.columns
+        ]
         for table in (one, other)
     ]
-    return all(all(map(bytes.__eq__, row_bytes(a), row_bytes(b))) for a, b in zip(*columns, strict=True))
+    return all(
+        all(map(bytes.__eq__, row_bytes(a), row_bytes(b))) for a, b in zip(*columns, strict=True)
+    )
 
 
 def _are(several: Sequence[object]) -> str:

@@ -61,7 +61,9 @@ def models_at_once(models: int, say: Callable[[str], None]) -> int:
     return slots_of(nodes) + 1
 
 
-def ray_replicas(model: Model, workers: int | None, models: int = 1, memory: int | None = None) -> Started:
+def ray_replicas(
+    model: Model, workers: int | None, models: int = 1, memory: int | None = None
+) -> Started:
     """``workers`` replicas, or as many as one of so many ``models`` can have at once; Ray finds the nodes for them.
 
     And what tells which resources the first of them waits for, in words; None where one loads its model.  UsageError
@@ -153,7 +155,9 @@ def cluster_needs(model: Model, workers: int | None, memory: int | None = None) 
     """
     if ":" in model.device and not devices_of(model.device):
         kind = model.device.partition(":")[0]
-        raise UsageError(f"device {model.device} is one of a machine; say {kind}, as Ray chooses which of them is free")
+        raise UsageError(
+            f"device {model.device} is one of a machine; say {kind}, as Ray chooses which of them is free"
+        )
     nodes = nodes_of_cluster()
     size = None
     if model.device != "cpu" and any(node.get("GPU") for node in nodes):
@@ -247,7 +251,9 @@ def gpu_bytes() -> int | None:
         ray.cancel(reference, force=True)
     try:
         return min((ray.get(reference) for reference in answered), default=None)
-    except ray.exceptions.RayError:  # a node without torch, or whose CUDA is broken: its replicas will say so
+    except (
+        ray.exceptions.RayError
+    ):  # a node without torch, or whose CUDA is broken: its replicas will say so
         return None
 
 
@@ -262,7 +268,12 @@ def _join(ray: Any, address: str) -> None:
     try:
         if port.isdecimal() and "/" not in host:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-        ray.init(address=address, namespace="choicewise", log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address=address,
+            namespace="choicewise",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"{ADDRESS} is {address}, and no cluster answers there ({_line(error)}); look that it runs the same Ray"
@@ -278,11 +289,21 @@ def _begin(ray: Any) -> None:
             f" call ray.init yourself, or name a running cluster in {ADDRESS}"
         )
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    more = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "namespace": "choicewise"}
+    more = {
+        "include_dashboard": False,
+        "object_store_memory": STORE_BYTES,
+        "namespace": "choicewise",
+    }
     try:
-        begun = _keep(lambda: ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **more))
+        begun = _keep(
+            lambda: ray.init(
+                address="local", log_to_driver=False, logging_level=logging.ERROR, **more
+            )
+        )
     except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"no Ray cluster could be started on this machine ({_line(error)})") from error
+        raise UsageError(
+            f"no Ray cluster could be started on this machine ({_line(error)})"
+        ) from error
     atexit.register(_end, ray, Path(begun.address_info["session_dir"]))
 
 
@@ -351,13 +372,19 @@ class Needs:
 
     def lacking(self, there: Node, state: str = "free") -> str:
         """Of what there is less than needed, in words; empty where there is enough."""
-        short = {name: amount for name, amount in self.amounts.items() if there.get(name, 0) < amount}
+        short = {
+            name: amount for name, amount in self.amounts.items() if there.get(name, 0) < amount
+        }
         have = {name: _amount(name, there.get(name, 0), bare=True) for name in short}
-        return " and ".join(f"{_amount(name, amount)} ({have[name]} {state})" for name, amount in short.items())
+        return " and ".join(
+            f"{_amount(name, amount)} ({have[name]} {state})" for name, amount in short.items()
+        )
 
     def times(self, node: Node) -> int:
         """How many replicas a node has room for when nothing else is there."""
-        return min((int(node.get(name, 0) // amount) for name, amount in self.amounts.items()), default=1)
+        return min(
+            (int(node.get(name, 0) // amount) for name, amount in self.amounts.items()), default=1
+        )
 
 
 def slots_of(nodes: Sequence[Node]) -> int:
@@ -367,12 +394,18 @@ def slots_of(nodes: Sequence[Node]) -> int:
 
 def in_words(nodes: Sequence[Node]) -> str:
     """What all nodes have together: ``2 nodes, 8 GPUs, 64 CPUs and 500.0 GB of memory``."""
-    amounts = [_amount(name, amount) for name in ("GPU", "CPU", "memory") if (amount := _sum(nodes, name))]
+    amounts = [
+        _amount(name, amount) for name in ("GPU", "CPU", "memory") if (amount := _sum(nodes, name))
+    ]
     return " and ".join([", ".join([_amount("node", len(nodes)), *amounts[:-1]]), *amounts[-1:]])
 
 
 def needs_of(
-    model: Model, nodes: Sequence[Node], workers: int | None, gpu_bytes: int | None, memory: int | None = None
+    model: Model,
+    nodes: Sequence[Node],
+    workers: int | None,
+    gpu_bytes: int | None,
+    memory: int | None = None,
 ) -> Needs:
     """What a replica of ``model`` takes of a cluster with these ``nodes``, where there are to be so many ``workers``.
 
@@ -388,14 +421,22 @@ def needs_of(
         gpus = _gpus(model, footprint, nodes, gpu_bytes, memory)
         needs = Needs(max(1, gpus), max(1, gpus), footprint.host)
     if not any(map(needs.times, nodes)):
-        largest = max(nodes, key=lambda node: node.get("GPU" if needs.gpus else "CPU", 0), default={})
+        largest = max(
+            nodes, key=lambda node: node.get("GPU" if needs.gpus else "CPU", 0), default={}
+        )
         raise UsageError(
             f"no node of the cluster has room for {model.name}: it needs {needs.lacking(largest, 'on the largest')}"
         )
     return needs
 
 
-def _gpus(model: Model, footprint: Footprint, nodes: Sequence[Node], gpu_bytes: int | None, memory: int | None) -> int:
+def _gpus(
+    model: Model,
+    footprint: Footprint,
+    nodes: Sequence[Node],
+    gpu_bytes: int | None,
+    memory: int | None,
+) -> int:
     """How many GPUs of one node a replica takes."""
     most = max((int(node.get("GPU", 0)) for node in nodes), default=0)
     if named := devices_of(model.device):

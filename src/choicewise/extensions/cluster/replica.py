@@ -79,14 +79,25 @@ class Identity:
     def of(cls, model: Model) -> Identity:
         """That of ``model`` in this process; UsageError where it is a part, which no other process could compare."""
         if is_shared(model.device):
-            raise UsageError(f"{model.name} is shared by processes that torchrun started; leave further workers out")
+            raise UsageError(
+                f"{model.name} is shared by processes that torchrun started; leave further workers out"
+            )
         return cls(model.digest, model.dtype, model.window, __version__)
 
     def differences(self, own: Identity) -> list[str]:
         """What it is otherwise than ``own``, in words."""
-        words = {"digest": "weights or configuration", "dtype": "dtype", "window": "window", "version": "Choicewise"}
+        words = {
+            "digest": "weights or configuration",
+            "dtype": "dtype",
+            "window": "window",
+            "version": "Choicewise",
+        }
         pairs = [(what, getattr(self, name), getattr(own, name)) for name, what in words.items()]
-        return [f"{what}: {_short(there)} there, {_short(here)} here" for what, there, here in pairs if there != here]
+        return [
+            f"{what}: {_short(there)} there, {_short(here)} here"
+            for what, there, here in pairs
+            if there != here
+        ]
 
 
 class LoadedModel:
@@ -96,7 +107,9 @@ class LoadedModel:
     """
 
     def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
-        self._model = load_model(recipe.name, **{**recipe.options, **({} if device is None else {"device": device})})
+        self._model = load_model(
+            recipe.name, **{**recipe.options, **({} if device is None else {"device": device})}
+        )
         self._model.check(0)  # which has the weights in memory
         if differences := Identity.of(self._model).differences(driver):
             raise ModelError(f"has another model under the same name ({'; '.join(differences)})")
@@ -120,13 +133,19 @@ def outcome(call: Callable[..., Any], *arguments: object) -> Any:
         traceback.print_exception(error)
         words = traceback.format_exception_only(error)[-1].strip()
         place = traceback.extract_tb(error.__traceback__)[-1:]
-        return ReplicaDied(words + "".join(f", {Path(frame.filename).name} line {frame.lineno}" for frame in place))
+        return ReplicaDied(
+            words + "".join(f", {Path(frame.filename).name} line {frame.lineno}" for frame in place)
+        )
 
 
 def loaded_here(recipe: Recipe, device: str | None, driver: Identity) -> LoadedModel | Exception:
     """The model in this process, or why it can't be loaded, with the name of the machine."""
     loaded: LoadedModel | Exception = outcome(LoadedModel, recipe, device, driver)
-    return loaded.within(f"the replica on {platform.node()}") if isinstance(loaded, ChoicewiseError) else loaded
+    return (
+        loaded.within(f"the replica on {platform.node()}")
+        if isinstance(loaded, ChoicewiseError)
+        else loaded
+    )
 
 
 def _short(value: object) -> object:
@@ -179,7 +198,9 @@ class ProcessReplica:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        own = os.pathsep.join(path for path in sys.path if path)  # it finds the same modules as this process
+        own = os.pathsep.join(
+            path for path in sys.path if path
+        )  # it finds the same modules as this process
         environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, "PYTHONPATH": own}
         command = [sys.executable, "-P", "-c", _START, str(theirs.fileno())]
         # In a session of its own: Ctrl-C is for the driver, which ends them.  What a model prints is no result.
@@ -224,7 +245,9 @@ def _ending(process: Popen[bytes]) -> str:
     return f"process {process.pid} {how}"
 
 
-def process_replicas(recipe: Recipe, size: int, devices: Sequence[str], driver: Identity) -> list[Replica]:
+def process_replicas(
+    recipe: Recipe, size: int, devices: Sequence[str], driver: Identity
+) -> list[Replica]:
     """So many replicas on this machine, in turn on ``devices`` where there are any, each with its part of the cores."""
     threads = max(1, (os.cpu_count() or 1) // size)
     places = [devices[number % len(devices)] if devices else None for number in range(size)]

@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from choicewise.engine import Shard, cut_shards
 from choicewise.errors import MachinesLost, ModelError, UsageError
-from choicewise.extensions.cluster.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
+from choicewise.extensions.cluster.replica import (
+    DEATHS,
+    Answered,
+    Identity,
+    Replica,
+    ReplicaDied,
+    process_replicas,
+)
 from choicewise.models.kinds import kind_of, shard_tokens_of
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.ports import Sharing
@@ -79,7 +86,9 @@ class ReplicaPool:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def respondent(self, asked: Preparation, say: Callable[[str], None]) -> AbstractContextManager[Respondent]:
+    def respondent(
+        self, asked: Preparation, say: Callable[[str], None]
+    ) -> AbstractContextManager[Respondent]:
         """Who answers for the model of ``asked``; ``say`` gets a line about replicas that die or are waited for."""
         if self._model is not asked.model:
             self._end()  # what it holds, another model may need
@@ -150,7 +159,9 @@ class ReplicaPool:
         self._replicas, self._loaded, self._model, self._started = [], [], None, False
 
     def _hand_out(self) -> None:
-        for round_ in range(AHEAD):  # one for each before a second for any, and none where few are left
+        for round_ in range(
+            AHEAD
+        ):  # one for each before a second for any, and none where few are left
             for replica in self._loaded:
                 has = sum(each is replica for each, _ in self._asked.values())
                 if len(self._waiting) > round_ * len(self._loaded) and has <= round_:
@@ -164,7 +175,9 @@ class ReplicaPool:
                 self._loaded.append(replica)
                 return
             case ReplicaDied() as died:
-                text = f"{DEATHS} replicas died before they had loaded the model; the last one: {died}"
+                text = (
+                    f"{DEATHS} replicas died before they had loaded the model; the last one: {died}"
+                )
                 error: BaseException = MachinesLost(text)
             case refused:
                 error = refused
@@ -192,7 +205,9 @@ class ReplicaPool:
         first = self._shards[lost[0]]
         first.deaths += 1
         if first.deaths >= DEATHS:
-            raise MachinesLost(f"{DEATHS} replicas died over the same questions; the last one: {error}")
+            raise MachinesLost(
+                f"{DEATHS} replicas died over the same questions; the last one: {error}"
+            )
         self._say(f"a replica died ({error}); what it was asked is asked again")
         self._loaded.remove(replica)
         self._loading[replica.load()] = replica
@@ -232,13 +247,19 @@ def copied(model: Model) -> tuple[Recipe, Identity]:
     if reason:
         raise UsageError(f"{model.name} {reason}; leave them out")
     if (recipe := model.recipe) is None:
-        raise ModelError(f"{model.name} is in memory alone; pass a folder or a name, so that workers can load it")
+        raise ModelError(
+            f"{model.name} is in memory alone; pass a folder or a name, so that workers can load it"
+        )
     return recipe, Identity.of(model)
 
 
 def _devices(model: Model) -> list[str]:
     """All devices of this machine that are like the one that was taken for ``model`` because nobody named one."""
-    if model.recipe is None or model.recipe.options.get("device") or not model.device.startswith("cuda"):
+    if (
+        model.recipe is None
+        or model.recipe.options.get("device")
+        or not model.device.startswith("cuda")
+    ):
         return []
     import torch
 
@@ -271,7 +292,9 @@ class _Distributed:
     _depth: int = 0
     _open: deque[_Open] = field(default_factory=deque)
 
-    def run(self, blocks: Sequence[Block], assignment: Assignment) -> Generator[BlockResult, None, None]:
+    def run(
+        self, blocks: Sequence[Block], assignment: Assignment
+    ) -> Generator[BlockResult, None, None]:
         """One result per block, in their order; later blocks are prepared and answered meanwhile."""
         if not blocks:
             return
@@ -281,7 +304,12 @@ class _Distributed:
                 block = self._open[0]
                 rows = block.ready.prepared
                 more = rows.inputs, rows.requests, rows.spans
-                yield BlockResult(block.ready.block, *more, block.questions, self._answers(block, upcoming, assignment))
+                yield BlockResult(
+                    block.ready.block,
+                    *more,
+                    block.questions,
+                    self._answers(block, upcoming, assignment),
+                )
                 self._open.popleft()
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[pa.Table]:
@@ -303,14 +331,18 @@ class _Distributed:
             return False
         assigned = assignment.take(ready.block, ready.shards)
         self._depth = max(self._depth, ready.prepared.deepest if assigned.new else 0)
-        self._open.append(_Open(ready, sum(map(len, assigned.shards)), deque(map(self._send, assigned.shards))))
+        self._open.append(
+            _Open(ready, sum(map(len, assigned.shards)), deque(map(self._send, assigned.shards)))
+        )
         return True
 
     def _send(self, shard: Mapping[str, BlockQuestion]) -> int:
         self._depth = max(self._depth, *(question.inputs for question in shard.values()))
         return self.pool.submit(Shard(shard, self._depth))
 
-    def _answers(self, block: _Open, upcoming: Upcoming, assignment: Assignment) -> Iterator[pa.Table]:
+    def _answers(
+        self, block: _Open, upcoming: Upcoming, assignment: Assignment
+    ) -> Iterator[pa.Table]:
         while block.numbers:
             if self.pool.wants:
                 self._submit(upcoming.take(wait=False), assignment)
@@ -334,4 +366,6 @@ class _Distributed:
             self.computed += answered.computed
         checks = [check for check in (self.selfcheck, answered.selfcheck) if check is not None]
         if checks:  # the deepest, with the most noise that a replica saw
-            self.selfcheck = replace(max(checks, key=lambda each: each.depth), noise=max(each.noise for each in checks))
+            self.selfcheck = replace(
+                max(checks, key=lambda each: each.depth), noise=max(each.noise for each in checks)
+            )

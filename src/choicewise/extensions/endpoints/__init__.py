@@ -54,7 +54,9 @@ class Served(ModelKind):
         from choicewise.extensions.endpoints.server.address import ServerAddress
         from choicewise.extensions.endpoints.server.server_model import ServerModel
 
-        return ServerModel(ServerAddress.parse(name), **loading.options, progress=loading.progress, say=loading.say)
+        return ServerModel(
+            ServerAddress.parse(name), **loading.options, progress=loading.progress, say=loading.say
+        )
 
 
 class Decisions(ModelKind):
@@ -190,4 +192,6 @@ class EndpointAnalysis(Analysis):
         return [table for run in runs for table in endpoint_tables(run)]
 
 
-EXTENSION = Extension("endpoints", [Served(), Decisions(), Engine(), EndpointAnalysis(), ServedMinusOwn()])
+EXTENSION = Extension(
+    "endpoints", [Served(), Decisions(), Engine(), EndpointAnalysis(), ServedMinusOwn()]
+)

@@ -22,4 +22,6 @@ def need_vllm(name: str) -> None:
     for package in ("vllm", "tokenizers", "httpx2"):
         spec = find_spec(package)
         if spec is None or spec.origin is None:  # a folder of that name is no package
-            raise ModelError(f"{name} needs vLLM ({package} is missing); run: {install_line('vllm')}")
+            raise ModelError(
+                f"{name} needs vLLM ({package} is missing); run: {install_line('vllm')}"
+            )

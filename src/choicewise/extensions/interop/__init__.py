@@ -261,7 +261,9 @@ class _ItemFile(_TableFile):
 
         ending = f".{self.name.removeprefix('items-')}"
         if out.suffix.lower() != ending:
-            raise UsageError(f"{out} does not end in {ending}, by which it is known when it is read; name it so")
+            raise UsageError(
+                f"{out} does not end in {ending}, by which it is known when it is read; name it so"
+            )
 
 
 _ITEMS = "the log-likelihood of every choice with its text, as `choicewise import` reads it"
@@ -346,7 +348,9 @@ class InspectView(Writer):
     """Logs that Inspect shows."""
 
     name = "inspect"
-    summary = "logs for Inspect View and Inspect's data frames, one per run and protocol (extra: inspect)"
+    summary = (
+        "logs for Inspect View and Inspect's data frames, one per run and protocol (extra: inspect)"
+    )
 
     def write(self, export: Export, out: Path) -> Sequence[str]:
         """Write the ``export`` to ``out``, and return what is left out."""
@@ -439,7 +443,15 @@ EXTENSION = Extension(
     "interop",
     [
         *(HarnessLogs(), HarnessV0Logs(), HelmLogs(), InspectLogs(), LightevalLogs(), TableLogs()),
-        *(HarnessResults(), EveryEvalEver(), EvalResults(), RowCsv(), RowParquet(), Markdown(), Latex()),
+        *(
+            HarnessResults(),
+            EveryEvalEver(),
+            EvalResults(),
+            RowCsv(),
+            RowParquet(),
+            Markdown(),
+            Latex(),
+        ),
         *(ScoreCsv(), ScoreParquet(), ItemCsv(), ItemParquet(), InspectView(), Wandb(), Mlflow()),
         *(HarnessTasks(), ExportCommand(), ImportCommand(), LmEvalCommand()),
     ],

@@ -29,26 +29,45 @@ def import_logs(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...", readable=False, help="Files or folders that another tool wrote, or one bundle."
+            metavar="PATH...",
+            readable=False,
+            help="Files or folders that another tool wrote, or one bundle.",
         ),
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", readable=False, help="The run folder of one log, or the folder for those of several."),
+        typer.Option(
+            "--out",
+            readable=False,
+            help="The run folder of one log, or the folder for those of several.",
+        ),
     ],
     format: Annotated[
-        str | None, typer.Option("--from", help="The format, where it is not recognised: harness, table, ...")
+        str | None,
+        typer.Option("--from", help="The format, where it is not recognised: harness, table, ..."),
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option("--results", readable=False, help="The file with the totals, where it is not beside the samples."),
+        typer.Option(
+            "--results",
+            readable=False,
+            help="The file with the totals, where it is not beside the samples.",
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="The model's name, where the files don't say it, or say another.")
+        str | None,
+        typer.Option(
+            "--model", help="The model's name, where the files don't say it, or say another."
+        ),
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="The same for the task's name.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="The same for the task's name.")
+    ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts.")
+        Path | None,
+        typer.Option(
+            "--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts."
+        ),
     ] = None,
     answers: Annotated[
         list[Path] | None,
@@ -83,7 +102,9 @@ def import_logs(
         print_folders([out], output)
         return
     if bundles := [path for path in paths if is_bundle(path)]:
-        raise UsageError(f"{bundles[0]} is a bundle of requests; name what an engine answered: --answers FILE")
+        raise UsageError(
+            f"{bundles[0]} is a bundle of requests; name what an engine answered: --answers FILE"
+        )
     from choicewise.extensions.interop.logs.import_log import read_logs, renamed, write_logs
 
     logs = read_logs(paths, format, results)
@@ -95,7 +116,9 @@ def import_logs(
 
         logs = counted(logs, tokenizer)
     in_short = len(logs) == 1 and not (output.json or output.every or output.ids)
-    done = write_logs(logs, out, _tell if len(logs) <= MANY and not in_short else lambda imported: None)
+    done = write_logs(
+        logs, out, _tell if len(logs) <= MANY and not in_short else lambda imported: None
+    )
     print_folders([out], output, above=_print_log(done[0]) if in_short else 0)
     if len(done) > 1:
         tell(f"imported {len(done)} logs into {out}")
@@ -118,7 +141,9 @@ def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | N
         tell(
             "note: answers without ranks: items where a protocol must know which token is the likeliest may be missing"
         )
-    tell(f"wrote {out} of {bundle.record.rows:,} rows that {answers.engine} answered for {answers.model}")
+    tell(
+        f"wrote {out} of {bundle.record.rows:,} rows that {answers.engine} answered for {answers.model}"
+    )
 
 
 def _tell(imported: Imported) -> None:
@@ -128,7 +153,9 @@ def _tell(imported: Imported) -> None:
 
 def _about(imported: Imported) -> str:
     log = imported.log
-    return f"{log.model} on {log.task}: {sum(imported.state.subjects.values()):,} items of {log.tool}"
+    return (
+        f"{log.model} on {log.task}: {sum(imported.state.subjects.values()):,} items of {log.tool}"
+    )
 
 
 def _remarks(imported: Imported) -> list[str]:
@@ -158,10 +185,16 @@ Table = StrEnum("Table", ["numbers", "models"])
 def export(
     folders: options.RunFolders,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="The format; docs/export.md says what each is for.")
+        str,
+        typer.Option(
+            "--format", metavar="FORMAT", help="The format; docs/export.md says what each is for."
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", readable=False, help="A new folder, or a file where the format is one file.")
+        Path,
+        typer.Option(
+            "--out", readable=False, help="A new folder, or a file where the format is one file."
+        ),
     ],
     table: Annotated[
         Table | None,
@@ -171,16 +204,28 @@ def export(
         ),
     ] = None,
     protocol: Annotated[
-        list[str] | None, typer.Option("--protocol", help="Only these, or further ones the runs can score. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--protocol", help="Only these, or further ones the runs can score. Repeatable."
+        ),
     ] = None,
     metric: options.Metrics = None,
     incomplete: Annotated[
-        bool, typer.Option("--incomplete", help="Export runs that are not complete as they are, marked as such.")
+        bool,
+        typer.Option(
+            "--incomplete", help="Export runs that are not complete as they are, marked as such."
+        ),
     ] = False,
     url: Annotated[
-        str, typer.Option("--url", help="Where the evaluation can be looked at, for formats that have a place for it.")
+        str,
+        typer.Option(
+            "--url",
+            help="Where the evaluation can be looked at, for formats that have a place for it.",
+        ),
     ] = "",
-    organization: Annotated[str, typer.Option("--organization", help="Who evaluated, in the same way.")] = "",
+    organization: Annotated[
+        str, typer.Option("--organization", help="Who evaluated, in the same way.")
+    ] = "",
     json: options.Json = False,
 ) -> None:
     """Write the numbers of runs for other tools: the harness, Every Eval Ever, the Hub, tables, logs.
@@ -209,7 +254,8 @@ def export(
 
 def lm_eval(
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENT...", help="What follows `lm_eval` on an existing line.")
+        list[str] | None,
+        typer.Argument(metavar="ARGUMENT...", help="What follows `lm_eval` on an existing line."),
     ] = None,
 ) -> None:
     """Run lm-evaluation-harness, every argument unchanged, with one more model: choicewise.

@@ -18,7 +18,15 @@ from choicewise.ports import Export, Writer, all_of, find
 from choicewise.protocols.between import apply_metrics, refuse_metrics
 from choicewise.results.run import Run, open_run
 from choicewise.results.sweep import run_folders, sweeps
-from choicewise.util.files import Refused, disk_errors, new_file, new_folder, open_file, put_back, read_bytes
+from choicewise.util.files import (
+    Refused,
+    disk_errors,
+    new_file,
+    new_folder,
+    open_file,
+    put_back,
+    read_bytes,
+)
 
 
 def export(
@@ -49,7 +57,9 @@ def export(
     writer = find_writer(format)
     shown_table = table_of(writer, table)
     if urlsplit(url).username is not None:
-        raise UsageError("the address of the evaluation holds a login, which would be in the export; leave it out")
+        raise UsageError(
+            "the address of the evaluation holds a login, which would be in the export; leave it out"
+        )
     named = [runs] if isinstance(runs, str | Path | Run) else list(runs)
     opened = _opened(named)
     whole_sweeps = sweeps(name for name in named if not isinstance(name, Run))
@@ -63,7 +73,11 @@ def export(
     if not incomplete:
         _refuse_unfinished(chosen)
     content = Export(
-        runs=tuple(chosen), sweeps=tuple(whole_sweeps), url=url, organization=organization, table=shown_table
+        runs=tuple(chosen),
+        sweeps=tuple(whole_sweeps),
+        url=url,
+        organization=organization,
+        table=shown_table,
     )
     filled = _fill(writer, content, Path(out))
     return replace(filled, notes=(*lacking, *filled.notes))
@@ -115,7 +129,11 @@ def _refuse_unfinished(runs: Sequence[Run]) -> None:
 def identity(run: Run) -> str:
     """The run in words that agree only for the same model, data and selection."""
     manifest = run.manifest
-    model = {name: value for name, value in manifest.model.computation.items() if name not in ("name", "source")}
+    model = {
+        name: value
+        for name, value in manifest.model.computation.items()
+        if name not in ("name", "source")
+    }
     spelled = repr((sorted(model.items()), manifest.dataset.digest, manifest.selection))
     digest = hashlib.sha256(spelled.encode()).hexdigest()[:12]
     return f"{manifest.model.name} on {manifest.dataset.name} ({digest})"
@@ -143,19 +161,25 @@ def _fill(writer: Writer, export: Export, out: Path) -> Filled:
 
 
 def _fill_files(writer: Writer, export: Export, out: Path) -> Filled:
-    beside = [out.with_name(f"{out.stem}{ending}{out.suffix}") for ending in writer.endings(export.table)]
+    beside = [
+        out.with_name(f"{out.stem}{ending}{out.suffix}") for ending in writer.endings(export.table)
+    ]
     files = (out, *beside)
     for file in files:
         _check_file(file, writer)
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        partial, *others = [stack.enter_context(new_file(Path(os.path.realpath(file)))) for file in files]
+        partial, *others = [
+            stack.enter_context(new_file(Path(os.path.realpath(file)))) for file in files
+        ]
         notes = writer.write(replace(export, beside=tuple(others)), partial)
     return Filled(files, tuple(notes))
 
 
-def own_folder(out: Path, name: str, content: Sequence[str], write: Callable[[Path], Sequence[str]]) -> Filled:
+def own_folder(
+    out: Path, name: str, content: Sequence[str], write: Callable[[Path], Sequence[str]]
+) -> Filled:
     """A folder that holds this export and nothing else, complete or as it was before.
 
     Raises UsageError where ``out`` holds anything but an earlier export of this format with no other ``content``, and
@@ -202,7 +226,9 @@ def table_of(writer: Writer, table: str | None) -> str:
     if table not in tables:
         raise UsageError(f"no table {table!r}; {did_you_mean(table, tables)}")
     names = " and ".join(sorted(other.name for other in writers_with_tables))
-    raise UsageError(f"{writer.name} has no tables to choose among, {names} have; leave the table out")
+    raise UsageError(
+        f"{writer.name} has no tables to choose among, {names} have; leave the table out"
+    )
 
 
 MARK = ".choicewise-export"
@@ -228,7 +254,9 @@ def _check_file(out: Path, writer: Writer) -> None:
     if out.is_symlink() and not out.exists():
         raise UsageError(f"{out} is a link to nothing; name the file that is to be written")
     if out.exists() and not out.is_file():
-        raise UsageError(f"{out} is a device or a pipe, no file; name a file, which is replaced in one step")
+        raise UsageError(
+            f"{out} is a device or a pipe, no file; name a file, which is replaced in one step"
+        )
     if out.exists() and not writer.replaces(out):
         raise UsageError(f"{out} is there and no earlier {writer.name} export; choose another name")
 
@@ -238,7 +266,11 @@ def _check_folder(place: Path, out: Path, name: str, content: Sequence[str]) -> 
         return
     if not place.is_dir():
         raise UsageError(f"{out} is a file; {name} is a folder of files, name a new one")
-    there = {file.relative_to(place).as_posix() for file in place.rglob("*") if not file.is_dir() or file.is_symlink()}
+    there = {
+        file.relative_to(place).as_posix()
+        for file in place.rglob("*")
+        if not file.is_dir() or file.is_symlink()
+    }
     if not there and not any(place.iterdir()):
         return
     try:
@@ -246,18 +278,30 @@ def _check_folder(place: Path, out: Path, name: str, content: Sequence[str]) -> 
     except (OSError, ValueError):
         mark = None
     kinds = {"format": str, "content": list, "files": dict}
-    if not isinstance(mark, dict) or not all(isinstance(mark.get(key), kind) for key, kind in kinds.items()):
-        raise UsageError(f"{out} holds {_named(sorted(there)) or 'folders'}, no export; choose an empty or new folder")
+    if not isinstance(mark, dict) or not all(
+        isinstance(mark.get(key), kind) for key, kind in kinds.items()
+    ):
+        raise UsageError(
+            f"{out} holds {_named(sorted(there)) or 'folders'}, no export; choose an empty or new folder"
+        )
     if mark["format"] != name:
-        raise UsageError(f"{out} holds an export of the format {mark['format']}; choose another folder")
+        raise UsageError(
+            f"{out} holds an export of the format {mark['format']}; choose another folder"
+        )
     if other := there - {MARK} - mark["files"].keys():
-        raise UsageError(f"{out} holds {_named(sorted(other))} beside an export; choose another folder, or move that")
-    if changed := [file for file in sorted(there - {MARK}) if _sha256(place / file) != mark["files"][file]]:
+        raise UsageError(
+            f"{out} holds {_named(sorted(other))} beside an export; choose another folder, or move that"
+        )
+    if changed := [
+        file for file in sorted(there - {MARK}) if _sha256(place / file) != mark["files"][file]
+    ]:
         raise UsageError(
             f"{out} holds {_named(changed)}, changed since the export; choose another folder, or move that"
         )
     if lost := [each for each in mark["content"] if each not in content]:
-        raise UsageError(f"{out} holds an export of {_named(lost)}; export that with it, or choose another folder")
+        raise UsageError(
+            f"{out} holds an export of {_named(lost)}; export that with it, or choose another folder"
+        )
 
 
 def _named(names: Sequence[str]) -> str:

@@ -30,7 +30,9 @@ class InLoopCallback(TrainerCallback):
         if hasattr(tokenizer := others.get("processing_class"), "encode"):
             self._in_loop.compare_tokenizer(tokenizer)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
         """Ask where it is due."""
         if state.global_step % self._in_loop.every == 0:
             self._ask(others["model"], state.global_step)

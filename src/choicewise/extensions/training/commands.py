@@ -30,7 +30,9 @@ def requests(
     window: Annotated[
         int | None,
         typer.Option(
-            "--window", min=1, help="Most input tokens; config.json beside the tokenizer says it unless given."
+            "--window",
+            min=1,
+            help="Most input tokens; config.json beside the tokenizer says it unless given.",
         ),
     ] = None,
     shots: options.Shots = None,
@@ -82,7 +84,12 @@ def requests(
             "note: an engine with a server of its own can be asked what no bundle holds:"
             " `choicewise run --model server:URL#NAME`, see docs/servers.md"
         )
-    tell(*(f"note: {counted(count, 'request')} can't be asked: {reason}" for reason, count in record.missing.items()))
+    tell(
+        *(
+            f"note: {counted(count, 'request')} can't be asked: {reason}"
+            for reason, count in record.missing.items()
+        )
+    )
     if json:
         print_json({"bundle": str(out), **{name: getattr(record, name) for name in _COUNTED}})
     else:

@@ -99,7 +99,11 @@ class InLoop:
     ) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
         self.out, self.name, self.every = Path(out), name, every
-        for what, number in {"every": every, "window": window, "batch_tokens": batch_tokens}.items():
+        for what, number in {
+            "every": every,
+            "window": window,
+            "batch_tokens": batch_tokens,
+        }.items():
             if number is not None and number < 1:
                 raise UsageError(f"{what} is {number}; it must be at least 1")
         self._forward, self._window, self._group = forward, window, group
@@ -190,7 +194,9 @@ class InLoop:
         config: Any = getattr(_innermost(model), "config", None)
         stated: dict[str, Any] = config.to_dict() if hasattr(config, "to_dict") else {}
         vocabulary = (stated.get("text_config") or stated).get("vocab_size")
-        embeddings = [each.num_embeddings for each in model.modules() if isinstance(each, nn.Embedding)]
+        embeddings = [
+            each.num_embeddings for each in model.modules() if isinstance(each, nn.Embedding)
+        ]
         known = max(embeddings, default=None) if vocabulary is None else vocabulary
         if known is not None and known <= self._greatest:
             raise ModelError(
@@ -215,8 +221,14 @@ class InLoop:
                 " training goes on from a checkpoint"
             )
         if not folder.is_dir():
-            raise StoreError(f"{folder} is a file, not the run of a step; choose another folder for InLoop")
-        foreign = [path.name for path in folder.iterdir() if path.name not in RUN_FILES and path.suffix != PARTIAL]
+            raise StoreError(
+                f"{folder} is a file, not the run of a step; choose another folder for InLoop"
+            )
+        foreign = [
+            path.name
+            for path in folder.iterdir()
+            if path.name not in RUN_FILES and path.suffix != PARTIAL
+        ]
         if foreign:
             raise StoreError(
                 f"{folder} holds {listed(sorted(foreign))}, which a run does not have; InLoop does not delete it."
@@ -226,7 +238,9 @@ class InLoop:
             return
         model = read_manifest(folder).model.name
         if model != name:
-            raise StoreError(f"{folder} is a run of {model}, not of {name}; choose another folder for InLoop")
+            raise StoreError(
+                f"{folder} is a run of {model}, not of {name}; choose another folder for InLoop"
+            )
 
     def _refuse_numbers(self, logprobs: npt.NDArray[np.float32], step: int) -> None:
         wrong = np.flatnonzero(~np.isfinite(logprobs))
@@ -240,7 +254,9 @@ class InLoop:
             )
 
     def _write(self, answers: Answered, folder: Path) -> dict[str, float | None]:
-        self._refuse_loss(folder, answers.model)  # a checkpoint may have been written there meanwhile
+        self._refuse_loss(
+            folder, answers.model
+        )  # a checkpoint may have been written there meanwhile
         partial = folder.with_name(folder.name + PARTIAL)
         with disk_errors(folder):
             put_back(folder)
@@ -268,7 +284,10 @@ class InLoop:
         with _undisturbed(model, device):
             for length, rows in _batches(self._inputs, ranks.parts, window, most):
                 own = rows[ranks.part]
-                asked = [np.arange(self._first[row], self._first[row + 1]) for row in own[own >= 0].tolist()]
+                asked = [
+                    np.arange(self._first[row], self._first[row + 1])
+                    for row in own[own >= 0].tolist()
+                ]
                 at = np.concatenate([np.zeros(0, np.int64), *asked])
                 line = np.repeat(np.arange(len(asked)), [len(each) for each in asked])
                 logits, kept = self._logits(model, own, length, scored.place[at] - 1, device)
@@ -296,7 +315,9 @@ class InLoop:
         kept = np.arange(length)
         if self._forward is not None:
             positions = torch.arange(length, device=device).expand(inputs.shape)
-            output = self._forward(inputs, positions, positions < torch.from_numpy(sizes).to(device)[:, None])
+            output = self._forward(
+                inputs, positions, positions < torch.from_numpy(sizes).to(device)[:, None]
+            )
         else:
             takes = inspect.signature(type(_innermost(model)).forward).parameters
             further: dict[str, Any] = {"use_cache": False} if "use_cache" in takes else {}
@@ -306,7 +327,11 @@ class InLoop:
             output = model(input_ids=inputs, **further) if "input_ids" in takes else model(inputs)
         logits = getattr(output, "logits", output[0] if isinstance(output, tuple) else output)
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
-        if len(shape) != 3 or shape[:2] != (len(rows), len(kept)) or shape[2] <= self.bundle.scored.token.max():
+        if (
+            len(shape) != 3
+            or shape[:2] != (len(rows), len(kept))
+            or shape[2] <= self.bundle.scored.token.max()
+        ):
             raise ModelError(
                 f"the forward pass gave {shape} for {len(rows)} rows of {length} tokens, and not logits [rows, tokens,"
                 f" vocabulary] with token {int(self.bundle.scored.token.max())}; name a forward that does"
@@ -316,7 +341,10 @@ class InLoop:
 
 def _scalars(bundle: Bundle, metrics: Sequence[str]) -> dict[str, Protocol]:
     """The name of every scalar, and the protocol whose value it is; UsageError for a metric that nobody knows."""
-    run, scalars = Run(RunEvidence(bundle.path / RUN, bundle.manifest), bundle.protocols), dict[str, Protocol]()
+    run, scalars = (
+        Run(RunEvidence(bundle.path / RUN, bundle.manifest), bundle.protocols),
+        dict[str, Protocol](),
+    )
     for name, protocol in bundle.protocols.items():
         if protocol.metric != "acc":
             scalars[f"choicewise/{name}/{protocol.metric}"] = protocol
@@ -346,7 +374,10 @@ def _positions(stated: Mapping[str, Any], longest: int) -> int:
 
 def _innermost(model: nn.Module) -> nn.Module:
     """The module below what only wraps another: for data parallelism, or what a compiler made of it."""
-    while any(each.kind is each.VAR_POSITIONAL for each in inspect.signature(type(model).forward).parameters.values()):
+    while any(
+        each.kind is each.VAR_POSITIONAL
+        for each in inspect.signature(type(model).forward).parameters.values()
+    ):
         inner = getattr(model, "module", getattr(model, "_orig_mod", None))
         if not isinstance(inner, nn.Module):
             break
@@ -368,7 +399,9 @@ def _is_divided(model: nn.Module) -> bool:
     return max(shards, default=0) > int(gathered)
 
 
-def _batches(inputs: Integers, parts: int, window: int, most: int) -> Iterator[tuple[int, Integers]]:
+def _batches(
+    inputs: Integers, parts: int, window: int, most: int
+) -> Iterator[tuple[int, Integers]]:
     """Of all rows, by their numbers of ``inputs``: a length, and which rows each part takes, int64 [parts, rows].
 
     Lengths are few, and so are numbers of rows, as compiled models and allocators have work with every new one.  A row
@@ -376,7 +409,9 @@ def _batches(inputs: Integers, parts: int, window: int, most: int) -> Iterator[t
     """
     step = FINE if inputs.max() <= SHORT else COARSE
     lengths = np.minimum(-(-inputs // step) * step, window)
-    for length in np.unique(lengths)[::-1].tolist():  # the longest first: what does not fit in memory fails at once
+    for length in np.unique(lengths)[
+        ::-1
+    ].tolist():  # the longest first: what does not fit in memory fails at once
         rows = np.flatnonzero(lengths == length)
         times = -(-len(rows) // (max(most // length, 1) * parts))
         size = -(-len(rows) // (times * parts))
@@ -386,7 +421,9 @@ def _batches(inputs: Integers, parts: int, window: int, most: int) -> Iterator[t
             yield length, batch.T
 
 
-def _read(logits: Tensor, line: Integers, column: Integers, tokens: Integers, vocabulary: int | None) -> Tensor:
+def _read(
+    logits: Tensor, line: Integers, column: Integers, tokens: Integers, vocabulary: int | None
+) -> Tensor:
     """Log-probabilities (nats) of ``tokens`` at the places (``line``, ``column``) of ``logits``, and how many are
     likelier, float32 [2, places]; over the first ``vocabulary`` entries, as others only fill up."""
     if not len(line):
@@ -421,7 +458,9 @@ def _picked(logits: Tensor, line: Tensor, column: Tensor) -> Tensor:
     places = [Shard(1) if place.is_shard() else place for place in logits.placements]
     own = logits.to_local()[line, column]
     mesh = logits.device_mesh
-    return DTensor.from_local(own, mesh, places, run_check=False, shape=shape, stride=(shape[1], 1)).full_tensor()
+    return DTensor.from_local(
+        own, mesh, places, run_check=False, shape=shape, stride=(shape[1], 1)
+    ).full_tensor()
 
 
 @contextmanager
@@ -434,8 +473,12 @@ def _undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
     with ExitStack() as ended:
         ended.enter_context(torch.no_grad())
         others = [] if device.type == "cpu" else [device]
-        ended.enter_context(torch.random.fork_rng(others, device_type=device.type if others else "cuda"))
-        if "torch._dynamo" in sys.modules:  # shapes of ours are not compiled, nor do they replace those of the training
+        ended.enter_context(
+            torch.random.fork_rng(others, device_type=device.type if others else "cuda")
+        )
+        if (
+            "torch._dynamo" in sys.modules
+        ):  # shapes of ours are not compiled, nor do they replace those of the training
             ended.enter_context(torch.compiler.set_stance("force_eager"))
         # Older torch takes weights that were cast here, without gradients, again in a pass of the same autocast.
         ended.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
@@ -462,13 +505,19 @@ class _Ranks:
             self.world = dist.get_world_size()
             backend = dist.get_backend()
             own = torch.device("cpu")
-            if "gloo" not in backend and "mpi" not in backend and (device := torch.accelerator.current_accelerator()):
+            if (
+                "gloo" not in backend
+                and "mpi" not in backend
+                and (device := torch.accelerator.current_accelerator())
+            ):
                 own = torch.device(device.type, torch.accelerator.current_device_index())
             self._device = own
             if group is not False:
                 self.parts, self.part = dist.get_world_size(self._group), dist.get_rank(self._group)
         if self.part < 0:
-            raise UsageError("this process is not in the group that rows are divided among; name its own group")
+            raise UsageError(
+                "this process is not in the group that rows are divided among; name its own group"
+            )
 
     def refuse_differences(self, bundle: Bundle, step: int) -> None:
         """Raise on all of them where they ask another bundle, or are at another step."""
@@ -479,9 +528,13 @@ class _Ranks:
         dist.all_reduce(least, dist.ReduceOp.MIN)
         dist.all_reduce(most, dist.ReduceOp.MAX)
         if least[0] != most[0]:
-            raise StoreError(f"processes of the job ask different bundles, here {bundle.path}; give all the same one")
+            raise StoreError(
+                f"processes of the job ask different bundles, here {bundle.path}; give all the same one"
+            )
         if least[1] != most[1]:
-            raise UsageError(f"processes of the job are at steps {int(least[1])} to {int(most[1])}; call it at one")
+            raise UsageError(
+                f"processes of the job are at steps {int(least[1])} to {int(most[1])}; call it at one"
+            )
 
     def total(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The sum of what each part has, where the others have 0."""
@@ -501,7 +554,9 @@ class _Ranks:
                 said = {"value": do()}
             except Exception as raised:  # the others wait for whatever happened
                 said, error = {"error": str(raised)}, raised
-        content = torch.frombuffer(bytearray(json_text(said).encode()), dtype=torch.uint8).to(self._device)
+        content = torch.frombuffer(bytearray(json_text(said).encode()), dtype=torch.uint8).to(
+            self._device
+        )
         size = torch.tensor([len(content)], device=self._device)
         dist.broadcast(size, 0)
         if dist.get_rank() > 0:

@@ -22,7 +22,9 @@ from choicewise.questions import Ids
 
 NAME = "choicewise_tree"
 SEGMENT = 256  # rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product
-KeysValues = list[tuple[Tensor, Tensor]]  # keys and values, one pair per layer, each of shape [1, heads, tokens, width]
+KeysValues = list[
+    tuple[Tensor, Tensor]
+]  # keys and values, one pair per layer, each of shape [1, heads, tokens, width]
 _attend: ContextVar[Attend] = ContextVar("choicewise_tree_attention")
 
 
@@ -47,7 +49,9 @@ class TreePass:
         if self.states is not None:
             self.states.clear()
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         """The next layer's attention; its keys and values are kept for the next pack."""
         if self.past:
             past = self.past[self.calls]
@@ -60,7 +64,9 @@ class TreePass:
         self.next_past.append((key.index_select(2, keep), value.index_select(2, keep)))
         return output
 
-    def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+    def output(
+        self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         """The attention of every row of the pack to the keys and values of path and pack that it sees."""
         reach, group = options.reach, query.shape[1] // key.shape[1]
         kind = reach, group, query.device
@@ -72,7 +78,8 @@ class TreePass:
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
         for rows, keys, mask in self.masks[kind]:
             seen_key, seen_value = (
-                each[:, :, keys] if isinstance(keys, slice) else each.index_select(2, keys) for each in (key, value)
+                each[:, :, keys] if isinstance(keys, slice) else each.index_select(2, keys)
+                for each in (key, value)
             )
             output[:, rows] = attend(query[:, :, rows], seen_key, seen_value, mask, options)
         return output
@@ -100,8 +107,14 @@ class DecodePass:
         """Go on with these generations alone."""
         self.nodes = self.nodes[rows]
         remaining = np.asarray(rows, dtype=np.int64)
-        index = {device: to_device(remaining, device) for device in {key.device for key, _ in self.generated}}
-        self.generated = [tuple(each.index_select(0, index[each.device]) for each in pair) for pair in self.generated]
+        index = {
+            device: to_device(remaining, device)
+            for device in {key.device for key, _ in self.generated}
+        }
+        self.generated = [
+            tuple(each.index_select(0, index[each.device]) for each in pair)
+            for pair in self.generated
+        ]
 
     @property
     def depth(self) -> Ids:
@@ -114,7 +127,9 @@ class DecodePass:
         self.tokens += 1
         self.masks.clear()
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         """The next layer's attention, shapes as in :data:`Attend`."""
         own = key[0].transpose(0, 1)[:, :, None], value[0].transpose(0, 1)[:, :, None]
         if self.tokens:
@@ -135,7 +150,9 @@ class DecodePass:
         before = visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.tokens + 1)
         back = np.arange(self.tokens, -1, -1, dtype=np.int32)
         depth = self.depth
-        return np.concatenate([before, depth[:, None] - back >= reach.lowest(depth)[:, None]], axis=1)
+        return np.concatenate(
+            [before, depth[:, None] - back >= reach.lowest(depth)[:, None]], axis=1
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +169,9 @@ class Reach:
         return depth // self.chunk * self.chunk if self.chunk is not None else np.zeros_like(depth)
 
 
-def visible(tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0) -> npt.NDArray[np.bool_]:
+def visible(
+    tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0
+) -> npt.NDArray[np.bool_]:
     """Which of the nodes ``keys`` every row sees, shape [rows, keys]: itself and its ancestors within reach.
 
     With ``ahead`` the rows are that many tokens below the nodes they are named after.
@@ -187,7 +206,9 @@ def additive(visible_keys: npt.NDArray[np.bool_], group: int, like: Tensor) -> T
     return mask.masked_fill_(to_device(~visible_keys, like.device), float("-inf")).repeat(group, 1)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions
+) -> Tensor:
     """Attention of rows to keys, shapes [1, heads, rows, width] in and [1, rows, heads, value width] out.
 
     Heads that share keys become rows of one matrix product.
@@ -195,7 +216,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: Att
     rows, group = query.shape[2], query.shape[1] // key.shape[1]
     grouped = query.reshape(1, key.shape[1], group * rows, query.shape[3])
     if options.softcap is None and options.sinks is None:
-        output = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=options.scaling)
+        output = scaled_dot_product_attention(
+            grouped, key, value, attn_mask=mask, scale=options.scaling
+        )
     else:
         output = _step_by_step(grouped, key, value, mask, options)
     return output.reshape(1, query.shape[1], rows, -1).transpose(1, 2)
@@ -218,7 +241,9 @@ def tree_attention(
     How far up its path a layer looks comes from ``tree_reach`` in place of a mask, or from ``sliding_window``.
     """
     if other.get("position_bias") is not None or other.get("is_causal") is False:
-        raise ValueError(f"{type(module).__name__} asks for position biases or non-causal attention")
+        raise ValueError(
+            f"{type(module).__name__} asks for position biases or non-causal attention"
+        )
     reach = attention_mask if isinstance(attention_mask, Reach) else Reach(window=sliding_window)
     return _attend.get()(query, key, value, AttentionOptions(reach, scaling, softcap, s_aux)), None
 
@@ -228,7 +253,11 @@ def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: An
     if local_size is None:
         return Reach()
     row, before = torch.tensor(local_size), torch.tensor(local_size - 1)
-    return Reach(window=local_size) if bool(mask_function(0, 0, row, before)) else Reach(chunk=local_size)
+    return (
+        Reach(window=local_size)
+        if bool(mask_function(0, 0, row, before))
+        else Reach(chunk=local_size)
+    )
 
 
 Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
@@ -248,7 +277,9 @@ def _view(
     return own, seen, additive(visible_keys[:, needed], group, like)
 
 
-def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
+def _step_by_step(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions
+) -> Tensor:
     """Attention with capped weights, or with sinks: one weight per head that takes a share and has no value."""
     weights = torch.matmul(query, key.transpose(2, 3))
     shares = _shares(weights, query.shape[3], mask, options)[..., : key.shape[2]]
@@ -256,7 +287,11 @@ def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, optio
 
 
 def _attend_with_own(
-    query: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], mask: Tensor, options: AttentionOptions
+    query: Tensor,
+    shared: tuple[Tensor, Tensor],
+    own: tuple[Tensor, Tensor],
+    mask: Tensor,
+    options: AttentionOptions,
 ) -> Tensor:
     """Attention of one row per generation to what all may see and to the generation's own tokens.
 
@@ -274,7 +309,9 @@ def _attend_with_own(
         dim=-1,
     )
     shares = _shares(weights, width, mask, options).to(shared[1].dtype)
-    output = (shares[..., :keys].flatten(1, 2) @ shared[1]).reshape(key_heads, -1, rows, shared[1].shape[-1])
+    output = (shares[..., :keys].flatten(1, 2) @ shared[1]).reshape(
+        key_heads, -1, rows, shared[1].shape[-1]
+    )
     output = output + torch.einsum("kgrt,rktw->kgrw", shares[..., keys : mask.shape[1]], own[1])
     return output.reshape(1, heads, rows, -1).transpose(1, 2)
 

@@ -25,7 +25,9 @@ from choicewise.models.local import plain
 from choicewise.models.local.devices import LOGITS, to_device
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores, TokenSet
 
-Reads = tuple[Tensor, Tensor, Tensor]  # tokens (int32), log-probabilities (nats, float32), ranks (int32): [reads]
+Reads = tuple[
+    Tensor, Tensor, Tensor
+]  # tokens (int32), log-probabilities (nats, float32), ranks (int32): [reads]
 GREEDY = -1  # a target that stands for the token with the greatest logit
 LIKELIEST = np.asarray([GREEDY], dtype=np.int32)  # asks for the token with the greatest logit
 
@@ -43,7 +45,9 @@ class CausalLM:
     lie; layers of a model that is spread over several devices compute on theirs, and its head on another one again.
     """
 
-    def __init__(self, model: PreTrainedModel, window: int, vocabulary: int, work: Workload | None = None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, window: int, vocabulary: int, work: Workload | None = None
+    ) -> None:
         self.model = model.eval()
         self.window = window
         self.vocabulary = vocabulary
@@ -114,7 +118,10 @@ class CausalLM:
                 )
                 for target in np.unique(part[part <= FIRST_SET])
             ]
-            rows_of_part, targets_of_part = self.tensor(place[low:high] - first, device), self.tensor(part, device)
+            rows_of_part, targets_of_part = (
+                self.tensor(place[low:high] - first, device),
+                self.tensor(part, device),
+            )
             parts.append(_read(logits, rows_of_part, targets_of_part, likeliest, masses))
         return _joined(parts)
 
@@ -126,9 +133,14 @@ class CausalLM:
         """
         parts, hidden = [], self._at_head(hidden)
         for rows in torch.arange(len(hidden), device=hidden.device).split(self._rows_at_once):
-            logits, share = self.logits(hidden[rows]), torch.from_numpy(shares).to(hidden.device)[rows]
+            logits, share = (
+                self.logits(hidden[rows]),
+                torch.from_numpy(shares).to(hidden.device)[rows],
+            )
             sums = logits[:, :known].double().softmax(dim=-1).cumsum(dim=-1)
-            drawn = torch.searchsorted(sums, (share.nan_to_num() * sums[:, -1])[:, None], right=True)[:, 0]
+            drawn = torch.searchsorted(
+                sums, (share.nan_to_num() * sums[:, -1])[:, None], right=True
+            )[:, 0]
             targets = torch.where(share.isnan(), GREEDY, drawn.clamp(max=sums.shape[1] - 1))
             parts.append(_read(logits, rows - rows[0], targets, True, []))
         return _joined(parts)
@@ -144,7 +156,9 @@ class CausalLM:
         The loss shifts its labels itself, so they begin with an extra -100 and the rows end with one that is not used.
         """
         rows = self._at_head(torch.cat([hidden, hidden[-1:]]))
-        labels = torch.cat([torch.full((1,), -100, device=rows.device), self.tensor(targets, rows.device)])[None]
+        labels = torch.cat(
+            [torch.full((1,), -100, device=rows.device), self.tensor(targets, rows.device)]
+        )[None]
         return float(self._head(rows, input_ids=labels.clamp(min=0), labels=labels).loss)
 
     def _at_head(self, hidden: Tensor) -> Tensor:
@@ -208,18 +222,27 @@ class ComputePath(ABC):
         """The answer to every question."""
 
     def generate(
-        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+        self,
+        generations: Sequence[Generation],
+        ends: Collection[int],
+        token_bytes: Sequence[bytes] = (),
     ) -> Answers:
         """The tokens of every generation, as they end (:class:`Draft`).
 
         Limits are at least 1.  Log-probabilities are those of the raw logits.  Here every round scores one more token
         of every greedy generation, and samples come one at a time with the model's own cache.
         """
-        drafts = {index: Draft(generation, ends, token_bytes) for index, generation in enumerate(generations)}
-        greedy = {index: draft for index, draft in drafts.items() if draft.generation.sampling is None}
+        drafts = {
+            index: Draft(generation, ends, token_bytes)
+            for index, generation in enumerate(generations)
+        }
+        greedy = {
+            index: draft for index, draft in drafts.items() if draft.generation.sampling is None
+        }
         while greedy:
             contexts = [
-                np.append(draft.generation.context, np.asarray(draft.tokens, np.int32)) for draft in greedy.values()
+                np.append(draft.generation.context, np.asarray(draft.tokens, np.int32))
+                for draft in greedy.values()
             ]
             indexes = list(greedy)
             for number, scores in self.score([Span(context, LIKELIEST) for context in contexts]):
@@ -231,7 +254,9 @@ class ComputePath(ABC):
         for index, generation in enumerate(generations):
             if generation.sampling is not None:
                 with self.lm.work.expecting(2 * generation.inputs), self.lm.counting():
-                    sampled = sample(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
+                    sampled = sample(
+                        self.lm.model, self.lm.vocabulary, generation, ends, token_bytes
+                    )
                 yield index, sampled
 
     def objection(self) -> str | None:
@@ -239,7 +264,9 @@ class ComputePath(ABC):
         return None
 
 
-Rung = Callable[[CausalLM, int], ComputePath]  # makes a compute path from a model and the most tokens of one pack
+Rung = Callable[
+    [CausalLM, int], ComputePath
+]  # makes a compute path from a model and the most tokens of one pack
 
 
 class PlainPath(ComputePath):
@@ -249,13 +276,21 @@ class PlainPath(ComputePath):
     cost = "every span in full, one at a time, with the vocabulary at every token"
 
     def generate(
-        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+        self,
+        generations: Sequence[Generation],
+        ends: Collection[int],
+        token_bytes: Sequence[bytes] = (),
     ) -> Answers:
         """The tokens, one generation at a time."""
         for index, generation in enumerate(generations):
-            most = generation.limit * generation.inputs - generation.limit * (generation.limit - 1) // 2
+            most = (
+                generation.limit * generation.inputs
+                - generation.limit * (generation.limit - 1) // 2
+            )
             with self.lm.work.expecting(most), self.lm.counting():
-                answer = plain.generate(self.lm.model, self.lm.vocabulary, generation, ends, token_bytes)
+                answer = plain.generate(
+                    self.lm.model, self.lm.vocabulary, generation, ends, token_bytes
+                )
             yield index, answer
 
     def score(self, questions: Sequence[Span | Mass]) -> Answers:
@@ -280,7 +315,9 @@ class Draft:
     may not belong to the generation.
     """
 
-    def __init__(self, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes]) -> None:
+    def __init__(
+        self, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes]
+    ) -> None:
         self.generation = generation
         self.ended = False
         self.steps = 0
@@ -334,7 +371,9 @@ class Readout:
         self._scores = TokenScores.of(np.zeros(count), np.full(count, np.nan), np.zeros(count))
         self._last_rows = tree.rows[tree.starts[1:] - 1]
         self._questions = np.argsort(tree.span_of, kind="stable")
-        self._first_question = np.searchsorted(tree.span_of[self._questions], np.arange(len(tree.starts)))
+        self._first_question = np.searchsorted(
+            tree.span_of[self._questions], np.arange(len(tree.starts))
+        )
         self._finished = 0
         self._pending: Callable[[], Answers] | None = None
 
@@ -344,8 +383,13 @@ class Readout:
         low, high = np.searchsorted(self._rows, [start, stop])
         if low == high:
             return
-        results = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high], self._tree.sets)
-        before, self._pending = self._pending, partial(self._receive, self._order[low:high], *_send(results), stop)
+        results = self._lm.read(
+            hidden, self._rows[low:high] - start, self._targets[low:high], self._tree.sets
+        )
+        before, self._pending = (
+            self._pending,
+            partial(self._receive, self._order[low:high], *_send(results), stop),
+        )
         if before is not None:
             yield from before()
 
@@ -355,19 +399,27 @@ class Readout:
             yield from self._pending()
 
     def _receive(
-        self, places: npt.NDArray[np.int64], results: Reads, copied: torch.cuda.Event | None, stop: int
+        self,
+        places: npt.NDArray[np.int64],
+        results: Reads,
+        copied: torch.cuda.Event | None,
+        stop: int,
     ) -> Answers:
         """Store ``results`` at ``places`` among the tree's reads; the answers whose last row is before ``stop``."""
         if copied is not None:
             copied.synchronize()
         scores = self._scores
-        for array, result in zip((scores.tokens, scores.logprobs, scores.ranks), results, strict=True):
+        for array, result in zip(
+            (scores.tokens, scores.logprobs, scores.ranks), results, strict=True
+        ):
             array[places] = result.cpu().numpy()
         first, self._finished = self._finished, int(np.searchsorted(self._last_rows, stop))
         for span in range(first, self._finished):
             part = slice(self._tree.starts[span], self._tree.starts[span + 1])
             answer = TokenScores(scores.tokens[part], scores.logprobs[part], scores.ranks[part])
-            for question in self._questions[self._first_question[span] : self._first_question[span + 1]]:
+            for question in self._questions[
+                self._first_question[span] : self._first_question[span + 1]
+            ]:
                 yield int(question), answer
 
 
@@ -399,17 +451,30 @@ def _send(results: Reads) -> tuple[Reads, torch.cuda.Event | None]:
     if results[0].device.type != "cuda":
         return results, None
     tokens, logprobs, ranks = (
-        torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True) for part in results
+        torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
+        for part in results
     )
     copied = torch.cuda.Event()
-    copied.record(torch.cuda.current_stream(results[0].device))  # by itself it takes the first device's
+    copied.record(
+        torch.cuda.current_stream(results[0].device)
+    )  # by itself it takes the first device's
     return (tokens, logprobs, ranks), copied
 
 
-def _read(logits: Tensor, rows: Tensor, targets: Tensor, likeliest: bool, masses: list[tuple[Tensor, Tensor]]) -> Reads:
+def _read(
+    logits: Tensor,
+    rows: Tensor,
+    targets: Tensor,
+    likeliest: bool,
+    masses: list[tuple[Tensor, Tensor]],
+) -> Reads:
     """As ``CausalLM.read``; ``masses``: pairs of (places of a set among the reads, its members)."""
     row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
-    tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets) if likeliest else targets
+    tokens = (
+        torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets)
+        if likeliest
+        else targets
+    )
     all_logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     for reads, members in masses:
         of_members = logits.index_select(0, rows[reads]).index_select(1, members)
@@ -432,9 +497,13 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
     """The part whose hidden states the model's head reads: the first candidate that a forward pass calls."""
     called = []
     candidates = [model.base_model, model.get_decoder()]
-    hooks = [part.register_forward_hook(lambda module, *_: called.append(module)) for part in candidates]
+    hooks = [
+        part.register_forward_hook(lambda module, *_: called.append(module)) for part in candidates
+    ]
     try:
-        two_tokens = torch.ones((1, 2), dtype=torch.long, device=model.get_input_embeddings().weight.device)
+        two_tokens = torch.ones(
+            (1, 2), dtype=torch.long, device=model.get_input_embeddings().weight.device
+        )
         model(input_ids=two_tokens, use_cache=False)  # with a cache some models fail, as xLSTM does
     finally:
         for hook in hooks:
@@ -444,7 +513,9 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
 
 def state_of(output: Any) -> Any:
     """Return the cache or recurrent state in the ``output`` of a model, or None if it returned none."""
-    fields = dict(output)  # of an output itself transformers would warn when it is asked for an old name
+    fields = dict(
+        output
+    )  # of an output itself transformers would warn when it is asked for an old name
     for name in STATES:
         if fields.get(name) is not None:
             return fields[name]
@@ -462,7 +533,11 @@ def state_argument(model: Any) -> str:
 
 @torch.inference_mode()
 def sample(
-    model: Any, vocabulary: int, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes]
+    model: Any,
+    vocabulary: int,
+    generation: Generation,
+    ends: Collection[int],
+    token_bytes: Sequence[bytes],
 ) -> TokenScores:
     """Draw the tokens of a sampled ``generation``; the plain way if the model keeps no state, or a wrong one.
 
@@ -483,7 +558,9 @@ def sample(
         if state is None:
             return plain.generate(model, vocabulary, generation, ends, token_bytes)
         row = output.logits[0, -1:, :vocabulary].float().cpu()
-        token = generation.sampling.draw(row[0, : len(token_bytes)].double().softmax(0).numpy(), len(tokens))
+        token = generation.sampling.draw(
+            row[0, : len(token_bytes)].double().softmax(0).numpy(), len(tokens)
+        )
         if token in ends or generation.stopped([*tokens, token], token_bytes):
             break
         tokens.append(token)

@@ -29,17 +29,31 @@ _DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg",
 
 AUTO = "auto"  # the device that means all GPUs of this machine where there are several
 _SEVERAL = re.compile(r"([a-z]+):(\d+)\.\.(\d+)")
-DEEPEST: Final = 4096  # tokens of the longest question where nobody says: few published protocols send more
+DEEPEST: Final = (
+    4096  # tokens of the longest question where nobody says: few published protocols send more
+)
 
 PROBE: Final = 1024
 """Tokens of the longest sequence of a self-check that are allowed for: 128 in most models, more where layers look
 back at a window; three of them are computed as one batch with all their logits."""
 
 TOGETHER: Final = 128  # generations that go on together: more gain little, and each needs memory for keys and values
-PACKS: Final = {"cpu": 2048, "cuda": 16384}  # tokens of a pack at first: on a CPU few, as its caches are small
-LOGITS: Final = {"cpu": 25_000_000, "cuda": 1_000_000_000}  # bytes held at once: what a last-level cache holds
-CONTEXT: Final = {"cpu": 0, "cuda": 1_000_000_000}  # bytes of a device that a process takes at all: CUDA, kernels
-HOST: Final = {"cpu": 750_000_000, "cuda": 3_000_000_000}  # bytes of main memory of a process with torch; CUDA has more
+PACKS: Final = {
+    "cpu": 2048,
+    "cuda": 16384,
+}  # tokens of a pack at first: on a CPU few, as its caches are small
+LOGITS: Final = {
+    "cpu": 25_000_000,
+    "cuda": 1_000_000_000,
+}  # bytes held at once: what a last-level cache holds
+CONTEXT: Final = {
+    "cpu": 0,
+    "cuda": 1_000_000_000,
+}  # bytes of a device that a process takes at all: CUDA, kernels
+HOST: Final = {
+    "cpu": 750_000_000,
+    "cuda": 3_000_000_000,
+}  # bytes of main memory of a process with torch; CUDA has more
 
 
 def device_of(name: str | None) -> str:
@@ -54,7 +68,9 @@ def device_of(name: str | None) -> str:
             f"device is {name!r}, which processes share that torchrun starts, and here {are(ranks())} {ranks()}; run: "
             f"torchrun --nproc-per-node {name.partition(':x')[2]} -m choicewise ..., with the device auto"
         )
-    without_driver = sys.platform == "linux" and not any(Path(driver).exists() for driver in _DRIVERS)
+    without_driver = sys.platform == "linux" and not any(
+        Path(driver).exists() for driver in _DRIVERS
+    )
     if ranks() > 1 and (name == AUTO or (name is not None and is_shared(name))):
         return shared_name("cpu" if without_driver or not _has_cuda() else "cuda")
     if name == "cpu" or (name in (None, AUTO) and without_driver):
@@ -89,7 +105,9 @@ def device_of(name: str | None) -> str:
         tensor = torch.zeros(1, device=device)
         tensor.item()  # some devices, like meta, take tensors and give nothing back
     except Exception as error:  # every kind of device is missing in a way of its own
-        available = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        available = ", ".join(
+            ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        )
         raise ModelError(
             f"device is {name!r}, but torch {torch.__version__} finds only {available}; "
             "leave the device out or pass one of these"
@@ -169,7 +187,9 @@ class Footprint:
         return next((count for count in range(1, most + 1) if self.on_each(count) <= size), None)
 
 
-NOTHING: Final = Footprint(0, 0, 0, 0, 200_000_000)  # of a model without weights: a process with the package
+NOTHING: Final = Footprint(
+    0, 0, 0, 0, 200_000_000
+)  # of a model without weights: a process with the package
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
@@ -177,7 +197,11 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     import torch
 
     host = torch.from_numpy(np.ascontiguousarray(array))
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+    return (
+        host.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else host.to(device)
+    )
 
 
 def _has_cuda() -> bool:

@@ -29,7 +29,15 @@ _REACHING = ("adapters", "shadow_model", "megatron_config", "tokenizer_name_or_p
 _HEADER: Final = 100_000_000  # bytes of the header of a safetensors file, as its own library takes
 LONGEST = 1 << 20  # bytes of a template; those that are published have less than a twentieth of it
 
-_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_SPECIAL = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 """The special tokens that templates may name."""
 
 CHUNK, CHUNKS = 1 << 20, 64
@@ -40,7 +48,12 @@ _WINDOWS = (
 )
 """The names under which configurations state how many positions the model knows."""
 
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")  # how many layers, by several names
+_LAYERS = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+)  # how many layers, by several names
 
 _FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 """Names of how many further layers there are, which only predict tokens after the next one."""
@@ -55,11 +68,28 @@ _LAYER = re.compile(
 """The name of a weight in a layer."""
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-SENTENCEPIECE: Final = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")  # what its files are called
+SENTENCEPIECE: Final = (
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)  # what its files are called
 
 FILES: Final = (
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json"),
+    *(
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+    ),
+    *(
+        "added_tokens.json",
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+        "chat_template.jinja",
+        "chat_template.json",
+    ),
     *SENTENCEPIECE,
 )
 """Configuration and tokenizer: what is taken of them where it is there.  No code and no pickles."""
@@ -82,24 +112,54 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 From ``validate_environment`` of the classes in transformers/quantizers; other methods say themselves what they need.
 """
 
-_SELF_EVIDENT = {"fp8": "float8", "mxfp8": "mxfp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}  # one kind of number each
+_SELF_EVIDENT = {
+    "fp8": "float8",
+    "mxfp8": "mxfp8",
+    "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4",
+}  # one kind of number each
 _CAUSAL_NAMES = ("ForCausalLM", "LMHeadModel")
 _MASKED_NAMES = ("ForMaskedLM", "ForPreTraining")
 
 _MASKED_TYPES = (
-    *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet"),
+    *(
+        "albert",
+        "bert",
+        "camembert",
+        "deberta",
+        "deberta-v2",
+        "distilbert",
+        "electra",
+        "modernbert",
+        "mpnet",
+    ),
     *("roberta", "xlm-roberta"),
 )
 """Model types of masked models, where a configuration names no architecture."""
 
 _AFTER_PADDING = (
-    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
+    *(
+        "camembert",
+        "data2vec-text",
+        "ibert",
+        "longformer",
+        "luke",
+        "mpnet",
+        "roberta",
+        "roberta-prelayernorm",
+    ),
     *("xlm-roberta", "xlm-roberta-xl", "xmod"),
 )
 """Model types that count positions from the one after their padding token's id (``create_position_ids_from_input_ids``
 of transformers), so that so many of the positions they state are never used."""
 
-_RELATIVE = ("longt5", "mt5", "switch_transformers", "t5", "umt5")  # they know distances: positions are no limit
+_RELATIVE = (
+    "longt5",
+    "mt5",
+    "switch_transformers",
+    "t5",
+    "umt5",
+)  # they know distances: positions are no limit
 SETTLED = 2.0  # seconds after which a change of a file shows in its times on every file system
 
 
@@ -116,7 +176,9 @@ MASKED = ModelKind("a masked language model", "AutoModelForMaskedLM", frozenset(
 ENCODER_DECODER = ModelKind("an encoder-decoder", "AutoModelForSeq2SeqLM", frozenset({Rendition}))
 
 
-_RECURRENT = re.compile(r"mamba|rwkv|recurrent|lstm|\blru_|\bssm_|\blinear_(attn|attention|num|conv)|conv_L_cache")
+_RECURRENT = re.compile(
+    r"mamba|rwkv|recurrent|lstm|\blru_|\bssm_|\blinear_(attn|attention|num|conv)|conv_L_cache"
+)
 """What configurations of models with layers that read token after token hold: in the type, a layer's kind, or a key."""
 
 
@@ -131,7 +193,9 @@ def supported(config: Mapping[str, Any]) -> frozenset[type]:
 def model_kind(config: Mapping[str, Any]) -> ModelKind:
     """The kind of the model with this ``config``; causal where nothing says otherwise."""
     names = [name for name in config.get("architectures") or () if isinstance(name, str)]
-    if config.get("is_encoder_decoder") is True and not any(name.endswith("ForCausalLM") for name in names):
+    if config.get("is_encoder_decoder") is True and not any(
+        name.endswith("ForCausalLM") for name in names
+    ):
         return ENCODER_DECODER
     if any(name.endswith(_CAUSAL_NAMES) for name in names) or config.get("is_decoder") is True:
         return CAUSAL
@@ -144,7 +208,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     """``config.json`` of a model folder; ModelError when it is missing or no JSON object."""
     path = folder / "config.json"
     if not path.is_file():
-        raise ModelError(f"{folder} holds no config.json, so it is no model folder; pass the folder that holds it")
+        raise ModelError(
+            f"{folder} holds no config.json, so it is no model folder; pass the folder that holds it"
+        )
     config = read_json(path)
     if not isinstance(config, dict):
         raise ModelError(f"{path} is not a JSON object; fetch the file again")
@@ -189,10 +255,17 @@ class Adapter:
         """
         try:
             with quiet():
-                report = model.load_adapter(str(self.folder), use_safetensors=True, ignore_mismatched_sizes=True)
+                report = model.load_adapter(
+                    str(self.folder), use_safetensors=True, ignore_mismatched_sizes=True
+                )
         except Exception as error:  # configurations and weights fail in every way there is
-            raise ModelError(f"the adapter {self.folder} can't be put into the model: {error}") from error
-        mismatched = [f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in report.mismatched_keys]
+            raise ModelError(
+                f"the adapter {self.folder} can't be put into the model: {error}"
+            ) from error
+        mismatched = [
+            f"{name} has shape {[*own]} instead of {[*due]}"
+            for name, own, due in report.mismatched_keys
+        ]
         wrong = {
             "other shapes than the model": mismatched,
             "missing": report.missing_keys,
@@ -215,10 +288,14 @@ def read_adapter(folder: Path) -> Adapter:
     """
     path, weights = folder / CONFIG, folder / WEIGHTS
     if not path.is_file():
-        raise ModelError(f"{folder} holds no {CONFIG}, so it is no adapter; pass the folder that PEFT saved")
+        raise ModelError(
+            f"{folder} holds no {CONFIG}, so it is no adapter; pass the folder that PEFT saved"
+        )
     config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
-        raise ModelError(f"{path} does not say what kind of adapter it is (peft_type); fetch the file again")
+        raise ModelError(
+            f"{path} does not say what kind of adapter it is (peft_type); fetch the file again"
+        )
     if reaching := [key for key in _REACHING if config.get(key)]:
         raise ModelError(
             f"{path} names what lies elsewhere ({reaching[0]}), and only adapters that are all in their folder are read"
@@ -230,7 +307,9 @@ def read_adapter(folder: Path) -> Adapter:
         )
     read_header(weights)
     if find_spec("peft") is None:
-        raise ModelError(f"an adapter needs peft, which is not installed; run: {install_line('adapters')}")
+        raise ModelError(
+            f"an adapter needs peft, which is not installed; run: {install_line('adapters')}"
+        )
     return Adapter(folder, config)
 
 
@@ -264,7 +343,11 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     if stated is None:
         return None
     if isinstance(stated, list):
-        named = (each for each in stated if isinstance(each, dict) and {"name", "template"} <= each.keys())
+        named = (
+            each
+            for each in stated
+            if isinstance(each, dict) and {"name", "template"} <= each.keys()
+        )
         stated = {each["name"]: each["template"] for each in named}
     if isinstance(stated, dict):
         if "default" not in stated:
@@ -274,7 +357,9 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
             )
         stated = stated["default"]
     if not isinstance(stated, str) or len(stated) > LONGEST:
-        raise ModelError(f"the chat template in {source} is no text of at most {LONGEST} characters; fetch it again")
+        raise ModelError(
+            f"the chat template in {source} is no text of at most {LONGEST} characters; fetch it again"
+        )
     names = read_object(folder / "special_tokens_map.json") | config
     special = {role: text for role in _SPECIAL if (text := token_text(names.get(role))) is not None}
     return ChatTemplate(stated, special)
@@ -318,7 +403,11 @@ def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None
 
     ModelError when ``window`` is more than it states, or when both are missing.
     """
-    places = [(name, place.get(name)) for place in (config, config.get("text_config") or {}) for name in _WINDOWS]
+    places = [
+        (name, place.get(name))
+        for place in (config, config.get("text_config") or {})
+        for name in _WINDOWS
+    ]
     stated = [(name, tokens) for name, tokens in places if isinstance(tokens, int) and tokens > 0]
     if not stated:
         if window is None:
@@ -357,7 +446,9 @@ def weight_files(folder: Path) -> list[Path]:
         )
     for file in files:
         if not file.is_file():
-            raise ModelError(f"{file} is missing though {index.name} lists it; fetch the model folder again")
+            raise ModelError(
+                f"{file} is missing though {index.name} lists it; fetch the model folder again"
+            )
         read_header(file)
     return files
 
@@ -369,7 +460,9 @@ def indexed_files(index: Path) -> list[str]:
         if wrong := [name for name in names if not name.endswith(".safetensors")]:
             raise ValueError(f"{wrong[0]} is not one")  # others can run code when opened
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{index} is no index of safetensors files; fetch the file again") from error
+        raise ModelError(
+            f"{index} is no index of safetensors files; fetch the file again"
+        ) from error
     return names
 
 
@@ -380,7 +473,9 @@ def check_layers(config: Mapping[str, Any], folder: Path) -> None:
     layers or experts than there are weights: to build as many would take hours and gigabytes.
     """
     held_weights = list(tensors(weight_files(folder)))
-    most = max([len(held_weights), *(length for _, entry in held_weights for length in entry["shape"])])
+    most = max(
+        [len(held_weights), *(length for _, entry in held_weights for length in entry["shape"])]
+    )
     for place in (config, config.get("text_config") or {}):
         for name, count in place.items():
             if isinstance(count, int) and count > most and _COUNTED.search(name):
@@ -389,11 +484,21 @@ def check_layers(config: Mapping[str, Any], folder: Path) -> None:
                     " weights has; fetch the folder again"
                 )
     text = config.get("text_config") or {}
-    stated = [tokens for place in (config, text) for name in _LAYERS if isinstance(tokens := place.get(name), int)]
+    stated = [
+        tokens
+        for place in (config, text)
+        for name in _LAYERS
+        if isinstance(tokens := place.get(name), int)
+    ]
     further = max(
-        number for place in (config, text, {}) for name in _FURTHER if isinstance(number := place.get(name, 0), int)
+        number
+        for place in (config, text, {})
+        for name in _FURTHER
+        if isinstance(number := place.get(name, 0), int)
     )
-    held = max((int(at[1]) + 1 for name, _ in held_weights if (at := _LAYER.match(name))), default=0)
+    held = max(
+        (int(at[1]) + 1 for name, _ in held_weights if (at := _LAYER.match(name))), default=0
+    )
     if stated and held > stated[0] + further:
         raise ModelError(
             f"{folder}/config.json describes {stated[0]} layers, but the weights hold {held}, not all of which would "
@@ -438,7 +543,9 @@ def digest(folder: Path, tokenizer: str) -> str:
 def tensors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, ``dtype``, ``shape`` and ``data_offsets``) of every tensor in safetensors ``files``."""
     for file in files:
-        yield from (each for each in json.loads(read_header(file)).items() if each[0] != "__metadata__")
+        yield from (
+            each for each in json.loads(read_header(file)).items() if each[0] != "__metadata__"
+        )
 
 
 def read_header(file: Path) -> bytes:
@@ -457,7 +564,9 @@ def read_header(file: Path) -> bytes:
         advice = "fetch it again (git lfs pull, if it is a pointer)"
         raise ModelError(f"{file} is not a safetensors file; {advice}") from error
     if 8 + length + end != size:
-        raise ModelError(f"{file} should have {8 + length + end} bytes but has {size}; fetch it again")
+        raise ModelError(
+            f"{file} should have {8 + length + end} bytes but has {size}; fetch it again"
+        )
     return header
 
 
@@ -478,7 +587,11 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
     if stated is None:
         return None
     method = stated.get("quant_method") if isinstance(stated, dict) else None
-    if method is None and isinstance(stated, dict) and (stated.get("load_in_8bit") or stated.get("load_in_4bit")):
+    if (
+        method is None
+        and isinstance(stated, dict)
+        and (stated.get("load_in_8bit") or stated.get("load_in_4bit"))
+    ):
         method = "bitsandbytes"
     if not isinstance(method, str):
         raise ModelError(
@@ -517,7 +630,10 @@ def remembered(files: Sequence[Path], how: str, compute: Callable[[], str]) -> s
     has another entry.  What ``compute`` raises is raised, and nothing is remembered.
     """
     stats = [(str(file.resolve()), file.stat()) for file in files]
-    seen = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev] for path, stat in stats]
+    seen = [
+        [path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]
+        for path, stat in stats
+    ]
     key = json.dumps([how, seen])
     if (digest := read_user_cache("digests", key)) is not None:
         return digest

@@ -20,7 +20,14 @@ from choicewise.errors import ModelError
 from choicewise.models.local import devices, parallel
 from choicewise.models.local import files as model_files
 from choicewise.models.local.devices import NOTHING, Footprint, device_of, devices_of, is_shared
-from choicewise.models.local.files import CAUSAL, ENCODER_DECODER, MASKED, PACKAGES, WEIGHTS, ModelKind
+from choicewise.models.local.files import (
+    CAUSAL,
+    ENCODER_DECODER,
+    MASKED,
+    PACKAGES,
+    WEIGHTS,
+    ModelKind,
+)
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Question
@@ -36,7 +43,9 @@ _DTYPES = ("float32", "bfloat16", "float16", "auto")
 _UNUSED: Final = 1.25  # times what is in use an allocator takes, as measured on CPUs with vocabularies of 128,000
 _FLOATS: Final = {"F64", "F32", "F16", "BF16"}
 _BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
-_HEAVY = tuple(f"choicewise.models.local.{name}" for name in ("networks", "local_model"))  # import torch
+_HEAVY = tuple(
+    f"choicewise.models.local.{name}" for name in ("networks", "local_model")
+)  # import torch
 _IMPORTING = Lock()  # of several models that are loaded at once, one imports
 
 
@@ -82,7 +91,9 @@ class FolderModel:
     ) -> None:
         self.folder = Path(path)
         self.device = device if elsewhere and device is not None else device_of(device)
-        self.asked_dtype = dtype or ("float32" if self.device.partition(":")[0] == "cpu" else "auto")
+        self.asked_dtype = dtype or (
+            "float32" if self.device.partition(":")[0] == "cpu" else "auto"
+        )
         if self.asked_dtype not in _DTYPES:
             raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(_DTYPES)}")
         for option, tokens in (("window", window), ("batch_tokens", batch_tokens)):
@@ -117,9 +128,15 @@ class FolderModel:
 
     def _identify(self) -> str:
         """Return the digest (64 hex) over configuration, tokenizer and weights."""
-        files = [self.folder / "config.json", *tokenizer_files(self.folder), *model_files.weight_files(self.folder)]
+        files = [
+            self.folder / "config.json",
+            *tokenizer_files(self.folder),
+            *model_files.weight_files(self.folder),
+        ]
         how = f"choicewise 1, tokenizers {version('tokenizers')}, transformers {version('transformers')}"
-        return model_files.remembered(files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest))
+        return model_files.remembered(
+            files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest)
+        )
 
     def tensors(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name of every tensor with its ``dtype``, ``shape`` and ``data_offsets`` (bytes)."""
@@ -129,14 +146,20 @@ class FolderModel:
         """Return the torch module in evaluation mode on its device."""
         from choicewise.models.local.networks import load_network
 
-        return load_network(self.folder, self.config, self.asked_dtype, self.device, self._trusted, spread)
+        return load_network(
+            self.folder, self.config, self.asked_dtype, self.device, self._trusted, spread
+        )
 
     @property
     def packages(self) -> tuple[str, ...]:
         """What is needed beside torch and transformers to compute it, by the names for pip."""
-        quantised = () if self.quantisation is None else PACKAGES.get(self.quantisation.method, {}).values()
+        quantised = (
+            () if self.quantisation is None else PACKAGES.get(self.quantisation.method, {}).values()
+        )
         spread = ("accelerate",) if devices_of(self.device) else ()
-        return (*dict.fromkeys((*quantised, *(() if self.adapter is None else ("peft",)), *spread)),)
+        return (
+            *dict.fromkeys((*quantised, *(() if self.adapter is None else ("peft",)), *spread)),
+        )
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -172,11 +195,20 @@ class FolderModel:
                 "its weights are quantised": self.quantisation is not None,
                 "it has an adapter": self.adapter is not None,
             }
-            parallel.refuse(self.config, self.folder, next((each for each in objections if objections[each]), None))
+            parallel.refuse(
+                self.config,
+                self.folder,
+                next((each for each in objections if objections[each]), None),
+            )
             ranks = parallel.joined()
             if self.number is None:
                 self.number = ranks.number(self)
-            options = {"dtype": self.asked_dtype, "device": self.device, "window": self.window, **self._options}
+            options = {
+                "dtype": self.asked_dtype,
+                "device": self.device,
+                "window": self.window,
+                **self._options,
+            }
             ranks.announce(("load", self.number, (str(self.folder.absolute()), options)))
             with ranks.together():
                 return self._local
@@ -193,24 +225,45 @@ class FolderModel:
         network = self._load(spread)
         if self.adapter is not None:
             self.adapter.attach(network)
-        identity = self.digest, str(network.dtype), self.device, self.window, [version(name) for name in self.packages]
+        identity = (
+            self.digest,
+            str(network.dtype),
+            self.device,
+            self.window,
+            [version(name) for name in self.packages],
+        )
         # Code that the folder brings is no part of its digest, and a rung that was asked for is no choice.
         # Ranks that share a model could find other entries each.
         shared = is_shared(self.device)
-        paths = PathCache(identity) if self._options["rung"] == "auto" and not self._trusted and not shared else None
+        paths = (
+            PathCache(identity)
+            if self._options["rung"] == "auto" and not self._trusted and not shared
+            else None
+        )
         options = {**self._options, "paths": paths}
-        kinds: dict[ModelKind, type[PaddedModel]] = {MASKED: MaskedLM, ENCODER_DECODER: EncoderDecoder}
+        kinds: dict[ModelKind, type[PaddedModel]] = {
+            MASKED: MaskedLM,
+            ENCODER_DECODER: EncoderDecoder,
+        }
         if shared:
             parallel.joined().watch(network)
         causal = SharedModel if shared else LocalModel
-        model = kinds.get(self.kind, causal)(network, self.tokenizer, self.name, self.digest, self.window, **options)
+        model = kinds.get(self.kind, causal)(
+            network, self.tokenizer, self.name, self.digest, self.window, **options
+        )
         if isinstance(model, SharedModel):
             assert self.number is not None
             model.number = self.number
         if isinstance(model, LocalModel) and looks_ahead(network, model.vocabulary):
             kind = type(network).__name__
-            raise ModelError(f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores")
-        stated = model.dtype if self.quantisation is not None else self.__dict__.setdefault("dtype", model.dtype)
+            raise ModelError(
+                f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores"
+            )
+        stated = (
+            model.dtype
+            if self.quantisation is not None
+            else self.__dict__.setdefault("dtype", model.dtype)
+        )
         if stated != model.dtype:
             raise ModelError(
                 f"{self.folder} computes in {model.dtype}, though its files say {stated}; pass a dtype: {model.dtype}"
@@ -252,11 +305,19 @@ def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0
     """What ``model`` needs where it is loaded; arguments as of :func:`footprint`."""
     if not isinstance(model, FolderModel):
         return NOTHING
-    known: dict[str, Any] = {"dtype": model.asked_dtype, "device": model.device, "window": model.window}
+    known: dict[str, Any] = {
+        "dtype": model.asked_dtype,
+        "device": model.device,
+        "window": model.window,
+    }
     known["tensors"] = model.tensors()
-    needed = footprint(model.folder, **known, batch_tokens=model.batch_tokens, deepest=deepest, generated=generated)
+    needed = footprint(
+        model.folder, **known, batch_tokens=model.batch_tokens, deepest=deepest, generated=generated
+    )
     files = [] if model.adapter is None else [model.adapter.folder / WEIGHTS]
-    added = sum(_bytes(entry, 4) for _, entry in model_files.tensors(files))  # PEFT computes adapters in float32
+    added = sum(
+        _bytes(entry, 4) for _, entry in model_files.tensors(files)
+    )  # PEFT computes adapters in float32
     host = needed.host + (added if needed.context == 0 else 0)
     return Footprint(needed.weights + added, needed.workspace, needed.context, needed.layer, host)
 
@@ -284,7 +345,11 @@ def footprint(
     with model_files.readable(folder):
         config = model_files.read_config(folder)
         quantised = "quantization_config" in config
-        each = None if quantised else _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
+        each = (
+            None
+            if quantised
+            else _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
+        )
         layers = defaultdict[str, int](int)
         if tensors is None:
             tensors = model_files.tensors(model_files.weight_files(folder))
@@ -294,7 +359,9 @@ def footprint(
     weights = sum(layers.values())
     size = each or _BYTES.get(dtype, 2 if quantised else 4)
     path, pack = min(known, deepest or devices.DEEPEST), batch_tokens or devices.PACKS[device]
-    workspace = _workspace(config, size, path, pack, min(known, devices.PROBE), devices.LOGITS[device], generated)
+    workspace = _workspace(
+        config, size, path, pack, min(known, devices.PROBE), devices.LOGITS[device], generated
+    )
     layer = max(layers.values(), default=0)
     host = devices.HOST[device] + (weights + workspace if device == "cpu" else layer)
     return Footprint(weights, workspace, devices.CONTEXT[device], layer, host)
@@ -321,7 +388,13 @@ def _import_transformers() -> None:
 
 
 def _workspace(
-    config: Mapping[str, Any], size: int, path: int, pack: int, probe: int, logits: int, generated: int
+    config: Mapping[str, Any],
+    size: int,
+    path: int,
+    pack: int,
+    probe: int,
+    logits: int,
+    generated: int,
 ) -> int:
     """Keys and values, and the larger of what a pack and a self-check take in passing; ``size``: bytes of a number.
 
@@ -334,10 +407,15 @@ def _workspace(
     text = {**config, **(config.get("text_config") or {})}
 
     def number(*names: str, default: int) -> int:
-        return next((text[name] for name in names if isinstance(text.get(name), int) and text[name] > 0), default)
+        return next(
+            (text[name] for name in names if isinstance(text.get(name), int) and text[name] > 0),
+            default,
+        )
 
     hidden = number("hidden_size", "n_embd", "d_model", default=1024)
-    heads = number("num_attention_heads", "n_head", "n_heads", "num_heads", default=max(1, hidden // 64))
+    heads = number(
+        "num_attention_heads", "n_head", "n_heads", "num_heads", default=max(1, hidden // 64)
+    )
     width = number("head_dim", "d_kv", default=max(1, hidden // heads))
     inner = number("intermediate_size", "n_inner", "ffn_dim", "d_ff", default=4 * hidden)
     experts = number("num_experts_per_tok", "num_experts_per_token", "top_k", default=1)
@@ -349,14 +427,20 @@ def _workspace(
     states = 2 * layers * keys * size * tokens
     activations = pack * size * (6 * hidden + 3 * max(inner, chosen) + 3 * (heads * width + keys))
     entries = min(logits // 4, pack * vocabulary)
-    read = max((5 + 2 * size) * entries, 24 * min(devices.TOGETHER, pack) * vocabulary if generated else 0)
+    read = max(
+        (5 + 2 * size) * entries, 24 * min(devices.TOGETHER, pack) * vocabulary if generated else 0
+    )
     return int(_UNUSED * (states + max(activations + read, 3 * probe * vocabulary * size)))
 
 
 def _bytes(entry: Mapping[str, Any], each: int | None) -> int:
     """Memory of a tensor, whose floating-point numbers take ``each`` so many bytes, or None for as many as stored."""
     start, end = entry["data_offsets"]
-    return end - start if each is None or entry["dtype"] not in _FLOATS else each * math.prod(entry["shape"])
+    return (
+        end - start
+        if each is None or entry["dtype"] not in _FLOATS
+        else each * math.prod(entry["shape"])
+    )
 
 
 def _part(name: str) -> str:

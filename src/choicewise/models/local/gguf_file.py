@@ -23,17 +23,33 @@ SERVE_IT: Final = (
 )
 _VERSIONS: Final = (2, 3)
 _LONGEST_STRING: Final = 1 << 24  # bytes; the longest published chat template has 30,000
-_LONGEST_HEAD: Final = 1 << 28  # bytes of everything before the weights; a vocabulary of 262,144 takes 6 million
+_LONGEST_HEAD: Final = (
+    1 << 28
+)  # bytes of everything before the weights; a vocabulary of 262,144 takes 6 million
 _MOST_VALUES: Final = 1 << 22  # in one list; the largest published vocabulary has 262,144 tokens
 _MOST_DIMENSIONS: Final = 4  # of ggml
 _ALIGNMENT: Final = 32  # bytes, where the file states no other
 
 # Value types of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-_NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_NUMBERS: Final = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _STRING: Final = 8
 _ARRAY: Final = 9
 
-_SHARD: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_SHARD: Final = re.compile(
+    r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE
+)
 _OTHER_KINDS: Final = {
     "adapter": "an adapter (LoRA)",
     "mmproj": "a projector for images or sound (mmproj)",
@@ -106,8 +122,13 @@ def read_gguf(path: Path) -> GgufFile:
     if not path.is_file():
         raise ModelError(f"{path} is no file; pass a GGUF file or a model folder")
     if path.stat().st_size < 24:
-        raise ModelError(f"{path} has only {path.stat().st_size} bytes, too few for a GGUF file; fetch it again")
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        raise ModelError(
+            f"{path} has only {path.stat().st_size} bytes, too few for a GGUF file; fetch it again"
+        )
+    with (
+        path.open("rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         file = _Reader(path, content).file()
     _refuse_shard(file)
     _refuse_other_kinds(file)
@@ -147,7 +168,9 @@ class _Reader:
     def _check_version(self) -> None:
         magic = self._content[:4]
         if magic != b"GGUF":
-            raise ModelError(f"{self._path} is no GGUF file: it begins with {magic!r}; fetch it again")
+            raise ModelError(
+                f"{self._path} is no GGUF file: it begins with {magic!r}; fetch it again"
+            )
         self._at = 4
         version = self._number("I")
         if version in _VERSIONS:
@@ -175,7 +198,9 @@ class _Reader:
             kind = self._number("I")
             offset = self._number("Q")
             if kind not in kinds:
-                raise ModelError(f"{self._path} has tensors of a type that gguf does not know ({kind}); {SERVE_IT}")
+                raise ModelError(
+                    f"{self._path} has tensors of a type that gguf does not know ({kind}); {SERVE_IT}"
+                )
             block, block_bytes = GGML_QUANT_SIZES[kinds[kind]]
             if not shape or shape[-1] % block:
                 raise self._damaged(f"its tensor {name[:80]!r} has the shape {shape}")
@@ -240,14 +265,19 @@ def _refuse_shard(file: GgufFile) -> None:
     if match is None:
         command = _join("FIRST.gguf", "WHOLE.gguf")
         raise ModelError(f"{file.path} is one of {count} parts of a model; join them: {command}")
-    parts = [f"{match['stem']}-{number:05}-of-{match['count']}.gguf" for number in range(1, int(match["count"]) + 1)]
+    parts = [
+        f"{match['stem']}-{number:05}-of-{match['count']}.gguf"
+        for number in range(1, int(match["count"]) + 1)
+    ]
     missing = [part for part in parts if not (file.path.parent / part).is_file()]
     if missing:
         raise ModelError(
             f"{file.path} is one of {len(parts)} parts, and {missing[0]} is not beside it ({len(missing)} missing);"
             " fetch all parts, then join them: " + _join(parts[0], f"{match['stem']}.gguf")
         )
-    raise ModelError(f"{file.path} is one of {len(parts)} parts; join them: {_join(parts[0], match['stem'] + '.gguf')}")
+    raise ModelError(
+        f"{file.path} is one of {len(parts)} parts; join them: {_join(parts[0], match['stem'] + '.gguf')}"
+    )
 
 
 def _join(first: str, whole: str) -> str:
@@ -260,13 +290,19 @@ def _refuse_other_kinds(file: GgufFile) -> None:
     if file.architecture == "clip":
         kind = "mmproj"
     if kind in _OTHER_KINDS:
-        raise ModelError(f"{file.path} holds {_OTHER_KINDS[kind]} and no language model; pass the model's own file")
+        raise ModelError(
+            f"{file.path} holds {_OTHER_KINDS[kind]} and no language model; pass the model's own file"
+        )
     if not file.architecture:
-        raise ModelError(f"{file.path} names no general.architecture, so it is no language model; fetch it again")
+        raise ModelError(
+            f"{file.path} names no general.architecture, so it is no language model; fetch it again"
+        )
     if not file.tensors:
         raise ModelError(f"{file.path} holds {_OTHER_KINDS['vocab']}; pass the model's own file")
     if "tokenizer.ggml.tokens" not in file.metadata:
-        raise ModelError(f"{file.path} holds no tokenizer, so it is no language model; pass the model's own file")
+        raise ModelError(
+            f"{file.path} holds no tokenizer, so it is no language model; pass the model's own file"
+        )
 
 
 def is_gguf(name: str) -> bool:
@@ -281,12 +317,18 @@ def named_gguf(path: Path) -> Path | None:
     """
     if path.is_file() and is_gguf(path.name):
         return path
-    if not path.is_dir() or (path / "model.safetensors").is_file() or (path / "model.safetensors.index.json").is_file():
+    if (
+        not path.is_dir()
+        or (path / "model.safetensors").is_file()
+        or (path / "model.safetensors.index.json").is_file()
+    ):
         return None
     files = sorted(file for file in path.iterdir() if is_gguf(file.name))
     if not files:
         return None
     if len(files) > 1 and _SHARD.fullmatch(files[0].name) is None:
         names = ", ".join(file.name for file in files)
-        raise ModelError(f"{path} holds several GGUF files ({names}); pass the one that is meant: {files[0]}")
+        raise ModelError(
+            f"{path} holds several GGUF files ({names}); pass the one that is meant: {files[0]}"
+        )
     return files[0]

@@ -46,7 +46,10 @@ class GgufModel(FolderModel):
     def tensors(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name of every tensor with its shape, as the de-quantised float32 values that are loaded."""
         for tensor in self.file.tensors:
-            yield tensor.name, {"dtype": "F32", "shape": tensor.shape, "data_offsets": (0, 4 * tensor.values)}
+            yield (
+                tensor.name,
+                {"dtype": "F32", "shape": tensor.shape, "data_offsets": (0, 4 * tensor.values)},
+            )
 
     def _name_of_files(self) -> str:
         return self.path.stem
@@ -67,10 +70,18 @@ class GgufModel(FolderModel):
 
         values = read_values(self.file, self.folder)
         network = load_network(
-            self.folder, self.config, self.asked_dtype, self.device, False, spread=spread, values=values
+            self.folder,
+            self.config,
+            self.asked_dtype,
+            self.device,
+            False,
+            spread=spread,
+            values=values,
         )
         # transformers leaves out tensors that it has no place for without a word.
-        stored = sum(tensor.values for tensor in self.file.tensors if tensor.name not in _NOT_PARAMETERS)
+        stored = sum(
+            tensor.values for tensor in self.file.tensors if tensor.name not in _NOT_PARAMETERS
+        )
         loaded = sum(parameter.numel() for parameter in network.parameters())
         if stored != loaded:
             raise ModelError(
@@ -87,8 +98,12 @@ def _require_packages(path: Path) -> None:
     """Raise ModelError, with the command, if a package is missing or too old to read GGUF files."""
     for package in PACKAGES["gguf"]:
         if not is_installed(package):
-            raise ModelError(f"{path.name} needs the package {package}; run: {install_line('gguf')}")
+            raise ModelError(
+                f"{path.name} needs the package {package}; run: {install_line('gguf')}"
+            )
     from transformers.utils import quantization_config
 
     if not hasattr(quantization_config, "GgufConfig"):
-        raise ModelError(f"{path.name} needs transformers 5.23 or newer; run: {install_line('gguf')}")
+        raise ModelError(
+            f"{path.name} needs transformers 5.23 or newer; run: {install_line('gguf')}"
+        )

@@ -40,12 +40,27 @@ _WORDS_AND_DIGITS: Final = (
     *("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"),
 )
 _WHOLE_TOKENS_FIRST: Final = (
-    *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+    *(
+        "llama3",
+        "llama-v3",
+        "llama-bpe",
+        "falcon3",
+        "falcon-h1",
+        "pixtral",
+        "midm-2.0",
+        "lfm2",
+        "jina-v5-nano",
+    ),
     "tekken",
 )
 """Kinds whose words that are tokens are not merged from parts (``ignore_merges``), and whose texts begin with BOS."""
 
-_BYTE_LEVEL: Final = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_BYTE_LEVEL: Final = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 _SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
 
 _WITHOUT_EFFECT: Final = frozenset({"vocab_size", "tensor_data_layout", "attention.causal"})
@@ -111,7 +126,9 @@ def _config(file: GgufFile) -> dict[str, Any]:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     try:
-        config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name, local_files_only=True)
+        config = AutoConfig.from_pretrained(
+            file.path.parent, gguf_file=file.path.name, local_files_only=True
+        )
         network = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
     except Exception as error:  # the reader fails in every way there is
         raise ModelError(
@@ -131,7 +148,9 @@ def _refuse_lost_keys(file: GgufFile, config: Any) -> None:
 
     names = GGUF_CONFIG_MAPPING.get(config.model_type, GGUF_CONFIG_MAPPING.get(file.architecture))
     if names is None:  # transformers has a second reader, which keeps weights packed
-        raise ModelError(f"GGUF files of the architecture {file.architecture!r} are not read yet; {SERVE_IT}")
+        raise ModelError(
+            f"GGUF files of the architecture {file.architecture!r} are not read yet; {SERVE_IT}"
+        )
     prefix = f"{file.architecture}."
     for key, value in file.metadata.items():
         if not key.startswith(prefix):
@@ -168,14 +187,18 @@ def _scale_rotation(file: GgufFile, config: Any) -> None:
     whole = rotation.get("full_attention", rotation)
     base = file.setting("rope.freq_base", _THETA)
     if whole.get("rope_theta") != base:
-        raise _lost(file, f"rope.freq_base = {base}, where transformers takes {whole.get('rope_theta')}")
+        raise _lost(
+            file, f"rope.freq_base = {base}, where transformers takes {whole.get('rope_theta')}"
+        )
     kind = file.setting(_ROPE + "type", "none")
     factor = file.setting(_ROPE + "factor", file.setting("rope.scale_linear", 1.0))
     if kind == "linear" and factor != 1.0:
         whole.update(rope_type="linear", factor=float(factor))
     elif kind == "yarn":
         original = file.setting(_ROPE + "original_context_length")
-        whole.update(rope_type="yarn", factor=float(factor), original_max_position_embeddings=original)
+        whole.update(
+            rope_type="yarn", factor=float(factor), original_max_position_embeddings=original
+        )
     elif kind not in ("none", "linear"):
         raise _lost(file, f"{_ROPE}type = {kind!r}")
     for tensor in file.tensors:
@@ -222,7 +245,9 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     kind = file.metadata.get("tokenizer.ggml.model")
     _refuse_foreign_merges(file)
     try:
-        converted = AutoTokenizer.from_pretrained(file.path.parent, gguf_file=file.path.name, local_files_only=True)
+        converted = AutoTokenizer.from_pretrained(
+            file.path.parent, gguf_file=file.path.name, local_files_only=True
+        )
         content = json.loads(converted.backend_tokenizer.to_str())
     except Exception as error:  # vocabularies are malformed in every way there is
         raise ModelError(
@@ -233,7 +258,9 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     elif kind == "llama":
         _set_leading_space(file, content)
     else:
-        raise ModelError(f"the tokenizer of {file.path.name} is of the kind {kind!r}, which is not read; {SERVE_IT}")
+        raise ModelError(
+            f"the tokenizer of {file.path.name} is of the kind {kind!r}, which is not read; {SERVE_IT}"
+        )
     content["post_processor"] = _special_ends(file)
     return content
 
@@ -244,7 +271,9 @@ def _refuse_foreign_merges(file: GgufFile) -> None:
     for merge in file.metadata.get("tokenizer.ggml.merges", ()):
         left, _, right = merge.partition(" ")
         if left not in tokens or right not in tokens or left + right not in tokens:
-            raise ModelError(f"{file.path.name} merges {merge[:80]!r}, which are no tokens of it; fetch it again")
+            raise ModelError(
+                f"{file.path.name} merges {merge[:80]!r}, which are no tokens of it; fetch it again"
+            )
 
 
 def _split_words(file: GgufFile, content: dict[str, Any]) -> None:
@@ -255,7 +284,10 @@ def _split_words(file: GgufFile, content: dict[str, Any]) -> None:
     if words in _WORDS:
         content["pre_tokenizer"] = _BYTE_LEVEL
     elif words in _WORDS_AND_DIGITS:
-        content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [_SINGLE_DIGITS, _BYTE_LEVEL]}
+        content["pre_tokenizer"] = {
+            "type": "Sequence",
+            "pretokenizers": [_SINGLE_DIGITS, _BYTE_LEVEL],
+        }
     elif words not in GGUF_PRE_TOKENIZER_SPLITS:
         raise ModelError(
             f"{file.path.name} splits words by {words!r} (tokenizer.ggml.pre), which transformers does not know;"
@@ -276,7 +308,9 @@ def _special_ends(file: GgufFile) -> dict[str, Any]:
     """Return the post-processor that begins and ends texts with BOS and EOS as the file states."""
     words = file.metadata.get("tokenizer.ggml.pre")
     is_sentencepiece = file.metadata.get("tokenizer.ggml.model") == "llama"
-    begins = file.metadata.get("tokenizer.ggml.add_bos_token", is_sentencepiece or words in _WHOLE_TOKENS_FIRST)
+    begins = file.metadata.get(
+        "tokenizer.ggml.add_bos_token", is_sentencepiece or words in _WHOLE_TOKENS_FIRST
+    )
     ends = file.metadata.get("tokenizer.ggml.add_eos_token", False)
     specials: dict[str, Any] = {}
     single: list[dict[str, Any]] = [{"Sequence": {"id": "A", "type_id": 0}}]
@@ -285,14 +319,21 @@ def _special_ends(file: GgufFile) -> dict[str, Any]:
     if ends:
         single.append(_special_end(file, "eos", specials))
     pair = [*single, {"Sequence": {"id": "B", "type_id": 0}}]
-    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": specials}
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": pair,
+        "special_tokens": specials,
+    }
 
 
 def _special_end(file: GgufFile, role: str, specials: dict[str, Any]) -> dict[str, Any]:
     """Return the entry of a post-processor that adds the token in ``role``, which is entered into ``specials``."""
     token = _special_token(file, role)
     if token is None:
-        raise ModelError(f"{file.path.name} adds {role.upper()} to texts and does not name it; fetch it again")
+        raise ModelError(
+            f"{file.path.name} adds {role.upper()} to texts and does not name it; fetch it again"
+        )
     number = file.metadata[f"tokenizer.ggml.{role}_token_id"]
     specials[token] = {"id": token, "ids": [number], "tokens": [token]}
     return {"SpecialToken": {"id": token, "type_id": 0}}
@@ -322,4 +363,6 @@ def _special_token(file: GgufFile, role: str) -> str | None:
 
 
 def _lost(file: GgufFile, what: str) -> ModelError:
-    return ModelError(f"{file.path.name} states {what}; transformers would compute another model; {SERVE_IT}")
+    return ModelError(
+        f"{file.path.name} states {what}; transformers would compute another model; {SERVE_IT}"
+    )

@@ -9,12 +9,18 @@ import numpy as np
 import torch
 import transformers
 from gguf import GGMLQuantizationType, dequantize
-from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
+from transformers.modeling_gguf_pytorch_utils import (
+    TENSOR_PROCESSORS,
+    TensorProcessor,
+    get_gguf_hf_weights_map,
+)
 
 from choicewise.errors import ModelError
 from choicewise.models.local.gguf_file import SERVE_IT, GgufFile, Tensor
 
-_PROCESSED: Final = "tensors"  # where transformers' processors put what they join of several tensors
+_PROCESSED: Final = (
+    "tensors"  # where transformers' processors put what they join of several tensors
+)
 
 
 def read_values(file: GgufFile, folder: Path) -> dict[str, torch.Tensor]:
@@ -30,7 +36,9 @@ def read_values(file: GgufFile, folder: Path) -> dict[str, torch.Tensor]:
     try:
         names = get_gguf_hf_weights_map(skeleton, processor)
     except NotImplementedError as error:
-        raise ModelError(f"transformers can't name the weights of {file.path.name} ({error}); {SERVE_IT}") from error
+        raise ModelError(
+            f"transformers can't name the weights of {file.path.name} ({error}); {SERVE_IT}"
+        ) from error
     content = np.memmap(file.path, mode="r", dtype=np.uint8)
     parsed: dict[str, dict[str, Any]] = {_PROCESSED: {}}
     for tensor in file.tensors:

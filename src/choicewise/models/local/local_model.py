@@ -13,7 +13,15 @@ from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, PlainPath, Reads, Rung, Workload
+from choicewise.models.local.causal_lm import (
+    LIKELIEST,
+    CausalLM,
+    ComputePath,
+    PlainPath,
+    Reads,
+    Rung,
+    Workload,
+)
 from choicewise.models.local.networks import NetworkModel
 from choicewise.models.local.parallel import joined
 from choicewise.models.local.paths import LADDER, SetBasedPath, compute_path, rungs
@@ -88,7 +96,9 @@ class LocalModel(NetworkModel):
         if self._checked is None:
             return None
         noise = self._spot_check.noise
-        return self._checked if noise <= self._checked.noise else replace(self._checked, noise=noise)
+        return (
+            self._checked if noise <= self._checked.noise else replace(self._checked, noise=noise)
+        )
 
     def _ladder(self) -> dict[str, Rung]:
         return rungs(self.lm.device.type) if self.rung == "auto" else {self.rung: LADDER[self.rung]}
@@ -145,16 +155,30 @@ class LocalModel(NetworkModel):
         def answers(path: ComputePath, part: Sequence[Scored]) -> Answers:
             for index, answer in answer_tokens(path, part, self.ends, self.tokenizer.token_bytes):
                 if isinstance(question := part[index], Generation):
-                    finish = question.finish(answer.tokens.tolist(), self.tokenizer.token_bytes, self.ends)
-                    answer = replace(answer, ended=Ended(finish))  # the same answer may be another question's, too
+                    finish = question.finish(
+                        answer.tokens.tolist(), self.tokenizer.token_bytes, self.ends
+                    )
+                    answer = replace(
+                        answer, ended=Ended(finish)
+                    )  # the same answer may be another question's, too
                 yield index, answer
 
-        if self._path is None and self._checked is not None:  # it stays, as it learns how much fits in memory
+        if (
+            self._path is None and self._checked is not None
+        ):  # it stays, as it learns how much fits in memory
             self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
-        fast = None if self._path is None else self._spot_checked(questions, partial(answers, self._path))
-        return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
+        fast = (
+            None
+            if self._path is None
+            else self._spot_checked(questions, partial(answers, self._path))
+        )
+        return nan_fallback(
+            fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1]
+        )
 
-    def _spot_checked(self, questions: Sequence[Scored], answers: Callable[[Sequence[Scored]], Answers]) -> Answers:
+    def _spot_checked(
+        self, questions: Sequence[Scored], answers: Callable[[Sequence[Scored]], Answers]
+    ) -> Answers:
         """The ``answers`` to ``questions``; after the last, some of them are compared with the plain path.
 
         Raises ModelError where they are wrong, and takes a slower path from then on.
@@ -168,7 +192,9 @@ class LocalModel(NetworkModel):
                 yield index, answer
             else:
                 seen[index] = answer
-        wrong = self._spot_check.compare(texts, [seen[len(questions) + number] for number in range(len(spans))])
+        wrong = self._spot_check.compare(
+            texts, [seen[len(questions) + number] for number in range(len(spans))]
+        )
         if wrong is not None:
             self._refuse_path(*wrong)
 
@@ -182,7 +208,9 @@ class LocalModel(NetworkModel):
             f" where {allowed:.2g} are allowed"
         )
         if not slower:
-            raise ModelError(f"{self.name}: {excess}; choose the rung auto, which takes the fastest that is right")
+            raise ModelError(
+                f"{self.name}: {excess}; choose the rung auto, which takes the fastest that is right"
+            )
         checked = check(self.lm, {name: ladder[name] for name in slower}, self._checked.depth)
         self._take(replace(checked, trials=(Trial(rung, difference, excess), *checked.trials)))
         raise ModelError(
@@ -204,10 +232,16 @@ class LocalModel(NetworkModel):
         """ModelError for what the model would answer wrongly or not at all."""
         match question:
             case Blanks() | Rendition() | Decision():
-                raise ModelError(f"{self.name} is a causal model and can't answer {type(question).__name__}")
+                raise ModelError(
+                    f"{self.name} is a causal model and can't answer {type(question).__name__}"
+                )
             case Cosine(left, right):
                 sequences = [(left, len(left)), (right, len(right))]
-            case MaskedLoss(Span(context, continuation)) | Span(context, continuation) | SetSpan(context, continuation):
+            case (
+                MaskedLoss(Span(context, continuation))
+                | Span(context, continuation)
+                | SetSpan(context, continuation)
+            ):
                 sequences = [(np.concatenate([context, continuation]), question.inputs)]
             case _:
                 sequences = [(question.context, question.inputs)]
@@ -305,7 +339,9 @@ class HiddenStates(CausalLM):
     among these states, and log-probabilities and ranks mean nothing.  So every unique token is computed once here, too.
     """
 
-    def __init__(self, model: Any, window: int, vocabulary: int, work: Workload | None = None) -> None:
+    def __init__(
+        self, model: Any, window: int, vocabulary: int, work: Workload | None = None
+    ) -> None:
         super().__init__(model, window, vocabulary, work)
         self._states_read: list[Tensor] = []
 
@@ -330,24 +366,36 @@ class HiddenStates(CausalLM):
                 spans += [Span(text, _ANY_TOKEN) for text in (question.left, question.right)]
         answers = dict(path.score(spans))
         rows, self._states_read = torch.cat(self._states_read), []
-        states = (rows.index_select(0, self.tensor(answers[index].tokens, rows.device)) for index in range(len(spans)))
+        states = (
+            rows.index_select(0, self.tensor(answers[index].tokens, rows.device))
+            for index in range(len(spans))
+        )
         for index, question in enumerate(questions):
             if isinstance(question, MaskedLoss):
                 yield index, question.answer(self.loss(next(states), question.span.continuation))
             else:
                 left, right = (next(states)[-1].double() for _ in range(2))
-                yield index, Cosine.answer(float(torch.nn.functional.cosine_similarity(left, right, dim=0)))
+                yield (
+                    index,
+                    Cosine.answer(float(torch.nn.functional.cosine_similarity(left, right, dim=0))),
+                )
 
 
 def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
     """Every id that the generation configuration, the configuration or the tokenizer calls the end of a sequence."""
     generation = getattr(model, "generation_config", None)
-    named = [getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None), tokenizer.eos_id]
+    named = [
+        getattr(generation, "eos_token_id", None),
+        getattr(model.config, "eos_token_id", None),
+        tokenizer.eos_id,
+    ]
     ids = [token for entry in named for token in (entry if isinstance(entry, list) else [entry])]
     return frozenset(token for token in ids if token is not None)
 
 
-def _answer_part(part: Mapping[int, _Part], answer: Callable[[Sequence[_Part]], Answers]) -> Answers:
+def _answer_part(
+    part: Mapping[int, _Part], answer: Callable[[Sequence[_Part]], Answers]
+) -> Answers:
     """The answers to the questions that ``part`` holds by index; ``answer`` counts them from 0."""
     indexes = list(part)
     if indexes:

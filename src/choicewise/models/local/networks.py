@@ -38,7 +38,14 @@ from choicewise.models.local.files import (
     readable,
     weight_files,
 )
-from choicewise.models.local.plain import Sums, float32_copy, free_bytes, largest_difference, noise_of, running_sums
+from choicewise.models.local.plain import (
+    Sums,
+    float32_copy,
+    free_bytes,
+    largest_difference,
+    noise_of,
+    running_sums,
+)
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Answers, Blanks, Ids, Question, Rendition, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
@@ -57,8 +64,15 @@ _STAY_ONE = re.compile(r"\.(?:input|output)_scale$")
 (``validate_environment`` of its quantizer)."""
 
 _BATCH_TOKENS = 4096  # input tokens computed at once, by default
-_LOGIT_BYTES = {"cpu": 200_000_000, "cuda": 2_000_000_000}  # in float32 that a batch may have, by device
-_RUNGS = ("auto", "padded", "plain")  # several texts at once, or one; auto: padded where that is right
+_LOGIT_BYTES = {
+    "cpu": 200_000_000,
+    "cuda": 2_000_000_000,
+}  # in float32 that a batch may have, by device
+_RUNGS = (
+    "auto",
+    "padded",
+    "plain",
+)  # several texts at once, or one; auto: padded where that is right
 _EXACT = 1e-3  # nats a token by which padding may change a score in float32
 _NARROW = 0.5  # the same in a 16-bit dtype
 
@@ -81,7 +95,11 @@ def load_network(
     and configuration do not fit: missing ones would be random, and what has no place was trained to be used.  Weights
     of other kinds of input than text, and copies of constants, are not missed.
     """
-    if "auto_map" in config and not trust_remote_code and config.get("model_type") not in transformers.CONFIG_MAPPING:
+    if (
+        "auto_map" in config
+        and not trust_remote_code
+        and config.get("model_type") not in transformers.CONFIG_MAPPING
+    ):
         raise ModelError(
             f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
             "then pass trust_remote_code=True to load_model"
@@ -124,7 +142,9 @@ def load_network(
                 spread.refuse_offloaded(model)
             placed = quantised or spread is not None or is_shared(device)
             model = model.eval() if placed else model.to(device).eval()
-            if quantised and kind is not ENCODER_DECODER:  # a kernel may not take this device, or these shapes
+            if (
+                quantised and kind is not ENCODER_DECODER
+            ):  # a kernel may not take this device, or these shapes
                 with torch.inference_mode():
                     model(input_ids=torch.zeros((1, 2), dtype=torch.long, device=model.device))
     except ModelError:
@@ -133,9 +153,13 @@ def load_network(
         reason = _conversion_error(error) or str(error)
         raise ModelError(f"{folder} can't be loaded as {kind.name}: {reason}") from error
     if quantised and config["quantization_config"].get("quant_method") == "quanto":
-        report["missing_keys"] = [name for name in report["missing_keys"] if not _STAY_ONE.search(name)]
+        report["missing_keys"] = [
+            name for name in report["missing_keys"] if not _STAY_ONE.search(name)
+        ]
     mismatched = report["mismatched_keys"]
-    report["mismatched_keys"] = [f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched]
+    report["mismatched_keys"] = [
+        f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched
+    ]
     for trouble in ("missing_keys", "mismatched_keys", "error_msgs"):
         if wrong := sorted(map(str, report[trouble])):
             raise ModelError(
@@ -169,7 +193,9 @@ def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bo
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
         with quiet(), torch.device("meta"):
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+            config = transformers.AutoConfig.from_pretrained(
+                folder, local_files_only=True, **options
+            )
             model = getattr(transformers, kind.loader).from_config(config, **options)
     except Exception:
         return  # loading fails likewise, and says why
@@ -189,7 +215,9 @@ class Spread:
 
     def __init__(self, folder: Path, device: str, needed: Footprint) -> None:
         self._folder, self._device, self._needed = folder, device, needed
-        self._free = {place.index: free_bytes(place) for place in map(torch.device, devices_of(device))}
+        self._free = {
+            place.index: free_bytes(place) for place in map(torch.device, devices_of(device))
+        }
         self._room = {index: max(0, size - needed.workspace) for index, size in self._free.items()}
         if needed.weights > sum(self._room.values()):
             raise self._too_large()
@@ -285,11 +313,24 @@ class PathCache:
     def __init__(self, identity: Sequence[object]) -> None:
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         devices = [str(torch.cuda.get_device_properties(index)) for index in range(gpus)]
-        machine = [platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.version.cuda, devices]
+        machine = [
+            platform.machine(),
+            torch.backends.cpu.get_cpu_capability(),
+            torch.version.cuda,
+            devices,
+        ]
         code = hashlib.sha256()  # our compute paths as they stand: a version may be under way
-        for file in (*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[2] / "engine.py"):
+        for file in (
+            *sorted(Path(__file__).parent.glob("*.py")),
+            Path(__file__).parents[2] / "engine.py",
+        ):
             code.update(file.read_bytes())
-        versions = [torch.__version__, transformers.__version__, version("choicewise"), code.hexdigest()]
+        versions = [
+            torch.__version__,
+            transformers.__version__,
+            version("choicewise"),
+            code.hexdigest(),
+        ]
         self._key = json.dumps([*identity, machine, versions])
 
     def load(self) -> SelfCheck | None:
@@ -297,7 +338,9 @@ class PathCache:
         entry = read_user_cache("paths", self._key)
         try:
             fields = json.loads(entry or "null")
-            return SelfCheck(**{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])})
+            return SelfCheck(
+                **{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])}
+            )
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -316,7 +359,9 @@ class PaddedModel(NetworkModel, ABC):
 
     def __post_init__(self) -> None:
         if self.rung not in _RUNGS:
-            raise ModelError(f"rung is {self.rung!r}; for {type(self).__name__} it must be one of {', '.join(_RUNGS)}")
+            raise ModelError(
+                f"rung is {self.rung!r}; for {type(self).__name__} it must be one of {', '.join(_RUNGS)}"
+            )
         super().__post_init__()
 
     @property
@@ -325,7 +370,9 @@ class PaddedModel(NetworkModel, ABC):
         if self._checked is None and self.rung != "plain":
             self._checked = check(self)
             if self.rung == "padded" and self._checked.rung != "padded":
-                raise ModelError(f"{self.name}: {self._checked.trials[0].refused}; choose the rung auto")
+                raise ModelError(
+                    f"{self.name}: {self._checked.trials[0].refused}; choose the rung auto"
+                )
             if self.paths is not None:
                 self.paths.store(self._checked)
         return self._checked
@@ -351,8 +398,15 @@ class PaddedModel(NetworkModel, ABC):
     @torch.inference_mode()
     def scores(self, questions: Sequence[Any], padded: bool) -> Answers:
         """The answers, from rows of several questions at once where ``padded``, else from one row at a time."""
-        passes = [each for index, question in enumerate(questions) for each in self.passes(index, question)]
-        needed, known = Counter(each.index for each in passes), defaultdict[int, dict[int, TokenScores]](dict)
+        passes = [
+            each
+            for index, question in enumerate(questions)
+            for each in self.passes(index, question)
+        ]
+        needed, known = (
+            Counter(each.index for each in passes),
+            defaultdict[int, dict[int, TokenScores]](dict),
+        )
         for batch in self._batches(passes, padded):
             for each, scores in zip(batch, self.compute(questions, batch), strict=True):
                 known[each.index][each.part] = scores
@@ -364,7 +418,9 @@ class PaddedModel(NetworkModel, ABC):
     def _batches(self, passes: list[_Pass], padded: bool) -> Iterator[list[_Pass]]:
         """Passes of about one length together."""
         most = self.batch_tokens or _BATCH_TOKENS
-        widest = _LOGIT_BYTES.get(self.model.device.type, _LOGIT_BYTES["cpu"]) // (4 * self.vocabulary)
+        widest = _LOGIT_BYTES.get(self.model.device.type, _LOGIT_BYTES["cpu"]) // (
+            4 * self.vocabulary
+        )
         batch: list[_Pass] = []
         for each in sorted(passes, key=lambda one: (-one.tokens, one.index, one.part)):
             longest, rows = (batch or [each])[0].tokens, len(batch) + 1
@@ -428,7 +484,9 @@ class EncoderDecoder(PaddedModel):
     def accepted(self, question: Question) -> Rendition:
         """A rendition whose two texts fit."""
         if not isinstance(question, Rendition):
-            raise ModelError(f"{self.name} is an encoder-decoder and can't answer {type(question).__name__}")
+            raise ModelError(
+                f"{self.name} is an encoder-decoder and can't answer {type(question).__name__}"
+            )
         for tokens in (question.source, question.continuation):
             self.refuse_tokens(tokens)
         return question
@@ -437,14 +495,18 @@ class EncoderDecoder(PaddedModel):
         """One."""
         return [_Pass(index, 0, question.inputs, len(question.continuation))]
 
-    def compute(self, questions: Sequence[Rendition], batch: Sequence[_Pass]) -> Iterator[TokenScores]:
+    def compute(
+        self, questions: Sequence[Rendition], batch: Sequence[_Pass]
+    ) -> Iterator[TokenScores]:
         """From one encoder pass for every distinct source, and one decoder pass."""
         asked = [questions[each.index] for each in batch]
         sources = {question.source.tobytes(): question.source for question in asked}
         number = {key: row for row, key in enumerate(sources)}
         tokens, mask = self.ids(list(sources.values()))
         states = self.model.get_encoder()(input_ids=tokens, attention_mask=mask)[0]
-        rows = torch.tensor([number[question.source.tobytes()] for question in asked], device=mask.device)
+        rows = torch.tensor(
+            [number[question.source.tobytes()] for question in asked], device=mask.device
+        )
         written, _ = self.ids([self._before(question.continuation) for question in asked])
         logits = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states[rows.to(states.device)]),
@@ -459,7 +521,10 @@ class EncoderDecoder(PaddedModel):
     @torch.inference_mode()
     def plain_scores(self, question: Rendition) -> TokenScores:
         """The answer from one forward pass without padding or mask."""
-        source, written = (self.ids([tokens])[0] for tokens in (question.source, self._before(question.continuation)))
+        source, written = (
+            self.ids([tokens])[0]
+            for tokens in (question.source, self._before(question.continuation))
+        )
         logits = self.model(input_ids=source, decoder_input_ids=written, use_cache=False).logits
         return plain.scores(logits[0, :, : self.vocabulary].float(), question.continuation)
 
@@ -472,7 +537,10 @@ class EncoderDecoder(PaddedModel):
         random, texts = np.random.default_rng(0), []
         for tokens in np.unique(np.geomspace(1, min(self.window, 128), 8).astype(int)):
             source = random.integers(0, self.vocabulary, tokens, dtype=np.int32)
-            written = (random.integers(0, self.vocabulary, length, dtype=np.int32) for length in (1, int(tokens)))
+            written = (
+                random.integers(0, self.vocabulary, length, dtype=np.int32)
+                for length in (1, int(tokens))
+            )
             texts += [Rendition(source, continuation) for continuation in written]
         return texts
 
@@ -486,7 +554,9 @@ class MaskedLM(PaddedModel):
     def accepted(self, question: Question) -> Blanks:
         """Blanks in a text that fits."""
         if not isinstance(question, Blanks):
-            raise ModelError(f"{self.name} is a masked model and can't answer {type(question).__name__}")
+            raise ModelError(
+                f"{self.name} is a masked model and can't answer {type(question).__name__}"
+            )
         self.refuse_tokens(question.text)
         self.refuse_tokens(np.asarray([question.mask]))
         return question
@@ -509,7 +579,9 @@ class MaskedLM(PaddedModel):
 
         def select(module: Any, inputs: Any, output: Any) -> Any:
             hidden = output.last_hidden_state
-            rows, columns = (torch.tensor(each, device=hidden.device) for each in (range(len(places)), places))
+            rows, columns = (
+                torch.tensor(each, device=hidden.device) for each in (range(len(places)), places)
+            )
             output.last_hidden_state = hidden[rows, columns][:, None]
             return output
 
@@ -525,7 +597,11 @@ class MaskedLM(PaddedModel):
         """The answer from one forward pass for every blank, without padding or mask, logits everywhere."""
         parts = []
         for row, place in zip(question.rows(), question.places, strict=True):
-            logits = self.model(input_ids=self.ids([row])[0]).logits[0, place : place + 1, : self.vocabulary].float()
+            logits = (
+                self.model(input_ids=self.ids([row])[0])
+                .logits[0, place : place + 1, : self.vocabulary]
+                .float()
+            )
             parts.append(plain.scores(logits, question.text[place : place + 1]))
         return TokenScores.joined(parts)
 
@@ -556,7 +632,10 @@ def check(model: PaddedModel) -> SelfCheck:
     padded: Sums = [np.full(len(sums), np.nan) for sums in truth]
     for index, scores in model.scores(questions, padded=True):
         padded[index] = running_sums(scores.logprobs)
-    difference, allowed = largest_difference(padded, truth), _EXACT if model.model.dtype.itemsize >= 4 else _NARROW
+    difference, allowed = (
+        largest_difference(padded, truth),
+        _EXACT if model.model.dtype.itemsize >= 4 else _NARROW,
+    )
     exact: Sums | None = None  # of a float32 copy of a 16-bit model
     if (copied := float32_copy(model.model)) is not None:
         before, model.model = model.model, copied
@@ -566,13 +645,19 @@ def check(model: PaddedModel) -> SelfCheck:
             model.model = before
     floor = difference if exact is None else largest_difference(exact, truth)
     noise = max(noise_of(padded, truth), 0.0 if exact is None else noise_of(exact, truth))
-    wrong = f"differs by {difference:.2g} nats where {allowed:.2g} are allowed" if difference > allowed else None
+    wrong = (
+        f"differs by {difference:.2g} nats where {allowed:.2g} are allowed"
+        if difference > allowed
+        else None
+    )
     depth = max(each.tokens for question in questions for each in model.passes(0, question))
     limits = floor, allowed, noise, depth
     trial = Trial("padded", difference, wrong)
     if wrong is None:
         return SelfCheck("padded", difference, *limits, (trial,), "padded batches")
-    return SelfCheck("plain", 0.0, *limits, (trial, Trial("plain", 0.0, None)), "one text at a time")
+    return SelfCheck(
+        "plain", 0.0, *limits, (trial, Trial("plain", 0.0, None)), "one text at a time"
+    )
 
 
 @dataclass(frozen=True, slots=True)

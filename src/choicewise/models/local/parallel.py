@@ -49,7 +49,9 @@ class Ranks:
             device, backend = torch.device("cuda", int(os.environ["LOCAL_RANK"])), "nccl"
             torch.cuda.set_device(device)
         distributed.init_process_group(backend, device_id=device, timeout=_STUCK)
-        self._control = distributed.new_group(backend="gloo", timeout=_IDLE)  # on the host, whatever a GPU does
+        self._control = distributed.new_group(
+            backend="gloo", timeout=_IDLE
+        )  # on the host, whatever a GPU does
 
     def announce(self, call: Call | None) -> None:
         """Tell the other ranks, where this is rank 0, what is done next; None: nothing any more."""
@@ -104,7 +106,9 @@ class Ranks:
         def compare(module: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
             ids = named["input_ids"] if "input_ids" in named else given[0]
             if not self.agree(zlib.crc32(ids.cpu().numpy().tobytes(), ids.shape[-1])):
-                give_up("the ranks were about to compute other tokens; run the same command again to resume")
+                give_up(
+                    "the ranks were about to compute other tokens; run the same command again to resume"
+                )
 
         def guarded(*given: Any, **named: Any) -> Any:
             try:
@@ -143,7 +147,10 @@ def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> No
     """
     from transformers import CONFIG_MAPPING
 
-    size, alone = ranks(), "run the same command without torchrun, which spreads its layers over the GPUs"
+    size, alone = (
+        ranks(),
+        "run the same command without torchrun, which spreads its layers over the GPUs",
+    )
     if objection is not None:
         raise ModelError(f"{folder} can't be shared by {size} processes: {objection}; {alone}")
     kind = config.get("model_type")
@@ -155,8 +162,16 @@ def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> No
     text = {**config, **(config.get("text_config") or {})}
     for name in _HEADS:
         if isinstance(heads := text.get(name), int) and heads % size:
-            fitting = [str(count) for count in range(2, size) if all(text.get(each, 0) % count == 0 for each in _HEADS)]
-            advice = f"start {' or '.join(fitting)} processes (torchrun --nproc-per-node), or " if fitting else ""
+            fitting = [
+                str(count)
+                for count in range(2, size)
+                if all(text.get(each, 0) % count == 0 for each in _HEADS)
+            ]
+            advice = (
+                f"start {' or '.join(fitting)} processes (torchrun --nproc-per-node), or "
+                if fitting
+                else ""
+            )
             raise ModelError(
                 f"{folder} has {heads} {name.removeprefix('num_').replace('_', ' ')}, which {size} processes can't "
                 f"share evenly; {advice}{alone}"
@@ -174,8 +189,12 @@ def refuse_memory(error: Exception) -> None:
     """End this process where ``error`` says that memory ran out: the other ranks can't take smaller packs with it."""
     import torch
 
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
-        give_up(f"out of memory ({str(error).splitlines()[0]}); have fewer tokens computed at once (batch_tokens)")
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(
+        error
+    ):
+        give_up(
+            f"out of memory ({str(error).splitlines()[0]}); have fewer tokens computed at once (batch_tokens)"
+        )
 
 
 def give_up(reason: str) -> NoReturn:

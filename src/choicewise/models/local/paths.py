@@ -25,7 +25,14 @@ from transformers import DynamicCache
 from choicewise.engine import Pack, Tree, build, next_pack, next_path
 from choicewise.errors import ModelError
 from choicewise.models.local import attention, plain
-from choicewise.models.local.attention import AttentionOptions, DecodePass, KeysValues, Reach, TreePass, visible
+from choicewise.models.local.attention import (
+    AttentionOptions,
+    DecodePass,
+    KeysValues,
+    Reach,
+    TreePass,
+    visible,
+)
 from choicewise.models.local.causal_lm import (
     LIKELIEST,
     CausalLM,
@@ -43,7 +50,9 @@ from choicewise.questions import Answers, Generation, Ids, Mass, SetSpan, Span, 
 _MASKED_TOKENS = 512  # packs with a dense mask cost the square of their length
 BLOCK = 128  # rows, and keys, that the compiled kernel visits or skips together
 COMPILED = 64  # kernels at most: one for each width of heads, scale and arithmetic, and for one block or several
-PAIRS = 2**24  # pack times path at most: after a very long path packs are short, so that masks do not outgrow the model
+PAIRS = (
+    2**24
+)  # pack times path at most: after a very long path packs are short, so that masks do not outgrow the model
 
 _LESS = "use a smaller model, a narrower dtype, or a device with more memory"
 _UNABLE = "this model can't read options as a set: "
@@ -80,7 +89,12 @@ class PackedPath(ComputePath):
         past: KeysValues = []
         path, start = np.empty(0, dtype=np.int32), 0
         while start < len(tree):
-            pack = next_pack(tree, start, path, min(self.budget, max(attention.SEGMENT, PAIRS // (len(path) + 1))))
+            pack = next_pack(
+                tree,
+                start,
+                path,
+                min(self.budget, max(attention.SEGMENT, PAIRS // (len(path) + 1))),
+            )
             try:
                 hidden, next_past = self.forward(tree, pack, past)
                 answers = list(read(pack, hidden))
@@ -103,7 +117,9 @@ class PackedPath(ComputePath):
         if not out_of_memory(error):
             raise error
         if tokens == 1:
-            raise ModelError(f"there is not enough memory for one token of one prompt: {_LESS}") from error
+            raise ModelError(
+                f"there is not enough memory for one token of one prompt: {_LESS}"
+            ) from error
         self.budget = tokens // 2
         if self.lm.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -122,7 +138,9 @@ class TreePath(PackedPath):
         """A layer that never called the tree's attention function computed something else."""
         if self._calls == self.lm.layers:
             return None
-        return f"the model called the tree's attention {self._calls} times for {self.lm.layers} layers"
+        return (
+            f"the model called the tree's attention {self._calls} times for {self.lm.layers} layers"
+        )
 
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
         """One pass with the tree's attention."""
@@ -133,14 +151,20 @@ class TreePath(PackedPath):
 
     @torch.inference_mode()
     def generate(
-        self, generations: Sequence[Generation], ends: Collection[int], token_bytes: Sequence[bytes] = ()
+        self,
+        generations: Sequence[Generation],
+        ends: Collection[int],
+        token_bytes: Sequence[bytes] = (),
     ) -> Answers:
         """Contexts are computed once, and those that end in one pack are continued together from its keys and values.
 
         Some generations at a time: what is kept of each grows with its length.
         """
         tree = build([Span(generation.context, LIKELIEST) for generation in generations])
-        nodes, known = tree.rows[tree.span_of], min(self.lm.vocabulary, len(token_bytes) or self.lm.vocabulary)
+        nodes, known = (
+            tree.rows[tree.span_of],
+            min(self.lm.vocabulary, len(token_bytes) or self.lm.vocabulary),
+        )
         self.lm.work.planned += len(tree) + sum(generation.limit - 1 for generation in generations)
 
         def read(pack: Pack, hidden: torch.Tensor) -> Answers:
@@ -148,8 +172,16 @@ class TreePath(PackedPath):
             size = min(self.budget, TOGETHER)
             for part in (ending[start : start + size] for start in range(0, len(ending), size)):
                 drafts = [Draft(generations[index], ends, token_bytes) for index in part]
-                rows = hidden.index_select(0, self.lm.tensor(nodes[part] - pack.start, hidden.device))
-                _decode(self.lm, DecodePass(tree, pack, nodes[part], self._states or []), rows, drafts, known)
+                rows = hidden.index_select(
+                    0, self.lm.tensor(nodes[part] - pack.start, hidden.device)
+                )
+                _decode(
+                    self.lm,
+                    DecodePass(tree, pack, nodes[part], self._states or []),
+                    rows,
+                    drafts,
+                    known,
+                )
                 for index, draft in zip(part.tolist(), drafts, strict=True):
                     self.lm.work.planned -= draft.generation.limit - draft.steps
                     yield index, draft.scores
@@ -164,7 +196,9 @@ class TreePath(PackedPath):
 class _FlexPass(TreePass):
     """A pack whose rows see their ancestors by a rule instead of masks."""
 
-    def output(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+    def output(
+        self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         """One kernel for all rows."""
         if options.sinks is not None:
             raise ValueError("flex attention has no place for attention sinks")
@@ -177,8 +211,12 @@ class _FlexPass(TreePass):
 
         look = {"score_mod": None if softcap is None else capped, "block_mask": self.masks[kind]}
         shared = query.shape[1] != key.shape[1]
-        ordered = (states.contiguous() for states in (query, key, value))  # another order in memory is another kernel
-        output = _kernel(query.device.type)(*ordered, **look, scale=options.scaling, enable_gqa=shared)
+        ordered = (
+            states.contiguous() for states in (query, key, value)
+        )  # another order in memory is another kernel
+        output = _kernel(query.device.type)(
+            *ordered, **look, scale=options.scaling, enable_gqa=shared
+        )
         return output.transpose(1, 2)
 
 
@@ -230,9 +268,15 @@ class MaskPath(PackedPath):
         mask = masks.get("", masks)
         inputs = self.inputs(tree, pack)
         hidden = self.lm.body(**inputs, attention_mask=mask, state=cache, use_cache=True)[0][0]
-        keep = {device: to_device(pack.keep, device) for device in {layer.keys.device for layer in cache.layers}}
+        keep = {
+            device: to_device(pack.keep, device)
+            for device in {layer.keys.device for layer in cache.layers}
+        }
         return hidden, [
-            (layer.keys.index_select(2, keep[layer.keys.device]), layer.values.index_select(2, keep[layer.keys.device]))
+            (
+                layer.keys.index_select(2, keep[layer.keys.device]),
+                layer.values.index_select(2, keep[layer.keys.device]),
+            )
             for layer in cache.layers
         ]
 
@@ -242,7 +286,9 @@ class MaskPath(PackedPath):
         if not self._additive:
             return mask
         dtype = self.lm.model.dtype
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
+            ~mask, torch.finfo(dtype).min
+        )
 
 
 class PrefixPath(ComputePath):
@@ -318,7 +364,9 @@ class SetBasedPath:
         """The answers, context by context; unanswered, with the reason, where the model can't be asked."""
         groups: dict[bytes, list[int]] = {}
         for index, question in enumerate(questions):
-            groups.setdefault(question.edges.tobytes() + question.context.tobytes(), []).append(index)
+            groups.setdefault(question.edges.tobytes() + question.context.tobytes(), []).append(
+                index
+            )
         objection = self.objection
         if objection is None:
             firsts = (questions[places[0]] for places in groups.values())
@@ -327,14 +375,19 @@ class SetBasedPath:
         for places in groups.values():
             group = [questions[place] for place in places]
             if objection is not None:
-                yield from ((at, TokenScores.unanswered(objection, questions[at].continuation)) for at in places)
+                yield from (
+                    (at, TokenScores.unanswered(objection, questions[at].continuation))
+                    for at in places
+                )
                 continue
             try:
                 scores = self._scores(group)
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error):
                     raise
-                raise ModelError(f"there is not enough memory for {group[0].inputs} tokens at once; {_LESS}") from error
+                raise ModelError(
+                    f"there is not enough memory for {group[0].inputs} tokens at once; {_LESS}"
+                ) from error
             yield from zip(places, scores, strict=True)
 
     @cached_property
@@ -342,9 +395,13 @@ class SetBasedPath:
         """Asked once, with a few options in two orders, and with one, which is then a text like any other."""
         random = np.random.default_rng(0)
         before, first, second, third, after, scored = (
-            random.integers(0, self.lm.vocabulary, size, dtype=np.int32) for size in (5, 3, 1, 6, 4, 8)
+            random.integers(0, self.lm.vocabulary, size, dtype=np.int32)
+            for size in (5, 3, 1, 6, 4, 8)
         )
-        context, text = np.concatenate([before, first, second, third, after]), np.concatenate([before, third, after])
+        context, text = (
+            np.concatenate([before, first, second, third, after]),
+            np.concatenate([before, third, after]),
+        )
         asked = SetSpan(context, scored, np.asarray([5, 8, 9, 15], dtype=np.int32))
         alone = SetSpan(text, scored, np.asarray([5, 11], dtype=np.int32))
         allowed = max(1e-3, 64 * torch.finfo(self.lm.model.dtype).eps)
@@ -352,7 +409,9 @@ class SetBasedPath:
             truth = plain.score(self.lm.model, self.lm.vocabulary, Span(text, scored)).logprobs
         try:
             with torch.inference_mode():
-                tried = [self._scores([each])[0] for each in (asked, asked.in_order((2, 0, 1)), alone)]
+                tried = [
+                    self._scores([each])[0] for each in (asked, asked.in_order((2, 0, 1)), alone)
+                ]
         except Exception as error:  # a model's own code fails in every way there is
             return _UNABLE + (str(error).splitlines() or [type(error).__name__])[0][:200]
         one, other, single = (each.logprobs for each in tried)
@@ -368,9 +427,14 @@ class SetBasedPath:
         positions = self.lm.tensor(layout.positions)[None]
         hidden = _attended(self.lm, run.attend, {"input_ids": tokens, "position_ids": positions})
         if run.calls != (layers := self.lm.layers):
-            raise ValueError(f"{layers - run.calls} of its {layers} layers have no attention whose mask can be set")
+            raise ValueError(
+                f"{layers - run.calls} of its {layers} layers have no attention whose mask can be set"
+            )
         order = np.argsort(layout.rows, kind="stable")
-        read = [part.cpu().numpy() for part in self.lm.read(hidden, layout.rows[order], layout.targets[order])]
+        read = [
+            part.cpu().numpy()
+            for part in self.lm.read(hidden, layout.rows[order], layout.targets[order])
+        ]
         place = np.argsort(order, kind="stable")
         ends = np.cumsum([len(each.continuation) for each in group])[:-1]
         parts = zip(*(np.split(each[place], ends) for each in read), strict=True)
@@ -384,7 +448,9 @@ def out_of_memory(error: Exception) -> bool:
     """
     if ranks() > 1:
         refuse_memory(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(
+        error
+    )
 
 
 def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> BlockMask:
@@ -398,7 +464,11 @@ def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> Bl
     node, end, depth = nodes - pack.start, tree.end[nodes] - pack.start, tree.depth[nodes]
 
     def visible(batch: Tensor, head: Tensor, row: Tensor, place: Tensor) -> Tensor:
-        return (on_device[0][place] <= row) & (row < on_device[1][place]) & (on_device[2][place] >= on_device[3][row])
+        return (
+            (on_device[0][place] <= row)
+            & (row < on_device[1][place])
+            & (on_device[2][place] >= on_device[3][row])
+        )
 
     on_device = [to_device(array.astype(np.int32), device) for array in (node, end, depth, lowest)]
     blocks = -(-count // BLOCK), -(-len(nodes) // BLOCK)
@@ -412,7 +482,9 @@ def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> Bl
         valid = begin < stop
         np.add.at(covered, (begin[valid], of[valid]), 1)
         np.add.at(covered, (stop[valid], of[valid]), -1)
-    seen, full = (covered.cumsum(axis=0)[:-1] >= least for covered, least in ((some, 1), (whole, BLOCK)))
+    seen, full = (
+        covered.cumsum(axis=0)[:-1] >= least for covered, least in ((some, 1), (whole, BLOCK))
+    )
     deep, shallow = (_by_block(depth, ufunc) for ufunc in (np.maximum, np.minimum))
     high, low = (_by_block(lowest, ufunc) for ufunc in (np.minimum, np.maximum))
     seen &= deep >= high[:, None]
@@ -426,7 +498,9 @@ def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> Bl
             which.int().argsort(dim=1, descending=True, stable=True).int()[None, None],
         )
     ]
-    return BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=visible, seq_lengths=(count, len(nodes)))
+    return BlockMask.from_kv_blocks(
+        *tables, BLOCK_SIZE=BLOCK, mask_mod=visible, seq_lengths=(count, len(nodes))
+    )
 
 
 def _by_block(values: Ids, ufunc: np.ufunc) -> Ids:
@@ -435,7 +509,10 @@ def _by_block(values: Ids, ufunc: np.ufunc) -> Ids:
 
 def declared(config: Any) -> dict[str, Reach]:
     """How far each kind of layer looks, by the configuration; the kind is "" where there is only one."""
-    window, chunk = getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)
+    window, chunk = (
+        getattr(config, "sliding_window", None),
+        getattr(config, "attention_chunk_size", None),
+    )
     known = {
         "full_attention": Reach(),
         "sliding_attention": Reach(window=window),
@@ -458,7 +535,11 @@ def _kernel(device: str) -> Callable[..., Any]:
     if device != "cuda":
         return flex_attention
     # In one graph: beyond its limit the compiler would go on without a kernel, in memory for every pair, and now fails.
-    most = {"recompile_limit": COMPILED} if "recompile_limit" in signature(torch.compile).parameters else {}
+    most = (
+        {"recompile_limit": COMPILED}
+        if "recompile_limit" in signature(torch.compile).parameters
+        else {}
+    )
     return torch.compile(flex_attention, dynamic=True, fullgraph=True, **most)
 
 
@@ -472,14 +553,18 @@ def _needed(begins: Ids, at: int, worth: float) -> list[int]:
     return depths
 
 
-def _decode(lm: CausalLM, decoding: DecodePass, hidden: Tensor, drafts: Sequence[Draft], known: int) -> None:
+def _decode(
+    lm: CausalLM, decoding: DecodePass, hidden: Tensor, drafts: Sequence[Draft], known: int
+) -> None:
     """Complete ``drafts``, whose contexts end in a pack; ``hidden``: their states there, shape [drafts, width].
 
     A draft that ends leaves the batch.  ``known``: how many tokens may be drawn.
     """
     while True:
         chosen = lm.choose(hidden, np.asarray([draft.share for draft in drafts]), known)
-        for draft, token, logprob, rank in zip(drafts, *(part.tolist() for part in chosen), strict=True):
+        for draft, token, logprob, rank in zip(
+            drafts, *(part.tolist() for part in chosen), strict=True
+        ):
             draft.add(token, logprob, rank)
         rows = [row for row, draft in enumerate(drafts) if not draft.ended]
         if not rows:
@@ -533,7 +618,10 @@ class _Layout:
         self.branch[len(context) :] = np.repeat(np.arange(1, len(group) + 1), lengths)
         last = len(context) - 1
         self.rows: Ids = np.concatenate(
-            [[last, *range(begin, begin + length)] for begin, length in zip(begins, lengths, strict=False)]
+            [
+                [last, *range(begin, begin + length)]
+                for begin, length in zip(begins, lengths, strict=False)
+            ]
         ).astype(np.int32)
         self.targets: Ids = np.concatenate([each.continuation for each in group])
 
@@ -544,7 +632,9 @@ class _Layout:
         mine, other = self.option[rows, None], self.option[keys]
         seen = (key <= row) & ((mine == 0) | (other == 0) | (mine == other))
         seen &= (self.branch[keys] == 0) | (self.branch[keys] == self.branch[rows, None])
-        return np.asarray(seen & (self.positions[keys] >= reach.lowest(self.positions[rows])[:, None]))
+        return np.asarray(
+            seen & (self.positions[keys] >= reach.lowest(self.positions[rows])[:, None])
+        )
 
 
 class _SetPass:
@@ -555,7 +645,9 @@ class _SetPass:
         self.calls = 0
         self._masks: dict[Any, list[tuple[slice, Tensor]]] = {}
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         """The next layer's attention, shapes as in :data:`~choicewise.models.local.attention.Attend`."""
         self.calls += 1
         count, group = query.shape[2], query.shape[1] // key.shape[1]

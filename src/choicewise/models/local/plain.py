@@ -31,7 +31,16 @@ Sums = list[npt.NDArray[np.float64]]
 """For every question the log-probability (nats) of its first scored token, of its first two, and so on to all: as many
 scores to compare as there are tokens."""
 
-_MOVING = ("to", "cuda", "npu", "mlu", "sdaa", "musa", "xpu", "neuron")  # what accelerate puts into a spread model
+_MOVING = (
+    "to",
+    "cuda",
+    "npu",
+    "mlu",
+    "sdaa",
+    "musa",
+    "xpu",
+    "neuron",
+)  # what accelerate puts into a spread model
 
 
 @torch.inference_mode()
@@ -41,14 +50,22 @@ def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
     Where a logit is NaN, so are the log-probabilities, and ranks are -1.
     """
     if isinstance(question, Mass):
-        return _total(_logits(model, vocabulary, question.context, 1), question.members.known(vocabulary))
+        return _total(
+            _logits(model, vocabulary, question.context, 1), question.members.known(vocabulary)
+        )
     tokens = np.concatenate([question.context, question.continuation])
-    return scores(_logits(model, vocabulary, tokens[:-1], len(question.continuation)), question.continuation)
+    return scores(
+        _logits(model, vocabulary, tokens[:-1], len(question.continuation)), question.continuation
+    )
 
 
 @torch.inference_mode()
 def generate(
-    model: Any, vocabulary: int, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes] = ()
+    model: Any,
+    vocabulary: int,
+    generation: Generation,
+    ends: Collection[int],
+    token_bytes: Sequence[bytes] = (),
 ) -> TokenScores:
     """The tokens of a generation, greedy or sampled, every one from a forward pass of its own.
 
@@ -58,14 +75,22 @@ def generate(
     """
     sampling, tokens = generation.sampling, list[int]()
     rows = [torch.empty(0, vocabulary, device=model.device if sampling is None else "cpu")]
-    while len(tokens) < generation.limit and not (sampling is None and tokens and tokens[-1] in ends):
-        row = _logits(model, vocabulary, np.append(generation.context, np.asarray(tokens, np.int32)), 1)
+    while len(tokens) < generation.limit and not (
+        sampling is None and tokens and tokens[-1] in ends
+    ):
+        row = _logits(
+            model, vocabulary, np.append(generation.context, np.asarray(tokens, np.int32)), 1
+        )
         if sampling is None:
             token = int(row.argmax())
         else:
             row = row.cpu()
-            token = sampling.draw(row[0, : len(token_bytes)].double().softmax(0).numpy(), len(tokens))
-        if generation.stopped([*tokens, token], token_bytes) or (sampling is not None and token in ends):
+            token = sampling.draw(
+                row[0, : len(token_bytes)].double().softmax(0).numpy(), len(tokens)
+            )
+        if generation.stopped([*tokens, token], token_bytes) or (
+            sampling is not None and token in ends
+        ):
             break
         tokens.append(token)
         rows.append(row)
@@ -75,10 +100,16 @@ def generate(
 @torch.inference_mode()
 def loss(model: Any, span: Span) -> float:
     """The model's own loss on one sequence, labels -100 outside the continuation, in nats per token."""
-    tokens = torch.from_numpy(np.concatenate([span.context, span.continuation]).astype(np.int64))[None]
+    tokens = torch.from_numpy(np.concatenate([span.context, span.continuation]).astype(np.int64))[
+        None
+    ]
     labels = tokens.clone()
     labels[:, : len(span.context)] = -100
-    return float(model(input_ids=tokens.to(model.device), labels=labels.to(model.device), use_cache=False).loss)
+    return float(
+        model(
+            input_ids=tokens.to(model.device), labels=labels.to(model.device), use_cache=False
+        ).loss
+    )
 
 
 @torch.inference_mode()
@@ -87,7 +118,11 @@ def cosine(model: Any, question: Cosine) -> float:
     states = []
     for text in (question.left, question.right):
         inputs = torch.from_numpy(text.astype(np.int64))[None].to(model.device)
-        states.append(model(input_ids=inputs, output_hidden_states=True, use_cache=False).hidden_states[-1][0, -1])
+        states.append(
+            model(input_ids=inputs, output_hidden_states=True, use_cache=False).hidden_states[-1][
+                0, -1
+            ]
+        )
     left, right = (state.double() for state in states)
     return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
 
@@ -106,13 +141,17 @@ def looks_ahead(model: Any, vocabulary: int) -> bool:
 
 def last_rows(model: Any, last: int) -> dict[str, int]:
     """The argument that saves the vocabulary at all but the ``last`` positions, where the model takes it."""
-    return {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
+    return (
+        {"logits_to_keep": last} if "logits_to_keep" in signature(model.forward).parameters else {}
+    )
 
 
 @torch.inference_mode()
 def logits(model: Any, vocabulary: int, context: Ids, continuation: Ids) -> Tensor:
     """What the model says of each token of ``continuation`` before it comes, shape [tokens, vocabulary], float32."""
-    return _logits(model, vocabulary, np.concatenate([context, continuation])[:-1], len(continuation))
+    return _logits(
+        model, vocabulary, np.concatenate([context, continuation])[:-1], len(continuation)
+    )
 
 
 def scores(logits: Tensor, tokens: Ids) -> TokenScores:
@@ -125,7 +164,11 @@ def scores(logits: Tensor, tokens: Ids) -> TokenScores:
 
 def float32_copy(model: Any) -> Any | None:
     """A float32 copy of a 16-bit transformers ``model``, if it takes no more than half of each device's free memory."""
-    if model.dtype.itemsize >= 4 or getattr(model, "is_quantized", False) or (getattr(model, "tp_size", 1) or 1) > 1:
+    if (
+        model.dtype.itemsize >= 4
+        or getattr(model, "is_quantized", False)
+        or (getattr(model, "tp_size", 1) or 1) > 1
+    ):
         return None  # of several ranks one could have the memory for it, and another one not
     needed = Counter[torch.device]()
     for parameter in model.parameters():
@@ -166,7 +209,9 @@ def noise_of(left: Sums, right: Sums) -> float:
     """
     errors = [one - other for one, other in zip(left, right, strict=True)]
     tokens = np.concatenate([np.diff(sums, prepend=0.0) for sums in errors])
-    return SIGMAS * float(max(np.sqrt(np.mean(tokens**2)), np.sqrt(np.mean(scaled_errors(left, right) ** 2))))
+    return SIGMAS * float(
+        max(np.sqrt(np.mean(tokens**2)), np.sqrt(np.mean(scaled_errors(left, right) ** 2)))
+    )
 
 
 def scaled_errors(left: Sums, right: Sums) -> npt.NDArray[np.float64]:

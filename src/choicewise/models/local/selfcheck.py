@@ -17,7 +17,14 @@ from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import CausalLM, ComputePath, PlainPath, Rung, state_argument, state_of
+from choicewise.models.local.causal_lm import (
+    CausalLM,
+    ComputePath,
+    PlainPath,
+    Rung,
+    state_argument,
+    state_of,
+)
 from choicewise.models.local.plain import (
     SIGMAS,
     Sums,
@@ -41,8 +48,12 @@ standard deviation within a fifth, where noise is six of them and must hold 99 %
 _CANDIDATES = 16  # texts of one call of ``answer`` that may be compared
 _ROWS = 16  # the last rows of a text, at which random tokens are read
 EXACT = 1e-4  # nats a token by which a score may always differ in float32; tenfold where the noise asks for it
-_ALWAYS = 10 * EXACT  # nats a token that are always allowed: the most that a self-check in float32 allows
-_TOKENS_AFTER = 7  # tokens after a text computed in another shape: they change what precedes by rounding alone
+_ALWAYS = (
+    10 * EXACT
+)  # nats a token that are always allowed: the most that a self-check in float32 allows
+_TOKENS_AFTER = (
+    7  # tokens after a text computed in another shape: they change what precedes by rounding alone
+)
 Scored = Span | Mass | Generation
 
 _WIDER = 4
@@ -67,7 +78,13 @@ BRANCH = 5
 """Branches and packs of a probe are a fifth of its depth: so a pack must end within the second branch, where what the
 next one needs is not what was computed last."""
 
-_REACHES = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "floor_scale")
+_REACHES = (
+    "sliding_window",
+    "attention_chunk_size",
+    "window_size",
+    "attention_window_size",
+    "floor_scale",
+)
 """Names under which configurations say how far a layer looks, or from which depth on it looks otherwise."""
 
 
@@ -89,7 +106,12 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung], deepest: int | None = None) 
         trials.append(trial)
         if trial.refused is None and trial.difference is not None:
             cost, switch = rung(lm, 1).cost, _position_switch(lm)
-            if name == "plain" and switch is not None and lm.window > switch and (deepest is None or deepest > switch):
+            if (
+                name == "plain"
+                and switch is not None
+                and lm.window > switch
+                and (deepest is None or deepest > switch)
+            ):
                 cost += f"; its positions change once a sequence exceeds {switch} tokens; with a window of {switch} it"
                 cost += " can be faster"
             limits = judge.floor, judge.tolerance, max(noise, judge.noise)
@@ -114,7 +136,9 @@ class SpotCheck:
         self.lm = lm
         self.tokens = 0
         self._texts = 0
-        self._squares = np.zeros((2, 2))  # of options and of drawn tokens: the sum of squared errors, and how many
+        self._squares = np.zeros(
+            (2, 2)
+        )  # of options and of drawn tokens: the sum of squared errors, and how many
 
     @property
     def noise(self) -> float:
@@ -131,7 +155,9 @@ class SpotCheck:
         Longer generations only where nothing else is asked: their contexts are computed in a tree of their own.
         """
         scored = [question for question in questions if is_scored(question)] or questions[:ENOUGH]
-        options = defaultdict[int, list[Span]](list)  # choices of one request share the context array
+        options = defaultdict[int, list[Span]](
+            list
+        )  # choices of one request share the context array
         by_inputs: dict[int, Scored] = {}
         for question in scored:
             longer = isinstance(question, Span) and len(question.continuation) > 1
@@ -141,7 +167,9 @@ class SpotCheck:
                 options[place].append(question)
         order = sorted(by_inputs, key=lambda place: by_inputs[place].inputs)
         random = np.random.default_rng(len(order))
-        most = self.lm.computed + sum(question.inputs for question in questions)  # shared tokens are counted twice
+        most = self.lm.computed + sum(
+            question.inputs for question in questions
+        )  # shared tokens are counted twice
         texts: list[_Text] = []
         tokens = self.tokens
         for place in order[:: -max(1, len(order) // _CANDIDATES)][:_CANDIDATES]:
@@ -150,11 +178,15 @@ class SpotCheck:
                 inputs = np.concatenate([inputs, ending[0].continuation[:-1]])
             if self._affords(tokens + len(inputs), len(texts), most):
                 tokens += len(inputs)
-                drawn = random.integers(0, self.lm.vocabulary, min(_ROWS, len(inputs)), dtype=np.int32)
+                drawn = random.integers(
+                    0, self.lm.vocabulary, min(_ROWS, len(inputs)), dtype=np.int32
+                )
                 texts.append(_Text(inputs, ending, drawn))
         return texts
 
-    def compare(self, texts: Sequence[_Text], answers: Iterable[TokenScores]) -> tuple[float, float] | None:
+    def compare(
+        self, texts: Sequence[_Text], answers: Iterable[TokenScores]
+    ) -> tuple[float, float] | None:
         """Add the errors of ``answers``, one to each of the spans of ``texts``, to the noise, within the share.
 
         The difference and what is allowed (nats a token) where an answer is further from the truth than the noise of
@@ -216,7 +248,11 @@ def path_differences(lm: CausalLM) -> list[PathDifference]:
         "cached context": partial(_cached, lm, spans),
     }
     own = str(lm.model.dtype).removeprefix("torch.")
-    ways |= {f"{dtype} in place of {own}": partial(_cast, lm, spans, dtype) for dtype in _DTYPES if dtype != own}
+    ways |= {
+        f"{dtype} in place of {own}": partial(_cast, lm, spans, dtype)
+        for dtype in _DTYPES
+        if dtype != own
+    }
     generated = _difference("generate, raw logits", partial(_generated, lm, spans), [np.zeros(1)])
     return [*(_difference(name, way, truth) for name, way in ways.items()), generated]
 
@@ -259,7 +295,10 @@ def probe(depth: int, vocabulary: int) -> list[Span]:
     deep, beside = (np.concatenate([trunk, draw(depth // BRANCH)]) for _ in range(2))
     fork = np.concatenate([choice[:2], draw(2)])
     spans = [Span(deep, choice), Span(beside, choice), Span(deep, fork), Span(trunk, draw(2))]
-    spans += [Span(text[: max(1, len(text) - _TOKENS)], draw(_TOKENS)) for text in (trunk[: depth // 2], trunk, beside)]
+    spans += [
+        Span(text[: max(1, len(text) - _TOKENS)], draw(_TOKENS))
+        for text in (trunk[: depth // 2], trunk, beside)
+    ]
     spans += [Span(trunk, draw(1)), Span(draw(1), draw(depth // BRANCH)), Span(trunk[:9], fork)]
     spans.append(Span(trunk[:9], draw(1)))
     return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]
@@ -293,7 +332,10 @@ class _Text(NamedTuple):
     def spans(self) -> list[Span]:
         """What is compared: the options, then each last row asked for its drawn token."""
         first = len(self.inputs) - len(self.drawn) + 1
-        reads = (Span(self.inputs[: first + row], self.drawn[row : row + 1]) for row in range(len(self.drawn)))
+        reads = (
+            Span(self.inputs[: first + row], self.drawn[row : row + 1])
+            for row in range(len(self.drawn))
+        )
         return [*self.options, *reads]
 
     def plain_sums(self, lm: CausalLM, beyond: int = 0) -> Sums:
@@ -303,7 +345,9 @@ class _Text(NamedTuple):
         after = np.append(self.inputs[start:], np.zeros(beyond + 1, dtype=np.int32))
         logits = plain.logits(lm.model, lm.vocabulary, self.inputs[:start], after)[:rows]
         targets = [*(option.continuation for option in self.options), self.drawn]
-        *options, drawn = (plain.scores(logits[rows - len(tokens) :], tokens).logprobs for tokens in targets)
+        *options, drawn = (
+            plain.scores(logits[rows - len(tokens) :], tokens).logprobs for tokens in targets
+        )
         return [*map(running_sums, options), *drawn[:, None].astype(np.float64)]
 
 
@@ -334,34 +378,48 @@ class _Judge(NamedTuple):
         path = rung(self.lm, budget)
         if isinstance(path, PlainPath):  # the reference: there is nothing better
             return Trial(name, 0.0, None), self.noise
-        sums = [np.full(len(span.continuation), np.nan) for span in self.spans]  # NaN where the path says nothing
+        sums = [
+            np.full(len(span.continuation), np.nan) for span in self.spans
+        ]  # NaN where the path says nothing
         try:
             for index, scores in path.score(self.spans):
                 sums[index] = running_sums(scores.logprobs)
             generated, wrong_choice = self._generation_difference(path)
             difference = max(largest_difference(sums, self.truth), generated)
         except Exception as error:
-            return Trial(name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200]), self.noise
+            return Trial(
+                name, None, f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            ), self.noise
         excess = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
         reasons = [path.objection(), wrong_choice, None if difference <= self.tolerance else excess]
-        return Trial(name, difference, "; ".join(filter(None, reasons)) or None), noise_of(sums, self.truth)
+        return Trial(name, difference, "; ".join(filter(None, reasons)) or None), noise_of(
+            sums, self.truth
+        )
 
     def _generation_difference(self, path: ComputePath) -> tuple[float, str | None]:
         """The largest difference of the scores of generated tokens from the plain path's, and a wrong token, if any.
 
         That is a token, or a rank, that the plain path's logits do not give within the tolerance.
         """
-        longest = self.lm.window if _position_switch(self.lm) is None else max(span.inputs for span in self.spans)
+        longest = (
+            self.lm.window
+            if _position_switch(self.lm) is None
+            else max(span.inputs for span in self.spans)
+        )
         contexts = [span.context for span in self.spans if span.inputs + _GENERATED <= longest]
         contexts = contexts[:: max(1, len(contexts) - 1)]
         ways = (None, Sampling(b"probe"))
-        generations = [Generation(context, _GENERATED, (), way) for context in contexts for way in ways]
+        generations = [
+            Generation(context, _GENERATED, (), way) for context in contexts for way in ways
+        ]
         largest, wrong = 0.0, list[str]()
         for index, scores in path.generate(generations, (), [b""] * self.lm.vocabulary):
             asked = generations[index]
             logits = plain.logits(self.lm.model, self.lm.vocabulary, asked.context, scores.tokens)
             truth = plain.scores(logits, scores.tokens).logprobs
-            largest = max(largest, largest_difference([running_sums(scores.logprobs)], [running_sums(truth)]))
+            largest = max(
+                largest, largest_difference([running_sums(scores.logprobs)], [running_sums(truth)])
+            )
             wrong += filter(None, [_choice_objection(asked, scores, logits, 2 * self.tolerance)])
         return largest, wrong[0] if wrong else None
 
@@ -381,15 +439,29 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
         judges = _judges(copied, spans)
         exact = judges[0].truth
         floor = largest_difference(exact, truth)
-        return [*judges, _Judge(lm, spans, exact, floor, max(EXACT, _WIDER * floor), noise_of(exact, truth))]
+        return [
+            *judges,
+            _Judge(lm, spans, exact, floor, max(EXACT, _WIDER * floor), noise_of(exact, truth)),
+        ]
     # To a model whose positions switch, padding a short sequence makes it a long one.
     switch = _position_switch(lm)
-    part = slice(None, None, _SAMPLED) if switch is None or spans[0].inputs <= switch else slice(0, 2)
+    part = (
+        slice(None, None, _SAMPLED) if switch is None or spans[0].inputs <= switch else slice(0, 2)
+    )
     with lm.counting():
         padded = _padded_sums(lm, spans[part], masked=False)
     floor = largest_difference(padded, truth[part])
     least, most = (EXACT, 10 * EXACT) if lm.model.dtype.itemsize >= 4 else (NARROW, NARROW)
-    return [_Judge(lm, spans, truth, floor, float(np.clip(2 * floor, least, most)), noise_of(padded, truth[part]))]
+    return [
+        _Judge(
+            lm,
+            spans,
+            truth,
+            floor,
+            float(np.clip(2 * floor, least, most)),
+            noise_of(padded, truth[part]),
+        )
+    ]
 
 
 def _float32_copy(lm: CausalLM) -> CausalLM | None:
@@ -408,7 +480,9 @@ def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifferen
 
 
 @torch.inference_mode()
-def _padded_sums(lm: CausalLM, spans: list[Span], *, left: bool = False, masked: bool = True) -> Sums:
+def _padded_sums(
+    lm: CausalLM, spans: list[Span], *, left: bool = False, masked: bool = True
+) -> Sums:
     """By one padded batch of all spans, with a mask or without; positions count from each sequence's first token."""
     sequences = [np.concatenate([span.context, span.continuation])[:-1] for span in spans]
     width = max(map(len, sequences))
@@ -419,7 +493,9 @@ def _padded_sums(lm: CausalLM, spans: list[Span], *, left: bool = False, masked:
     inputs = {"attention_mask": lm.tensor(mask)} if masked else {}
     if left:
         inputs["position_ids"] = lm.tensor(np.maximum(mask.cumsum(axis=1) - 1, 0))
-    logits = lm.model(input_ids=lm.tensor(tokens), use_cache=False, **inputs).logits[:, :, : lm.vocabulary]
+    logits = lm.model(input_ids=lm.tensor(tokens), use_cache=False, **inputs).logits[
+        :, :, : lm.vocabulary
+    ]
     return [
         _sums(part[row][len(span.context) - 1 :], span.continuation)
         for part, row, span in zip(logits, rows, spans, strict=True)
@@ -449,8 +525,15 @@ def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
     """The difference between the scores of the tokens in ``generate`` and in one forward pass."""
     context = spans[0].context[: max(1, lm.window - _NEW_TOKENS)]
     inputs = lm.tensor(context)[None]
-    options = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0}
-    output = lm.model.generate(inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_NEW_TOKENS, **options)
+    options = {
+        "do_sample": False,
+        "return_dict_in_generate": True,
+        "output_logits": True,
+        "pad_token_id": 0,
+    }
+    output = lm.model.generate(
+        inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_NEW_TOKENS, **options
+    )
     tokens = output.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
     logits = torch.cat(list(output.logits))[:, : lm.vocabulary]
     scores = plain.score(lm.model, lm.vocabulary, Span(context, tokens))
@@ -480,13 +563,20 @@ def _position_switch(lm: CausalLM) -> int | None:
     return None
 
 
-def _choice_objection(generation: Generation, scores: TokenScores, logits: Tensor, slack: float) -> str | None:
+def _choice_objection(
+    generation: Generation, scores: TokenScores, logits: Tensor, slack: float
+) -> str | None:
     """Why a token or a rank of ``scores`` can't be right, or None.
 
     ``logits``: the plain path's after the same tokens; two that differ by at most ``slack`` nats may change places.
     """
-    for place, (row, token, rank) in enumerate(zip(logits, scores.tokens.tolist(), scores.ranks.tolist(), strict=True)):
-        least, most = int((row > row[token] + slack).sum()), int((row >= row[token] - slack).sum()) - 1
+    for place, (row, token, rank) in enumerate(
+        zip(logits, scores.tokens.tolist(), scores.ranks.tolist(), strict=True)
+    ):
+        least, most = (
+            int((row > row[token] + slack).sum()),
+            int((row >= row[token] - slack).sum()) - 1,
+        )
         if not least <= rank <= most:
             return f"token {place + 1} of a generation has rank {rank}, not {least} to {most}"
         if generation.sampling is None and least:

@@ -33,15 +33,23 @@ from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, numbered_words
 from choicewise.util.files import DOCUMENT, open_file
 
 _MASKS = ("[MASK]", "<mask>")  # in published masked models whose files do not name it
-_MARKER = re.compile(r"<\W*\w+\W*>|\[\w+\]|[\x00-\x08]")  # "<s>", "<|endoftext|>", "[CLS]", NUL; not always special
-_VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")  # of these transformers makes a tokenizer, too
+_MARKER = re.compile(
+    r"<\W*\w+\W*>|\[\w+\]|[\x00-\x08]"
+)  # "<s>", "<|endoftext|>", "[CLS]", NUL; not always special
+_VOCABULARIES = (
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+)  # of these transformers makes a tokenizer, too
 _SHOWN = 6  # tokens that an error shows, from the first one that differs
 
 
 BYTE_TOKENS: Final = "bytes"
 """The name of the tokenizer whose tokens are bytes."""
 
-NAME_IT: Final = "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
+NAME_IT: Final = (
+    "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
+)
 
 
 def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
@@ -105,16 +113,24 @@ class HfTokenizer:
         self.special: Mapping[int, str] = {
             int(token["id"]): str(token["content"]) for token in added if token["special"]
         }
-        self.cut = find_split_rule(content) if spelled is None else None  # so that whole texts are checked
-        names = read_object(folder / "special_tokens_map.json") | read_object(folder / "tokenizer_config.json")
-        self.bos_id, self.eos_id = (_id(names.get(f"{role}_token"), self._backend) for role in ("bos", "eos"))
+        self.cut = (
+            find_split_rule(content) if spelled is None else None
+        )  # so that whole texts are checked
+        names = read_object(folder / "special_tokens_map.json") | read_object(
+            folder / "tokenizer_config.json"
+        )
+        self.bos_id, self.eos_id = (
+            _id(names.get(f"{role}_token"), self._backend) for role in ("bos", "eos")
+        )
         if self.bos_id is None and self.eos_id is None:
             config = read_object(folder / "config.json")
             self.bos_id = self._marker(config.get("bos_token_id"))
             self.eos_id = self._marker(config.get("eos_token_id"))
         model = content["model"]
         unknown = model.get("unk_id")
-        self.unknown_id = unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
+        self.unknown_id = (
+            unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
+        )
         self.mask_id = _id(names.get("mask_token"), self._backend)
         if self.mask_id is None:
             ids = {name: token for token, name in self.special.items()}
@@ -133,8 +149,12 @@ class HfTokenizer:
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special)
         tokens = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
         if self._original is not None:
-            added = [np.asarray(encoding.special_tokens_mask, dtype=np.bool_) for encoding in encodings]
-            self._original.check(texts, [own[~mask] for own, mask in zip(tokens, added, strict=True)])
+            added = [
+                np.asarray(encoding.special_tokens_mask, dtype=np.bool_) for encoding in encodings
+            ]
+            self._original.check(
+                texts, [own[~mask] for own, mask in zip(tokens, added, strict=True)]
+            )
         return tokens
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
@@ -144,11 +164,20 @@ class HfTokenizer:
         not split, a word begins with its white space.
         """
         if not self._splits:
-            spelled = ([self.token_bytes[token] for token in ids] for ids in self.encode(texts, special=False))
-            return [numbered_words(piece[:1].isspace() or not piece for piece in pieces) for pieces in spelled]
+            spelled = (
+                [self.token_bytes[token] for token in ids]
+                for ids in self.encode(texts, special=False)
+            )
+            return [
+                numbered_words(piece[:1].isspace() or not piece for piece in pieces)
+                for pieces in spelled
+            ]
         encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
         numbers = ([None, *encoding.word_ids] for encoding in encodings)
-        return [numbered_words(one is None or one != before for before, one in pairwise(each)) for each in numbers]
+        return [
+            numbered_words(one is None or one != before for before, one in pairwise(each))
+            for each in numbers
+        ]
 
     def decode(self, ids: Ids) -> str:
         """The text of ``ids`` without special tokens, a dummy space kept; bytes not UTF-8 become U+FFFD.
@@ -156,7 +185,9 @@ class HfTokenizer:
         Ids beyond the tokenizer's, which a model with a padded vocabulary may find likeliest, stand for no text.
         """
         known = len(self.token_bytes)
-        return b"".join(self.token_bytes[token] for token in ids if token < known).decode(errors="replace")
+        return b"".join(self.token_bytes[token] for token in ids if token < known).decode(
+            errors="replace"
+        )
 
     def _marker(self, ids: Any) -> int | None:
         """Return the token that a configuration names as BOS or EOS; None if it names none, or one that is a word.
@@ -177,7 +208,9 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
     ModelError without a ``tokenizer.json`` or a SentencePiece file.
     """
-    first = next((name for name in ("tokenizer.json", *SENTENCEPIECE) if (folder / name).is_file()), None)
+    first = next(
+        (name for name in ("tokenizer.json", *SENTENCEPIECE) if (folder / name).is_file()), None
+    )
     if first is None:
         if any((folder / name).is_file() for name in _VOCABULARIES):
             raise ModelError(
@@ -253,8 +286,12 @@ class _Original:
 
         self._file, self._converted = file, converted
         self._encoder = SentencePieceProcessor(model_file=str(file))
-        pieces = [self._encoder.id_to_piece(token) for token in range(self._encoder.get_piece_size())]
-        self._id_of = np.asarray([-1 if (own := converted.token_to_id(piece)) is None else own for piece in pieces])
+        pieces = [
+            self._encoder.id_to_piece(token) for token in range(self._encoder.get_piece_size())
+        ]
+        self._id_of = np.asarray(
+            [-1 if (own := converted.token_to_id(piece)) is None else own for piece in pieces]
+        )
         self._special = [token.content for token in converted.get_added_tokens_decoder().values()]
 
     def check(self, texts: Sequence[str], tokens: Sequence[Ids]) -> None:
@@ -264,7 +301,11 @@ class _Original:
         transformers makes of it does not.  Texts that hold special tokens, which the original knows nothing of, are
         left out.
         """
-        plain = [index for index, text in enumerate(texts) if not any(token in text for token in self._special)]
+        plain = [
+            index
+            for index, text in enumerate(texts)
+            if not any(token in text for token in self._special)
+        ]
         originals = self._encoder.encode([texts[index].removeprefix(" ") for index in plain])
         for index, original in zip(plain, originals, strict=True):
             due = self._id_of[original] if original else np.empty(0, dtype=np.int64)

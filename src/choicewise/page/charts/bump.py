@@ -30,7 +30,11 @@ def caption(values: Records, rank: bool = True) -> str:
             "Lines are thick where two models change places and each is significantly ahead on its side (paired test, "
             "Holm's correction over protocols)."
         )
-    parts += ["Pale bars: 95 % intervals."] if any(each is not None and each == each for each in bounds) else []
+    parts += (
+        ["Pale bars: 95 % intervals."]
+        if any(each is not None and each == each for each in bounds)
+        else []
+    )
     parts += ["Grey: the other models."] if "line" in drawn else []
     return " ".join([*parts, "τ: Kendall's rank agreement with the first column."])
 
@@ -41,23 +45,41 @@ def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[s
     Its data differ from ``values`` in the places of the models' names, which must not lie on each other.
     """
     columns = sum(record["kind"] == "column" for record in values)
-    lines = {(record["kind"], record.get("slot", record.get("line"))) for record in values if "place" in record}
+    lines = {
+        (record["kind"], record.get("slot", record.get("line")))
+        for record in values
+        if "place" in record
+    }
     models = max(sum(kind in ("place", "line") for kind, _ in lines), 1)
     height = min(max(models * _RANK, _LOWEST), _HIGHEST) if rank else _VALUE
     right = MODEL * chart.NORMAL + 48
     width = max(width, _LEFT + right + columns * _COLUMN)
     at = "place" if rank else "value"
-    scale: dict[str, Any] = {"domain": [0.5, models + 0.5], "reverse": True} if rank else {"domain": [0, 1]}
+    scale: dict[str, Any] = (
+        {"domain": [0.5, models + 0.5], "reverse": True} if rank else {"domain": [0, 1]}
+    )
     scale |= {"nice": False, "zero": False}
-    up = chart.number(at, scale=scale, axis={**chart.rank_axis(models), "title": None} if rank else chart.PERCENT_AXIS)
+    up = chart.number(
+        at,
+        scale=scale,
+        axis={**chart.rank_axis(models), "title": None} if rank else chart.PERCENT_AXIS,
+    )
     across = chart.number(
-        "column", axis=None, scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False}
+        "column",
+        axis=None,
+        scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False},
     )
     pixels = height / models if rank else height
-    longest = max((chart.em(record["label"]) for record in values if record["kind"] == "column"), default=0.0)
+    longest = max(
+        (chart.em(record["label"]) for record in values if record["kind"] == "column"), default=0.0
+    )
     return chart.frame(
         _with_room(values, at, _DISTANCE / pixels, (0.5, models + 0.5) if rank else (0.0, 1.0)),
-        [*_bump_columns(across, "rank" if rank else ""), *_lines(across, up, rank, columns, models), *_names(up)],
+        [
+            *_bump_columns(across, "rank" if rank else ""),
+            *_lines(across, up, rank, columns, models),
+            *_names(up),
+        ],
         width=width,
         left=_LEFT,
         right=right,
@@ -79,7 +101,10 @@ Column = Mapping[str, Row]
 
 
 def values(
-    rows: Sequence[Row], significant: Collection[Lead] = (), highlight: Sequence[str] = (), first: str | None = None
+    rows: Sequence[Row],
+    significant: Collection[Lead] = (),
+    highlight: Sequence[str] = (),
+    first: str | None = None,
 ) -> list[Record]:
     """Records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in colour or grey),
     ``crossing`` and ``model`` (a name).
@@ -95,7 +120,11 @@ def values(
     table = table.reshape(len(columns), len(models))
     names = [next(iter(column.values())).protocol for column in columns]
     order = seriated(table, names.index(first) if first in names else None)
-    columns, names, table = [columns[each] for each in order], [names[each] for each in order], table[order]
+    columns, names, table = (
+        [columns[each] for each in order],
+        [names[each] for each in order],
+        table[order],
+    )
     shown = shown_models(rows, highlight)
     drawn = [_places(column, models) for column in columns]
     agreement = order_agreement(table)[0].tolist() if columns else []
@@ -136,20 +165,33 @@ _RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380
 
 _MANY = 40  # with more models, the grey lines are hairlines
 _DISTANCE = 15  # pixels between two names of models
-_TAU, _NAME = 8, 48  # pixels below the columns at which Kendall's τ and the names of protocols begin
+_TAU, _NAME = (
+    8,
+    48,
+)  # pixels below the columns at which Kendall's τ and the names of protocols begin
 
 
 def _bump_columns(across: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
     """A line, Kendall's τ and the name of the protocol for every column, and what the figures are."""
     below = {"x": across, "y": {"value": "height"}}
     turned = {"angle": 270, "align": "right"}
-    heading = chart.layer("column", chart.note(align="right"), {"field": "column", "equal": 0}, x={"value": -10})
+    heading = chart.layer(
+        "column", chart.note(align="right"), {"field": "column", "equal": 0}, x={"value": -10}
+    )
     texts = {what: (0, -10), "τ": ("height", _TAU + 12), "protocol": ("height", _NAME + 22)}
     return [
-        chart.layer("column", chart.hairline(opacity=0.6), x=across, y={"value": 0}, y2={"value": "height"}),
-        chart.layer("column", chart.note(**turned, dx=-_TAU), **below, text=chart.words("agreement")),
         chart.layer(
-            "column", chart.note(**turned, dx=-_NAME), **below, text=chart.words("label"), description=chart.DESCRIPTION
+            "column", chart.hairline(opacity=0.6), x=across, y={"value": 0}, y2={"value": "height"}
+        ),
+        chart.layer(
+            "column", chart.note(**turned, dx=-_TAU), **below, text=chart.words("agreement")
+        ),
+        chart.layer(
+            "column",
+            chart.note(**turned, dx=-_NAME),
+            **below,
+            text=chart.words("label"),
+            description=chart.DESCRIPTION,
         ),
         *(
             {
@@ -168,15 +210,28 @@ def _lines(
     at, low, high = ("place", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
     coloured = {"color": chart.slots(chart.MODELS)}
     size = 60 if columns <= 20 else 36
-    dot = {"type": "point", "filled": True, "opacity": 1, "stroke": chart.PAPER, "strokeWidth": 1, "size": size}
+    dot = {
+        "type": "point",
+        "filled": True,
+        "opacity": 1,
+        "stroke": chart.PAPER,
+        "strokeWidth": 1,
+        "size": size,
+    }
     bar = {"type": "rule", "strokeWidth": 2, "opacity": 0.28}
     ends = {"x": across, "x2": {"field": "next"}, "y": up, "y2": {"field": f"next_{at}"}}
     known = {"field": low, "valid": True}
     path = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-    grey = {"color": chart.LINE, "strokeWidth": 0.5} if models > _MANY else {"color": chart.MARK, "strokeWidth": 1}
+    grey = (
+        {"color": chart.LINE, "strokeWidth": 0.5}
+        if models > _MANY
+        else {"color": chart.MARK, "strokeWidth": 1}
+    )
     detail = {"field": "line", "type": "nominal"}
     return [
-        chart.layer("line", {**path, **grey}, x=across, y=up, detail=detail, description=chart.DESCRIPTION),
+        chart.layer(
+            "line", {**path, **grey}, x=across, y=up, detail=detail, description=chart.DESCRIPTION
+        ),
         chart.layer(
             "place",
             bar,
@@ -187,9 +242,21 @@ def _lines(
             **coloured,
         ),
         chart.layer("place", path, x=across, y=up, **coloured),
-        chart.layer("crossing", {"type": "rule", "strokeWidth": 5}, **ends, **coloured, description=chart.DESCRIPTION),
         chart.layer(
-            "place", dot, x=across, y=up, **coloured, shape=chart.slots(chart.SHAPES), description=chart.DESCRIPTION
+            "crossing",
+            {"type": "rule", "strokeWidth": 5},
+            **ends,
+            **coloured,
+            description=chart.DESCRIPTION,
+        ),
+        chart.layer(
+            "place",
+            dot,
+            x=across,
+            y=up,
+            **coloured,
+            shape=chart.slots(chart.SHAPES),
+            description=chart.DESCRIPTION,
         ),
     ]
 
@@ -207,15 +274,32 @@ def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
     coloured, grey = {"field": "slot", "valid": True}, {"field": "slot", "valid": False}
     place = {"x": {"value": "width"}, "y": beside}
     return [
-        chart.layer("model", sign, coloured, **place, color=chart.slots(chart.MODELS), shape=chart.slots(chart.SHAPES)),
+        chart.layer(
+            "model",
+            sign,
+            coloured,
+            **place,
+            color=chart.slots(chart.MODELS),
+            shape=chart.slots(chart.SHAPES),
+        ),
         chart.layer("model", {**text, "dx": 17}, coloured, **place, text=chart.words("label")),
-        chart.layer("model", {**text, "dx": 17, "color": chart.SOFT}, grey, **place, text=chart.words("label")),
+        chart.layer(
+            "model",
+            {**text, "dx": 17, "color": chart.SOFT},
+            grey,
+            **place,
+            text=chart.words("label"),
+        ),
     ]
 
 
-def _with_room(values: Records, at: str, distance: float, bounds: tuple[float, float]) -> list[Record]:
+def _with_room(
+    values: Records, at: str, distance: float, bounds: tuple[float, float]
+) -> list[Record]:
     """The records, those of names with the place ``label_at``: ``distance`` from each other or more, in ``bounds``."""
-    names = sorted((record for record in values if record["kind"] == "model"), key=lambda record: record[at])
+    names = sorted(
+        (record for record in values if record["kind"] == "model"), key=lambda record: record[at]
+    )
     places: list[float] = []
     for record in names:
         places.append(max(record[at], places[-1] + distance if places else bounds[0]))
@@ -277,27 +361,53 @@ def _column(at: int, name: str, label: str, tau: float) -> Record:
     return {"kind": "column", "column": at, "protocol": name, "tau": tau, **text}
 
 
-def _grey(model: str, line: int, columns: Sequence[Column], drawn: Sequence[Mapping[str, float]]) -> list[Record]:
+def _grey(
+    model: str, line: int, columns: Sequence[Column], drawn: Sequence[Mapping[str, float]]
+) -> list[Record]:
     """The places of a line without colour; what is said of it stands with the first, since the line is one mark."""
-    ranks = [rank for column in columns if model in column and (rank := column[model].rank) is not None]
+    ranks = [
+        rank for column in columns if model in column and (rank := column[model].rank) is not None
+    ]
     under = counted(len(ranks), "protocol")
     said = f"rank {min(ranks)} to {max(ranks)} under {under}" if ranks else "no item was scored"
     records: list[Record] = [
-        {"kind": "line", "line": line, "column": at, "place": own.get(model, math.nan), "value": _value(column, model)}
+        {
+            "kind": "line",
+            "line": line,
+            "column": at,
+            "place": own.get(model, math.nan),
+            "value": _value(column, model),
+        }
         for at, (column, own) in enumerate(zip(columns, drawn, strict=True))
     ]
     records[0] |= {"model": model, "description": f"{chart.cut(model, chart.SAID)}: {said}"}
     return records
 
 
-def _place(row: Row | None, model: str, models: int, slot: int, at: int, beside: float, place: float) -> Record:
-    record: Record = {"kind": "place", "model": model, "slot": slot, "column": at, "place": place, "beside": beside}
+def _place(
+    row: Row | None, model: str, models: int, slot: int, at: int, beside: float, place: float
+) -> Record:
+    record: Record = {
+        "kind": "place",
+        "model": model,
+        "slot": slot,
+        "column": at,
+        "place": place,
+        "beside": beside,
+    }
     if row is None or math.isnan(row.value):
         name = chart.cut(model, chart.SAID)
-        return {**record, "value": math.nan, "rank": None, "description": f"{name}: no item was scored"}
+        return {
+            **record,
+            "value": math.nan,
+            "rank": None,
+            "description": f"{name}: no item was scored",
+        }
     bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
     about = f"{chart.cut(model, chart.SAID)} under {chart.cut(row.protocol, chart.SAID)}: "
-    about += f"rank {row.rank} of {models}{bounds}, {chart.share(row.value)} of {counted(row.n, 'item')}"
+    about += (
+        f"rank {row.rank} of {models}{bounds}, {chart.share(row.value)} of {counted(row.n, 'item')}"
+    )
     about += chart.bounds(row.ci_low, row.ci_high)
     return {**record, **{column: getattr(row, column) for column in _COLUMNS}, "description": about}
 
@@ -341,7 +451,10 @@ def _crossings(
 
 
 def _models(
-    columns: Sequence[Column], drawn: Sequence[Mapping[str, float]], named: Sequence[str], shown: Sequence[str]
+    columns: Sequence[Column],
+    drawn: Sequence[Mapping[str, float]],
+    named: Sequence[str],
+    shown: Sequence[str],
 ) -> list[Record]:
     """The names of the models, where their lines end."""
     records: list[Record] = []
@@ -349,7 +462,11 @@ def _models(
     for model in named:
         ends = [at for at in range(len(columns)) if model in drawn[at]]
         if ends:
-            end = {"column": ends[-1], "place": drawn[ends[-1]][model], "value": columns[ends[-1]][model].value}
+            end = {
+                "column": ends[-1],
+                "place": drawn[ends[-1]][model],
+                "value": columns[ends[-1]][model].value,
+            }
             about = {"model": model, "slot": shown.index(model) if model in shown else None}
             records.append({"kind": "model", **about, "label": short[model], **end})
     return records

@@ -48,7 +48,9 @@ class Chart:
         alone = deepcopy(dict(self.page_spec))
         padding = dict(alone["padding"])
         room = padding["left"] + alone["width"] + padding["right"] - 24
-        heading = [cut(line, room / _TITLE) for line in _folded(safe(self.title), room / _TITLE)][:2]
+        heading = [cut(line, room / _TITLE) for line in _folded(safe(self.title), room / _TITLE)][
+            :2
+        ]
         notes = _folded(self.caption, room / SMALL)
         lines = (
             {"text": heading, "fontSize": _TITLE, "lineHeight": _TITLE + 4, "fontWeight": 600},
@@ -59,10 +61,15 @@ class Chart:
         for text, top in zip(lines, (above, under), strict=True):
             place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - top}}
             look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
-            alone["layer"] = [*alone["layer"], {"data": {"values": [{}]}, "mark": look | text, "encoding": place}]
+            alone["layer"] = [
+                *alone["layer"],
+                {"data": {"values": [{}]}, "mark": look | text, "encoding": place},
+            ]
         padding["top"] += above + 12
         about = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
-        return _coloured({**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]})
+        return _coloured(
+            {**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]}
+        )
 
     def for_page(self) -> dict[str, Any]:
         """The specification without title and background, its colours the variables of the theme."""
@@ -127,7 +134,11 @@ def rank_axis(models: int) -> dict[str, Any]:
     """The axis of ranks: whole numbers, the first and the last among them."""
     step = next(size for size in (1, 2, 5, 10, 20, 25, 50, 100, 10**6) if models / size <= 12)
     between = [rank for rank in range(step, models, step) if rank > 1 and models - rank >= step / 2]
-    return {"values": list(dict.fromkeys([1, *between, models])), "format": "d", "title": "rank (1 is the best)"}
+    return {
+        "values": list(dict.fromkeys([1, *between, models])),
+        "format": "d",
+        "title": "rank (1 is the best)",
+    }
 
 
 def frame(
@@ -213,20 +224,27 @@ def note(**more: Any) -> dict[str, Any]:
     return {"type": "text", "fontSize": SMALL, "color": SOFT, "baseline": "middle", **more}
 
 
-def named(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> list[dict[str, Any]]:
+def named(
+    kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any
+) -> list[dict[str, Any]]:
     """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text on it."""
     rim = {**mark, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round", "color": PAPER}
     return [layer(kind, rim, *filters, **encoding), layer(kind, mark, *filters, **encoding)]
 
 
-def row_words(kind: str, fields: Sequence[str], left: int, width: int, **look: Any) -> list[dict[str, Any]]:
+def row_words(
+    kind: str, fields: Sequence[str], left: int, width: int, **look: Any
+) -> list[dict[str, Any]]:
     """Two lines of text on either side of a row's marks, or above them where the chart is narrow.
 
     ``fields``: upper and lower on the left, then on the right; ``look``: of the upper ones.
     """
     narrow = width < NARROW
     first, second = (0.17, 0.42) if narrow else (0.32, 0.68)
-    beside, edge = {"value": 0 if narrow else 12 - left}, {"value": "width" if narrow else width - left - 12}
+    beside, edge = (
+        {"value": 0 if narrow else 12 - left},
+        {"value": "width" if narrow else width - left - 12},
+    )
     upper, lower = lane("lane", bandPosition=first), lane("lane", bandPosition=second)
     name = {"type": "text", "baseline": "middle", "color": INK, **look}
     title, detail, result, size = map(words, fields)
@@ -246,7 +264,9 @@ def hairline(**more: Any) -> dict[str, Any]:
 DESCRIPTION: Mapping[str, Any] = words("description")
 """What a screen reader says about a mark."""
 
-FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
+FONT: Final = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
+)
 """What the reader's system has; Arimo is what the renderer of files has."""
 
 SMALL: Final = 11  # pixels: notes and axes
@@ -278,7 +298,9 @@ LIGHT: Final[Mapping[str, str]] = {
     ACCENT: "#0a58a6",
     MARK: "#8a8a8a",
     PAPER: "#ffffff",
-    **_palette("#0072b2", "#d55e00", "#009e73", "#b8578e", "#000000", "#b07800", "#2f8fc4", "#8c8100"),
+    **_palette(
+        "#0072b2", "#d55e00", "#009e73", "#b8578e", "#000000", "#b07800", "#2f8fc4", "#8c8100"
+    ),
 }
 """Colours on white: those of Okabe and Ito, the pale ones darkened until thin lines show (3 : 1 and more)."""
 
@@ -289,7 +311,9 @@ DARK: Final[Mapping[str, str]] = {
     ACCENT: "#7db7f2",
     MARK: "#85888d",
     PAPER: "#15171a",
-    **_palette("#4aa8e0", "#f08040", "#2bc096", "#e39cc3", "#f2f2f2", "#e69f00", "#86cdf3", "#f0e442"),
+    **_palette(
+        "#4aa8e0", "#f08040", "#2bc096", "#e39cc3", "#f2f2f2", "#e69f00", "#86cdf3", "#f0e442"
+    ),
 }
 """The same on a dark page."""
 
@@ -351,7 +375,9 @@ def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
         for name in alike:
             shown[name] = cut(f"…{name[prefix:]}", most) if prefix else text
     counts = Counter(shown.values())
-    return {name: text if counts[text] == 1 else _cut(name, most, False) for name, text in shown.items()}
+    return {
+        name: text if counts[text] == 1 else _cut(name, most, False) for name, text in shown.items()
+    }
 
 
 def harmless(text: str) -> str:
@@ -362,7 +388,11 @@ def harmless(text: str) -> str:
 def shared_prefix(protocols: Sequence[str]) -> str:
     """``mmlu/`` where all protocols are of that benchmark, so that nothing is said by repeating it; else nothing."""
     prefixes = {name.partition("/")[0] for name in protocols}
-    return f"{prefixes.pop()}/" if len(prefixes) == 1 and all("/" in name for name in protocols) else ""
+    return (
+        f"{prefixes.pop()}/"
+        if len(prefixes) == 1 and all("/" in name for name in protocols)
+        else ""
+    )
 
 
 def change(axis: Axis, most: float) -> str:
@@ -373,7 +403,9 @@ def change(axis: Axis, most: float) -> str:
     left, arrow, right = text.partition(" → ")
     room = most - em(arrow)
     shorter = min(em(left), em(right), room / 2)
-    return arrow.join(cut(side, shorter if em(side) <= shorter else room - shorter) for side in (left, right))
+    return arrow.join(
+        cut(side, shorter if em(side) <= shorter else room - shorter) for side in (left, right)
+    )
 
 
 def share(value: float) -> str:
@@ -383,7 +415,11 @@ def share(value: float) -> str:
 
 def bounds(low: float, high: float) -> str:
     """``, 95 % interval 17.6 to 26.6``; nothing where there is none."""
-    return "" if math.isnan(low) or math.isnan(high) else f", 95 % interval {percent(low)} to {percent(high)}"
+    return (
+        ""
+        if math.isnan(low) or math.isnan(high)
+        else f", 95 % interval {percent(low)} to {percent(high)}"
+    )
 
 
 _VERSION = "6.4"
@@ -393,7 +429,9 @@ def _renderer() -> ModuleType:
     try:
         import vl_convert
     except ImportError as error:
-        raise UsageError(f"drawing charts needs vl-convert-python; {install_line('page')}") from error
+        raise UsageError(
+            f"drawing charts needs vl-convert-python; {install_line('page')}"
+        ) from error
     return vl_convert
 
 
@@ -402,13 +440,19 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 def _harmless(record: Record) -> Record:
     """The record as JSON can hold it."""
-    return {name: harmless(value) if isinstance(value, str) else json_value(value) for name, value in record.items()}
+    return {
+        name: harmless(value) if isinstance(value, str) else json_value(value)
+        for name, value in record.items()
+    }
 
 
 def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
     """The specification with literal colours for the variables; its data are left as they are."""
     if isinstance(spec, Mapping):
-        return {name: part if name == "values" else _coloured(part, colours) for name, part in spec.items()}
+        return {
+            name: part if name == "values" else _coloured(part, colours)
+            for name, part in spec.items()
+        }
     if isinstance(spec, list | tuple):
         return [_coloured(part, colours) for part in spec]
     return colours.get(spec, spec) if isinstance(spec, str) else spec
@@ -431,7 +475,9 @@ def _em(char: str) -> float:
 
 def _shared_start(names: Sequence[str]) -> str:
     first, last = min(names), max(names)
-    same = (place for place, chars in enumerate(zip(first, last, strict=False)) if chars[0] != chars[1])
+    same = (
+        place for place, chars in enumerate(zip(first, last, strict=False)) if chars[0] != chars[1]
+    )
     return first[: next(same, len(first))]
 
 

@@ -45,7 +45,9 @@ def run_of(study: Study, model: str) -> ShownRun:
 def protocol_of(run: ShownRun, name: str) -> str:
     """Return the name of a protocol of the run; UsageError if it has none of that name."""
     if name not in run.protocols:
-        raise UsageError(f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}")
+        raise UsageError(
+            f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}"
+        )
     return name
 
 
@@ -65,7 +67,9 @@ def several_data(study: Study) -> str:
     if len(study.datasets) < 2:
         return ""
     names = (study.runs[places[0]].manifest.dataset.name for places in study.datasets.values())
-    data = [f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)]
+    data = [
+        f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)
+    ]
     return f"the runs are on different data; name those on one of {', '.join(data)}"
 
 

@@ -45,7 +45,9 @@ def draw(name: str, study: Study, **choices: Any) -> Chart:
             has = f"; it has {', '.join(kind.uses)}" if kind.uses else ""
             raise UsageError(f"the chart {name} has no use for {choice}{has}")
     if reason := kind.lacks(study):
-        others = [each.name for each in chart_kinds() if each.name != name and not each.lacks(study)]
+        others = [
+            each.name for each in chart_kinds() if each.name != name and not each.lacks(study)
+        ]
         instead = f"; these runs can be drawn as {', '.join(others)}" if others else ""
         raise UsageError(f"the chart {name} needs {kind.needs}: {reason}{instead}")
     return kind.draw(study, Choices(**choices))
@@ -80,7 +82,9 @@ class StripKind(ChartKind):
         """Return why there is no number."""
         if any(not math.isnan(row.value) for row in study.rows):
             return ""
-        return "none of its numbers is a share of 1" if study.other_metrics else "no item was scored"
+        return (
+            "none of its numbers is a share of 1" if study.other_metrics else "no item was scored"
+        )
 
     def draw(self, study: Study, choices: Choices) -> Chart:
         """Draw the numbers of one run."""
@@ -89,7 +93,12 @@ class StripKind(ChartKind):
         records = strip.values(run.rows, pointed_out)
         numbers = counted(sum(not math.isnan(row.value) for row in run.rows), "number")
         spec = strip.spec(records, bool(choices.rank), choices.width)
-        return Chart("strip", f"{about_run(run)}: {numbers}", spec, strip.caption(records, bool(choices.rank)))
+        return Chart(
+            "strip",
+            f"{about_run(run)}: {numbers}",
+            spec,
+            strip.caption(records, bool(choices.rank)),
+        )
 
 
 class LadderKind(ChartKind):
@@ -109,10 +118,14 @@ class LadderKind(ChartKind):
         """Draw the ladder between two protocols of one run."""
         run = chosen_run(study, choices)
         if choices.start is None or choices.end is None:
-            raise UsageError(f"a ladder has two ends; name its first and its last protocol, {_such_as(run)}")
+            raise UsageError(
+                f"a ladder has two ends; name its first and its last protocol, {_such_as(run)}"
+            )
         values = lanes.ladder_values(climb(run.outcomes, choices.start, choices.end))
         title = f"{about_run(run)}: from {safe(choices.start)} to {safe(choices.end)}"
-        return Chart("ladder", title, lanes.ladder_spec(values, choices.width), lanes.LADDER_CAPTION)
+        return Chart(
+            "ladder", title, lanes.ladder_spec(values, choices.width), lanes.LADDER_CAPTION
+        )
 
 
 class EffectsKind(ChartKind):
@@ -136,7 +149,12 @@ class EffectsKind(ChartKind):
         run = chosen_run(study, choices)
         records = lanes.effects_values(main_effects(run.outcomes))
         title = f"{about_run(run)}: what each axis of the protocols does"
-        return Chart("effects", title, lanes.effects_spec(records, choices.width), lanes.effects_caption(records))
+        return Chart(
+            "effects",
+            title,
+            lanes.effects_spec(records, choices.width),
+            lanes.effects_caption(records),
+        )
 
 
 class BumpKind(ChartKind):
@@ -160,7 +178,12 @@ class BumpKind(ChartKind):
         ahead = leads(drawn, pairs(drawn))
         records = bump.values(study.rows, ahead, highlight, first)
         rank = choices.rank is not False
-        return Chart("bump", about_runs(study), bump.spec(records, rank, choices.width), bump.caption(records, rank))
+        return Chart(
+            "bump",
+            about_runs(study),
+            bump.spec(records, rank, choices.width),
+            bump.caption(records, rank),
+        )
 
 
 class RanksKind(ChartKind):
@@ -202,14 +225,18 @@ class PairKind(ChartKind):
         """Draw the two models that were named, or the only two."""
         named = [run_of(study, model) for model in choices.models] or list(study.runs)
         if len(named) != 2:
-            raise UsageError(f"the chart pair is about two models; name two of {listed_models(study)}")
+            raise UsageError(
+                f"the chart pair is about two models; name two of {listed_models(study)}"
+            )
         left, right = named
         (compared,) = pairs(Study(tuple(named)))
         if compared.reason:
             raise UsageError(f"{left.label} and {right.label} can't be compared: {compared.reason}")
         records = lanes.pair_values(left.label, right.label, compared.contests)
         title = f"{left.label} minus {right.label} on {left.manifest.dataset.name}"
-        return Chart("pair", title, lanes.pair_spec(records, choices.width), lanes.pair_caption(records))
+        return Chart(
+            "pair", title, lanes.pair_spec(records, choices.width), lanes.pair_caption(records)
+        )
 
 
 KINDS = (StripKind(), LadderKind(), EffectsKind(), BumpKind(), RanksKind(), PairKind())
@@ -227,10 +254,18 @@ def _no_rivals(study: Study, rows: Sequence[Row]) -> str:
     for row in rows:
         if not math.isnan(row.value):
             measured.setdefault(measured_as(row), []).append(row)
-    return "" if any(len(rows) > 1 for rows in measured.values()) else "no two of the runs measured the same"
+    return (
+        ""
+        if any(len(rows) > 1 for rows in measured.values())
+        else "no two of the runs measured the same"
+    )
 
 
 def _such_as(run: ShownRun) -> str:
     """Two of its protocols, those of the lowest and the highest value."""
-    known = sorted((row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value)
-    return f"such as {known[0].protocol} and {known[-1].protocol}" if known else "of those in the run"
+    known = sorted(
+        (row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value
+    )
+    return (
+        f"such as {known[0].protocol} and {known[-1].protocol}" if known else "of those in the run"
+    )

@@ -24,8 +24,12 @@ LADDER_CAPTION = (
     "From one number to the other, one change at a time: points, standard error paired by items (the thin line), and "
     "how many items turn right (gained) and wrong (lost)."
 )
-RANKS_CAPTION = "How many protocols give each model each rank: the area of a dot, and the number beside it."
-CAPTION_ONE = "Rank under this protocol, and the ranks that paired tests of all models leave open (95 %)."
+RANKS_CAPTION = (
+    "How many protocols give each model each rank: the area of a dot, and the number beside it."
+)
+CAPTION_ONE = (
+    "Rank under this protocol, and the ranks that paired tests of all models leave open (95 %)."
+)
 """How to read each chart; the last one: ranks under one protocol."""
 
 
@@ -43,7 +47,9 @@ def pair_caption(values: Records) -> str:
     """How to read the chart of a pair: it names what is drawn, and nothing else."""
     rows = [record for record in values if record["kind"] == "difference"]
     known = [record for record in rows if not math.isnan(record["value"])]
-    interval = " with its 95 % interval" if any(not math.isnan(record["low"]) for record in known) else ""
+    interval = (
+        " with its 95 % interval" if any(not math.isnan(record["low"]) for record in known) else ""
+    )
     told = [f"Difference in points{interval}, paired by items."]
     if any(record["significant"] for record in known):
         told.append("Filled: significant after Holm's correction for all protocols.")
@@ -65,10 +71,14 @@ def effects_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of :func:`effects_values`."""
     lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (148, 28), (38, 58), (0.5, 0.75))
     reaches = ("change", "low", "high")
-    scale = chart.around_zero(0.05, (record[name] for record in values for name in reaches if name in record))
+    scale = chart.around_zero(
+        0.05, (record[name] for record in values for name in reaches if name in record)
+    )
     lanes.edges("effect")
     lanes.zero("effect")
-    lanes.ticks("pair", chart.number("change"), size=256, opacity=0.45, description=chart.DESCRIPTION)
+    lanes.ticks(
+        "pair", chart.number("change"), size=256, opacity=0.45, description=chart.DESCRIPTION
+    )
     lanes.reach("effect", chart.INK, 1.5)
     lanes.dots("effect", chart.number("mean", scale=scale, axis=chart.POINTS_AXIS), size=64)
     lanes.words("effect", "axis", "detail", "result", "size")
@@ -82,11 +92,16 @@ def ladder_values(climbed: Ladder) -> list[Record]:
     ``before`` and ``after`` are the numbers on both sides of a step, ``low`` and ``high`` one standard error around
     the second.
     """
-    records, before = [_end(climbed.start, climbed.start_value, climbed.start_n, 0, "from")], climbed.start_value
+    records, before = (
+        [_end(climbed.start, climbed.start_value, climbed.start_n, 0, "from")],
+        climbed.start_value,
+    )
     for place, step in enumerate(climbed.steps, 1):
         records.append(_step(step, before, place))
         before = step.value
-    records.append(_end(climbed.end, climbed.end_value, climbed.end_n, len(climbed.steps) + 1, "to"))
+    records.append(
+        _end(climbed.end, climbed.end_value, climbed.end_n, len(climbed.steps) + 1, "to")
+    )
     return records
 
 
@@ -94,17 +109,31 @@ def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of :func:`ladder_values`."""
     lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (132, 28), (38, 58), (0.5, 0.74))
     known = {"field": "after", "valid": True}
-    down = {"y": chart.lane("above", bandPosition=lanes.bar), "y2": {"field": "lane", "bandPosition": lanes.bar}}
+    down = {
+        "y": chart.lane("above", bandPosition=lanes.bar),
+        "y2": {"field": "lane", "bandPosition": lanes.bar},
+    }
     lanes.edges("end")
     lanes.edges("step")
     lanes.add("step", chart.hairline(color=chart.SOFT), x=chart.number("before"), **down)
-    lanes.add("end", chart.hairline(color=chart.SOFT), chart.where("side", "to"), x=chart.number("after"), **down)
+    lanes.add(
+        "end",
+        chart.hairline(color=chart.SOFT),
+        chart.where("side", "to"),
+        x=chart.number("after"),
+        **down,
+    )
     for colour, change in ((chart.SOFT, "lt"), (chart.ACCENT, "gte")):
         thick = {"type": "rule", "strokeWidth": 10, "color": colour}
         sign = {"field": "change", change: 0}
         lanes.add("step", thick, sign, x=chart.number("before"), x2={"field": "after"}, y=lanes.at)
     lanes.add(
-        "step", chart.hairline(color=chart.INK), _KNOWN_LOW, x=chart.number("low"), x2={"field": "high"}, y=lanes.at
+        "step",
+        chart.hairline(color=chart.INK),
+        _KNOWN_LOW,
+        x=chart.number("low"),
+        x2={"field": "high"},
+        y=lanes.at,
     )
     across = chart.number("after", scale={"domain": [0, 1]}, axis=chart.PERCENT_AXIS)
     lanes.dots("step", across, known, size=24, stroke=None)
@@ -113,13 +142,21 @@ def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         lanes.words(kind, "title", "detail", "result", "items", fontWeight=weight)
     start, *steps, end = values
     ways = f"{start['title']} ({start['result']}) to {end['title']} ({end['result']})"
-    return lanes.spec(values, 8, 26, f"The way from {ways} in {counted(len(steps), 'step')}, one changed axis a step")
+    return lanes.spec(
+        values,
+        8,
+        26,
+        f"The way from {ways} in {counted(len(steps), 'step')}, one changed axis a step",
+    )
 
 
 def pair_values(left: str, right: str, contests: Sequence[Contest]) -> list[Record]:
     """Records of the kinds ``difference`` (a row per protocol, the greatest first) and ``side`` (the two models)."""
     prefix = chart.shared_prefix([contest.protocol for contest in contests])
-    known = sorted(contests, key=lambda each: math.inf if math.isnan(each.difference.value) else -each.difference.value)
+    known = sorted(
+        contests,
+        key=lambda each: math.inf if math.isnan(each.difference.value) else -each.difference.value,
+    )
     models = [chart.cut(model, _PAIR_MODEL) for model in (left, right)]
     names = [contest.protocol.removeprefix(prefix) for contest in known]
     labels, shorter = (chart.cut_distinct(names, most) for most in (_PROTOCOL, _PAIR_SHORT))
@@ -129,28 +166,43 @@ def pair_values(left: str, right: str, contests: Sequence[Contest]) -> list[Reco
             _difference(contest, place, (labels[name], shorter[name]), models)
             for place, (contest, name) in enumerate(zip(known, names, strict=True))
         ),
-        *({"kind": "side", "side": side, "model": model, "label": text} for side, (model, text) in sides.items()),
+        *(
+            {"kind": "side", "side": side, "model": model, "label": text}
+            for side, (model, text) in sides.items()
+        ),
     ]
 
 
 def pair_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of :func:`pair_values`."""
-    lanes = _Lanes(width, (_PROTOCOL * chart.SMALL + 24, _PAIR_SHORT * chart.SMALL + 24), (76, 28), (14, 14))
+    lanes = _Lanes(
+        width, (_PROTOCOL * chart.SMALL + 24, _PAIR_SHORT * chart.SMALL + 24), (76, 28), (14, 14)
+    )
     rows = [record for record in values if record["kind"] == "difference"]
-    scale = chart.around_zero(0.02, (record[name] for record in rows for name in ("value", "low", "high")))
+    scale = chart.around_zero(
+        0.02, (record[name] for record in rows for name in ("value", "low", "high"))
+    )
     lanes.zero("difference")
     lanes.reach("difference", chart.SOFT, 1.25)
     for significant, fill in ((False, chart.PAPER), (True, chart.INK)):
         filters = ({"field": "value", "valid": True}, chart.where("significant", significant))
         across = chart.number("value", scale=scale, axis=chart.POINTS_AXIS)
-        lanes.dots("difference", across, *filters, size=44, fill=fill, stroke=chart.INK, strokeWidth=1.25)
+        lanes.dots(
+            "difference", across, *filters, size=44, fill=fill, stroke=chart.INK, strokeWidth=1.25
+        )
     label = chart.note(align="left", color=chart.INK)
     lanes.add("difference", label, x={"value": 12 - lanes.left}, y=chart.lane(), text=lanes.name)
     lanes.beside("difference", "result")
     above = {"left": (0, -27 if lanes.narrow else -12), "right": ("width", -12)}
     for side, (x, y) in above.items():
         place = {"x": {"value": x}, "y": {"value": y}}
-        lanes.add("side", chart.note(align=side), chart.where("side", side), **place, text=chart.words("label"))
+        lanes.add(
+            "side",
+            chart.note(align=side),
+            chart.where("side", side),
+            **place,
+            text=chart.words("label"),
+        )
     about = f"The difference between two models under {counted(len(rows), 'protocol')}, in points"
     return lanes.spec(values, 40 if lanes.narrow else 28, 42, about)
 
@@ -175,7 +227,10 @@ def ranks_values(rows: Sequence[Row], protocol: str | None = None) -> list[Recor
             records += _over_protocols(model, of[model], place, len(ordered))
         else:
             records += _under_one(ranks[model][0], place, len(ordered))
-    names, shorter = chart.cut_distinct(ordered, _RANKS_MODEL), chart.cut_distinct(ordered, _RANKS_SHORT)
+    names, shorter = (
+        chart.cut_distinct(ordered, _RANKS_MODEL),
+        chart.cut_distinct(ordered, _RANKS_SHORT),
+    )
     for record in records:
         if record["kind"] == "model":
             record |= {"label": names[record["model"]], "short": shorter[record["model"]]}
@@ -187,9 +242,16 @@ def ranks_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     models = sum(record["kind"] == "model" for record in values)
     dense = models > _MANY
     step = 15 if dense else 44
-    lanes = _Lanes(width, (_RANKS_MODEL * chart.NORMAL + 24, _RANKS_SHORT * chart.NORMAL + 24), (150, 28), (step, step))
+    lanes = _Lanes(
+        width,
+        (_RANKS_MODEL * chart.NORMAL + 24, _RANKS_SHORT * chart.NORMAL + 24),
+        (150, 28),
+        (step, step),
+    )
     scale = {"domain": [1, max(models, 2)], "nice": False, "zero": False}
-    across = chart.number("rank", scale=scale, axis={**chart.rank_axis(max(models, 1)), "offset": 4})
+    across = chart.number(
+        "rank", scale=scale, axis={**chart.rank_axis(max(models, 1)), "offset": 4}
+    )
     lanes.add("model", chart.hairline(), x={"value": 0}, x2={"value": "width"}, y=chart.lane())
     lanes.reach("model", chart.SOFT, 0.75 if dense else 1.5)
     if dense:  # a faint tick per rank, and a dot at the median
@@ -216,7 +278,10 @@ _NAME = 18  # width of what stands beside a row of effects or of a ladder, in si
 _PROTOCOL, _PAIR_SHORT, _PAIR_MODEL = 14, 10, 12
 """Widths of the names of protocols (also on narrow charts) and models, in sizes of the font."""
 
-_RANKS_MODEL, _RANKS_SHORT = 13, 9  # widths of the names of models, on wide and narrow charts, in sizes of the font
+_RANKS_MODEL, _RANKS_SHORT = (
+    13,
+    9,
+)  # widths of the names of models, on wide and narrow charts, in sizes of the font
 
 _MANY, _COUNTED = 30, 12
 """With more models, rows of ranks are dense; with more ranks, the counts are not written beside the dots."""
@@ -276,7 +341,13 @@ class _Lanes:
         strokeWidth: float = 1,
     ) -> None:
         """A described dot; its size is given, or encoded."""
-        point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": fill, "stroke": stroke, "opacity": 1}
+        point: dict[str, Any] = {
+            "type": "point",
+            "shape": "circle",
+            "fill": fill,
+            "stroke": stroke,
+            "opacity": 1,
+        }
         point |= {} if stroke is None else {"strokeWidth": strokeWidth}
         point |= {} if size is None else {"size": size}
         more = {} if encoded_size is None else {"size": encoded_size}
@@ -289,11 +360,20 @@ class _Lanes:
         """What stands right of the rows of wide charts."""
         if not self.narrow:
             edge = {"value": self.width - self.left - 12}
-            self.add(kind, chart.note(align="right"), x=edge, y=chart.lane(), text=chart.words(field))
+            self.add(
+                kind, chart.note(align="right"), x=edge, y=chart.lane(), text=chart.words(field)
+            )
 
     def spec(self, values: Records, top: int, bottom: int, about: str) -> dict[str, Any]:
         margins = {"left": self.left, "right": self.right, "top": top, "bottom": bottom}
-        return chart.frame(values, self.layers, width=self.width, **margins, height={"step": self.step}, about=about)
+        return chart.frame(
+            values,
+            self.layers,
+            width=self.width,
+            **margins,
+            height={"step": self.step},
+            about=about,
+        )
 
 
 def _effect(effect: Effect, place: int) -> Record:
@@ -358,7 +438,10 @@ def _end(name: str, value: float, n: int, place: int, side: str) -> Record:
 
 def _step(step: Step, before: float, place: int) -> Record:
     title, detail = _changed(step.axes)
-    result, items = f"{points(step.change)} {error(step.se)}".strip(), f"{step.gained:,} gained, {step.lost:,} lost"
+    result, items = (
+        f"{points(step.change)} {error(step.se)}".strip(),
+        f"{step.gained:,} gained, {step.lost:,} lost",
+    )
     return {
         "kind": "step",
         "protocol": step.name,
@@ -400,11 +483,17 @@ def _names(axes: Sequence[str]) -> str:
     return text
 
 
-def _difference(contest: Contest, place: int, labels: tuple[str, str], models: Sequence[str]) -> Record:
+def _difference(
+    contest: Contest, place: int, labels: tuple[str, str], models: Sequence[str]
+) -> Record:
     difference = contest.difference
     low, high = points(difference.ci_low), points(difference.ci_high)
     bounds = "" if math.isnan(difference.ci_low) else f", 95 % interval {low} to {high}"
-    test = f", {probability(contest.p_holm)} after Holm's correction" if not math.isnan(contest.p_holm) else ""
+    test = (
+        f", {probability(contest.p_holm)} after Holm's correction"
+        if not math.isnan(contest.p_holm)
+        else ""
+    )
     said = f"{points(difference.value)} points over {counted(difference.n, 'item')}{bounds}{test}"
     return {
         "kind": "difference",
@@ -431,7 +520,9 @@ def _over_protocols(model: str, ranks: Sequence[int], place: int, models: int) -
     shown = chart.cut(model, chart.SAID)
     first = f"first under {counts[1]} of {len(ranks)}"
     row = _model(model, place, low, high, median(ranks), first)
-    row["description"] = f"{shown}: rank {low} to {high} over {counted(len(ranks), 'protocol')}, {first}"
+    row["description"] = (
+        f"{shown}: rank {low} to {high} over {counted(len(ranks), 'protocol')}, {first}"
+    )
     return [
         row,
         *(
@@ -456,7 +547,15 @@ def _under_one(row: Row, place: int, models: int) -> list[Record]:
     value = value_text(row, row.value)
     about = f"{chart.cut(row.model, chart.SAID)}: rank {row.rank} of {models}{bounds}, {value}"
     shown = {**_model(row.model, place, low, high, row.rank or 0, value), "description": about}
-    dot = {"kind": "rank", "model": row.model, "lane": place, "rank": row.rank, "count": 1, "share": 0.25, "label": ""}
+    dot = {
+        "kind": "rank",
+        "model": row.model,
+        "lane": place,
+        "rank": row.rank,
+        "count": 1,
+        "share": 0.25,
+        "label": "",
+    }
     return [shown, {**dot, "description": about}]
 
 

@@ -25,7 +25,9 @@ def caption(values: Records, rank: bool = False) -> str:
     told = f"Every dot is {'the rank' if rank else 'a number'} of the model under one protocol"
     told += ", the line its 95 % interval." if bounded else "."
     told += " Dashed: what guessing gives." if "chance" in kinds else ""
-    return told + " Hollow: numbers that others published for other models, on MMLU." * ("published" in kinds)
+    return told + " Hollow: numbers that others published for other models, on MMLU." * (
+        "published" in kinds
+    )
 
 
 def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
@@ -34,22 +36,55 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[
     left, right = (12, 28) if narrow else (_FAMILY * chart.NORMAL + 24, 32)
     at, low, high = ("rank", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
     across = chart.number(
-        at, **(_rank_axis(values) if rank else {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS})
+        at,
+        **(
+            _rank_axis(values)
+            if rank
+            else {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
+        ),
     )
     numbers = [record for record in values if record["kind"] == "number"]
     step = _lane_pixels(len(numbers))
     tops = chart.lane("top", max((record["lane"] for record in numbers), default=0), bandPosition=0)
-    layers = [chart.layer("family", chart.hairline(), x={"value": -left}, x2={"value": "width"}, y=tops)]
+    layers = [
+        chart.layer("family", chart.hairline(), x={"value": -left}, x2={"value": "width"}, y=tops)
+    ]
     layers += [] if rank else [*_chance_layers(), _published_layer()]
     for chosen, line, dot in ((False, chart.SOFT, chart.INK), (True, chart.ACCENT, chart.ACCENT)):
         own = ({"field": at, "valid": True}, chart.where("chosen", chosen))
-        bar = {"type": "rule", "color": line, "strokeWidth": (2 if chosen else 1.25) * min(step / 5, 1)}
-        point = {"type": "point", "fill": dot, "opacity": 1, "size": 40 if chosen else min(5 * step, 40)}
+        bar = {
+            "type": "rule",
+            "color": line,
+            "strokeWidth": (2 if chosen else 1.25) * min(step / 5, 1),
+        }
+        point = {
+            "type": "point",
+            "fill": dot,
+            "opacity": 1,
+            "size": 40 if chosen else min(5 * step, 40),
+        }
         point |= {"stroke": chart.PAPER, "strokeWidth": min(step / 9, 1)}
-        layers.append(chart.layer("number", bar, *own, x=chart.number(low), x2={"field": high}, y=chart.lane()))
-        layers.append(chart.layer("number", point, *own, x=across, y=chart.lane(), description=chart.DESCRIPTION))
-    missing = {"x": {"value": 0}, "y": chart.lane(), "text": chart.words("absent"), "description": chart.DESCRIPTION}
-    layers.append(chart.layer("number", chart.note(align="left", dx=4), {"field": at, "valid": False}, **missing))
+        layers.append(
+            chart.layer(
+                "number", bar, *own, x=chart.number(low), x2={"field": high}, y=chart.lane()
+            )
+        )
+        layers.append(
+            chart.layer(
+                "number", point, *own, x=across, y=chart.lane(), description=chart.DESCRIPTION
+            )
+        )
+    missing = {
+        "x": {"value": 0},
+        "y": chart.lane(),
+        "text": chart.words("absent"),
+        "description": chart.DESCRIPTION,
+    }
+    layers.append(
+        chart.layer(
+            "number", chart.note(align="left", dx=4), {"field": at, "valid": False}, **missing
+        )
+    )
     layers += _family_layers(left, narrow)
     layers += [] if rank else _name_layers(narrow)
     return chart.frame(
@@ -99,7 +134,11 @@ def _chance_layers() -> list[dict[str, Any]]:
         chart.layer("chance", line, x=chart.number("chance"), **edges),
         chart.layer("chance", chart.note(), chart.where("first", 0), y={"value": -10}, **text),
         chart.layer(
-            "chance", chart.note(align="left", dx=4), {"field": "first", "gt": 0}, y=chart.lane("first"), **text
+            "chance",
+            chart.note(align="left", dx=4),
+            {"field": "first", "gt": 0},
+            y=chart.lane("first"),
+            **text,
         ),
     ]
 
@@ -107,22 +146,42 @@ def _chance_layers() -> list[dict[str, Any]]:
 def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
     text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
     if narrow:
-        above = {"x": {"value": 0}, "y": chart.lane("under_top", bandPosition=0), "text": chart.words("heading")}
+        above = {
+            "x": {"value": 0},
+            "y": chart.lane("under_top", bandPosition=0),
+            "text": chart.words("heading"),
+        }
         return chart.named("family", text, **above, description=chart.DESCRIPTION)
     beside = {"x": {"value": 12 - left}, "y": chart.lane("middle")}
     limit = {"limit": left - 20}
     return [
         chart.layer(
-            "family", {**text, **limit, "dy": -6}, **beside, text=chart.words("label"), description=chart.DESCRIPTION
+            "family",
+            {**text, **limit, "dy": -6},
+            **beside,
+            text=chart.words("label"),
+            description=chart.DESCRIPTION,
         ),
         chart.layer("family", chart.note(align="left", dy=7), **beside, text=chart.words("count")),
     ]
 
 
 def _published_layer() -> dict[str, Any]:
-    look = {"size": 45, "fill": chart.PAPER, "stroke": chart.SOFT, "strokeWidth": 1.25, "opacity": 1}
+    look = {
+        "size": 45,
+        "fill": chart.PAPER,
+        "stroke": chart.SOFT,
+        "strokeWidth": 1.25,
+        "opacity": 1,
+    }
     mark = {"type": "point", "shape": "diamond", **look}
-    return chart.layer("published", mark, x=chart.number("published"), y=chart.lane(), description=chart.DESCRIPTION)
+    return chart.layer(
+        "published",
+        mark,
+        x=chart.number("published"),
+        y=chart.lane(),
+        description=chart.DESCRIPTION,
+    )
 
 
 def _name_layers(narrow: bool) -> list[dict[str, Any]]:
@@ -140,21 +199,35 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
             filters = (chart.where("side", side), chart.where("chosen", chosen), *right_half)
             mark = chart.note(**place, color=colour)
             layers += chart.named(
-                "name", mark, *filters, x=chart.number("at"), y=chart.lane(), text=chart.words("label")
+                "name",
+                mark,
+                *filters,
+                x=chart.number("at"),
+                y=chart.lane(),
+                text=chart.words("label"),
             )
     return layers
 
 
 def _rank_axis(values: Records) -> dict[str, Any]:
     """The best rank on the right, as the greatest value is."""
-    ranks = [record[name] for record in values if record["kind"] == "number" for name in ("rank", "rank_high")]
+    ranks = [
+        record[name]
+        for record in values
+        if record["kind"] == "number"
+        for name in ("rank", "rank_high")
+    ]
     most = max((rank for rank in ranks if rank is not None), default=1)
     scale = {"domain": [1, max(most, 2)], "reverse": True, "zero": False, "nice": False}
     return {"scale": scale, "axis": chart.rank_axis(most)}
 
 
 def _about(values: Records) -> str:
-    shares = [record["value"] for record in values if record["kind"] == "number" and not math.isnan(record["value"])]
+    shares = [
+        record["value"]
+        for record in values
+        if record["kind"] == "number" and not math.isnan(record["value"])
+    ]
     if not shares:
         return "All numbers of one model: no item was scored"
     return (
@@ -184,7 +257,11 @@ def _lane_pixels(numbers: int) -> int:
 
 def _family(rows: Sequence[Row], top: int, start: int) -> Record:
     shares = [row.value for row in rows if not math.isnan(row.value)]
-    spread = f"{chart.share(min(shares))} to {chart.share(max(shares))}" if shares else "no item was scored"
+    spread = (
+        f"{chart.share(min(shares))} to {chart.share(max(shares))}"
+        if shares
+        else "no item was scored"
+    )
     name, numbers = chart.cut(rows[0].family, _FAMILY), counted(len(rows), "number")
     numbers = numbers if len(shares) == len(rows) else f"{len(shares)} of {numbers}"
     return {
@@ -204,7 +281,10 @@ def _number(row: Row, place: int, chosen: bool, absent: str) -> Record:
     name = chart.cut(row.protocol, chart.SAID) + (
         f", {chart.cut(row.subject, chart.SAID)}" if row.subject not in ("", "all") else ""
     )
-    parts = [f"{chart.share(row.value)} of {counted(row.n, 'item')}", chart.bounds(row.ci_low, row.ci_high)[2:]]
+    parts = [
+        f"{chart.share(row.value)} of {counted(row.n, 'item')}",
+        chart.bounds(row.ci_low, row.ci_high)[2:],
+    ]
     if row.rank is not None and row.rank_low is not None:  # else there is no rival
         parts.append(f"rank {row.rank} (95 %: {row.rank_low} to {row.rank_high})")
     parts.append(f"warnings: {warnings}" if (warnings := chart.harmless(words(row))) else "")
@@ -216,7 +296,9 @@ def _number(row: Row, place: int, chosen: bool, absent: str) -> Record:
         "chosen": chosen,
         "absent": absent,
         "lines": ["no item was scored"] if math.isnan(row.value) else lines,
-        "description": f"{name}: no item was scored" if math.isnan(row.value) else f"{name}: {', '.join(lines)}",
+        "description": f"{name}: no item was scored"
+        if math.isnan(row.value)
+        else f"{name}: {', '.join(lines)}",
     }
 
 
@@ -226,7 +308,9 @@ def _absent(protocols: Sequence[str]) -> str:
     return f"{chart.cut(protocols[0], _PROTOCOL)}{more}: no item was scored"
 
 
-def _names(rows: Sequence[Row], start: int, above: int, prefix: str, chosen: Collection[str]) -> list[Record]:
+def _names(
+    rows: Sequence[Row], start: int, above: int, prefix: str, chosen: Collection[str]
+) -> list[Record]:
     """Names where there is room: of the greatest above it, of the least on its left, of what was chosen."""
     known = [row for row in rows if not math.isnan(row.value)]
     if not known:
@@ -248,8 +332,17 @@ def _names(rows: Sequence[Row], start: int, above: int, prefix: str, chosen: Col
     return shown
 
 
-def _name(row: Row, label: str, place: int, at: float, side: str, chosen: Collection[str]) -> Record:
-    return {"kind": "name", "label": label, "lane": place, "at": at, "side": side, "chosen": row.protocol in chosen}
+def _name(
+    row: Row, label: str, place: int, at: float, side: str, chosen: Collection[str]
+) -> Record:
+    return {
+        "kind": "name",
+        "label": label,
+        "lane": place,
+        "at": at,
+        "side": side,
+        "chosen": row.protocol in chosen,
+    }
 
 
 def _published(row: Row, place: int) -> list[Record]:
@@ -286,6 +379,8 @@ def _chances(records: Records) -> list[Record]:
         if not lines or abs(lines[-1]["chance"] - record["chance"]) >= 5e-4:
             top = tops.get(record["family"], 0) if lines else 0
             label = f"chance {chart.share(record['chance'])}"
-            lines.append({"kind": "chance", "chance": record["chance"], "first": top, "label": label})
+            lines.append(
+                {"kind": "chance", "chance": record["chance"], "first": top, "label": label}
+            )
         lines[-1]["last"] = record["lane"]
     return lines

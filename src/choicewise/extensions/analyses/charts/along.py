@@ -46,7 +46,9 @@ class Along:
 
 def asks_along(study: Study) -> bool:
     """Whether a run of the study was asked along thoughts.  Reads no run."""
-    return any(READINGS[each.reading].along for run in study.runs for each in run.protocols.values())
+    return any(
+        READINGS[each.reading].along for run in study.runs for each in run.protocols.values()
+    )
 
 
 def shown_along(study: Study) -> list[Along]:
@@ -83,7 +85,9 @@ def draw(study: Study, choices: Choices) -> Chart:
 
 def caption(values: Records) -> str:
     """How to read a chart of such values: it names what is drawn, and nothing else."""
-    sentences = ["Each thought is cut after these shares of its tokens and closed by the chat template's own text."]
+    sentences = [
+        "Each thought is cut after these shares of its tokens and closed by the chat template's own text."
+    ]
     if any(record["kind"] == "point" and not math.isnan(record["low"]) for record in values):
         sentences.append("Pale: 95 % intervals.")
     if any(record["kind"] == "chance" for record in values):
@@ -101,11 +105,26 @@ def values(known: AlongThought) -> list[Record]:
             where = f"after {100 * (point.share or 0):.0f} % of the thought"
             said = f"{what}, {where} ({tokens(point.tokens)} tokens in the median): {chart.share(value)}"
             said += f"{chart.bounds(low, high)}, {counted(known.n, 'item')}"
-            about = {"series": what, "slot": slot, "at": point.share, "value": value, "low": low, "high": high}
+            about = {
+                "series": what,
+                "slot": slot,
+                "at": point.share,
+                "value": value,
+                "low": low,
+                "high": high,
+            }
             records.append({"kind": "point", **about, "description": said})
-        records.append({"kind": "series", "label": what, "slot": slot, "above": _LINE * (slot - len(_SERIES))})
+        records.append(
+            {"kind": "series", "label": what, "slot": slot, "above": _LINE * (slot - len(_SERIES))}
+        )
     if not math.isnan(known.chance):
-        records.append({"kind": "chance", "value": known.chance, "label": f"chance {chart.share(known.chance)}"})
+        records.append(
+            {
+                "kind": "chance",
+                "value": known.chance,
+                "label": f"chance {chart.share(known.chance)}",
+            }
+        )
     return records
 
 
@@ -114,19 +133,30 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     ticks = [0, 0.25, 0.5, 0.75, 1]
     axis = {**chart.PERCENT_AXIS, "values": ticks}
     scale = {"domain": [0, 1], "nice": False}
-    across = chart.number("at", scale={**scale, "padding": 10}, axis={**axis, "title": "share of the thought"})
+    across = chart.number(
+        "at", scale={**scale, "padding": 10}, axis={**axis, "title": "share of the thought"}
+    )
     up = chart.number("value", scale=scale, axis=axis)
     coloured, shaped = chart.slots(chart.MODELS), chart.slots(chart.SHAPES)
     band = {"type": "area", "opacity": 0.18, "line": False}
     line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-    dot = {"type": "point", "filled": True, "opacity": 1, "stroke": chart.PAPER, "strokeWidth": 1, "size": 56}
+    dot = {
+        "type": "point",
+        "filled": True,
+        "opacity": 1,
+        "stroke": chart.PAPER,
+        "strokeWidth": 1,
+        "size": 56,
+    }
     own = {"x": across, "detail": {"field": "series", "type": "nominal"}, "color": coloured}
     ends = {"y": chart.number("low"), "y2": {"field": "high"}}
     place = {"x": {"value": 7}, "y": chart.number("above", scale=None)}
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60}
     text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK, "dx": 10}
     layers = [
-        chart.layer("chance", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), y=chart.number("value")),
+        chart.layer(
+            "chance", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), y=chart.number("value")
+        ),
         chart.layer("point", band, {"field": "low", "valid": True}, **own, **ends),
         chart.layer("point", line, **own, y=up),
         chart.layer("point", dot, **own, y=up, shape=shaped, description=chart.DESCRIPTION),

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.charts.probabilities import Calibrated, errors_in_words, stated_probabilities
+from choicewise.extensions.analyses.charts.probabilities import (
+    Calibrated,
+    errors_in_words,
+    stated_probabilities,
+)
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, about_run, chosen_run
@@ -24,7 +28,9 @@ CAPTION = (
 def draw(study: Study, choices: Choices) -> Chart:
     """Draw the diagram of one model; UsageError if no item has scores of its choices."""
     run = chosen_run(study, choices)
-    calibrated = [of_model for each in stated_probabilities(Study((run,))) for of_model in each.calibrated]
+    calibrated = [
+        of_model for each in stated_probabilities(Study((run,))) for of_model in each.calibrated
+    ]
     if not calibrated:
         raise UsageError("no item has scores of its choices under a protocol of letters")
     first = calibrated[0]
@@ -40,7 +46,9 @@ def values(each: Calibrated) -> list[Record]:
     for bin in each.bins:
         right = f"{percent(bin.right)} % of {counted(bin.n, 'item')} right"
         bounds = f"95 % interval {interval(bin.right_low, bin.right_high)}"
-        name = f"{chart.cut(each.model, chart.SAID)}, confidence {interval(bin.lowest, bin.highest)} %"
+        name = (
+            f"{chart.cut(each.model, chart.SAID)}, confidence {interval(bin.lowest, bin.highest)} %"
+        )
         records.append(
             {
                 "kind": "bin",
@@ -63,8 +71,19 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     scale = {"domain": [0, 1], "nice": False}
     x = chart.number("confidence", scale=scale, axis={**axis, "title": "confidence"})
     y = chart.number("right", scale=scale, axis={**axis, "title": "right"})
-    area = {"field": "share", "type": "quantitative", "legend": None, "scale": {"domain": [0, 1], "range": [20, 300]}}
-    point = {"type": "point", "shape": "circle", "fill": chart.INK, "stroke": chart.PAPER, "strokeWidth": 1}
+    area = {
+        "field": "share",
+        "type": "quantitative",
+        "legend": None,
+        "scale": {"domain": [0, 1], "range": [20, 300]},
+    }
+    point = {
+        "type": "point",
+        "shape": "circle",
+        "fill": chart.INK,
+        "stroke": chart.PAPER,
+        "strokeWidth": 1,
+    }
     layers = [
         chart.layer(
             "even",
@@ -81,7 +100,9 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
             y=chart.number("low"),
             y2={"field": "high"},
         ),
-        chart.layer("bin", {**point, "opacity": 1}, x=x, y=y, size=area, description=chart.DESCRIPTION),
+        chart.layer(
+            "bin", {**point, "opacity": 1}, x=x, y=y, size=area, description=chart.DESCRIPTION
+        ),
     ]
     bins = counted(sum(record["kind"] == "bin" for record in values), "bin")
     return chart.frame(

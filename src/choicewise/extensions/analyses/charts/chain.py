@@ -44,7 +44,9 @@ def caption(values: Records) -> str:
     shown = {record["model"] for record in values if record["kind"] == "dot"}
     models = max((record["models"] for record in values if record["kind"] == "group"), default=0)
     if models > len(shown):
-        told.append(f"{MOST} of {models} models, those with the highest accuracy; the table has all.")
+        told.append(
+            f"{MOST} of {models} models, those with the highest accuracy; the table has all."
+        )
     return " ".join(told)
 
 
@@ -80,10 +82,16 @@ def values(chains: Sequence[Chain]) -> list[Record]:
         line += 1
         wide, slim = (chart.cut_distinct(names, most) for most in (_NAME, _SHORT))
         records += [
-            {"kind": "name", "side": "wide", "label": wide[name], "row": first + at} for at, name in enumerate(names)
+            {"kind": "name", "side": "wide", "label": wide[name], "row": first + at}
+            for at, name in enumerate(names)
         ]
         for place, metric in enumerate(each.metrics):
-            own = [(at, row_) for at, (_, rows) in enumerate(models) for row_ in rows if row_.metric == metric]
+            own = [
+                (at, row_)
+                for at, (_, rows) in enumerate(models)
+                for row_ in rows
+                if row_.metric == metric
+            ]
             panel = _Panel(place, metric, [row_ for _, row_ in own], first, line + 1, count)
             records += panel.frame(row)
             records += [panel.dot(row_, at) for at, row_ in own]
@@ -101,11 +109,20 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     narrow = width < chart.NARROW
     left = (_SHORT if narrow else _NAME) * chart.NORMAL + 24
     x, y = ("along", "line") if narrow else ("across", "row")
-    last = max((record["last_line" if narrow else "last_row"] for record in values if "last_row" in record), default=0)
+    last = max(
+        (
+            record["last_line" if narrow else "last_row"]
+            for record in values
+            if "last_row" in record
+        ),
+        default=0,
+    )
     domain = [0, 1] if narrow else [0, _PANELS - _BETWEEN]
 
     def across(name: str = "") -> dict[str, Any]:
-        return chart.number(f"{x}{name}", axis=None, scale={"domain": domain, "nice": False, "zero": False})
+        return chart.number(
+            f"{x}{name}", axis=None, scale={"domain": domain, "nice": False, "zero": False}
+        )
 
     def down(name: str = "", **more: Any) -> dict[str, Any]:
         return chart.lane(f"{y}{name}", **more)
@@ -113,13 +130,27 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     ends = {"y": down("_first", bandPosition=0), "y2": {"field": f"{y}_last", "bandPosition": 1}}
     edge = {"value": 12 - left}
     name = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
-    point = {"type": "point", "shape": "circle", "fill": chart.INK, "stroke": chart.PAPER, "strokeWidth": 1}
+    point = {
+        "type": "point",
+        "shape": "circle",
+        "fill": chart.INK,
+        "stroke": chart.PAPER,
+        "strokeWidth": 1,
+    }
     small = chart.note(align="left")
     layers = [
         # one layer tells all lanes
-        chart.layer("group", {**name, "fontWeight": 600}, x=edge, y=down(last=last), text=chart.words("label")),
+        chart.layer(
+            "group",
+            {**name, "fontWeight": 600},
+            x=edge,
+            y=down(last=last),
+            text=chart.words("label"),
+        ),
         chart.layer("tick", chart.hairline(), x=across(), **ends),
-        chart.layer("guess", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), x=across(), **ends),
+        chart.layer(
+            "guess", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), x=across(), **ends
+        ),
         chart.layer(
             "dot",
             {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5},
@@ -128,7 +159,13 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
             x2={"field": f"{x}_high"},
             y=down(),
         ),
-        chart.layer("dot", {**point, "size": 48, "opacity": 1}, x=across(), y=down(), description=chart.DESCRIPTION),
+        chart.layer(
+            "dot",
+            {**point, "size": 48, "opacity": 1},
+            x=across(),
+            y=down(),
+            description=chart.DESCRIPTION,
+        ),
         chart.layer(
             "name",
             name,
@@ -143,9 +180,17 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         layers += chart.named("panel", {**small, "color": chart.INK}, **heading)
     else:
         layers.append(
-            chart.layer("panel", {**name, "fontSize": chart.SMALL}, x=across(), y=down(), text=chart.words("title"))
+            chart.layer(
+                "panel",
+                {**name, "fontSize": chart.SMALL},
+                x=across(),
+                y=down(),
+                text=chart.words("title"),
+            )
         )
-        layers.append(chart.layer("panel", small, x=across(), y=down("_under"), text=chart.words("better")))
+        layers.append(
+            chart.layer("panel", small, x=across(), y=down("_under"), text=chart.words("better"))
+        )
     for side in ("left", "center", "right"):
         layers.append(
             chart.layer(
@@ -167,7 +212,10 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
 _LANE = 17  # pixels
 _ABOVE = 3  # lanes above the models: the protocol, the metric, which way is better
 _PANELS, _BETWEEN = 5, 0.16  # panels side by side, and what is left between two of them, in panels
-_NAME, _SHORT = 12, 8  # widths of the names of models, on wide and narrow charts, in sizes of the font
+_NAME, _SHORT = (
+    12,
+    8,
+)  # widths of the names of models, on wide and narrow charts, in sizes of the font
 _PROTOCOL = 30
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -175,13 +223,17 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 class _Panel:
     """One metric under one protocol: its scale, and where its lanes begin in both layouts."""
 
-    def __init__(self, place: int, metric: str, rows: Sequence[Row], row: int, line: int, count: int) -> None:
+    def __init__(
+        self, place: int, metric: str, rows: Sequence[Row], row: int, line: int, count: int
+    ) -> None:
         self.place, self.metric, self.row, self.line, self.count = place, metric, row, line, count
         self.first = rows[0]
         chances = [each.chance for each in rows if not math.isnan(each.chance)]
         self.guess = chances[0] if chances and max(chances) - min(chances) < 5e-4 else math.nan
         edges = [each for row_ in rows for each in (row_.value, row_.ci_low, row_.ci_high)]
-        self.low, self.high = _scale(metric, [each for each in [*edges, self.guess] if math.isfinite(each)])
+        self.low, self.high = _scale(
+            metric, [each for each in [*edges, self.guess] if math.isfinite(each)]
+        )
 
     def frame(self, top: int) -> list[Record]:
         title, better = CHAIN_TITLES[self.metric], METRICS[self.metric].direction
@@ -195,10 +247,24 @@ class _Panel:
         ticks |= {"center": 0.5} if (self.low, self.high) == (0, 1) else {}
         for side, value in ticks.items():
             number = 100 * value if self.first.share else value
-            label = f"{number:g}".replace("-", "−") if not number or 1e-4 <= abs(number) < 1e4 else plain(number)
+            label = (
+                f"{number:g}".replace("-", "−")
+                if not number or 1e-4 <= abs(number) < 1e4
+                else plain(number)
+            )
             label += " %" * self.first.share
             ends = {"last_row": below["row_below"], "last_line": below["line_below"]}
-            records.append({"kind": "tick", "side": side, "label": label, **lanes, **below, **ends, **self._at(value)})
+            records.append(
+                {
+                    "kind": "tick",
+                    "side": side,
+                    "label": label,
+                    **lanes,
+                    **below,
+                    **ends,
+                    **self._at(value),
+                }
+            )
         if not math.isnan(self.guess):
             records.append({"kind": "guess", "value": self.guess, **lanes, **self._at(self.guess)})
         return records
@@ -207,7 +273,9 @@ class _Panel:
         known = not math.isnan(row.ci_low)
         low, high = value_text(row, row.ci_low), value_text(row, row.ci_high)
         interval = f", 95 % interval {low} to {high}" if known else ""
-        guess = f"; guessing has {value_text(row, row.chance)}" if not math.isnan(row.chance) else ""
+        guess = (
+            f"; guessing has {value_text(row, row.chance)}" if not math.isnan(row.chance) else ""
+        )
         said = f"{CHAIN_TITLES[self.metric]} {value_text(row, row.value)}{interval}, {counted(row.n, 'item')}{guess}"
         return {
             "kind": "dot",
@@ -242,7 +310,9 @@ def _scale(metric: str, edges: Sequence[float]) -> tuple[float, float]:
 
 def _drawn(each: Chain) -> list[tuple[str, tuple[Row, ...]]]:
     """The models that are drawn, in their order: those with the highest accuracy."""
-    right = {model: [row.value for row in rows if row.metric == "acc"] for model, rows in each.models}
+    right = {
+        model: [row.value for row in rows if row.metric == "acc"] for model, rows in each.models
+    }
     best = sorted(right, key=lambda model: -max(right[model], default=-1.0))[:MOST]
     return [(model, rows) for model, rows in each.models if model in best]
 

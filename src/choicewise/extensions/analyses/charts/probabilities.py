@@ -89,14 +89,20 @@ CHAIN_TITLES = {
 def chain_table(chains: Sequence[Chain]) -> tuple[list[tuple[str, str]], list[list[str]]]:
     """The columns and the rows of the table behind the chart: a row for each model and protocol."""
     metrics = [metric for metric in CHAIN if any(metric in each.metrics for each in chains)]
-    columns = [("model", ""), ("protocol", ""), *((_heading(metric), "number") for metric in metrics)]
+    columns = [
+        ("model", ""),
+        ("protocol", ""),
+        *((_heading(metric), "number") for metric in metrics),
+    ]
     columns.append(("items", "number"))
     lines = []
     for each in chains:
         for model, rows in each.models:
             own = {row.metric: row for row in rows}
             cells = [
-                f"{value_text(row, row.value)} ({interval_text(row)})" if (row := own.get(metric)) else ""
+                f"{value_text(row, row.value)} ({interval_text(row)})"
+                if (row := own.get(metric))
+                else ""
                 for metric in metrics
             ]
             lines.append([model, each.protocol, *cells, f"{rows[0].n:,}"])
@@ -175,7 +181,10 @@ def _heading(metric: str) -> str:
 
 def _by_dataset(study: Study) -> list[tuple[str, list[ShownRun]]]:
     """The name of every dataset, with its id where another one is called the same, and its first runs."""
-    names = {digest: study.runs[places[0]].manifest.dataset.name for digest, places in study.datasets.items()}
+    names = {
+        digest: study.runs[places[0]].manifest.dataset.name
+        for digest, places in study.datasets.items()
+    }
     called = Counter(names.values())
     return [
         (
@@ -188,7 +197,9 @@ def _by_dataset(study: Study) -> list[tuple[str, list[ShownRun]]]:
 
 def _stated(dataset: str, runs: Sequence[ShownRun]) -> StatedProbabilities:
     asked = {families: _asked(runs, families) for families in (LETTERS, TEXTS, (RENDERED,))}
-    chosen = [asked[LETTERS], asked[TEXTS]] if asked[LETTERS] or asked[TEXTS] else [asked[(RENDERED,)]]
+    chosen = (
+        [asked[LETTERS], asked[TEXTS]] if asked[LETTERS] or asked[TEXTS] else [asked[(RENDERED,)]]
+    )
     sure = asked[LETTERS] or asked[(RENDERED,)]
     opened: dict[str, Run] = {}
     chains = [_chain(dataset, each, runs, opened) for each in chosen if each is not None]
@@ -203,7 +214,9 @@ def _stated(dataset: str, runs: Sequence[ShownRun]) -> StatedProbabilities:
 def _asked(runs: Sequence[ShownRun], families: Sequence[str]) -> Row | None:
     """The headline of the first of these families that has one, among what most of the models were asked."""
     for family in families:
-        rows = [row for run in runs for row in run.rows if row.subject == "all" and row.family == family]
+        rows = [
+            row for run in runs for row in run.rows if row.subject == "all" and row.family == family
+        ]
         rows = [row for row in rows if row.metric == "acc" and not math.isnan(row.value)]
         counts = Counter(row.signature for row in rows)
         most = max(counts.values(), default=0)
@@ -212,7 +225,9 @@ def _asked(runs: Sequence[ShownRun], families: Sequence[str]) -> Row | None:
     return None
 
 
-def _chain(dataset: str, asked: Row, runs: Sequence[ShownRun], opened: dict[str, Run]) -> Chain | None:
+def _chain(
+    dataset: str, asked: Row, runs: Sequence[ShownRun], opened: dict[str, Run]
+) -> Chain | None:
     models = []
     for run in runs:
         if (own := _own(asked, run)) is not None:
@@ -232,7 +247,9 @@ def _calibrated(asked: Row, run: ShownRun, opened: dict[str, Run]) -> Calibrated
     except UsageError:
         return None
     under = _open(run, opened).under(wanted)
-    rows = {row.metric: replace(row, model=run.label) for row in under.rows() if row.subject == "all"}
+    rows = {
+        row.metric: replace(row, model=run.label) for row in under.rows() if row.subject == "all"
+    }
     (table,) = reliability_tables(under)
     if not table.bins or rows.keys() != {"ece", "brier"}:
         return None

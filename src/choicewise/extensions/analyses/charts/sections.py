@@ -63,7 +63,9 @@ def _training(trained: Sequence[Trained]) -> Section:
 
     html = section_html(
         _TEMPLATES / "training.html.j2",
-        trained=[(each, drawing(steps.spec, each.first), steps.caption(each.first)) for each in trained],
+        trained=[
+            (each, drawing(steps.spec, each.first), steps.caption(each.first)) for each in trained
+        ],
         columns=steps.COLUMNS,
     )
     script = (_HERE / "training.js").read_text(encoding="utf-8")

@@ -23,7 +23,11 @@ def lacks(study: Study) -> str:
     """Return why the runs of ``study`` are no checkpoints of a training run."""
     if reason := several_data(study):
         return reason
-    return "" if over_steps(study.runs) else "no names of models say so many steps, as ORG/NAME@step1000 does"
+    return (
+        ""
+        if over_steps(study.runs)
+        else "no names of models say so many steps, as ORG/NAME@step1000 does"
+    )
 
 
 def draw(study: Study, choices: Choices) -> Chart:
@@ -46,9 +50,17 @@ def caption(values: Records) -> str:
     if any(record["unit"] == "tokens" for record in points):
         parts = ["Every dot is a checkpoint, at the tokens that it was trained on."]
     parts += ["Pale: 95 % intervals."] if any(_known(record["ci_low"]) for record in points) else []
-    parts += ["Dashed: what guessing gives."] if any(record["kind"] == "chance" for record in values) else []
+    parts += (
+        ["Dashed: what guessing gives."]
+        if any(record["kind"] == "chance" for record in values)
+        else []
+    )
     parts += ["Marks are powers of ten."] if _across(values)[0] else []
-    parts += ["Grey: further training runs."] if any(record.get("slot", 0) is None for record in points) else []
+    parts += (
+        ["Grey: further training runs."]
+        if any(record.get("slot", 0) is None for record in points)
+        else []
+    )
     return " ".join(parts)
 
 
@@ -65,11 +77,15 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     across = chart.number("at", scale=scale, axis={"format": "~s", "title": _unit(points), **marks})
     axis: dict[str, Any] = {"tickCount": 6, "title": None}
     axis |= {"labelExpr": "format(100 * datum.value, '~f') + ' %'"} if shares else {"format": "~g"}
-    up = chart.number("value", scale={"zero": False, "nice": True, "domain": _up(values)}, axis=axis)
+    up = chart.number(
+        "value", scale={"zero": False, "nice": True, "domain": _up(values)}, axis=axis
+    )
     beside = {"x": across, "detail": {"field": "training", "type": "nominal"}}
     coloured, shaped = chart.slots(chart.MODELS), chart.slots(chart.SHAPES)
     layers = [
-        chart.layer("chance", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), y=chart.number("value")),
+        chart.layer(
+            "chance", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), y=chart.number("value")
+        ),
     ]
     for among, colour, shape in (
         ({"field": "slot", "valid": False}, {"value": chart.MARK}, {"value": "circle"}),
@@ -78,27 +94,78 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         own = (among, {"field": "value", "valid": True})
         band = {"type": "area", "opacity": 0.18, "line": False}
         line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-        dot = {"type": "point", "filled": True, "opacity": 1, "stroke": chart.PAPER, "strokeWidth": 1, "size": 48}
+        dot = {
+            "type": "point",
+            "filled": True,
+            "opacity": 1,
+            "stroke": chart.PAPER,
+            "strokeWidth": 1,
+            "size": 48,
+        }
         ends = {"y": chart.number("ci_low"), "y2": {"field": "ci_high"}}
         layers += [
-            chart.layer("point", band, *own, {"field": "ci_low", "valid": True}, **beside, **ends, color=colour),
+            chart.layer(
+                "point",
+                band,
+                *own,
+                {"field": "ci_low", "valid": True},
+                **beside,
+                **ends,
+                color=colour,
+            ),
             chart.layer("point", line, *own, **beside, y=up, color=colour),
-            chart.layer("point", dot, *own, x=across, y=up, color=colour, shape=shape, description=chart.DESCRIPTION),
+            chart.layer(
+                "point",
+                dot,
+                *own,
+                x=across,
+                y=up,
+                color=colour,
+                shape=shape,
+                description=chart.DESCRIPTION,
+            ),
         ]
     edge = {"x": {"value": 0}, "y": chart.number("value")}
-    layers += chart.named("chance", chart.note(align="left", dy=-8, dx=2), **edge, text=chart.words("label"))
+    layers += chart.named(
+        "chance", chart.note(align="left", dy=-8, dx=2), **edge, text=chart.words("label")
+    )
     if several:
-        place = {"x": {"value": 7}, "y": chart.number("above", scale=None)} if narrow else {"x": {"value": "width"}}
+        place = (
+            {"x": {"value": 7}, "y": chart.number("above", scale=None)}
+            if narrow
+            else {"x": {"value": "width"}}
+        )
         place |= {} if narrow else {"y": chart.number("label_at")}
-        sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": 0 if narrow else 7}
-        text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK, "dx": 10 if narrow else 17}
+        sign = {
+            "type": "point",
+            "filled": True,
+            "opacity": 1,
+            "size": 60,
+            "xOffset": 0 if narrow else 7,
+        }
+        text = {
+            "type": "text",
+            "align": "left",
+            "baseline": "middle",
+            "color": chart.INK,
+            "dx": 10 if narrow else 17,
+        }
         layers += [
-            chart.layer("training", sign, {"field": "slot", "valid": True}, **place, color=coloured, shape=shaped),
+            chart.layer(
+                "training",
+                sign,
+                {"field": "slot", "valid": True},
+                **place,
+                color=coloured,
+                shape=shaped,
+            ),
             chart.layer("training", text, **place, text=chart.words("label")),
         ]
     margins = {"left": 52, "right": right, "top": top, "bottom": 44}
     drawn = _with_room(values, _HEIGHT) if several else values
-    return chart.frame(drawn, layers, width=width, **margins, height=_HEIGHT, about=_about(points, names))
+    return chart.frame(
+        drawn, layers, width=width, **margins, height=_HEIGHT, about=_about(points, names)
+    )
 
 
 MOST = 100
@@ -140,10 +207,15 @@ def over_steps(runs: Sequence[ShownRun]) -> dict[str, list[tuple[Training, list[
     The protocol whose number is the best known comes first.
     """
     known = trainings([run.manifest for run in runs])
-    rows = [{row.protocol: row for row in (*run.rows, *run.other_metrics) if row.subject == "all"} for run in runs]
+    rows = [
+        {row.protocol: row for row in (*run.rows, *run.other_metrics) if row.subject == "all"}
+        for run in runs
+    ]
     own = [place for each in known for place in each.runs]
     first = headline([row for place in own for row in rows[place].values()])
-    names = dict.fromkeys([*([] if first is None else [first.protocol]), *(name for n in own for name in rows[n])])
+    names = dict.fromkeys(
+        [*([] if first is None else [first.protocol]), *(name for n in own for name in rows[n])]
+    )
     shown = {}
     for name in names:
         every = [(each, [rows[place].get(name) for place in each.runs]) for each in known]
@@ -170,9 +242,18 @@ def values(known: Sequence[tuple[Training, Sequence[Row | None]]]) -> list[Recor
         ]
         records += own
         if own:
-            about = {"training": training.name, "slot": slot, "label": chart.cut(training.name, _NAME)}
+            about = {
+                "training": training.name,
+                "slot": slot,
+                "label": chart.cut(training.name, _NAME),
+            }
             records.append({"kind": "training", **about, "value": own[-1]["value"]})
-    chances = {round(row.chance, 6) for _, rows in known for row in rows if row is not None and _known(row.chance)}
+    chances = {
+        round(row.chance, 6)
+        for _, rows in known
+        for row in rows
+        if row is not None and _known(row.chance)
+    }
     if len(chances) == 1 and any(record.get("share") for record in records):
         (value,) = chances
         records.append({"kind": "chance", "value": value, "label": f"chance {chart.share(value)}"})
@@ -193,7 +274,10 @@ def cells(values: Records) -> list[list[str]]:
     """The numbers of a chart as rows of a table under :data:`COLUMNS`."""
     points = [record for record in values if record["kind"] == "point"]
     return [
-        [record[name] for name in ("training", "step_text", "value_text", "interval_text", "items_text")]
+        [
+            record[name]
+            for name in ("training", "step_text", "value_text", "interval_text", "items_text")
+        ]
         for record in points
     ]
 
@@ -252,7 +336,11 @@ def _across(values: Records) -> tuple[list[float], dict[str, Any]]:
     """
     at = sorted({record["at"] for record in values if record["kind"] == "point"})
     positive = [each for each in at if each > 0]
-    scale: dict[str, Any] = {"nice": False, "padding": 8, "domain": [at[0], at[-1]] if at else [0.0, 1.0]}
+    scale: dict[str, Any] = {
+        "nice": False,
+        "padding": 8,
+        "domain": [at[0], at[-1]] if at else [0.0, 1.0],
+    }
     if not positive or positive[-1] / positive[0] < _TENFOLD:
         return [], {**scale, "zero": False}
     powers = range(math.ceil(math.log10(positive[0])), math.floor(math.log10(positive[-1])) + 1)
@@ -273,7 +361,10 @@ def _up(values: Records) -> list[float]:
 def _with_room(values: Records, height: int) -> list[Record]:
     """The records, those of names with their places: at the end of the line but apart, or above the chart."""
     low, high = _up(values)
-    names = sorted((record for record in values if record["kind"] == "training"), key=lambda record: -record["value"])
+    names = sorted(
+        (record for record in values if record["kind"] == "training"),
+        key=lambda record: -record["value"],
+    )
     places = list[float]()
     for record in names:
         at = (high - record["value"]) / (high - low) * height
@@ -282,9 +373,15 @@ def _with_room(values: Records, height: int) -> list[Record]:
     for number in reversed(range(len(places))):
         places[number] = min(places[number], limit)
         limit = places[number] - _DISTANCE
-    above = {record["training"]: -_LINE * (number + 1) for number, record in enumerate(reversed(names))}
+    above = {
+        record["training"]: -_LINE * (number + 1) for number, record in enumerate(reversed(names))
+    }
     shifted: list[Record] = [
-        {**record, "label_at": high - place / height * (high - low), "above": above[record["training"]]}
+        {
+            **record,
+            "label_at": high - place / height * (high - low),
+            "above": above[record["training"]],
+        }
         for record, place in zip(names, places, strict=True)
     ]
     return [*(record for record in values if record["kind"] != "training"), *shifted]

@@ -85,7 +85,9 @@ class AnswerFormat:
             body = json_answer(content, finite=False)
         except Unreadable as unreadable:
             reason = "it is HTML" if content.lstrip()[:1] == b"<" else unreadable.reason
-            return DecisionAnswer(missing=f"the answer can't be read: {reason}", retry=not unreadable.deliberate)
+            return DecisionAnswer(
+                missing=f"the answer can't be read: {reason}", retry=not unreadable.deliberate
+            )
         inner = body.get(self.envelope) if self.envelope else body
         about = _About(inner if isinstance(inner, dict) else {})
         try:
@@ -107,23 +109,37 @@ class AnswerFormat:
             diagnostics=_diagnostics(inner, answer),
         )
 
-    def _of_question(self, inner: Mapping[str, Any], about: _About, asked: int) -> Mapping[str, Any]:
+    def _of_question(
+        self, inner: Mapping[str, Any], about: _About, asked: int
+    ) -> Mapping[str, Any]:
         """The answer to the question, beside which so many others were ``asked``; raises _Missing for none."""
         answers = inner if self.in_order is None else inner.get("answers")
         feedback = inner.get("prompt_feedback")
         if isinstance(feedback, dict) and (feedback.get("block_reason") or not answers):
-            reason = feedback.get("block_reason_message") or feedback.get("block_reason") or "blocked"
+            reason = (
+                feedback.get("block_reason_message") or feedback.get("block_reason") or "blocked"
+            )
             raise _Missing(f"{REFUSED}: the input was blocked ({short(str(reason), 200)})")
         if self.in_order is None:
             return inner
         if answers is None:
             raise _Missing("the answer has no 'answers'")
         if self.in_order != isinstance(answers, list) or not isinstance(answers, list | dict):
-            stands = "a list" if isinstance(answers, list) else "an object" if isinstance(answers, dict) else "neither"
+            stands = (
+                "a list"
+                if isinstance(answers, list)
+                else "an object"
+                if isinstance(answers, dict)
+                else "neither"
+            )
             wanted = "a list" if self.in_order else "an object with the id of each question"
             raise _Missing(f"'answers' is {stands}, and the dialect {self.name} has {wanted}")
         if isinstance(answers, list):
-            named = [each for each in answers if not isinstance(each, dict) or each.get("name") in (QUESTION, None)]
+            named = [
+                each
+                for each in answers
+                if not isinstance(each, dict) or each.get("name") in (QUESTION, None)
+            ]
             if len(named) > 1:
                 raise _Missing("the question has two answers")
             others = len(answers) - len(named) - asked
@@ -131,20 +147,27 @@ class AnswerFormat:
             named = [answers[QUESTION]] if QUESTION in answers else []
             others = len(answers) - len(named) - asked
         if not named:
-            raise _Missing("the question has no answer" + (", but others have that nobody asked" if others > 0 else ""))
+            raise _Missing(
+                "the question has no answer"
+                + (", but others have that nobody asked" if others > 0 else "")
+            )
         if others > 0:
             about.notes.append("answers: there are some to questions that nobody asked")
         if not isinstance(named[0], dict):
             raise _Missing("the answer to the question is no object")
         return named[0]
 
-    def _probabilities(self, answer: Mapping[str, Any], asked: TypedQuestion, about: _About) -> tuple[float, ...]:
+    def _probabilities(
+        self, answer: Mapping[str, Any], asked: TypedQuestion, about: _About
+    ) -> tuple[float, ...]:
         """In the order of the question's names; raises _Missing where they are no distribution over them."""
         kind = answer.get("kind" if self.in_order is None else "type", self.wire[asked.kind])
         if kind == "refusal":
             raise _Missing(REFUSED)
         if kind != self.wire[asked.kind] and not (asked.kind == "noul" and kind in _NOULS):
-            raise _Missing(f"the answer is of type {_spelled(kind)}, and the question a {asked.kind}")
+            raise _Missing(
+                f"the answer is of type {_spelled(kind)}, and the question a {asked.kind}"
+            )
         if asked.kind == "noul" and self.yes in answer:
             yes = _checked(answer[self.yes], "yes")
             if answer.get("probabilities") is None:
@@ -160,13 +183,26 @@ class AnswerFormat:
         by_key = dict(pairs)
         if len(by_key) < len(pairs):
             raise _Missing("an option has two probabilities")
-        absent, extra = [key for key in keys if key not in by_key], [key for key in by_key if key not in keys]
+        absent, extra = (
+            [key for key in keys if key not in by_key],
+            [key for key in by_key if key not in keys],
+        )
         if absent or extra:
-            lacking = f"no probability for {listed([repr(short(key, 60)) for key in absent])}" if absent else ""
-            unasked = f"one for {listed([repr(short(key, 60)) for key in extra])}, which nobody asked" if extra else ""
+            lacking = (
+                f"no probability for {listed([repr(short(key, 60)) for key in absent])}"
+                if absent
+                else ""
+            )
+            unasked = (
+                f"one for {listed([repr(short(key, 60)) for key in extra])}, which nobody asked"
+                if extra
+                else ""
+            )
             raise _Missing("there is " + ", but ".join(part for part in (lacking, unasked) if part))
         _check_legend(answer, asked)
-        probabilities = tuple(_checked(by_key[key], name) for key, name in zip(keys, asked.names, strict=True))
+        probabilities = tuple(
+            _checked(by_key[key], name) for key, name in zip(keys, asked.names, strict=True)
+        )
         about.check_sum(probabilities)
         return probabilities
 
@@ -177,7 +213,9 @@ class AnswerFormat:
             raise _Missing("the answer has no probabilities")
         if not isinstance(given, dict if self.parts == "map" else list):
             wanted = "an object" if self.parts == "map" else "a list"
-            raise _Missing(f"the probabilities are {_spelled(given)}, and the dialect {self.name} has {wanted}")
+            raise _Missing(
+                f"the probabilities are {_spelled(given)}, and the dialect {self.name} has {wanted}"
+            )
         if self.parts == "array":
             options = answer.get("options")
             if not isinstance(options, list) or len(options) != len(given):
@@ -191,7 +229,10 @@ class AnswerFormat:
             pairs = [*dict(given).items()]
         # an option called "true" is not the boolean; OpenAI has both
         typed = "the value {}" if asked.kind == "choice" else "{}"
-        spelled = [(key if isinstance(key, str) else typed.format(_spelled(key)), value) for key, value in pairs]
+        spelled = [
+            (key if isinstance(key, str) else typed.format(_spelled(key)), value)
+            for key, value in pairs
+        ]
         if asked.kind == "noul":
             spelled = [(_YES_OR_NO.get(key.lower(), key), value) for key, value in spelled]
         return spelled
@@ -199,7 +240,9 @@ class AnswerFormat:
 
 def option_keys(asked: TypedQuestion) -> Sequence[str]:
     """What answers call the options: levels by their numbers."""
-    return asked.names if asked.kind != "score" else [str(level) for level in range(len(asked.names))]
+    return (
+        asked.names if asked.kind != "score" else [str(level) for level in range(len(asked.names))]
+    )
 
 
 class _Missing(Exception):
@@ -224,7 +267,9 @@ class _About:
     def answer(self, **rest: Any) -> DecisionAnswer:
         """With what was gathered, and the ``rest``."""
         notes, contradictions = tuple(self.notes), tuple(self.contradictions)
-        return DecisionAnswer(model=self.model, usage=self.usage, contradictions=contradictions, notes=notes, **rest)
+        return DecisionAnswer(
+            model=self.model, usage=self.usage, contradictions=contradictions, notes=notes, **rest
+        )
 
     def check_sum(self, probabilities: Sequence[float]) -> None:
         """Raises _Missing for a sum too far from 1, and keeps one in mind that rounding does not explain."""
@@ -233,28 +278,43 @@ class _About:
         if total == 0 or abs(total - 1) > max(_SUM + _EXACT, rounded):
             raise _Missing(f"the probabilities sum to {total:.6g}")
         if abs(total - 1) > rounded:
-            self.contradictions.append(f"sum: the probabilities sum to {total:.6g}, which rounding does not explain")
+            self.contradictions.append(
+                f"sum: the probabilities sum to {total:.6g}, which rounding does not explain"
+            )
 
     def compare(
-        self, answer: Mapping[str, Any], asked: TypedQuestion, probabilities: tuple[float, ...], keys: Sequence[str]
+        self,
+        answer: Mapping[str, Any],
+        asked: TypedQuestion,
+        probabilities: tuple[float, ...],
+        keys: Sequence[str],
     ) -> None:
         """Hold the one answer that is named against the probabilities."""
         step = rounding_step(probabilities, evidence=0) or 0.0
         if asked.kind == "noul":
             yes = next(
-                (number for key in ("noul", "probability") if (number := _number(answer.get(key))) is not None), None
+                (
+                    number
+                    for key in ("noul", "probability")
+                    if (number := _number(answer.get(key))) is not None
+                ),
+                None,
             )
             own = rounding_step([yes], evidence=0) or 0.0 if yes is not None else 0.0
             slack = 0.0 if own == step else (own + step) / 2
             if yes is not None and abs(yes - probabilities[0]) > slack + _EXACT:
-                self.contradictions.append(f"noul: it is {yes:.6g}, and the probability of yes {probabilities[0]:.6g}")
+                self.contradictions.append(
+                    f"noul: it is {yes:.6g}, and the probability of yes {probabilities[0]:.6g}"
+                )
         elif asked.kind == "score" and (score := _number(answer.get("score"))) is not None:
             most = len(probabilities) - 1
             mean = math.fsum(level * p for level, p in enumerate(probabilities))
             own = rounding_step([score], evidence=0) or 0.0
             slack = step / 2 * len(probabilities) * most / 2 + own / 2 + _EXACT
             if min(abs(score - mean), abs(score - mean / math.fsum(probabilities))) > slack:
-                self.contradictions.append(f"score: it is {score:.6g}, and the mean of the levels {mean:.6g}")
+                self.contradictions.append(
+                    f"score: it is {score:.6g}, and the mean of the levels {mean:.6g}"
+                )
         if (chosen := _chosen(answer, keys)) is None or asked.kind == "noul":
             return
         if chosen not in keys:
@@ -268,7 +328,9 @@ class _About:
                 f"{top:.6g}"
             )
         elif place != probabilities.index(top):
-            self.contradictions.append(f"tie: of several options with {top:.6g} the choice is not the first")
+            self.contradictions.append(
+                f"tie: of several options with {top:.6g} the choice is not the first"
+            )
 
 
 _EXACT: Final = 1e-5
@@ -291,8 +353,12 @@ _USAGE: Final = {
 def _check_success(body: Mapping[str, Any]) -> None:
     """Raises _Missing, to be retried, for a body that says that it is an error."""
     error, errors = body.get("error"), body.get("errors")
-    if body.get("success") is False or (error and "answers" not in body and "probabilities" not in body):
-        raise _Missing(f"the answer is an error: {short(exact_json(_plain(error or errors)), 300)}", retry=True)
+    if body.get("success") is False or (
+        error and "answers" not in body and "probabilities" not in body
+    ):
+        raise _Missing(
+            f"the answer is an error: {short(exact_json(_plain(error or errors)), 300)}", retry=True
+        )
 
 
 def _check_legend(answer: Mapping[str, Any], asked: TypedQuestion) -> None:
@@ -301,15 +367,21 @@ def _check_legend(answer: Mapping[str, Any], asked: TypedQuestion) -> None:
     if asked.kind != "score":
         return
     if isinstance(levels, list):
-        entries = [(each.get("value"), each.get("label")) for each in levels if isinstance(each, dict)]
+        entries = [
+            (each.get("value"), each.get("label")) for each in levels if isinstance(each, dict)
+        ]
     else:
         entries = (
-            [*legend.items()] if isinstance(legend, dict) else [*enumerate(legend if isinstance(legend, list) else [])]
+            [*legend.items()]
+            if isinstance(legend, dict)
+            else [*enumerate(legend if isinstance(legend, list) else [])]
         )
     texts = {str(level): text for level, text in enumerate(asked.names)}
     for level, text in entries:
         if text not in (None, "") and texts.get(str(level)) != text:
-            raise _Missing(f"the answer calls level {level} {_spelled(text)}, which is not what was asked")
+            raise _Missing(
+                f"the answer calls level {level} {_spelled(text)}, which is not what was asked"
+            )
 
 
 def _chosen(answer: Mapping[str, Any], keys: Sequence[str]) -> str | None:
@@ -317,8 +389,18 @@ def _chosen(answer: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     index, choice = answer.get("choice_index"), answer.get("choice")
     if isinstance(index, int) and not isinstance(index, bool):
         options = answer.get("options")
-        return str(options[index]) if isinstance(options, list) and 0 <= index < len(options) else f"number {index}"
-    return None if choice is None else choice if isinstance(choice, str) else exact_json(_plain(choice))
+        return (
+            str(options[index])
+            if isinstance(options, list) and 0 <= index < len(options)
+            else f"number {index}"
+        )
+    return (
+        None
+        if choice is None
+        else choice
+        if isinstance(choice, str)
+        else exact_json(_plain(choice))
+    )
 
 
 def _checked(value: Any, name: str) -> float:
@@ -373,5 +455,7 @@ def _diagnostics(inner: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping
         **(own if isinstance(own, dict) else {}),
         **{name: answer[name] for name in _DIAGNOSTICS if name in answer},
     }
-    values = {name: value if isinstance(value, bool) else _number(value) for name, value in named.items()}
+    values = {
+        name: value if isinstance(value, bool) else _number(value) for name, value in named.items()
+    }
     return {name: value for name, value in values.items() if value is not None}

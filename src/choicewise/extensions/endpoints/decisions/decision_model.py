@@ -18,7 +18,12 @@ from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.decisions.answers import DecisionAnswer
 from choicewise.extensions.endpoints.decisions.dialects import DIALECTS
 from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
-from choicewise.extensions.endpoints.decisions.exchange import Exchange, Repeat, of_repeats, stored_text
+from choicewise.extensions.endpoints.decisions.exchange import (
+    Exchange,
+    Repeat,
+    of_repeats,
+    stored_text,
+)
 from choicewise.extensions.endpoints.server.address import KEY_VARIABLE
 from choicewise.extensions.endpoints.server.faults import (
     JSON,
@@ -43,7 +48,10 @@ SEED: Final = 1  # which questions are sent twice
 
 def _not_here(status: int, said: str) -> Fault:
     advice = "check address, name and dialect (,dialect=NAME)"
-    return failed(f"the server has no such model or no decisions here, status {status}: {said}; {advice}", status)
+    return failed(
+        f"the server has no such model or no decisions here, status {status}: {said}; {advice}",
+        status,
+    )
 
 
 def _no_decisions(said: str) -> Fault:
@@ -65,17 +73,23 @@ MEANINGS: Final[Mapping[int, Callable[[str], Fault]]] = {
 _IDS: Final = ("x-typesafe-request-id", "x-request-id", "request-id", "cf-ray")
 """Headers with the server's name of a request."""
 
-_MOST_BYTES: Final = 2**20  # of an answer: that to 255 options has some 30,000, and every one is kept
+_MOST_BYTES: Final = (
+    2**20
+)  # of an answer: that to 255 options has some 30,000, and every one is kept
 _COLOURS: Final = ("red", "blue")
 _LONG: Final = 16_000  # characters of the long state; endpoints are known that read some 2,000 tokens and say nothing
 _FEWEST: Final = 16  # characters that one token has at most in text like that of the long state
-_FILLER: Final = "The keeper counts the boats, writes the number down and walks back along the pier. "
+_FILLER: Final = (
+    "The keeper counts the boats, writes the number down and walks back along the pier. "
+)
 
 
 def _probe(colour: str, filler: str = "") -> TypedQuestion:
     """What is asked beside the questions of the data; the answer is what the state ends with."""
     state = exact_json({"note": f"{filler}The ferry at the pier is {colour}."})
-    return TypedQuestion("choice", state, "What colour is the ferry at the pier?", _COLOURS, (None, None))
+    return TypedQuestion(
+        "choice", state, "What colour is the ferry at the pier?", _COLOURS, (None, None)
+    )
 
 
 class Probed(NamedTuple):
@@ -108,10 +122,16 @@ class DecisionModel:
     """An endpoint says nothing of tokens."""
 
     def __init__(
-        self, wanted: EndpointName, *, client: Client | None = None, say: Callable[[str], None] = lambda line: None
+        self,
+        wanted: EndpointName,
+        *,
+        client: Client | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         key = os.environ.get(KEY_VARIABLE)
-        self.client = client or Client(wanted.address, key, say=say, meanings=MEANINGS, most_bytes=_MOST_BYTES)
+        self.client = client or Client(
+            wanted.address, key, say=say, meanings=MEANINGS, most_bytes=_MOST_BYTES
+        )
         weakref.finalize(self, self.client.close)
         self.dialect = DIALECTS[wanted.dialect]
         self.name = wanted.address.model or ""
@@ -140,11 +160,18 @@ class DecisionModel:
         if self._resolved is None:
             self.notes.append("the answers name no model, so that another one would not be noticed")
         elif self._resolved != self.name:
-            self.notes.append(f"the answers call {self.name} {self._resolved}; another name stops the run")
+            self.notes.append(
+                f"the answers call {self.name} {self._resolved}; another name stops the run"
+            )
         if refused := next((each.reason for each in ends if isinstance(each, Unanswerable)), None):
             self.notes.append(f"a state of {_LONG:,} characters is not answered: {refused}")
-        one, two = first.probabilities, None if isinstance(repeat, Unanswerable) else repeat.probabilities
-        noise = of_repeats(self.dialect.name, [] if one is None or two is None else [(one, two)]).most
+        one, two = (
+            first.probabilities,
+            None if isinstance(repeat, Unanswerable) else repeat.probabilities,
+        )
+        noise = of_repeats(
+            self.dialect.name, [] if one is None or two is None else [(one, two)]
+        ).most
         doubts = tuple(_of_long_states(first, ends, noise))
         self.notes += doubts
         return Probed(one, two, doubts)
@@ -153,7 +180,9 @@ class DecisionModel:
     def digest(self) -> str:
         """64 hex digits of the endpoint's names of the model, and the dialect."""
         _ = self.probed
-        return hashlib.sha256("\n".join(["decisions", self.dialect.name, self.name, self._named]).encode()).hexdigest()
+        return hashlib.sha256(
+            "\n".join(["decisions", self.dialect.name, self.name, self._named]).encode()
+        ).hexdigest()
 
     @property
     def record(self) -> ServerRecord:
@@ -184,12 +213,16 @@ class DecisionModel:
         ``noise``: of log-probabilities, where these count for which option is the likeliest (:func:`_logs`).
         """
         first, repeat, doubts = self.probed
-        twice = [*self._twice, *([(first, repeat)] if first is not None and repeat is not None else [])]
+        twice = [
+            *self._twice,
+            *([(first, repeat)] if first is not None and repeat is not None else []),
+        ]
         differ = of_repeats(self.dialect.name, twice)
         pairs = ((_logs(one), _logs(other)) for one, other in twice)
         noise = max((abs(p - q) for pair in pairs for p, q in zip(*pair, strict=True)), default=0.0)
-        cost = f"{differ.flips} of {differ.repeated} questions sent twice were answered otherwise" + "".join(
-            f"; {doubt}" for doubt in doubts
+        cost = (
+            f"{differ.flips} of {differ.repeated} questions sent twice were answered otherwise"
+            + "".join(f"; {doubt}" for doubt in doubts)
         )
         rung = f"decisions, dialect {self.dialect.name}"
         return SelfCheck(rung, differ.most, 0.0, ALLOWED, noise, len(self._twice), (), cost)
@@ -230,7 +263,10 @@ class DecisionModel:
         _ = self.probed
         for asked in list(options):
             if (objection := self.dialect.objection(asked)) is not None:
-                yield from ((index, TokenScores.unanswered(objection, [k])) for k, index in options.pop(asked).items())
+                yield from (
+                    (index, TokenScores.unanswered(objection, [k]))
+                    for k, index in options.pop(asked).items()
+                )
         for asked, exchange in self._exchanges([*options]):
             yield from self._scores(asked, options[asked], exchange)
 
@@ -238,12 +274,16 @@ class DecisionModel:
         """End every connection."""
         self.client.close()
 
-    def _exchanges(self, asked: Sequence[TypedQuestion]) -> Iterator[tuple[TypedQuestion, Exchange]]:
+    def _exchanges(
+        self, asked: Sequence[TypedQuestion]
+    ) -> Iterator[tuple[TypedQuestion, Exchange]]:
         """Every question with what came of it, in any order."""
         drawn = sorted(asked, key=lambda each: draw_hash(SEED, Decision(each, 0).key))
         count = min(len(asked), max(0, self._repeats - len(self._twice)))
         order = [*drawn[:count], *drawn[:count], *drawn[count:]]
-        waiting = dict[int, dict[bool, Exchange]]()  # first answers and repeats, until both are there
+        waiting = dict[
+            int, dict[bool, Exchange]
+        ]()  # first answers and repeats, until both are there
         failure: ServerFailed | None = None
         try:
             with closing(answered(self.client, map(self._request, order))) as replies:
@@ -260,7 +300,9 @@ class DecisionModel:
         except ServerFailed as error:
             failure = error
         if failure is not None:
-            yield from ((order[place], pair[False]) for place, pair in waiting.items() if False in pair)
+            yield from (
+                (order[place], pair[False]) for place, pair in waiting.items() if False in pair
+            )
             raise failure
 
     def _with_repeat(self, first: Exchange, second: Exchange) -> Exchange:
@@ -269,7 +311,9 @@ class DecisionModel:
         repeat = Repeat(second.received, second.response, second.probabilities, second.missing)
         return replace(first, repeat=repeat)
 
-    def _scores(self, asked: TypedQuestion, indices: Mapping[int, int], exchange: Exchange) -> Answers:
+    def _scores(
+        self, asked: TypedQuestion, indices: Mapping[int, int], exchange: Exchange
+    ) -> Answers:
         """The answer about each option (``indices`` by option); the first one holds the exchange."""
         if len(indices) < len(asked.names):
             exchange = replace(exchange, options=sorted(indices))
@@ -280,7 +324,9 @@ class DecisionModel:
                 scores = TokenScores.unanswered(exchange.missing or "no answer", [option])
             else:
                 log = math.log(values[option]) if values[option] > 0 else -math.inf
-                scores = TokenScores.of([option], [log], [sum(value > values[option] for value in values)])
+                scores = TokenScores.of(
+                    [option], [log], [sum(value > values[option] for value in values)]
+                )
             yield index, replace(scores, exchange=stored)
             stored = None
 
@@ -354,7 +400,11 @@ class DecisionModel:
         if named and self._resolved is None:
             self._resolved = named
         if named and named != self._resolved:
-            url, now, before = self.client.address.url, short(named, 100), short(str(self._resolved), 100)
+            url, now, before = (
+                self.client.address.url,
+                short(named, 100),
+                short(str(self._resolved), 100),
+            )
             raise failed(
                 f"{url}: the answer is of model {now!r}, and others were of {before!r}; name {before!r} instead of an"
                 f" alias, or serve it again, and {RESUME}"
@@ -366,7 +416,13 @@ class DecisionModel:
 
 def _by_colour(probabilities: Sequence[float] | None) -> dict[str, float]:
     """The probe's log-probabilities by text; none where it has no answer."""
-    return dict(zip((f"the ferry is {colour}" for colour in _COLOURS), _logs(probabilities or ()), strict=False))
+    return dict(
+        zip(
+            (f"the ferry is {colour}" for colour in _COLOURS),
+            _logs(probabilities or ()),
+            strict=False,
+        )
+    )
 
 
 def _logs(probabilities: Sequence[float]) -> list[float]:
@@ -389,7 +445,11 @@ def _of_long_states(
         grown = tokens[1] - tokens[0]
         yield f"truncated? a state longer by {_LONG:,} characters counts {grown:,.0f} more input tokens"
     red, blue = (each.probabilities for each in read)
-    if red is not None and blue is not None and max(abs(p - q) for p, q in zip(red, blue, strict=True)) <= noise:
+    if (
+        red is not None
+        and blue is not None
+        and max(abs(p - q) for p, q in zip(red, blue, strict=True)) <= noise
+    ):
         yield f"truncated? the end of a state of {_LONG:,} characters changes no probability"
 
 

@@ -56,9 +56,15 @@ def _layout_row(layout: ServedMinusOwn) -> list[Any]:
 
 
 def _noise(each: ServedMinusOwn) -> Iterator[str]:
-    rounding = "no rounding" if each.step is None else f"rounding to {each.step:g} ({each.step / 2:g})"
+    rounding = (
+        "no rounding" if each.step is None else f"rounding to {each.step:g} ({each.step / 2:g})"
+    )
     twice = f"{counted(each.repeats.repeated, 'question')} sent twice ({_small(each.repeats.most)} at most)"
-    noise = "noise of our computation not measured" if each.noise is None else f"noise {each.noise:.2g} nats"
+    noise = (
+        "noise of our computation not measured"
+        if each.noise is None
+        else f"noise {each.noise:.2g} nats"
+    )
     yield f"explained: {rounding}, {twice}, {noise}: |Δp| up to {_small(each.allowed)}"
     if not each.repeats.repeated:
         yield "no question was sent twice: what the endpoint itself changes is not known, and looks unexplained"

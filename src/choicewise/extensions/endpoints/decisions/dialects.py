@@ -69,7 +69,9 @@ class Dialect(AnswerFormat):
         if asked.beside and self.in_order is None:
             yield f"the dialect {self.name} has one question a request, and none beside it"
         for other in asked.beside:
-            yield from (f"a question beside it: {objection}" for objection in self._objections(other))
+            yield from (
+                f"a question beside it: {objection}" for objection in self._objections(other)
+            )
         if asked.kind not in self.wire:
             yield f"{self.name} has no questions of kind {asked.kind!r}; it has {listed([*self.wire])}"
             return
@@ -103,14 +105,20 @@ class Dialect(AnswerFormat):
             yield f"one of the {what} has an empty name; name it, or ask with letters as names"
         folded = [name.strip().casefold() for name in self.keys(asked)]
         if len(set(folded)) < len(folded):
-            twice = next(name for place, name in enumerate(self.keys(asked)) if folded[place] in folded[:place])
+            twice = next(
+                name
+                for place, name in enumerate(self.keys(asked))
+                if folded[place] in folded[:place]
+            )
             yield (
                 f"two options are called {short(twice, 60)!r}, but for case and spaces around it, and an answer tells "
                 "options apart by their names; ask with letters as names"
             )
         if self.one_line and asked.kind == "choice":
             for name in asked.names:
-                if name != name.strip() or any(unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in name):
+                if name != name.strip() or any(
+                    unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in name
+                ):
                     yield (
                         f"the dialect {self.name} refuses {short(name, 60)!r} as a name, for a line break, another "
                         "control character or spaces around it; ask with letters as names"
@@ -143,7 +151,9 @@ def _instructions(asked: TypedQuestion, name: str = "instructions") -> Mapping[s
 
 def _yes_no(asked: TypedQuestion, names: Sequence[str]) -> Mapping[str, str]:
     """The descriptions of yes and no under these ``names``, of those that have one."""
-    return {name: text for name, text in zip(names, asked.descriptions, strict=True) if text is not None}
+    return {
+        name: text for name, text in zip(names, asked.descriptions, strict=True) if text is not None
+    }
 
 
 def _ids(asked: TypedQuestion) -> Iterator[tuple[str, TypedQuestion]]:
@@ -181,7 +191,9 @@ def _google(asked: TypedQuestion, model: str) -> Mapping[str, str]:
     return _systemone(
         asked,
         model,
-        state=lambda asked: {"input": asked.state if asked.state.startswith('"') else exact_json(asked.state)},
+        state=lambda asked: {
+            "input": asked.state if asked.state.startswith('"') else exact_json(asked.state)
+        },
         yes_no=("true_description", "false_description"),
         undescribed='""',
     )
@@ -224,15 +236,24 @@ def _sglang_question(name: str, asked: TypedQuestion) -> str:
 
 def _described(asked: TypedQuestion, name: str) -> list[str]:
     pairs = zip(asked.names, asked.descriptions, strict=True)
-    return [_object({name: exact_json(own), **({} if text is None else {"description": text})}) for own, text in pairs]
+    return [
+        _object({name: exact_json(own), **({} if text is None else {"description": text})})
+        for own, text in pairs
+    ]
 
 
 def _autotrust(asked: TypedQuestion, model: str) -> Mapping[str, str]:
     """As EvalScope asks: no model is named, an option is its description, and levels stand in the instructions."""
     instructions = asked.instructions
     if asked.kind == "score":
-        instructions += "\nLevels:\n" + "\n".join(f"{level}: {text}" for level, text in enumerate(asked.names))
-    fields = {"kind": exact_json(asked.kind), "state": asked.state, "question": exact_json(instructions)}
+        instructions += "\nLevels:\n" + "\n".join(
+            f"{level}: {text}" for level, text in enumerate(asked.names)
+        )
+    fields = {
+        "kind": exact_json(asked.kind),
+        "state": asked.state,
+        "question": exact_json(instructions),
+    }
     fields["thinking"] = exact_json("off")
     if asked.kind == "choice":
         fields["options"] = _list([*map(exact_json, _autotrust_keys(asked))])
@@ -254,7 +275,11 @@ def _openai_state(state: Any) -> str | None:
         return "the dialect openai takes a text, an object or a list of objects for a state; write others as a text"
     levels, values, level = 0, 0, [state]
     while level:
-        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        inside = [
+            each.values() if isinstance(each, dict) else each
+            for each in level
+            if isinstance(each, dict | list)
+        ]
         levels, values = levels + bool(inside), values + len(level)
         level = [one for each in inside for one in each]
     bytes = len(exact_json(state).encode(errors="surrogatepass"))
@@ -268,7 +293,11 @@ def _openai_state(state: Any) -> str | None:
 
 def _sglang_state(state: Any) -> str | None:
     blank = not (state.strip() if isinstance(state, str) else state)
-    return "the dialect sglang refuses an empty state; write what the question is about" if blank else None
+    return (
+        "the dialect sglang refuses an empty state; write what the question is about"
+        if blank
+        else None
+    )
 
 
 _SAME: Final = {"choice": "choice", "noul": "noul", "score": "score"}

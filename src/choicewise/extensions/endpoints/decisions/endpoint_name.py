@@ -32,7 +32,9 @@ class EndpointName(NamedTuple):
         whole, *given = re.split(r",(?=[A-Za-z_]\w*=)", name)
         address = ServerAddress.parse(whole, PREFIX)
         if not address.model:
-            raise ModelError(f"{address} names no model; write what the endpoint calls it: {address}#NAME, as {_FORM}")
+            raise ModelError(
+                f"{address} names no model; write what the endpoint calls it: {address}#NAME, as {_FORM}"
+            )
         options = dict[str, str]()
         for key, _, value in (each.partition("=") for each in given):
             if key not in _OPTIONS or key in options:
@@ -44,5 +46,7 @@ class EndpointName(NamedTuple):
                 f"{address} names the dialect {dialect!r}, which nobody speaks; {did_you_mean(dialect, DIALECTS)}"
             )
         if not (repeats := options.get("repeats", str(REPEATS))).isdecimal():
-            raise ModelError(f"{address} names repeats {repeats!r}; it is a number of questions, 0 for none")
+            raise ModelError(
+                f"{address} names repeats {repeats!r}; it is a number of questions, 0 for none"
+            )
         return cls(address, dialect, int(repeats))

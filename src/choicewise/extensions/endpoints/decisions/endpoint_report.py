@@ -55,15 +55,27 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
         yield Table(name="endpoint", title=title, facts=about)
         return
     counts: dict[str, Any] = {"models": dict(summary.models), "missing": dict(summary.missing)}
-    counts |= {"contradictions": dict(summary.contradictions), "endpoint_notes": dict(summary.notes)}
-    counts |= {"confidence": summary.confidence, "recomputed": summary.recomputed, "usage": dict(summary.usage)}
+    counts |= {
+        "contradictions": dict(summary.contradictions),
+        "endpoint_notes": dict(summary.notes),
+    }
+    counts |= {
+        "confidence": summary.confidence,
+        "recomputed": summary.recomputed,
+        "usage": dict(summary.usage),
+    }
     yield Table(
         name="endpoint",
         title=f"{run.folder}: {counted(summary.questions, 'question')} to an endpoint",
         columns=PROTOCOLS,
         rows=[_protocol_row(refusals) for refusals in summary.protocols],
         notes=list(_lines(summary)),
-        facts={**about, "endpoint": asdict(summary.endpoint), "questions": summary.questions, **counts},
+        facts={
+            **about,
+            "endpoint": asdict(summary.endpoint),
+            "questions": summary.questions,
+            **counts,
+        },
     )
     rows = [[check.about, check.values, check.says, check.doubt] for check in summary.checks]
     yield Table(name="checks", title="what the numbers hold", columns=CHECKS, rows=rows)
@@ -105,7 +117,9 @@ def exchange_lines(kept: Mapping[str, Any]) -> Iterator[str]:
     yield from _folded("response", exchange.response or "none that could be read")
     facts: dict[str, object] = {"model": exchange.model, "confidence": exchange.confidence}
     facts |= {"recomputed": exchange.recomputed, **exchange.diagnostics, **exchange.usage}
-    yield "  " + ", ".join(f"{name} {_said(value)}" for name, value in facts.items() if value is not None)
+    yield "  " + ", ".join(
+        f"{name} {_said(value)}" for name, value in facts.items() if value is not None
+    )
     yield from (f"  ! {safe(each)}" for each in exchange.contradictions)
     yield from (f"  note: {safe(each)}" for each in exchange.notes)
     if exchange.options is not None:
@@ -113,7 +127,11 @@ def exchange_lines(kept: Mapping[str, Any]) -> Iterator[str]:
         yield f"  asked again for options {again} alone; the others are of an earlier answer"
     if exchange.repeat is not None:
         own = exchange.repeat
-        what = own.missing if own.probabilities is None else ", ".join(f"{each:.6g}" for each in own.probabilities)
+        what = (
+            own.missing
+            if own.probabilities is None
+            else ", ".join(f"{each:.6g}" for each in own.probabilities)
+        )
         yield f"  sent again {own.received}: {safe(what or 'no answer')}"
 
 
@@ -144,7 +162,9 @@ def _lines(summary: EndpointSummary) -> Iterator[str]:
         if counts:
             yield f"{name}: {_counts(counts)}"
     if summary.usage:
-        yield "usage: " + ", ".join(f"{safe(name)} {count:,.0f}" for name, count in summary.usage.items())
+        yield "usage: " + ", ".join(
+            f"{safe(name)} {count:,.0f}" for name, count in summary.usage.items()
+        )
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -63,7 +63,11 @@ class Exchange:
         empty = Exchange(self.path, self.request, self.received)
         needed = ("path", "request", "received")
         return json_text(
-            {name: each for name, each in content.items() if name in needed or each != getattr(empty, name)}
+            {
+                name: each
+                for name, each in content.items()
+                if name in needed or each != getattr(empty, name)
+            }
         )
 
     @classmethod
@@ -88,10 +92,14 @@ def repeated(exchanges: Iterable[Exchange]) -> list[tuple[Sequence[float], Seque
     return [(first, second) for first, second in twice if first is not None and second]
 
 
-def of_repeats(dialect: str, twice: Sequence[tuple[Sequence[float], Sequence[float]]]) -> EndpointRecord:
+def of_repeats(
+    dialect: str, twice: Sequence[tuple[Sequence[float], Sequence[float]]]
+) -> EndpointRecord:
     """How far probabilities of the same questions differ: flips of the first maximum, mean and greatest distance."""
     distances = [[abs(p - q) for p, q in zip(*each, strict=True)] for each in twice]
-    flips = sum(first.index(max(first)) != second.index(max(second)) for first, second in map(_lists, twice))
+    flips = sum(
+        first.index(max(first)) != second.index(max(second)) for first, second in map(_lists, twice)
+    )
     mean = sum(sum(each) / len(each) for each in distances) / max(len(distances), 1)
     return EndpointRecord(dialect, len(twice), flips, mean, max(map(max, distances), default=0.0))
 

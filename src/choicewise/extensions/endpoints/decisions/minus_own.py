@@ -17,7 +17,13 @@ from choicewise.protocols.between import MARK
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 from choicewise.records import EndpointRecord
-from choicewise.results.measurement import Measurement, links, paired_predictions, rows_of_items, shared_items
+from choicewise.results.measurement import (
+    Measurement,
+    links,
+    paired_predictions,
+    rows_of_items,
+    shared_items,
+)
 from choicewise.scoring.combine import LEAST
 from choicewise.scoring.decide import divergences
 from choicewise.scoring.intervals import wilson
@@ -86,7 +92,10 @@ def minus_own_computation(
     offsets = [each.evidence.item_offsets for each in pair]
     counts = [np.diff(own)[place] for own, place in zip(offsets, places, strict=True)]
     assert np.array_equal(counts[0], counts[1])  # the data is the same
-    rows = [rows_of_items(own[:-1][place], counts[0]) for own, place in zip(offsets, places, strict=True)]
+    rows = [
+        rows_of_items(own[:-1][place], counts[0])
+        for own, place in zip(offsets, places, strict=True)
+    ]
     given, own = (option_probabilities(each)[row] for each, row in zip(pair, rows, strict=True))
     shared = np.concatenate([[0], np.cumsum(counts[0])])
     gaps = np.abs(given - own)
@@ -106,7 +115,9 @@ def minus_own_computation(
     allowed = record.most + (step or 0.0) / 2 + (noise or 0.0) + EXACT
     order = sorted(np.flatnonzero(known).tolist(), key=lambda place: (-furthest[place], place))
     items = [
-        ItemDifference(ids[place].as_py(), int(served[place]), int(ours[place]), float(furthest[place]))
+        ItemDifference(
+            ids[place].as_py(), int(served[place]), int(ours[place]), float(furthest[place])
+        )
         for place in order
     ]
     return ServedMinusOwn(

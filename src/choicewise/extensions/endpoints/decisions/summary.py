@@ -14,7 +14,11 @@ import numpy as np
 from choicewise.errors import UsageError
 from choicewise.extensions.endpoints.decisions.answers import REFUSED
 from choicewise.extensions.endpoints.decisions.exchange import Exchange, of_repeats, repeated
-from choicewise.extensions.endpoints.decisions.minus_own import ServedMinusOwn, minus_own_computation, own_layouts
+from choicewise.extensions.endpoints.decisions.minus_own import (
+    ServedMinusOwn,
+    minus_own_computation,
+    own_layouts,
+)
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest, ServerRecord
@@ -74,7 +78,9 @@ class EndpointSummary:
 def exchanges(folder: Path, manifest: Manifest) -> Iterator[Exchange]:
     """Every question that was sent, in the order of the blocks; a block is never in memory as a whole."""
     for block in manifest.blocks:
-        for batch in read_batches(block_file(folder, block, "observations"), OBSERVATIONS, ["exchange"]):
+        for batch in read_batches(
+            block_file(folder, block, "observations"), OBSERVATIONS, ["exchange"]
+        ):
             yield from map(Exchange.of, batch["exchange"].drop_null().to_pylist())
 
 
@@ -83,7 +89,9 @@ def endpoint_record(folder: Path, manifest: Manifest) -> EndpointRecord | None:
     known = None if manifest.server is None else manifest.server.endpoint
     if known is None:
         return None
-    return replace(of_repeats(known.dialect, repeated(exchanges(folder, manifest))), doubts=known.doubts)
+    return replace(
+        of_repeats(known.dialect, repeated(exchanges(folder, manifest))), doubts=known.doubts
+    )
 
 
 def closing_record(folder: Path, manifest: Manifest, now: ServerRecord) -> ServerRecord:
@@ -102,7 +110,9 @@ def endpoint_summary(run: Run) -> EndpointSummary | None:
     for each in exchanges(run.folder, run.manifest):
         questions += 1
         counts["models"].update([each.model] if each.model is not None else [])
-        counts["missing"].update([REFUSED if each.refused else each.missing] if each.missing is not None else [])
+        counts["missing"].update(
+            [REFUSED if each.refused else each.missing] if each.missing is not None else []
+        )
         counts["contradictions"].update({text.partition(":")[0] for text in each.contradictions})
         counts["notes"].update(set(each.notes))
         for name, count in each.usage.items():
@@ -111,7 +121,11 @@ def endpoint_summary(run: Run) -> EndpointSummary | None:
             confident += 1
             recomputed += abs(each.confidence - each.recomputed) > AGREES
     counted = {name: dict(each.most_common()) for name, each in counts.items()}
-    asked = {name: each for name, each in run.protocols.items() if Decision in READINGS[each.reading].needs}
+    asked = {
+        name: each
+        for name, each in run.protocols.items()
+        if Decision in READINGS[each.reading].needs
+    }
     protocols = tuple(_refusals(run, name) for name in asked)
     return EndpointSummary(
         endpoint,
@@ -132,7 +146,9 @@ def by_endpoint(left: Run, right: Run) -> tuple[Run, Run] | None:
     return None if asked[0] == asked[1] else (left, right) if asked[0] else (right, left)
 
 
-def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = (), items: bool = True) -> list[ServedMinusOwn]:
+def served_minus_own(
+    served: Run, own: Run, protocols: Sequence[str] = (), items: bool = True
+) -> list[ServedMinusOwn]:
     """The endpoint's answers under every protocol against each of ``own`` that asks the same kind of question.
 
     ``protocols``: only these, of either run.  ``items``: whether every item is listed.
@@ -158,7 +174,9 @@ def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = (), items
         (left, right)
         for left in sides[0]
         for right in sides[1]
-        if left.protocol.kind == right.protocol.kind and right.scores is not None and left.scores is not None
+        if left.protocol.kind == right.protocol.kind
+        and right.scores is not None
+        and left.scores is not None
     ]
     if not pairs:
         raise UsageError(

@@ -15,14 +15,21 @@ from urllib.request import getproxies, proxy_bypass
 from choicewise.errors import ModelError
 
 HIDDEN: Final = "[key]"  # what stands in a text for every occurrence of the key
-_LOGGERS: Final = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")))
-_REVEALING: Final = 4  # characters at the end of a text that may begin a key and are hidden: fewer reveal nothing
+_LOGGERS: Final = (
+    "httpx2",
+    *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")),
+)
+_REVEALING: Final = (
+    4  # characters at the end of a text that may begin a key and are hidden: fewer reveal nothing
+)
 
 _CUT: Final = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
 """What may stand at the end of a text of a character that is encoded and cut off."""
 
 PREFIX: Final = "server:"
-KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"  # with the key that a server asks for; no other is ever sent
+KEY_VARIABLE: Final = (
+    "CHOICEWISE_API_KEY"  # with the key that a server asks for; no other is ever sent
+)
 _FORM: Final = "http://HOST:PORT/v1#NAME"
 _ENDPOINTS: Final = (
     "/completions",
@@ -60,7 +67,11 @@ class ServerAddress:
         if objection := _objection(url, name, form):
             raise ModelError(f"server address: {objection}")
         parts = urlsplit(url)
-        return cls(f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}", name or None, prefix)
+        return cls(
+            f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}",
+            name or None,
+            prefix,
+        )
 
     def __str__(self) -> str:
         return f"{self.prefix}{self.url}" + ("" if self.model is None else f"#{self.model}")
@@ -105,12 +116,16 @@ class Key:
     def __init__(self, text: str) -> None:
         self._text = text.strip()
         in_base64 = (_in_base64(self._text.encode(), start) for start in range(3))
-        self._spellings = [[_encoded(sign) for sign in each] for each in (self._text, *in_base64) if each]
+        self._spellings = [
+            [_encoded(sign) for sign in each] for each in (self._text, *in_base64) if each
+        ]
 
     def check(self) -> None:
         """Raises ModelError where it can't be sent."""
         if not self._text.isascii() or not self._text.isprintable() or " " in self._text:
-            raise ModelError(f"{KEY_VARIABLE} has characters that no key has; set it again, without spaces and quotes")
+            raise ModelError(
+                f"{KEY_VARIABLE} has characters that no key has; set it again, without spaces and quotes"
+            )
 
     def __repr__(self) -> str:
         return "Key()"
@@ -170,12 +185,18 @@ def quoted(text: str, key: Key, most: int = 200) -> str:
 def _in_base64(text: bytes, start: int) -> list[str]:
     """The base64 of ``text``, ``start`` bytes into a group of three: letters of it alone, with their twins in URLs."""
     letters = base64.b64encode(bytes(start) + text).decode()[-(-4 * start // 3) :].rstrip("=")[:-1]
-    return [{"+": "+-", "/": "/_"}.get(letter, letter) for letter in letters] if len(letters) > 6 else []
+    return (
+        [{"+": "+-", "/": "/_"}.get(letter, letter) for letter in letters]
+        if len(letters) > 6
+        else []
+    )
 
 
 def _encoded(signs: str) -> str:
     """A pattern of each of ``signs`` as it is, percent-encoded, or as JSON may spell it, also in a text of JSON."""
-    spelled = [rf"%(?i:{ord(sign):02x})|\\+u00(?i:{ord(sign):02x})|\\*{re.escape(sign)}" for sign in signs]
+    spelled = [
+        rf"%(?i:{ord(sign):02x})|\\+u00(?i:{ord(sign):02x})|\\*{re.escape(sign)}" for sign in signs
+    ]
     return f"(?:{'|'.join(spelled)})"
 
 

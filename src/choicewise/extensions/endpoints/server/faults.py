@@ -22,10 +22,19 @@ if TYPE_CHECKING:
     import httpx2
 
 JSON = dict[str, Any]  # an object; its numbers are finite, and its texts can be encoded
-_TRIES: Final = 5  # how often a request is made that fails, but for a busy server, which is waited for
+_TRIES: Final = (
+    5  # how often a request is made that fails, but for a busy server, which is waited for
+)
 RESUME: Final = "run the same command again to resume"
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
+_KINDS = {
+    list: "a list",
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
 class Passing(Exception):
@@ -55,7 +64,11 @@ class Passing(Exception):
     def unhealed(self, tried: int) -> Unanswerable | ServerFailed:
         """What becomes of it after ``tried`` tries."""
         reason = f"{self.reason}, {tried} times" if tried > 1 else self.reason
-        return failed(f"{reason}; {RESUME}", self.status) if self.everywhere else Unanswerable(reason, self.status)
+        return (
+            failed(f"{reason}; {RESUME}", self.status)
+            if self.everywhere
+            else Unanswerable(reason, self.status)
+        )
 
 
 class ServerFailed(ModelError):
@@ -93,7 +106,11 @@ def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFa
     way = " (through the proxy that the environment names)" if proxied else ""
     match error:
         case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
-            return Passing(f"the server can't be reached{way}: no connection in time", busy=True, everywhere=True)
+            return Passing(
+                f"the server can't be reached{way}: no connection in time",
+                busy=True,
+                everywhere=True,
+            )
         case httpx2.TimeoutException():
             return Passing(f"the server was silent for {duration(seconds)}", busy=True, tries=3)
         case httpx2.ProxyError():
@@ -161,7 +178,9 @@ def json_answer(body: bytes, finite: bool = True) -> JSON:
         raise Unreadable("it is not UTF-8") from None
     constant, decimal = (_constant, _finite) if finite else (None, None)
     try:
-        answer = json.loads(text, parse_constant=constant, parse_float=decimal, object_pairs_hook=_object)
+        answer = json.loads(
+            text, parse_constant=constant, parse_float=decimal, object_pairs_hook=_object
+        )
     except RecursionError:
         raise Unreadable("its JSON is nested too deeply", deliberate=True) from None
     except ValueError as error:
@@ -192,8 +211,12 @@ def _of_tls(error: ssl.SSLError) -> ServerFailed | Passing:
                 " set SSL_CERT_FILE to the certificate of its authority"
             )
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
-            return Passing("the server ends the connection before TLS is agreed on", everywhere=True)
-    return failed(f"TLS can't be agreed on ({error.reason}); does the server speak http://, not https://?")
+            return Passing(
+                "the server ends the connection before TLS is agreed on", everywhere=True
+            )
+    return failed(
+        f"TLS can't be agreed on ({error.reason}); does the server speak http://, not https://?"
+    )
 
 
 def _constant(name: str) -> None:

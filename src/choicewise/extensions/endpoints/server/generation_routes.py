@@ -50,7 +50,13 @@ FINISHED: Final[Mapping[str | None, str | None]] = {
 }
 """A server's reason for the end of a text → ours; a text that ended for another reason is none of the model's."""
 
-_UNCHANGED: Final = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+_UNCHANGED: Final = {
+    "top_k": 0,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+}
 """What servers may have defaults for that change the model's own distribution; not every server takes them."""
 
 _MOST_STOPS: Final = 4  # texts at which servers stop; all others are found here
@@ -67,10 +73,22 @@ class Completions(Route):
     supports = frozenset({Generation, Sampling})
     path = "completions"
 
-    def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts, named: bool, unchanged: bool = True) -> None:
+    def __init__(
+        self,
+        model: str,
+        tokenizer: Tokenizer,
+        prompts: Prompts,
+        named: bool,
+        unchanged: bool = True,
+    ) -> None:
         """``model``: its name at the server."""
         super().__init__(model)
-        self._tokenizer, self._prompts, self._named, self._unchanged = tokenizer, prompts, named, unchanged
+        self._tokenizer, self._prompts, self._named, self._unchanged = (
+            tokenizer,
+            prompts,
+            named,
+            unchanged,
+        )
         self.name = f"generated {'tokens' if named else 'text'}, prompts as {prompts.name}"
 
     def objection(self, question: Question) -> str | None:
@@ -80,9 +98,17 @@ class Completions(Route):
 
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every generation, those with a common beginning one after another."""
-        asked = [(index, question) for index, question in questions if isinstance(question, Generation)]
-        for index, generation in sorted(asked, key=lambda each: each[1].context.astype(">i4").tobytes()):
-            body = {"model": self._model, **self._sent(generation), **settings(generation, self._unchanged)}
+        asked = [
+            (index, question) for index, question in questions if isinstance(question, Generation)
+        ]
+        for index, generation in sorted(
+            asked, key=lambda each: each[1].context.astype(">i4").tobytes()
+        ):
+            body = {
+                "model": self._model,
+                **self._sent(generation),
+                **settings(generation, self._unchanged),
+            }
             yield Call(self.path, body, [Part(index)], partial(self._read, generation))
 
     def _sent(self, generation: Generation) -> dict[str, Any]:
@@ -101,21 +127,35 @@ class Completions(Route):
         ids = [named_id(str(name)) for name in field(given, "tokens", list)]
         logprobs, top = field(given, "token_logprobs", list), field(given, "top_logprobs", list)
         if not len(ids) == len(logprobs) == len(top):
-            raise Unanswerable(f"the server gives {len(logprobs)} log-probabilities of {len(ids)} generated tokens")
+            raise Unanswerable(
+                f"the server gives {len(logprobs)} log-probabilities of {len(ids)} generated tokens"
+            )
         tokens = [token for token in ids if token is not None]
         if len(tokens) < len(ids):
-            raise Unanswerable("the server names tokens by their text though asked to name them by id")
+            raise Unanswerable(
+                "the server names tokens by their text though asked to name them by id"
+            )
         if len(tokens) > generation.limit:
-            raise Unanswerable(f"the server generates {len(tokens)} tokens where {generation.limit} were asked for")
+            raise Unanswerable(
+                f"the server generates {len(tokens)} tokens where {generation.limit} were asked for"
+            )
         numbers = [*map(number, logprobs)]
         table = self._tokenizer.token_bytes
         scores = TokenScores.of(tokens, numbers, [*map(rank_among, numbers, top)])
         scores = scores.first(generation.before_stop(tokens, table))
-        if generation.sampling is not None and len(scores.tokens) and given_choice.get("finish_reason") == "stop":
+        if (
+            generation.sampling is not None
+            and len(scores.tokens)
+            and given_choice.get("finish_reason") == "stop"
+        ):
             last = int(scores.tokens[-1])
-            if last >= len(table) or not table[last]:  # a sampled text ends before the token that ends it
+            if (
+                last >= len(table) or not table[last]
+            ):  # a sampled text ends before the token that ends it
                 scores = scores.first(len(scores.tokens) - 1)
-        stopped = len(scores.tokens) < len(tokens) or (ended.finish is None and len(tokens) < generation.limit)
+        stopped = len(scores.tokens) < len(tokens) or (
+            ended.finish is None and len(tokens) < generation.limit
+        )
         return [replace(scores, ended=Ended(STOP if stopped else ended.finish or LENGTH))]
 
 
@@ -152,7 +192,10 @@ class ChatGeneration(Completions):
             content = ""  # the thought was cut before an answer began
         text = field({"content": content}, "content", str)
         if ended.finish == LENGTH and text and not thought and counted and counted == ended.tokens:
-            thought, text = text, ""  # all that was generated is thought, and the server passes it off as the answer
+            thought, text = (
+                text,
+                "",
+            )  # all that was generated is thought, and the server passes it off as the answer
         if generation.thought is not None and ended.thought_tokens is not None:
             ended = ended._replace(forced=counted >= generation.thought and bool(text))
         return [text_scores(generation, text, ended._replace(thought=thought or None))]
@@ -165,16 +208,28 @@ def how_ended(given: Mapping[str, Any], answer: JSON) -> Ended:
     """
     reason = given.get("finish_reason")
     if not isinstance(reason, str | None) or reason not in FINISHED:
-        raise Unanswerable(f"the server ended the text for another reason than its end ({str(reason)[:40]!r})")
+        raise Unanswerable(
+            f"the server ended the text for another reason than its end ({str(reason)[:40]!r})"
+        )
     usage = answer.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     details = usage.get("completion_tokens_details")
-    thought = _count(details.get("reasoning_tokens") if isinstance(details, dict) else usage.get("reasoning_tokens"))
-    return Ended(FINISHED[reason], tokens=_count(usage.get("completion_tokens")), thought_tokens=thought)
+    thought = _count(
+        details.get("reasoning_tokens")
+        if isinstance(details, dict)
+        else usage.get("reasoning_tokens")
+    )
+    return Ended(
+        FINISHED[reason], tokens=_count(usage.get("completion_tokens")), thought_tokens=thought
+    )
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+        else None
+    )
 
 
 def _filtered(ended: Ended) -> TokenScores:
@@ -188,9 +243,14 @@ def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
     """
     body: dict[str, Any] = {"max_tokens": generation.most, "top_p": 1, "temperature": 0}
     if generation.sampling is not None:
-        body |= {"temperature": 1, "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1}
+        body |= {
+            "temperature": 1,
+            "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1,
+        }
     stops = [stop.decode() for stop in generation.stops if is_text(stop)][:_MOST_STOPS]
-    if stops and not generation.keep_stop and generation.opened is None:  # it would end before a stop that is kept
+    if (
+        stops and not generation.keep_stop and generation.opened is None
+    ):  # it would end before a stop that is kept
         body["stop"] = stops
     return body | (_UNCHANGED if unchanged else {})
 

@@ -20,7 +20,14 @@ import httpx2
 import stamina
 
 from choicewise.errors import ModelError
-from choicewise.extensions.endpoints.server.address import HIDDEN, KEY_VARIABLE, HidingLog, Key, ServerAddress, quoted
+from choicewise.extensions.endpoints.server.address import (
+    HIDDEN,
+    KEY_VARIABLE,
+    HidingLog,
+    Key,
+    ServerAddress,
+    quoted,
+)
 from choicewise.extensions.endpoints.server.faults import (
     JSON,
     RESUME,
@@ -41,11 +48,34 @@ _T = TypeVar("_T")
 _MOST_BYTES: Final = 32 * 2**20  # bytes of an answer, decompressed, beyond which it is refused
 MOST_AT_ONCE: Final = 64  # connections to a server
 _QUOTED_BYTES: Final = 2000  # bytes of an error that are read, for a message to quote
-_LONGEST_WAIT: Final = 300.0  # seconds that a server may ask to wait before the run stops rather than to wait
-_QUOTAS: Final = {"insufficient_quota", "quota_exceeded", "billing_hard_limit_reached", "3036", "4006"}
+_LONGEST_WAIT: Final = (
+    300.0  # seconds that a server may ask to wait before the run stops rather than to wait
+)
+_QUOTAS: Final = {
+    "insufficient_quota",
+    "quota_exceeded",
+    "billing_hard_limit_reached",
+    "3036",
+    "4006",
+}
 """Codes of errors that no waiting heals within a run: OpenAI's, and of Cloudflare's the daily ones."""
 
-_REFUSED: Final = {400, 406, 409, 411, 412, 413, 414, 415, 416, 417, 422, 431, 451, 501}  # about the request alone
+_REFUSED: Final = {
+    400,
+    406,
+    409,
+    411,
+    412,
+    413,
+    414,
+    415,
+    416,
+    417,
+    422,
+    431,
+    451,
+    501,
+}  # about the request alone
 _BUSY: Final = {408, 425, 429, 503, 529}  # statuses of a server that is to be waited for
 _QUIET: Final = 10.0  # seconds in which nothing is heard, after which that is said
 _SHORT: Final = 5.0  # seconds without an answer of which nothing is said
@@ -95,7 +125,9 @@ class Client:
         self._proxied = address.is_proxied
         self.requests = 0
         """Answers of models so far."""
-        self._sent = self._cached = self._silent = 0  # tokens of prompts, of them cached; answers that do not say
+        self._sent = self._cached = self._silent = (
+            0  # tokens of prompts, of them cached; answers that do not say
+        )
         self._waits = Waits(say)
         self.named: str | None = None
         """What the first answer of a model called it; None where no answer named any so far."""
@@ -105,14 +137,20 @@ class Client:
         self.concurrency = ConcurrencyLimit(MOST_AT_ONCE, slow=timeout / 10)
         self.unanswered = 0
         """Requests that had no answer since the last that had one; counted by those who make many at once."""
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip",
+            "User-Agent": "choicewise",
+        }
         if self._key:
             headers["Authorization"] = self._key.header
         try:
             self._http = httpx2.AsyncClient(
                 headers=headers,
                 timeout=httpx2.Timeout(timeout, connect=connect),
-                limits=httpx2.Limits(max_connections=MOST_AT_ONCE, max_keepalive_connections=MOST_AT_ONCE),
+                limits=httpx2.Limits(
+                    max_connections=MOST_AT_ONCE, max_keepalive_connections=MOST_AT_ONCE
+                ),
                 trust_env=not address.is_loopback,
                 follow_redirects=False,
                 transport=transport,
@@ -151,7 +189,14 @@ class Client:
         """The answer to a GET of ``path`` (:meth:`ServerAddress.at`); see :meth:`post`."""
         return self._result(self._started(self._asked("GET", path)))
 
-    def post(self, path: str, body: JSON | bytes, *, model: str | None = None, reader: Reader | None = None) -> JSON:
+    def post(
+        self,
+        path: str,
+        body: JSON | bytes,
+        *,
+        model: str | None = None,
+        reader: Reader | None = None,
+    ) -> JSON:
         """The answer to ``body``, sent to ``path`` (:meth:`ServerAddress.at`); the request may be made several times.
 
         Bytes are sent as they are.  ``reader``: what reads the answer, where that is no object of JSON as OpenAI's.
@@ -176,7 +221,11 @@ class Client:
         ``on_fault`` is called with every fault that may heal, in the thread of the event loop.
         """
         # UTF-8; a lone surrogate, which no text that is sent has, stays an escape
-        content = body if isinstance(body, bytes) else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        content = (
+            body
+            if isinstance(body, bytes)
+            else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        )
         return self._started(self._asked("POST", path, content, reader, model, on_fault))
 
     async def _asked(
@@ -193,7 +242,9 @@ class Client:
             on_fault(fault)
 
         try:
-            answer = await healed(partial(self._once, method, path, content, reader), self._patience, heard)
+            answer = await healed(
+                partial(self._once, method, path, content, reader), self._patience, heard
+            )
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
@@ -282,7 +333,9 @@ class Client:
         self._sent += sent or 0
         self._cached += min(cached or 0, sent or 0)
 
-    async def _once(self, method: str, path: str, content: bytes | None, reader: Reader | None = None) -> JSON:
+    async def _once(
+        self, method: str, path: str, content: bytes | None, reader: Reader | None = None
+    ) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
         if self._closed:
             raise failed(_CLOSED)
@@ -291,7 +344,9 @@ class Client:
         fault: Exception
         reminder = asyncio.create_task(self._remind(begun))
         try:
-            async with self._http.stream(method, self.address.at(path), content=content, headers=headers) as response:
+            async with self._http.stream(
+                method, self.address.at(path), content=content, headers=headers
+            ) as response:
                 if response.status_code == 200:
                     answer = await self._answer(response, begun, reader)
                     self._waits.answered(time.monotonic() - begun)
@@ -318,7 +373,9 @@ class Client:
     async def _answer(self, response: httpx2.Response, begun: float, reader: Reader | None) -> JSON:
         """The answer of status 200 to a request that ``begun`` then (monotonic); raises its fault where it is none."""
         body, key = bytearray(), self._key
-        too_large = Unanswerable(f"the answer has more than {self._most_bytes / 2**20:.3g} MiB", 200)
+        too_large = Unanswerable(
+            f"the answer has more than {self._most_bytes / 2**20:.3g} MiB", 200
+        )
         announced = response.headers.get("Content-Length", "")
         if announced.isdigit() and int(announced[:20]) > self._most_bytes:
             raise too_large
@@ -359,7 +416,9 @@ class Client:
                 if len(body) > _QUOTED_BYTES or time.monotonic() - begun > self._most_seconds:
                     break
         wait = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
-        if (milliseconds := retry_after(response.headers.get("retry-after-ms"), datetime.now(UTC))) is not None:
+        if (
+            milliseconds := retry_after(response.headers.get("retry-after-ms"), datetime.now(UTC))
+        ) is not None:
             wait = milliseconds / 1000
         said = bytes(body[:_QUOTED_BYTES]).decode(errors="replace")
         if response.has_redirect_location:
@@ -371,10 +430,16 @@ class Client:
         if not _QUOTAS.isdisjoint(_codes(said)):
             over = f"a quota of the key is used up, status {response.status_code}: {shown}"
             return failed(f"{over}; {RESUME} when it is renewed", response.status_code)
-        return meaning(shown) if meaning else _of_status(response.status_code, shown, wait, bool(self._key))
+        return (
+            meaning(shown)
+            if meaning
+            else _of_status(response.status_code, shown, wait, bool(self._key))
+        )
 
 
-async def healed(request: Callable[[], Awaitable[_T]], patience: float, on_fault: Callable[[Passing], None]) -> _T:
+async def healed(
+    request: Callable[[], Awaitable[_T]], patience: float, on_fault: Callable[[Passing], None]
+) -> _T:
     """What ``request`` returns, repeated with growing, jittered pauses where it raises :class:`Passing`.
 
     Where the server asks to wait (Retry-After), that long is waited.  No try begins later than ``patience`` seconds
@@ -411,7 +476,9 @@ class Waits:
     Nothing is said while other requests are answered.  ``clock``: seconds that only grow.
     """
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._say, self._clock = say, clock
         self._since: float | None = None
         self._said = float("-inf")
@@ -432,7 +499,9 @@ class Waits:
         if silence < max(_QUIET, 2 * self._slowest) or now - self._said < _EVERY:
             return
         self._said = now
-        self._say(f"waiting for the server: nothing heard for {duration(silence)}; Ctrl-C keeps what was observed")
+        self._say(
+            f"waiting for the server: nothing heard for {duration(silence)}; Ctrl-C keeps what was observed"
+        )
 
     def hear(self, fault: Passing) -> None:
         """A request is about to be repeated after ``fault``."""
@@ -445,7 +514,9 @@ class Waits:
         self._said = now
         parts = [f"no answer for {duration(silent)}"] if silent >= _SHORT else []
         parts += [f"it asks to wait {duration(fault.wait)}"] if fault.wait else []
-        self._say(f"waiting for the server: {fault.reason} ({', '.join(parts)}); Ctrl-C keeps what was observed")
+        self._say(
+            f"waiting for the server: {fault.reason} ({', '.join(parts)}); Ctrl-C keeps what was observed"
+        )
 
 
 class ConcurrencyLimit:
@@ -509,14 +580,26 @@ def _of_status(status: int, said: str, wait: float | None, has_key: bool) -> Fau
     if (status in _BUSY or status >= 500) and wait is not None and wait > _LONGEST_WAIT:
         return failed(f"the server asks to wait {duration(wait)} ({answer}); {RESUME} then", status)
     if status in _BUSY:
-        return Passing(f"the server is busy, {answer}", status, wait=wait, busy=True, everywhere=True, tries=None)
+        return Passing(
+            f"the server is busy, {answer}",
+            status,
+            wait=wait,
+            busy=True,
+            everywhere=True,
+            tries=None,
+        )
     if status in _REFUSED:
         return Unanswerable(f"the server refuses the request, {answer}", status)
     if 500 <= status < 600:
         return Passing(f"the server fails, {answer}", status, wait=wait)
     if status == 404:
-        return failed(f"the server has no such model or route, {answer}; check the address and the name", status)
-    return failed(f"the server does not answer as such servers do, {answer}; check the address", status)
+        return failed(
+            f"the server has no such model or route, {answer}; check the address and the name",
+            status,
+        )
+    return failed(
+        f"the server does not answer as such servers do, {answer}; check the address", status
+    )
 
 
 def _message(said: str) -> str:
@@ -548,6 +631,10 @@ def _count(said: object, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-logging.getLogger("stamina").addFilter(  # lines of other programs stay: ours are told to the user in our own words
-    lambda record: not str(getattr(record, "stamina.caused_by", "")).startswith(f"{Passing.__name__}(")
+logging.getLogger(
+    "stamina"
+).addFilter(  # lines of other programs stay: ours are told to the user in our own words
+    lambda record: (
+        not str(getattr(record, "stamina.caused_by", "")).startswith(f"{Passing.__name__}(")
+    )
 )

@@ -8,15 +8,26 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from choicewise.extensions.endpoints.server.faults import JSON, RESUME, Passing, ServerFailed, Unanswerable, failed
+from choicewise.extensions.endpoints.server.faults import (
+    JSON,
+    RESUME,
+    Passing,
+    ServerFailed,
+    Unanswerable,
+    failed,
+)
 from choicewise.extensions.endpoints.server.http import MOST_AT_ONCE, Client, Reader
 from choicewise.extensions.endpoints.server.routes import Assembly, Call, Route
 from choicewise.questions import Answers, Question, TokenScores
 
-FAILED_IN_A_ROW: Final = 5  # different requests without an answer after which the server is in doubt
+FAILED_IN_A_ROW: Final = (
+    5  # different requests without an answer after which the server is in doubt
+)
 
 
-def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]], model: str | None) -> Answers:
+def ask(
+    client: Client, route: Route, questions: Sequence[tuple[int, Question]], model: str | None
+) -> Answers:
     """(index, answer) of every one of ``questions`` (index, question), as answers are complete.
 
     A question of which a part can't be answered is unanswered, with the reason.  ``model``: the name that every answer
@@ -32,10 +43,14 @@ def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]],
 
     for place, answer in answered(client, requests(), model=model):
         call = calls.pop(place)
-        yield from assembly.take(call.parts, call.read, answer)  # prompts are long, and there are many
+        yield from assembly.take(
+            call.parts, call.read, answer
+        )  # prompts are long, and there are many
 
 
-def ask_now(client: Client, route: Route, question: Question, model: str | None = None) -> TokenScores:
+def ask_now(
+    client: Client, route: Route, question: Question, model: str | None = None
+) -> TokenScores:
     """The answer to one question; raises Unanswerable and ServerFailed where there is none."""
     assembly = Assembly(client.read, route, [(0, question)])
     for call in route.calls([(0, question)]):
@@ -77,7 +92,11 @@ def answered(
     try:
         more, ready = True, list[tuple[int, JSON | Unanswerable]]()
         while more or len(under_way) or ready:
-            while more and len(under_way) < min(limit.limit, most) and time.monotonic() >= limit.resume:
+            while (
+                more
+                and len(under_way) < min(limit.limit, most)
+                and time.monotonic() >= limit.resume
+            ):
                 following = next(queue, None)
                 if more := following is not None:
                     under_way.begin(following[0], *following[1])
@@ -85,7 +104,11 @@ def answered(
                 yield from ready
                 ready.clear()
                 continue
-            pause = limit.resume - time.monotonic() if more and len(under_way) < min(limit.limit, most) else None
+            pause = (
+                limit.resume - time.monotonic()
+                if more and len(under_way) < min(limit.limit, most)
+                else None
+            )
             if not len(under_way) and pause is None:
                 continue
             match under_way.next_event(pause):
@@ -136,8 +159,12 @@ class _Unanswered:
         count, (_, reason) = self._client.unanswered, self._held[-1]
         if (objection := self._client.objection(self._path)) is None:
             return None
-        several = f"{count} requests in a row have no answer" if count > 1 else "a request has no answer"
-        return failed(f"{self._client.address.url}: {several} ({reason.reason}) {objection}; {RESUME}")
+        several = (
+            f"{count} requests in a row have no answer" if count > 1 else "a request has no answer"
+        )
+        return failed(
+            f"{self._client.address.url}: {several} ({reason.reason}) {objection}; {RESUME}"
+        )
 
 
 class _Ended(NamedTuple):
@@ -160,7 +187,9 @@ class _UnderWay:
     def __len__(self) -> int:
         return len(self._futures)
 
-    def begin(self, index: int, path: str, body: JSON | bytes, reader: Reader | None = None) -> None:
+    def begin(
+        self, index: int, path: str, body: JSON | bytes, reader: Reader | None = None
+    ) -> None:
         """Post ``body`` to ``path``; its events have its ``index``."""
         begun = time.monotonic()
 
@@ -173,7 +202,9 @@ class _UnderWay:
                 answer = error.with_traceback(None) if isinstance(error, Unanswerable) else error
             self._events.put(_Ended(index, path, time.monotonic() - begun, answer))
 
-        future = self._client.begin(path, body, reader, model=self._model, on_fault=self._events.put)
+        future = self._client.begin(
+            path, body, reader, model=self._model, on_fault=self._events.put
+        )
         self._futures[index] = future
         future.add_done_callback(end)
 

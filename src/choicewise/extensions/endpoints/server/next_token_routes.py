@@ -39,7 +39,9 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 MOST: Final = 20  # tokens that a request may choose: vLLM's ``--max-logprobs`` is 20 by default, and 128 at most
 MOST_MEMBERS: Final = 2048  # tokens of a set whose probability is asked for, in chunks
-_ROUNDING: Final = 1e-6  # by how much the sum of listed probabilities may be too great, as they are rounded
+_ROUNDING: Final = (
+    1e-6  # by how much the sum of listed probabilities may be too great, as they are rounded
+)
 
 
 class ChosenTokens(Route):
@@ -72,19 +74,31 @@ class ChosenTokens(Route):
 
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every prefix, or more where more than ``MOST`` tokens are wanted there."""
-        for node in nodes([(index, question) for index, question in questions if isinstance(question, Span | Mass)]):
+        for node in nodes(
+            [
+                (index, question)
+                for index, question in questions
+                if isinstance(question, Span | Mass)
+            ]
+        ):
             for ids in _chunks(sorted(node.tokens)):
                 wanted = [(part, token) for token in ids for part in node.tokens[token]]
-                yield self._call(node.prefix, ids, [part for part, _ in wanted], [token for _, token in wanted])
+                yield self._call(
+                    node.prefix, ids, [part for part, _ in wanted], [token for _, token in wanted]
+                )
             for members, masses in node.sets:
                 for chunk, ids in enumerate(_chunks(members.ids.tolist())):
-                    yield self._call(node.prefix, ids, [Part(question, chunk) for question, _ in masses], None)
+                    yield self._call(
+                        node.prefix, ids, [Part(question, chunk) for question, _ in masses], None
+                    )
 
     def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
         """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
         return joined_scores(question, parts)
 
-    def _call(self, prefix: list[int], ids: Sequence[int], parts: list[Part], targets: list[int] | None) -> Call:
+    def _call(
+        self, prefix: list[int], ids: Sequence[int], parts: list[Part], targets: list[int] | None
+    ) -> Call:
         """The scores of ``targets`` after ``prefix``, or where there are none, of all ``ids`` for every part."""
 
         def read(answer: JSON) -> list[TokenScores]:
@@ -96,10 +110,15 @@ class ChosenTokens(Route):
             logprobs = {token: number(value) for token, value in listed.items()}
             highest = max(logprobs.values())
             first = 0 if generated is not None and logprobs.get(generated) == highest else UNKNOWN
-            ranks = {token: first if logprob >= highest else NOT_FIRST for token, logprob in logprobs.items()}
+            ranks = {
+                token: first if logprob >= highest else NOT_FIRST
+                for token, logprob in logprobs.items()
+            }
             wanted = [list(ids)] * len(parts) if targets is None else [[token] for token in targets]
             return [
-                TokenScores.of(each, [logprobs[token] for token in each], [ranks[token] for token in each])
+                TokenScores.of(
+                    each, [logprobs[token] for token in each], [ranks[token] for token in each]
+                )
                 for each in wanted
             ]
 
@@ -107,7 +126,11 @@ class ChosenTokens(Route):
 
     def _body(self, prefix: list[int], ids: Sequence[int]) -> dict[str, Any]:
         body = {"model": self._model, "prompt": prefix, "max_tokens": 1, **PLAIN}
-        return body | {"logprobs": len(ids), "logprob_token_ids": list(ids), "return_tokens_as_token_ids": True}
+        return body | {
+            "logprobs": len(ids),
+            "logprob_token_ids": list(ids),
+            "return_tokens_as_token_ids": True,
+        }
 
     def _listed(self, answer: JSON, inputs: int) -> tuple[Mapping[int, Any], int | None]:
         """What the server gives as log-probabilities after ``inputs`` tokens, and the token that it found likeliest."""
@@ -130,9 +153,13 @@ class SglangChosen(ChosenTokens):
     def _listed(self, answer: JSON, inputs: int) -> tuple[Mapping[int, Any], int | None]:
         """As of vLLM; the generated token's own log-probability comes beside the list."""
         meta = sglang_meta(answer, inputs)
-        places, generated = (field(meta, f"output_token{name}_logprobs", list) for name in ("_ids", ""))
+        places, generated = (
+            field(meta, f"output_token{name}_logprobs", list) for name in ("_ids", "")
+        )
         _check_places(places if all(isinstance(each, list) for each in places) else [], generated)
-        listed = {token: logprob for logprob, token in map(sglang_entry, [*places[0], generated[0]])}
+        listed = {
+            token: logprob for logprob, token in map(sglang_entry, [*places[0], generated[0]])
+        }
         return listed, sglang_entry(generated[0])[1]
 
 
@@ -144,7 +171,9 @@ class TopTokens(Route):
     distinguished from it.
     """
 
-    cost = "one request for every context; what is not among the likeliest tokens gets an upper bound"
+    cost = (
+        "one request for every context; what is not among the likeliest tokens gets an upper bound"
+    )
     path = "completions"
 
     def __init__(
@@ -167,15 +196,22 @@ class TopTokens(Route):
         if len(question.continuation) > 1:
             return "the server gives probabilities of the likeliest next tokens only, and a continuation has several"
         token = int(question.continuation[0])
-        if not self._by_id and any(self._token_of.get(name) != token for name in self._names(token)):
-            spaces = {True: " without the space that they begin with", None: ", maybe without the space in front"}
+        if not self._by_id and any(
+            self._token_of.get(name) != token for name in self._names(token)
+        ):
+            spaces = {
+                True: " without the space that they begin with",
+                None: ", maybe without the space in front",
+            }
             said = spaces.get(self._spaceless, "")
             return f"the server names tokens by their text{said}, and token {token} has none of its own"
         return self.prompts.objection(question.context.tolist())
 
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every context."""
-        for node in nodes([(index, question) for index, question in questions if isinstance(question, Span)]):
+        for node in nodes(
+            [(index, question) for index, question in questions if isinstance(question, Span)]
+        ):
             wanted = [(part, token) for token, parts in node.tokens.items() for part in parts]
             read = partial(self._read, len(node.prefix), [token for _, token in wanted])
             yield Call(self.path, self._body(node.prefix), [part for part, _ in wanted], read)
@@ -203,11 +239,17 @@ class TopTokens(Route):
         """What an answer to a prompt of ``inputs`` tokens lists: id or bytes → nats."""
         places = field(logprobs_of(answer, inputs), "top_logprobs", list)
         if len(places) != 1 or not isinstance(places[0], dict):
-            raise Unanswerable(f"the server lists next tokens at {len(places)} places in place of 1")
+            raise Unanswerable(
+                f"the server lists next tokens at {len(places)} places in place of 1"
+            )
         if self._by_id:
-            listed: dict[Any, float] = {token: number(value) for token, value in named_logprobs(places[0]).items()}
+            listed: dict[Any, float] = {
+                token: number(value) for token, value in named_logprobs(places[0]).items()
+            }
         else:
-            listed = {name.encode(errors="replace"): number(value) for name, value in places[0].items()}
+            listed = {
+                name.encode(errors="replace"): number(value) for name, value in places[0].items()
+            }
         check_listed(listed)
         return listed
 
@@ -215,7 +257,9 @@ class TopTokens(Route):
         """(token, nats) of those ``listed`` whose name no other token has, likeliest first."""
         ordered = sorted(listed.items(), key=lambda each: -each[1])
         if self._by_id:
-            return [(name, nats) for name, nats in ordered if name < len(self._tokenizer.token_bytes)]
+            return [
+                (name, nats) for name, nats in ordered if name < len(self._tokenizer.token_bytes)
+            ]
         return [(self._token_of[name], nats) for name, nats in ordered if name in self._token_of]
 
     @cached_property
@@ -224,14 +268,22 @@ class TopTokens(Route):
         table = self._tokenizer.token_bytes
         named = [(name, token) for token in range(len(table)) for name in self._names(token)]
         count = Counter(name for name, _ in named)
-        return {name: token for name, token in named if name and count[name] == 1 and is_text(table[token])}
+        return {
+            name: token
+            for name, token in named
+            if name and count[name] == 1 and is_text(table[token])
+        }
 
     def _names(self, token: int) -> list[bytes]:
         """What the server may call ``token``; bytes that are no text are U+FFFD there."""
         table = self._tokenizer.token_bytes
         name = (table[token] if token < len(table) else b"").decode(errors="replace")
         bare = name.removeprefix(" ")
-        names = {True: [bare], False: [name], None: [name, bare] if bare and bare != name else [name]}
+        names = {
+            True: [bare],
+            False: [name],
+            None: [name, bare] if bare and bare != name else [name],
+        }
         return [each.encode() for each in names[self._spaceless]]
 
 
@@ -252,8 +304,17 @@ class ChatTopTokens(TopTokens):
         return chat_objection(self._tokenizer, question.context) or super().objection(question)
 
     def _body(self, prefix: list[int]) -> dict[str, Any]:
-        body = {"model": self._model, **chat_body(self._tokenizer, np.asarray(prefix, dtype=np.int32))}
-        return body | {"max_tokens": 1, "temperature": 0, "top_p": 1, "logprobs": True, "top_logprobs": self._count}
+        body = {
+            "model": self._model,
+            **chat_body(self._tokenizer, np.asarray(prefix, dtype=np.int32)),
+        }
+        return body | {
+            "max_tokens": 1,
+            "temperature": 0,
+            "top_p": 1,
+            "logprobs": True,
+            "top_logprobs": self._count,
+        }
 
     def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:
         """What an answer lists: bytes → nats.  Nothing is scored inside a thought."""
@@ -295,7 +356,9 @@ def check_listed(listed: Mapping[Any, float]) -> None:
 
 def _check_places(places: Sequence[Any], generated: Sequence[Any]) -> None:
     if len(places) != 1 or len(generated) != 1:
-        raise Unanswerable(f"the server gives log-probabilities at {len(places)} places in place of 1")
+        raise Unanswerable(
+            f"the server gives log-probabilities at {len(places)} places in place of 1"
+        )
 
 
 def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.errors import ModelError, did_you_mean
-from choicewise.extensions.endpoints.server.faults import JSON, RESUME, ServerFailed, Unanswerable, failed
+from choicewise.extensions.endpoints.server.faults import (
+    JSON,
+    RESUME,
+    ServerFailed,
+    Unanswerable,
+    failed,
+)
 from choicewise.extensions.endpoints.server.generation_routes import ChatGeneration, Completions
 from choicewise.extensions.endpoints.server.http import Client
 from choicewise.extensions.endpoints.server.many_requests import ask, ask_now
@@ -47,21 +53,33 @@ from choicewise.questions import Generation, Ids, Question, Span
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
-_COUNTS: Final = (100, 20, 5, 1)  # how many next tokens are asked for: the first number that the server takes
+_COUNTS: Final = (
+    100,
+    20,
+    5,
+    1,
+)  # how many next tokens are asked for: the first number that the server takes
 
 _NOT_HELD: Final = (
-    "the server lists no next tokens that its log-probabilities could be held against, so they may be of the wrong rows"
+    "the server lists no next tokens that its log-probabilities could be held against, "
+    "so they may be of the wrong rows"
 )
 
 _CONTEXT: Final = "Question: What is the capital of France?\nAnswer: The capital of France is"
 _CONTINUATION: Final = " Paris, and the capital of Spain is Madrid.\n\nQuestion: Who"
 _MOST_TOKENS: Final = 12  # tokens of the continuation that is scored
-_TOLERANCE: Final = 0.25  # nats a token may differ between ways of asking; far less where these vary little
-_COMPARED: Final = 8  # log-probabilities held against next tokens; of a wrong row one in five is right by chance
+_TOLERANCE: Final = (
+    0.25  # nats a token may differ between ways of asking; far less where these vary little
+)
+_COMPARED: Final = (
+    8  # log-probabilities held against next tokens; of a wrong row one in five is right by chance
+)
 _LEAST_COMPARED: Final = 4  # of them at least so many, or a way of asking is refused
 _PLACES: Final = 36  # places of the probe's text at which next tokens are listed, at most
 _AT_A_PLACE: Final = 2  # next tokens that are compared at one place
-_REPEATED: Final = 10  # how many times as far as two answers to the same request two ways of asking may be apart
+_REPEATED: Final = (
+    10  # how many times as far as two answers to the same request two ways of asking may be apart
+)
 _SPACE_MARKS: Final = ("▁", "Ġ")  # what stands for a space in the vocabularies of tokenizers
 NOT_THERE: Final = {404, 405, 501}  # statuses of a route that a server does not have
 
@@ -101,18 +119,28 @@ def read_server_facts(client: Client, name: str | None) -> ServerFacts:
             raise
         if not client.address.url.endswith("/v1") and answer_if_offered(client, "/v1/models"):
             url = f"{client.address.url}/v1"
-            raise ModelError(f"{client.address.url} has no models, but {url} has: name that address") from None
+            raise ModelError(
+                f"{client.address.url} has no models, but {url} has: name that address"
+            ) from None
         if name is None:
             raise
         return ServerFacts(name)
     except Unanswerable as error:
-        failure = failed(f"{client.address.url} does not say what it serves: {error}; {RESUME}", error.status)
+        failure = failed(
+            f"{client.address.url} does not say what it serves: {error}; {RESUME}", error.status
+        )
         raise failure from None
     entries = listed if isinstance(listed, list) else []
-    cards = {card["id"]: card for card in entries if isinstance(card, dict) and isinstance(card.get("id"), str)}
+    cards = {
+        card["id"]: card
+        for card in entries
+        if isinstance(card, dict) and isinstance(card.get("id"), str)
+    }
     if name is None and len(cards) != 1:
         known = client.hidden(", ".join(list(cards)[:10])) or "none"
-        raise ModelError(f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})")
+        raise ModelError(
+            f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})"
+        )
     if name is not None and name not in cards:
         known = client.hidden(did_you_mean(name, [*cards]))
         raise ModelError(f"{client.address.url} serves no model {name!r}; {known}")
@@ -150,7 +178,9 @@ def other_name(served: ServerFacts, named: str | None) -> str:
     )
 
 
-def text_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
+def text_front(
+    client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str
+) -> tuple[int, ...] | None:
     """The tokens that the server puts before a text; None where it does not say, or takes no texts.
 
     Raises ModelError where it encodes one of ``_TEXTS`` to other tokens than ``tokenizer``, called ``name``.
@@ -179,7 +209,9 @@ def text_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: 
 class Probe:
     """Tries the server behind ``client``, which serves ``served``; ``tokenizer`` is called ``name``."""
 
-    def __init__(self, client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> None:
+    def __init__(
+        self, client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str
+    ) -> None:
         self._client, self._served, self._tokenizer, self._name = client, served, tokenizer, name
         self._tried = list[Trial]()
 
@@ -203,11 +235,17 @@ class Probe:
         chat_generate: Route | None = None
         if isinstance(self._tokenizer.chat, ServedChat):
             text = ServedChat().render([Message("user", "Say yes.")])
-            span = Span(self._tokenizer.encode([text], special=False)[0], np.zeros(1, dtype=np.int32))
+            span = Span(
+                self._tokenizer.encode([text], special=False)[0], np.zeros(1, dtype=np.int32)
+            )
             model, own = self._served.model, self._tokenizer
-            chat_score = self._first((ChatTopTokens(model, own, count) for count in _COUNTS[1:]), span, 0.0)
+            chat_score = self._first(
+                (ChatTopTokens(model, own, count) for count in _COUNTS[1:]), span, 0.0
+            )
             generation = Generation(span.context, 3)
-            chat_generate = self._first((ChatGeneration(model, own, each) for each in (True, False)), generation)
+            chat_generate = self._first(
+                (ChatGeneration(model, own, each) for each in (True, False)), generation
+            )
         trials = tuple(self._tried)
         if score is None or measured is None:
             taken = next((each.rung for each in trials if each.refused is None), "none")
@@ -254,7 +292,10 @@ class Probe:
             measured = self._measure(echo, partial(self._spans, echo, top, prompts.front))
             if measured is not None and self._is_held(echo, top):
                 return echo, measured
-        if top is not None and (measured := self._measure(top, partial(self._next_tokens, top))) is not None:
+        if (
+            top is not None
+            and (measured := self._measure(top, partial(self._next_tokens, top))) is not None
+        ):
             return top, measured
         return None, None
 
@@ -266,7 +307,9 @@ class Probe:
             difference = refused.difference if isinstance(refused, _Refused) else None
             self._tried.append(Trial(route.name, difference, refused.reason))
         except ServerFailed as error:
-            closed = isinstance(route, EngineRoute) and error.status == 403  # vLLM's word for a route that is off
+            closed = (
+                isinstance(route, EngineRoute) and error.status == 403
+            )  # vLLM's word for a route that is off
             if isinstance(route, TopTokens) or not (closed or error.status in {None, *NOT_THERE}):
                 raise
             self._tried.append(Trial(route.name, None, NO_ROUTE if closed else error.message))
@@ -281,7 +324,9 @@ class Probe:
         try:
             span = Span(*self._span(chosen))
             difference = float(np.abs(self._ask(chosen, span) - self._ask(whole, span)).max())
-            reason = f"{difference:.3g} nats apart from {whole.name}" if difference > tolerance else None
+            reason = (
+                f"{difference:.3g} nats apart from {whole.name}" if difference > tolerance else None
+            )
         except Unanswerable as error:
             reason = error.reason
         if reason is not None:
@@ -317,7 +362,9 @@ class Probe:
                     if error.status is not None and error.status >= 500:
                         break
                     continue
-                return TopTokens(self._served.model, self._tokenizer, prompts, count, by_id, spaceless)
+                return TopTokens(
+                    self._served.model, self._tokenizer, prompts, count, by_id, spaceless
+                )
             self._tried.append(refused)
         return None
 
@@ -330,7 +377,9 @@ class Probe:
         routes = (Completions(self._served.model, self._tokenizer, prompts, *way) for way in ways)
         return self._first(routes, Generation(context, 3))
 
-    def _first(self, routes: Iterable[Route], question: Question, difference: float | None = None) -> Route | None:
+    def _first(
+        self, routes: Iterable[Route], question: Question, difference: float | None = None
+    ) -> Route | None:
         """The first of ``routes`` that answers ``question``, which is noted; or why the last one did not."""
         for route in routes:
             try:
@@ -374,7 +423,9 @@ class Probe:
         noise = max(*differences, floor)
         text = self._tokenizer.decode(np.concatenate([context, continuation]))
         probes = {text: float(first.sum(dtype=np.float64))}
-        return _Measured(max(noise, away), floor, noise, tolerance, len(context) + len(continuation), probes)
+        return _Measured(
+            max(noise, away), floor, noise, tolerance, len(context) + len(continuation), probes
+        )
 
     def _next_tokens(self, top: TopTokens) -> _Measured:
         """How exact lists of next tokens are; raises Refused where they can't be right."""
@@ -405,7 +456,9 @@ class Probe:
     def context(self, prompts: Prompts) -> Ids | None:
         """The probe's context in tokens that can be sent; None where there are none."""
         contexts = (context for context, _ in self._texts(prompts.front))
-        return next((context for context in contexts if prompts.objection(context.tolist()) is None), None)
+        return next(
+            (context for context in contexts if prompts.objection(context.tolist()) is None), None
+        )
 
     def is_spaceless(self, top: TopTokens, context: Ids) -> bool | None:
         """Whether the server names tokens without the space that they begin with; None where no token says so.
@@ -416,18 +469,31 @@ class Probe:
         call = next(top.calls([(0, Span(context, np.zeros(1, np.int32)))]))
         answer = self._client.post(call.path, call.body | {"max_tokens": _MOST_TOKENS})
         generated, text = self._client.read(_generated, answer)
-        names = {*map(str, generated), *(name.decode() for name in self._listed(top, context.tolist()))}
+        names = {
+            *map(str, generated),
+            *(name.decode() for name in self._listed(top, context.tolist())),
+        }
         table = {spelled.decode(errors="replace") for spelled in self._tokenizer.token_bytes}
-        if marked := [name for name in names - table if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table]:
-            raise _Refused(f"the server names tokens as its vocabulary spells them ({marked[0]!r}), not by their text")
+        if marked := [
+            name for name in names - table if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table
+        ]:
+            raise _Refused(
+                f"the server names tokens as its vocabulary spells them ({marked[0]!r}), not by their text"
+            )
         if any(" " in name for name in names):
             return False
-        return True if " " in text.strip() or any(f" {name}" in table for name in names - table) else None
+        return (
+            True
+            if " " in text.strip() or any(f" {name}" in table for name in names - table)
+            else None
+        )
 
     def _texts(self, front: tuple[int, ...]) -> Iterator[tuple[Ids, Ids]]:
         """The probe's text in tokens (context, continuation): as the tokenizer begins it, and as the server does."""
         for special, before in ((True, ()), (False, front), (False, ())):
-            alone, whole = self._tokenizer.encode([_CONTEXT, _CONTEXT + _CONTINUATION], special=special)
+            alone, whole = self._tokenizer.encode(
+                [_CONTEXT, _CONTEXT + _CONTINUATION], special=special
+            )
             begins = common_prefix([alone, whole])
             context = np.concatenate([np.asarray(before, dtype=np.int32), whole[:begins]])
             yield context, whole[begins : begins + _MOST_TOKENS]
@@ -444,7 +510,9 @@ class Probe:
 
     def _parts(self, route: Route, context: Ids, continuation: Ids) -> list[Span]:
         """The continuation in two parts, the second one after the first; nothing where they can't be asked."""
-        for middle in sorted(range(1, len(continuation)), key=lambda place: abs(place - len(continuation) // 2)):
+        for middle in sorted(
+            range(1, len(continuation)), key=lambda place: abs(place - len(continuation) // 2)
+        ):
             longer = np.concatenate([context, continuation[:middle]])
             parts = [Span(context, continuation[:middle]), Span(longer, continuation[middle:])]
             if not any(map(route.objection, parts)):
@@ -462,7 +530,9 @@ class Probe:
                 raise Unanswerable(answer.missing)
         return [answers[index].logprobs for index in range(len(spans))]
 
-    def _from_next_tokens(self, route: Route, top: TopTokens, context: Ids, continuation: Ids) -> float:
+    def _from_next_tokens(
+        self, route: Route, top: TopTokens, context: Ids, continuation: Ids
+    ) -> float:
         """How far, at most, likely next tokens are from those that ``top`` lists; _Refused where few are compared."""
         tokens = np.concatenate([context, continuation])
         away, reason = list[float](), "the others share their texts, or can't be asked"
@@ -472,7 +542,10 @@ class Probe:
             prefix = tokens[:place]
             try:
                 listed = top.identified(self._listed(top, prefix.tolist()))
-                spans = ((Span(prefix, np.asarray([token], dtype=np.int32)), nats) for token, nats in listed)
+                spans = (
+                    (Span(prefix, np.asarray([token], dtype=np.int32)), nats)
+                    for token, nats in listed
+                )
                 comparable = (each for each in spans if route.objection(each[0]) is None)
                 for span, nats in islice(comparable, _AT_A_PLACE):
                     away.append(abs(float(self._ask(route, span)[0]) - nats))
@@ -553,17 +626,29 @@ def _described(client: Client, card: Mapping[str, Any]) -> ServerFacts:
     if window is None and isinstance(meta, dict):
         window = meta.get("n_ctx") or meta.get("n_ctx_train")
     known = isinstance(window, int) and not isinstance(window, bool) and 2 < window < 2**31
-    return ServerFacts(str(card["id"]), client.hidden(root), client.hidden(owner), window if known else None)
+    return ServerFacts(
+        str(card["id"]), client.hidden(root), client.hidden(owner), window if known else None
+    )
 
 
 def _tokens(client: Client, served: ServerFacts, text: str) -> list[int] | None:
     """What the server encodes ``text`` to when it is asked as a prompt; None where it does not say."""
-    path, name = ("/extras/tokenize", "input") if served.software == "llama-cpp-python" else ("/tokenize", "prompt")
+    path, name = (
+        ("/extras/tokenize", "input")
+        if served.software == "llama-cpp-python"
+        else ("/tokenize", "prompt")
+    )
     tokens = answer_if_offered(client, path, {"model": served.model, name: text}).get("tokens")
-    return tokens if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens) else None
+    return (
+        tokens
+        if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens)
+        else None
+    )
 
 
-def _counted_front(client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str) -> tuple[int, ...] | None:
+def _counted_front(
+    client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str
+) -> tuple[int, ...] | None:
     """The same from how many tokens the server says that it read."""
     more = set[int]()
     for text in _TEXTS:

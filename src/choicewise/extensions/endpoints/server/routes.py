@@ -30,17 +30,29 @@ from choicewise.questions import (
 from choicewise.tokens.chat_template import TOLD, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
-PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+PLAIN: Final = {
+    "temperature": 0,
+    "top_p": 1,
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+}
 """The most likely token of the model's own distribution, whatever the server's defaults are."""
 
 SGLANG_PATH: Final = "/generate"
-ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}  # for SGLang where nothing is to be generated
+ONE_TOKEN: Final = {
+    "max_new_tokens": 1,
+    "temperature": 0,
+}  # for SGLang where nothing is to be generated
 
 _COUNTED: Final = 100
 """Tokens among which a label counts, in the original MMLU script.  A token of probability 1/100 or more is one of them;
 of one below, whose rank is not known, the prompt's own log-probabilities say it.  They cost a whole prompt without the
 server's cache, so they are asked for where a protocol scores by ranks (:attr:`Span.ranked`) and nowhere else."""
-_THOUGHTS: Final = ("reasoning", "reasoning_content")  # where a message has its thought: of today, and as it was called
+_THOUGHTS: Final = (
+    "reasoning",
+    "reasoning_content",
+)  # where a message has its thought: of today, and as it was called
 _ABOVE = 1e-6  # nats by which a log-probability may exceed 0, as rounding makes it
 _STAND_IN = -9000.0  # at and below it for vLLM: minus infinity (-9999), or not known
 _ID = re.compile("token_id:[0-9]{1,9}")  # so that an id fits into 32 bits
@@ -105,13 +117,18 @@ class Assembly:
     """
 
     def __init__(
-        self, read: Callable[[Callable[[Any], Any], Any], Any], route: Route, questions: Sequence[tuple[int, Question]]
+        self,
+        read: Callable[[Callable[[Any], Any], Any], Any],
+        route: Route,
+        questions: Sequence[tuple[int, Question]],
     ) -> None:
         self._read, self._route = read, route
         self._questions = dict(questions)
         self._known = {index: dict[int, TokenScores]() for index, _ in questions}
 
-    def take(self, parts: Sequence[Part], reader: Callable[[Any], Sequence[TokenScores]], answer: object) -> Answers:
+    def take(
+        self, parts: Sequence[Part], reader: Callable[[Any], Sequence[TokenScores]], answer: object
+    ) -> Answers:
         """The answers that are complete with this one, of ``parts``; an Unanswerable completes them without numbers."""
         try:
             if isinstance(answer, Unanswerable):
@@ -129,12 +146,17 @@ class Assembly:
             question = self._questions[part.question]
             if len(known) == self._route.parts(question):
                 del self._known[part.question]
-                yield part.question, self._route.joined(question, [known[number] for number in sorted(known)])
+                yield (
+                    part.question,
+                    self._route.joined(question, [known[number] for number in sorted(known)]),
+                )
 
 
 def unanswered(question: Question, reason: str) -> TokenScores:
     """No answer to ``question``, for this ``reason``."""
-    return TokenScores.unanswered(reason, question.continuation if isinstance(question, Span) else ())
+    return TokenScores.unanswered(
+        reason, question.continuation if isinstance(question, Span) else ()
+    )
 
 
 def joined_scores(question: Question, parts: Sequence[TokenScores]) -> TokenScores:
@@ -163,7 +185,10 @@ def with_label_ranks(
             yield index, answer
     if unranked:
         for index, answer in ask_ranked([(index, questions[index]) for index in unranked]):
-            yield index, unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks)
+            yield (
+                index,
+                unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks),
+            )
 
 
 class Node(NamedTuple):
@@ -198,10 +223,14 @@ def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
         row = int(rows[start])
         stop = int(np.searchsorted(rows, row, side="right"))
         new = slice(done, row + 1)
-        path[tree.depth[new]] = tree.tokens[new]  # of several at one depth the last counts, an ancestor of the node
+        path[tree.depth[new]] = tree.tokens[
+            new
+        ]  # of several at one depth the last counts, an ancestor of the node
         done = row + 1
         node = Node(path[: tree.depth[row] + 1].tolist(), {}, [])
-        for place, span in zip(order[start:stop].tolist(), span_of[start:stop].tolist(), strict=True):
+        for place, span in zip(
+            order[start:stop].tolist(), span_of[start:stop].tolist(), strict=True
+        ):
             target = int(tree.targets[place])
             parts = [Part(index, place - int(tree.starts[span])) for index in asked[span]]
             if target > FIRST_SET:
@@ -244,9 +273,15 @@ class TextPrompts(Prompts):
         if tuple(tokens[:count]) != self.front:
             return None
         ids = np.asarray(tokens[count:], dtype=np.int32)
-        text = b"".join(self._tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
-        spellings = [text, text[1:]] if text.startswith(" ") else [text]  # some tokenizers put a space in front
-        for spelling, encoded in zip(spellings, self._tokenizer.encode(spellings, special=False), strict=True):
+        text = b"".join(self._tokenizer.token_bytes[token] for token in ids).decode(
+            errors="replace"
+        )
+        spellings = (
+            [text, text[1:]] if text.startswith(" ") else [text]
+        )  # some tokenizers put a space in front
+        for spelling, encoded in zip(
+            spellings, self._tokenizer.encode(spellings, special=False), strict=True
+        ):
             if np.array_equal(encoded, ids):
                 return spelling
         return None
@@ -268,7 +303,11 @@ def chat_messages(tokenizer: Tokenizer, context: Ids) -> list[dict[str, str]] | 
     if not isinstance(tokenizer.chat, ServedChat):
         return None
     messages = ServedChat.messages(tokenizer.decode(context).removeprefix(" "))
-    return None if messages is None else [message._asdict() for message in messages if message.role != TOLD]
+    return (
+        None
+        if messages is None
+        else [message._asdict() for message in messages if message.role != TOLD]
+    )
 
 
 def chat_body(tokenizer: Tokenizer, context: Ids) -> dict[str, Any]:
@@ -338,7 +377,9 @@ class WholeSpans(Route):
 
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every span that is no prefix of another."""
-        for whole in whole_spans([(index, span) for index, span in questions if isinstance(span, Span)]):
+        for whole in whole_spans(
+            [(index, span) for index, span in questions if isinstance(span, Span)]
+        ):
             parts = [Part(index) for index, _, _ in whole.spans]
             yield Call(self.path, self._body(whole), parts, partial(self._scores, whole))
 
@@ -369,25 +410,40 @@ class Echo(WholeSpans):
     def objection(self, question: Question) -> str | None:
         """Why not: no text gives these tokens."""
         assert isinstance(question, Span)
-        return self._prompts.objection([*question.context.tolist(), *question.continuation.tolist()])
+        return self._prompts.objection(
+            [*question.context.tolist(), *question.continuation.tolist()]
+        )
 
     def _body(self, whole: Whole) -> dict[str, Any]:
-        body = {"model": self._model, "prompt": self._prompts.prompt(whole.tokens), "max_tokens": 1, "temperature": 0}
+        body = {
+            "model": self._model,
+            "prompt": self._prompts.prompt(whole.tokens),
+            "max_tokens": 1,
+            "temperature": 0,
+        }
         return body | {"echo": True, "logprobs": 1}
 
     def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
         given = logprobs_of(answer, len(whole.tokens))
         tokens, logprobs = field(given, "tokens", list), field(given, "token_logprobs", list)
         if len(tokens) != len(logprobs):
-            raise Unanswerable(f"the server echoes {len(tokens)} tokens with {len(logprobs)} log-probabilities")
+            raise Unanswerable(
+                f"the server echoes {len(tokens)} tokens with {len(logprobs)} log-probabilities"
+            )
         hidden = self._hidden(tokens, whole.tokens)
         top = given.get("top_logprobs")
         scores, ranks = list[float](), list[int]()
         for place in range(whole.first - hidden, len(whole.tokens) - hidden):
             if place < 0 or (place == 0 and logprobs[0] is None):
-                raise Unanswerable("the server gives no log-probability of the first token after its own BOS")
+                raise Unanswerable(
+                    "the server gives no log-probability of the first token after its own BOS"
+                )
             scores.append(number(logprobs[place]))
-            ranks.append(rank_among(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
+            ranks.append(
+                rank_among(
+                    scores[-1], top[place] if isinstance(top, list) and place < len(top) else None
+                )
+            )
         return scores, ranks
 
     def _hidden(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
@@ -396,7 +452,9 @@ class Echo(WholeSpans):
             shown = sent[hidden:]
             if len(shown) <= len(tokens) <= len(shown) + 1 and all(map(self._is, tokens, shown)):
                 return hidden
-        raise Unanswerable(f"the server echoes {len(tokens)} tokens that are not the {len(sent)} sent and one more")
+        raise Unanswerable(
+            f"the server echoes {len(tokens)} tokens that are not the {len(sent)} sent and one more"
+        )
 
     def _is(self, shown: Any, token: int) -> bool:
         """Whether ``shown`` is how the server writes ``token``; of bytes that are no text nobody knows."""
@@ -416,22 +474,38 @@ class PromptLogprobs(WholeSpans):
     cost = "one request for every span, computed from its first token on, as they switch the prefix cache off"
 
     def _body(self, whole: Whole) -> dict[str, Any]:
-        return {"model": self._model, "prompt": whole.tokens, "max_tokens": 1, **PLAIN, "prompt_logprobs": 1}
+        return {
+            "model": self._model,
+            "prompt": whole.tokens,
+            "max_tokens": 1,
+            **PLAIN,
+            "prompt_logprobs": 1,
+        }
 
     def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
         sent = len(whole.tokens)
         check_prompt(answer, sent)
         given = field(choice(answer), "prompt_logprobs", list)
         if len(given) != sent:
-            raise Unanswerable(f"the server gives log-probabilities of {len(given)} tokens where {sent} were sent")
+            raise Unanswerable(
+                f"the server gives log-probabilities of {len(given)} tokens where {sent} were sent"
+            )
         logprobs, ranks = list[float](), list[int]()
         for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
             listed = place.get(str(token)) if isinstance(place, dict) else None
             if not isinstance(listed, dict):
-                raise Unanswerable(f"the server gives no log-probability of token {token} of the prompt")
+                raise Unanswerable(
+                    f"the server gives no log-probability of token {token} of the prompt"
+                )
             place_of = listed.get("rank")
-            if isinstance(place_of, bool) or not isinstance(place_of, int) or not 1 <= place_of < 2**31:
-                raise Unanswerable(f"the server gives {place_of!r:.40} as the rank of token {token}")
+            if (
+                isinstance(place_of, bool)
+                or not isinstance(place_of, int)
+                or not 1 <= place_of < 2**31
+            ):
+                raise Unanswerable(
+                    f"the server gives {place_of!r:.40} as the rank of token {token}"
+                )
             logprobs.append(number(listed.get("logprob")))
             ranks.append(place_of - 1)
         return logprobs, ranks
@@ -452,7 +526,12 @@ class SglangPrompts(WholeSpans):
         return body | {"logprob_start_len": whole.first - 1}  # the first token there has none
 
     def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
-        given = [*map(sglang_entry, field(sglang_meta(answer, len(whole.tokens)), "input_token_logprobs", list))]
+        given = [
+            *map(
+                sglang_entry,
+                field(sglang_meta(answer, len(whole.tokens)), "input_token_logprobs", list),
+            )
+        ]
         sent = whole.tokens[whole.first - 1 :]
         count = len(sent)
         if len(given) != count:
@@ -461,7 +540,9 @@ class SglangPrompts(WholeSpans):
             )
         for place, ((_, one), other) in enumerate(zip(given, sent, strict=True)):
             if one != other:
-                raise Unanswerable(f"the server gives a log-probability of token {one}, not {other}, at {place}")
+                raise Unanswerable(
+                    f"the server gives a log-probability of token {one}, not {other}, at {place}"
+                )
         logprobs = [number(logprob) for logprob, _ in given[1:]]
         return logprobs, [UNKNOWN] * len(logprobs)
 
@@ -469,15 +550,25 @@ class SglangPrompts(WholeSpans):
 def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
     """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
     sequences = [
-        (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
+        (
+            np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(),
+            len(span.context),
+            index,
+        )
         for index, span in questions
     ]
-    sequences.sort(key=lambda each: each[0])  # big-endian bytes sort as ids do, a prefix before what it begins
+    sequences.sort(
+        key=lambda each: each[0]
+    )  # big-endian bytes sort as ids do, a prefix before what it begins
     group: list[tuple[int, int, int]] = []
     for place, (tokens, start, index) in enumerate(sequences):
         group.append((index, start, len(tokens) // 4))
         if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(tokens):
-            yield Whole(np.frombuffer(tokens, dtype=">i4").tolist(), min(first for _, first, _ in group), group)
+            yield Whole(
+                np.frombuffer(tokens, dtype=">i4").tolist(),
+                min(first for _, first, _ in group),
+                group,
+            )
             group = []
 
 
@@ -489,7 +580,9 @@ def number(value: Any) -> float:
         return min(float(value), 0.0)
     reason = ", which is above 0" if value > 0 else ", which stands for one that it does not know"
     finite = isinstance(value, int) or math.isfinite(value)
-    raise Unanswerable(f"the server gives {_shown(value)} as a log-probability{reason if finite else ''}")
+    raise Unanswerable(
+        f"the server gives {_shown(value)} as a log-probability{reason if finite else ''}"
+    )
 
 
 def field(where: Any, name: str, kind: type[_Kind]) -> _Kind:
@@ -524,8 +617,14 @@ def check_prompt(answer: JSON, tokens: int) -> None:
     usage = answer.get("usage")
     counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     if isinstance(counted, int) and not isinstance(counted, bool) and counted != tokens:
-        more = "an added BOS?" if counted == tokens + 1 else "another tokenizer, or a text that it cuts?"
-        raise Unanswerable(f"the server read {_shown(counted)} tokens where {tokens} were sent ({more})")
+        more = (
+            "an added BOS?"
+            if counted == tokens + 1
+            else "another tokenizer, or a text that it cuts?"
+        )
+        raise Unanswerable(
+            f"the server read {_shown(counted)} tokens where {tokens} were sent ({more})"
+        )
 
 
 def named_id(name: str) -> int | None:
@@ -536,7 +635,9 @@ def named_id(name: str) -> int | None:
 def named_logprobs(listed: Any) -> dict[int, float]:
     """id → log-probability of an object whose names are ``token_id:ID``; Unanswerable for other names."""
     if not isinstance(listed, dict):
-        raise Unanswerable(f"the server gives {_shown(listed)} in place of the log-probabilities of a token")
+        raise Unanswerable(
+            f"the server gives {_shown(listed)} in place of the log-probabilities of a token"
+        )
     ids = {named_id(name): value for name, value in listed.items()}
     if None in ids or len(ids) != len(listed):
         raise Unanswerable("the server names tokens by their text though asked to name them by id")
@@ -568,7 +669,12 @@ def sglang_meta(answer: JSON, inputs: int) -> dict[str, Any]:
 
 def sglang_entry(entry: Any) -> tuple[Any, int]:
     """(log-probability, token) of ``[log-probability, token, text]``."""
-    if not isinstance(entry, list) or len(entry) < 2 or isinstance(entry[1], bool) or not isinstance(entry[1], int):
+    if (
+        not isinstance(entry, list)
+        or len(entry) < 2
+        or isinstance(entry[1], bool)
+        or not isinstance(entry[1], int)
+    ):
         raise Unanswerable("the server gives no token with a log-probability")
     return entry[0], entry[1]
 

@@ -26,7 +26,13 @@ from choicewise.extensions.endpoints.server.probe import (
     other_name,
     read_server_facts,
 )
-from choicewise.extensions.endpoints.server.routes import Route, WholeSpans, chat_messages, unanswered, with_label_ranks
+from choicewise.extensions.endpoints.server.routes import (
+    Route,
+    WholeSpans,
+    chat_messages,
+    unanswered,
+    with_label_ranks,
+)
 from choicewise.extensions.endpoints.vllm.vllm_routes import ByLength
 from choicewise.models.local.tokenizer import BYTE_TOKENS, NAME_IT, named_tokenizer
 from choicewise.models.model import SelfCheck
@@ -35,7 +41,9 @@ from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
-WINDOW: Final = 2048  # tokens of prompt and answer where neither the server nor the user says how many fit
+WINDOW: Final = (
+    2048  # tokens of prompt and answer where neither the server nor the user says how many fit
+)
 
 
 class ServerModel:
@@ -67,7 +75,9 @@ class ServerModel:
         client: Client | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.client = Client(address, os.environ.get(KEY_VARIABLE), say=say) if client is None else client
+        self.client = (
+            Client(address, os.environ.get(KEY_VARIABLE), say=say) if client is None else client
+        )
         weakref.finalize(self, self.client.close)
         self.served: ServerFacts = read_server_facts(self.client, address.model)
         self.name, self.takes = self.served.model, self.served.window
@@ -84,7 +94,9 @@ class ServerModel:
         chosen = self._probed()
         if named := other_name(self.served, self.client.named):
             own = self.served.model
-            self.notes.append(f"the server calls {own} {named} in its answers; another name stops the run")
+            self.notes.append(
+                f"the server calls {own} {named} in its answers; another name stops the run"
+            )
         return chosen
 
     @property
@@ -112,7 +124,13 @@ class ServerModel:
         # First how it is asked, as the probe shows what answers call the model.
         routes = [route.name for route in self.chosen.routes]
         named = other_name(self.served, self.client.named)
-        identity = (self.served.model, self.served.root, self.tokenizer.digest, *routes, *filter(None, [named]))
+        identity = (
+            self.served.model,
+            self.served.root,
+            self.tokenizer.digest,
+            *routes,
+            *filter(None, [named]),
+        )
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     @property
@@ -216,12 +234,18 @@ class ServerModel:
             return route, route.objection(question)
         if type(question) in self.supports:
             return None, "the server takes chats only, and this is none; ask it as a chat"
-        refused = next((trial.refused for trial in reversed(chosen.check.trials) if trial.refused), "")
-        return None, f"the server can't be asked a {type(question).__name__}" + (f" ({refused})" if refused else "")
+        refused = next(
+            (trial.refused for trial in reversed(chosen.check.trials) if trial.refused), ""
+        )
+        return None, f"the server can't be asked a {type(question).__name__}" + (
+            f" ({refused})" if refused else ""
+        )
 
     def _has_completions(self) -> bool:
         try:
-            self.client.post("completions", {"model": self.served.model, "max_tokens": 1, "prompt": "a"})
+            self.client.post(
+                "completions", {"model": self.served.model, "max_tokens": 1, "prompt": "a"}
+            )
         except Unanswerable:
             pass
         except ServerFailed as error:
@@ -253,7 +277,9 @@ class ServerModel:
         if said is not None and asked is not None and asked >= said:
             raise self._too_wide(said - 1)
         if said is None and asked is None:
-            self.notes.append(f"the server does not say how many tokens fit; {WINDOW} are assumed (name a window)")
+            self.notes.append(
+                f"the server does not say how many tokens fit; {WINDOW} are assumed (name a window)"
+            )
         return WINDOW if said is None else said
 
     def _too_wide(self, most: int) -> ModelError:
@@ -267,7 +293,9 @@ class ServerModel:
         return f"ServerModel({str(self.client.address)!r})"
 
 
-def _served_tokenizer(served: ServerFacts, progress: Download | None = None) -> tuple[Tokenizer, str]:
+def _served_tokenizer(
+    served: ServerFacts, progress: Download | None = None
+) -> tuple[Tokenizer, str]:
     """The tokenizer of what the server says that it serves, and its name; ModelError where that can't be had here."""
     problems = list[str]()
     for name in dict.fromkeys(filter(None, (served.root, served.model))):
@@ -277,4 +305,6 @@ def _served_tokenizer(served: ServerFacts, progress: Download | None = None) -> 
         except (ChoicewiseError, OSError) as error:
             problems.append(f"{name}: {error}")
     reason = f" ({'; '.join(problems)})" if problems else ""
-    raise ModelError(f"the tokenizer of the served model {served.model} is not on this machine{reason}; {NAME_IT}")
+    raise ModelError(
+        f"the tokenizer of the served model {served.model} is not on this machine{reason}; {NAME_IT}"
+    )

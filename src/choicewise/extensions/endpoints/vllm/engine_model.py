@@ -59,7 +59,9 @@ _TOLERANCES: Final = {"float32": 2e-3}
 """Nats a token may differ between ways of asking, by arithmetic; by any other :data:`_TOLERANCE`, and less where the
 log-probabilities themselves vary little."""
 _TOLERANCE: Final = 0.25
-_REPEATED: Final = 10  # how many times as far as two answers to the same question two ways may be apart
+_REPEATED: Final = (
+    10  # how many times as far as two answers to the same question two ways may be apart
+)
 _CONTINUATIONS: Final = (1, 2, 7, 12)  # tokens of the probe's continuations
 
 
@@ -116,14 +118,21 @@ class EngineModel:
                     f"window is {window} input tokens; vLLM takes {most + 1} with what is generated, so name 1 to"
                     f" {most}, here and for the models that it is compared with"
                 )
-            quantised, own = "quantization_config" in config, model_files.dtype_of(config, self.folder)
+            quantised, own = (
+                "quantization_config" in config,
+                model_files.dtype_of(config, self.folder),
+            )
             self.dtype = dtype or ("quantised" if quantised else own) or "auto"
             self._ends = _ends(self.folder, config, self.tokenizer)
             text = {**config, **(config.get("text_config") or {})}
             self._vocabulary = int(text.get("vocab_size") or len(self.tokenizer.token_bytes))
         self.window = most if window is None else window
         asked = "auto" if self.dtype == "quantised" else self.dtype
-        given = {"model": str(self.folder.absolute()), "dtype": asked, "max_model_len": self.window + 1}
+        given = {
+            "model": str(self.folder.absolute()),
+            "dtype": asked,
+            "max_model_len": self.window + 1,
+        }
         given |= {} if batch_tokens is None else {"max_num_batched_tokens": batch_tokens}
         self._engine = engine({"enable_prefix_caching": True, **given, **(options or {})})
         self._last: SelfCheck | None = None
@@ -150,7 +159,9 @@ class EngineModel:
     def abilities(self) -> Abilities:
         """What the engine can be asked, without the ways that the self-check refused."""
         abilities = self.facts.abilities
-        return abilities._replace(ways=tuple(way for way in abilities.ways if way not in self._refused))
+        return abilities._replace(
+            ways=tuple(way for way in abilities.ways if way not in self._refused)
+        )
 
     @property
     def selfcheck(self) -> SelfCheck:
@@ -161,14 +172,20 @@ class EngineModel:
         """The same; a ``depth`` of 0 only starts the engine.  The probe does not depend on it."""
         if depth == 0 and self._last is None:
             way = self.abilities.ways[0]
-            return SelfCheck(f"vLLM, {way}", 0.0, 0.0, _TOLERANCE, 0.0, 0, (), self.abilities.cost_in_words(way))
+            return SelfCheck(
+                f"vLLM, {way}", 0.0, 0.0, _TOLERANCE, 0.0, 0, (), self.abilities.cost_in_words(way)
+            )
         if self._last is None:
             self._last = self._measured()
         return self._last
 
     def objection(self, question: Question) -> str | None:
         """Why ``question`` can't be asked; None where it can.  The engine is not started for that."""
-        known = self.abilities if "facts" in self.__dict__ else Abilities((), BLOCK, self.window + 1, self._vocabulary)
+        known = (
+            self.abilities
+            if "facts" in self.__dict__
+            else Abilities((), BLOCK, self.window + 1, self._vocabulary)
+        )
         return objection(question.span if isinstance(question, MaskedLoss) else question, known)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
@@ -184,13 +201,19 @@ class EngineModel:
                 else:
                     yield index, replace(TokenScores.of(), ended=Ended(LENGTH))
             else:
-                scored.append((index, question.span if isinstance(question, MaskedLoss) else question))
+                scored.append(
+                    (index, question.span if isinstance(question, MaskedLoss) else question)
+                )
         self._count_unique([question for _, question in [*scored, *generated]])
         route = EngineRoute(self.abilities)
         with_ranks = EngineRoute(
-            self.abilities._replace(ways=tuple(way for way in self.abilities.ways if way in (TRACE, PROMPTS)))
+            self.abilities._replace(
+                ways=tuple(way for way in self.abilities.ways if way in (TRACE, PROMPTS))
+            )
         )
-        for index, answer in with_label_ranks(self.ask(route, scored), dict(scored), partial(self.ask, with_ranks)):
+        for index, answer in with_label_ranks(
+            self.ask(route, scored), dict(scored), partial(self.ask, with_ranks)
+        ):
             question = questions[index]
             if isinstance(question, MaskedLoss) and answer.missing is None:
                 answer = question.answer(-float(answer.logprobs.mean(dtype=np.float64)))
@@ -211,17 +234,26 @@ class EngineModel:
 
     def _count_unique(self, questions: Sequence[Question]) -> None:
         any_token = np.zeros(1, dtype=np.int32)
-        spans = [Span(each.context, any_token) if isinstance(each, Generation) else each for each in questions]
+        spans = [
+            Span(each.context, any_token) if isinstance(each, Generation) else each
+            for each in questions
+        ]
         if spans:
             self.unique += len(build([each for each in spans if isinstance(each, Span | Mass)]))
 
-    def _outputs(self, requests: Iterator[EngineRequest]) -> Iterator[tuple[EngineRequest, Output | Unanswerable]]:
+    def _outputs(
+        self, requests: Iterator[EngineRequest]
+    ) -> Iterator[tuple[EngineRequest, Output | Unanswerable]]:
         """What came of every request: an output, or why vLLM refused it.
 
         Where the engine dies, what was not answered is asked again in a new process, in smaller batches; a refused
         batch is divided until the request stands alone that is at fault.
         """
-        waiting, sent, deaths = deque[list[EngineRequest]](), deque[tuple[int, list[EngineRequest]]](), 0
+        waiting, sent, deaths = (
+            deque[list[EngineRequest]](),
+            deque[tuple[int, list[EngineRequest]]](),
+            0,
+        )
         more = True
         while more or waiting or sent:
             try:
@@ -238,9 +270,13 @@ class EngineModel:
             except EngineDied as error:
                 deaths += 1
                 if deaths >= DEATHS:
-                    raise ModelError(f"{self.name}: {deaths} times in a row {error.message}") from error
+                    raise ModelError(
+                        f"{self.name}: {deaths} times in a row {error.message}"
+                    ) from error
                 self._say(f"{error.message}; what it was asked is asked again, in smaller batches")
-                waiting.extendleft(half for _, batch in reversed(sent) for half in reversed(_halves(batch)))
+                waiting.extendleft(
+                    half for _, batch in reversed(sent) for half in reversed(_halves(batch))
+                )
                 sent.clear()
                 continue
             (_, batch), deaths = sent.popleft(), 0
@@ -275,9 +311,16 @@ class EngineModel:
                 trials.append(Trial(f"vLLM, {way}", floor, None))
                 continue
             try:
-                first, again = self._sums(way, asked), self._sums(way, asked)  # the second reads all from the cache
+                first, again = (
+                    self._sums(way, asked),
+                    self._sums(way, asked),
+                )  # the second reads all from the cache
                 difference = max(_difference(whole, first), _difference(whole, again))
-                reason = f"{difference:.3g} nats a token from {PROMPTS}" if not difference <= tolerance else None
+                reason = (
+                    f"{difference:.3g} nats a token from {PROMPTS}"
+                    if not difference <= tolerance
+                    else None
+                )
             except Unanswerable as error:
                 difference, reason = None, error.reason
             trials.append(Trial(f"vLLM, {way}", difference, reason))
@@ -294,7 +337,9 @@ class EngineModel:
         taken = self.abilities.ways[0]
         depth = max(span.inputs for span in spans)
         cost = abilities.cost_in_words(taken)
-        return SelfCheck(f"vLLM, {taken}", noise, floor, tolerance, noise, depth, tuple(trials), cost)
+        return SelfCheck(
+            f"vLLM, {taken}", noise, floor, tolerance, noise, depth, tuple(trials), cost
+        )
 
     def probe(self) -> list[Span]:
         """Random tokens: contexts within a block of the cache, of exactly some blocks, and between, with continuations.
@@ -310,8 +355,12 @@ class EngineModel:
 
         block = min(abilities.block, 64)
         room = self.window - max(_CONTINUATIONS)
-        lengths = sorted({max(1, min(length, room)) for length in (3, block, 2 * block, 5 * block + 7)})
-        spans = [Span(context, draw(count)) for context in map(draw, lengths) for count in _CONTINUATIONS]
+        lengths = sorted(
+            {max(1, min(length, room)) for length in (3, block, 2 * block, 5 * block + 7)}
+        )
+        spans = [
+            Span(context, draw(count)) for context in map(draw, lengths) for count in _CONTINUATIONS
+        ]
         if self._ends:
             spans[-1].continuation[1] = min(self._ends)
         return [span for span in spans if span.inputs <= self.window - 1] or spans[:1]
@@ -325,7 +374,9 @@ class EngineModel:
         """The log-probabilities of every one of ``asked`` by this ``way`` alone; raises Unanswerable."""
         abilities = self.facts.abilities._replace(ways=(way,))
         answers = dict(self.ask(EngineRoute(abilities), asked))
-        if reason := next((each.missing for each in answers.values() if each.missing is not None), None):
+        if reason := next(
+            (each.missing for each in answers.values() if each.missing is not None), None
+        ):
             raise Unanswerable(reason)
         return [answers[index].logprobs for index in range(len(asked))]
 
@@ -352,7 +403,11 @@ def _difference(ones: Sequence[Any], others: Sequence[Any]) -> float:
 def _batch(requests: Iterator[EngineRequest]) -> list[EngineRequest]:
     """The next requests, as many as make a batch; none where there are no more."""
     batch, tokens = list[EngineRequest](), 0
-    while len(batch) < BATCH and tokens < BATCH_TOKENS and (request := next(requests, None)) is not None:
+    while (
+        len(batch) < BATCH
+        and tokens < BATCH_TOKENS
+        and (request := next(requests, None)) is not None
+    ):
         batch.append(request)
         tokens += len(request.prompt)
     return batch

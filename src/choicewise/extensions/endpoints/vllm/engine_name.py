@@ -44,10 +44,14 @@ class EngineName(NamedTuple):
                 raise ModelError(f"{name}: vLLM's option {key} does not pass through; {_OWN[key]}")
             options[key] = _value(value)
         if not model:
-            raise ModelError(f"{name} names no model; write {PREFIX}FOLDER or {PREFIX}ORG/NAME, then ,OPTION=VALUE")
+            raise ModelError(
+                f"{name} names no model; write {PREFIX}FOLDER or {PREFIX}ORG/NAME, then ,OPTION=VALUE"
+            )
         most = options.get("max_logprobs", 1)
         if isinstance(most, bool) or not isinstance(most, int) or (most < 1 and most != -1):
-            raise ModelError(f"{name}: max_logprobs is {most}, and every way of asking needs 1 at least; leave it out")
+            raise ModelError(
+                f"{name}: max_logprobs is {most}, and every way of asking needs 1 at least; leave it out"
+            )
         return cls(model, options)
 
 

@@ -24,10 +24,19 @@ def measure_noise(model: Model) -> tuple[dict[str, Any], str]:
     measured = {
         **asdict(check),
         "noise": max(check.noise, difference or 0.0),
-        "paths": [{"path": "plain transformers, float32 on the CPU", "difference": difference, "failed": failed}],
+        "paths": [
+            {
+                "path": "plain transformers, float32 on the CPU",
+                "difference": difference,
+                "failed": failed,
+            }
+        ],
         "vllm": asdict(model.facts),
     }
-    return measured, "largest difference of a token from prompt log-probabilities, with the cache empty and full"
+    return (
+        measured,
+        "largest difference of a token from prompt log-probabilities, with the cache empty and full",
+    )
 
 
 def _from_plain(model: EngineModel) -> tuple[float | None, str | None]:
@@ -43,5 +52,7 @@ def _from_plain(model: EngineModel) -> tuple[float | None, str | None]:
     except (ImportError, ModelError) as error:
         return None, f"transformers can't load it: {error}"
     ours = dict(model.answer(spans))
-    differences = [abs(plain[index].logprobs - ours[index].logprobs).max() for index in range(len(spans))]
+    differences = [
+        abs(plain[index].logprobs - ours[index].logprobs).max() for index in range(len(spans))
+    ]
     return float(max(differences)), None

@@ -35,7 +35,9 @@ from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable,
 INTERPRETED: Final = "TRITON_INTERPRET"
 """Set to 1 where Triton's kernels are to run in its interpreter, on a machine without a GPU."""
 
-REPLAY: Final = "enable_trace_replay"  # vLLM's option, which is asked for and left out where it is refused
+REPLAY: Final = (
+    "enable_trace_replay"  # vLLM's option, which is asked for and left out where it is refused
+)
 _SHOWN: Final = 3  # lines of what the engine printed that an error shows
 _TRIED: Final = [1, 2]  # tokens with which every way is tried once
 
@@ -81,7 +83,12 @@ class EngineProcess(BoundedProcess):
 
     def send(self, number: int, requests: Sequence[EngineRequest]) -> None:
         """Have batch ``number`` answered, after those that were sent before and are not received yet."""
-        self._send({"batch": number, "requests": [[request.prompt, request.params] for request in requests]})
+        self._send(
+            {
+                "batch": number,
+                "requests": [[request.prompt, request.params] for request in requests],
+            }
+        )
 
     def receive(self, number: int) -> list[Output] | str:
         """What came of batch ``number``, or why vLLM refused all of it; what came of those before it is dropped."""
@@ -113,7 +120,9 @@ class EngineProcess(BoundedProcess):
     def _give_up(self, reason: str) -> NoReturn:
         self._drop()
         lines = self._last_lines()
-        errors = [line for line in lines if "Error: " in line] or (lines if reason.startswith("ended") else [])
+        errors = [line for line in lines if "Error: " in line] or (
+            lines if reason.startswith("ended") else []
+        )
         errors = [] if reason.startswith("refuses") else errors  # which says it all
         shown = " | ".join(dict.fromkeys(line[:300] for line in errors[-_SHOWN:]))
         if shown:
@@ -129,7 +138,11 @@ class EngineProcess(BoundedProcess):
             return []
         size = self._printed.seek(0, os.SEEK_END)
         self._printed.seek(max(0, size - (1 << 16)))
-        return [line.strip() for line in self._printed.read().decode(errors="replace").splitlines() if line.strip()]
+        return [
+            line.strip()
+            for line in self._printed.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
 
 
 def _interpret(options: dict[str, Any]) -> None:
@@ -143,7 +156,9 @@ def _interpret(options: dict[str, Any]) -> None:
     try:
         import triton.backends
     except ImportError:
-        raise Unavailable(f"is to interpret Triton's kernels ({INTERPRETED}=1), and triton is not installed") from None
+        raise Unavailable(
+            f"is to interpret Triton's kernels ({INTERPRETED}=1), and triton is not installed"
+        ) from None
     triton.backends.backends.setdefault("cpu", SimpleNamespace(driver=None))
 
 
@@ -192,7 +207,9 @@ def _prepare() -> Callable[[Record], Record]:
         raise Unavailable(f"{vllm.__version__} has no logprob_token_ids; install a newer one")
     ways = [TRACE] if replays and takes(trace_request(_TRIED, _TRIED, [])) else []
     ways += [ROWS] if takes(rows_request(_TRIED, _TRIED, [])) else []
-    block = config.cache_config.block_size if config.cache_config.enable_prefix_caching else longest + 1
+    block = (
+        config.cache_config.block_size if config.cache_config.enable_prefix_caching else longest + 1
+    )
     abilities = [*ways, PLACES, PROMPTS], block, longest, config.model_config.get_vocab_size()
     device = vllm.platforms.current_platform.device_type
     dtype = str(config.model_config.dtype).removeprefix("torch.")

@@ -31,9 +31,24 @@ from choicewise.extensions.endpoints.server.routes import (
     nodes,
     number,
 )
-from choicewise.questions import NOT_FIRST, UNKNOWN, Ended, Generation, Mass, Question, Sampling, Span, TokenScores
+from choicewise.questions import (
+    NOT_FIRST,
+    UNKNOWN,
+    Ended,
+    Generation,
+    Mass,
+    Question,
+    Sampling,
+    Span,
+    TokenScores,
+)
 
-TRACE, ROWS, PLACES, PROMPTS = "trace replay", "prompt rows", "label ids", "prompt log-probabilities"
+TRACE, ROWS, PLACES, PROMPTS = (
+    "trace replay",
+    "prompt rows",
+    "label ids",
+    "prompt log-probabilities",
+)
 """The ways to ask; the last but one takes a request for every token of a continuation."""
 
 COSTS: Final[Mapping[str, str]] = {
@@ -55,11 +70,17 @@ MOST_IDS: Final = 128  # MAX_LOGPROB_TOKEN_IDS of vLLM: label ids of one request
 MOST_MEMBERS: Final = MOST_IDS * 64  # tokens of a set whose total probability is asked for
 BLOCK: Final = 16  # tokens of a block of vLLM's cache unless it is told otherwise
 SERVED_PATH: Final = "/inference/v1/generate"
-NO_ROUTE: Final = f"{SERVED_PATH} is off: start vLLM with --enable-scale-out and --enable-trace-replay"
+NO_ROUTE: Final = (
+    f"{SERVED_PATH} is off: start vLLM with --enable-scale-out and --enable-trace-replay"
+)
 
 _GREEDY: Final[Mapping[str, Any]] = {"temperature": 0.0, "detokenize": False}
-_LISTED: Final = 2  # tokens of a place that a server lists at least: the forced one, and the likeliest other
-_HALF: Final = math.log(0.5)  # nats above which a token is the likeliest one, whatever the others have
+_LISTED: Final = (
+    2  # tokens of a place that a server lists at least: the forced one, and the likeliest other
+)
+_HALF: Final = math.log(
+    0.5
+)  # nats above which a token is the likeliest one, whatever the others have
 
 
 class Abilities(NamedTuple):
@@ -132,7 +153,10 @@ def output_of(result: Any) -> Output:
     """What vLLM's ``RequestOutput`` says, in plain values that JSON has."""
     (completion,) = result.outputs
     rows = getattr(result, "prompt_token_id_logprobs", None)
-    listed = [None if each is None else [*map(_listed, each)] for each in (completion.logprobs, result.prompt_logprobs)]
+    listed = [
+        None if each is None else [*map(_listed, each)]
+        for each in (completion.logprobs, result.prompt_logprobs)
+    ]
     return Output(
         len(result.prompt_token_ids),
         result.num_cached_tokens,
@@ -145,7 +169,11 @@ def output_of(result: Any) -> Output:
 
 
 def _listed(place: Mapping[int, Any] | None) -> Any:
-    return None if place is None else [[int(token), float(each.logprob), each.rank] for token, each in place.items()]
+    return (
+        None
+        if place is None
+        else [[int(token), float(each.logprob), each.rank] for token, each in place.items()]
+    )
 
 
 def hit(tokens: int, block: int) -> int:
@@ -175,7 +203,11 @@ def way_of(span: Span, abilities: Abilities) -> str:
     context, count = len(span.context), len(span.continuation)
     if count == 1 and PLACES in abilities.ways:
         return PLACES
-    ways = [way for way in abilities.ways if way not in (ROWS, PROMPTS) or context + count < abilities.longest]
+    ways = [
+        way
+        for way in abilities.ways
+        if way not in (ROWS, PROMPTS) or context + count < abilities.longest
+    ]
     return min(ways, key=lambda way: cost(way, context, count, abilities.block), default=PLACES)
 
 
@@ -266,7 +298,9 @@ class EngineRoute(Route):
             ):
                 labels.append((index, question))
             elif isinstance(question, Span):
-                spans[question.context.tobytes(), question.continuation.tobytes()].append((index, question))
+                spans[question.context.tobytes(), question.continuation.tobytes()].append(
+                    (index, question)
+                )
         by_labels: Iterator[_Ordered] = (
             (np.asarray(node.prefix, np.int32).tobytes(), node, []) for node in nodes(labels)
         )
@@ -285,7 +319,9 @@ class EngineRoute(Route):
         for start in range(0, len(wanted), MOST_IDS):
             ids = wanted[start : start + MOST_IDS]
             pairs = [(part, [token]) for token in ids for part in node.tokens[token]]
-            yield label_request(node.prefix, ids, [part for part, _ in pairs], [targets for _, targets in pairs])
+            yield label_request(
+                node.prefix, ids, [part for part, _ in pairs], [targets for _, targets in pairs]
+            )
         for members, parts in node.sets:
             known = members.known(self.abilities.vocabulary).tolist()
             for chunk in range(0, len(known), MOST_IDS):
@@ -311,9 +347,14 @@ class ByLength(Route):
     the same question is always asked in the same way.  ``longest``: tokens that a prompt of ``whole`` may have.
     """
 
-    def __init__(self, chosen: Route, whole: Route, longest: int | None = None, way: str = PROMPTS) -> None:
+    def __init__(
+        self, chosen: Route, whole: Route, longest: int | None = None, way: str = PROMPTS
+    ) -> None:
         self._chosen, self._whole, self._longest, self._way = chosen, whole, longest, way
-        self.name, self.supports = f"{chosen.name}, {whole.name} of long continuations", chosen.supports
+        self.name, self.supports = (
+            f"{chosen.name}, {whole.name} of long continuations",
+            chosen.supports,
+        )
         self.cost = f"{chosen.cost}; of long continuations {whole.cost}"
 
     def ranking(self, longest: int) -> Route | None:
@@ -332,7 +373,9 @@ class ByLength(Route):
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """First everything asked by next tokens, then what is asked whole."""
         for route in (self._chosen, self._whole):
-            yield from route.calls([(index, question) for index, question in questions if self._of(question) is route])
+            yield from route.calls(
+                [(index, question) for index, question in questions if self._of(question) is route]
+            )
 
     def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
         """As that way of asking does it."""
@@ -365,7 +408,9 @@ class TextRoute(Route):
 
     def requests(self, questions: Sequence[tuple[int, Question]]) -> Iterator[EngineRequest]:
         """One for every generation, those with a common beginning one after another."""
-        asked = [(index, question) for index, question in questions if isinstance(question, Generation)]
+        asked = [
+            (index, question) for index, question in questions if isinstance(question, Generation)
+        ]
         for index, generation in sorted(asked, key=lambda each: each[1].context.tobytes()):
             yield generation_request(generation, self._ends, self._token_bytes, [Part(index)])
 
@@ -378,9 +423,13 @@ def label_request(
     def read(output: Output) -> list[TokenScores]:
         (listed,) = _places(output, len(prefix), 1)
         if lacking := [token for token in ids if token not in listed]:
-            raise Unanswerable(f"vLLM gives no log-probability of token {lacking[0]}, though it was asked for")
+            raise Unanswerable(
+                f"vLLM gives no log-probability of token {lacking[0]}, though it was asked for"
+            )
         nats = {token: number(listed[token][0]) for token in {*ids, *output.tokens}}
-        highest = nats[output.tokens[0]]  # the rank that vLLM gives a label is the place in the list
+        highest = nats[
+            output.tokens[0]
+        ]  # the rank that vLLM gives a label is the place in the list
 
         def score(each: Sequence[int]) -> TokenScores:
             ranks = [0 if nats[token] >= highest else NOT_FIRST for token in each]
@@ -388,7 +437,9 @@ def label_request(
 
         return [score(each) for each in targets]
 
-    return EngineRequest(prefix, {**_GREEDY, "max_tokens": 1, "logprob_token_ids": list(ids)}, parts, read)
+    return EngineRequest(
+        prefix, {**_GREEDY, "max_tokens": 1, "logprob_token_ids": list(ids)}, parts, read
+    )
 
 
 def trace_request(context: list[int], trace: list[int], parts: list[Part]) -> EngineRequest:
@@ -401,19 +452,34 @@ def trace_request(context: list[int], trace: list[int], parts: list[Part]) -> En
     def read(output: Output) -> list[TokenScores]:
         if list(output.tokens) != trace:
             same = next(
-                (at for at, pair in enumerate(zip(output.tokens, trace, strict=False)) if pair[0] != pair[1]), None
+                (
+                    at
+                    for at, pair in enumerate(zip(output.tokens, trace, strict=False))
+                    if pair[0] != pair[1]
+                ),
+                None,
             )
-            what = f"{len(output.tokens)} tokens" if same is None else f"token {output.tokens[same]} at place {same}"
-            raise Unanswerable(f"vLLM answers with {what} where {len(trace)} were forced: it did not replay the trace")
+            what = (
+                f"{len(output.tokens)} tokens"
+                if same is None
+                else f"token {output.tokens[same]} at place {same}"
+            )
+            raise Unanswerable(
+                f"vLLM answers with {what} where {len(trace)} were forced: it did not replay the trace"
+            )
         if output.finish != "length":
-            raise Unanswerable(f"vLLM ended a forced continuation for another reason than its length ({output.finish})")
+            raise Unanswerable(
+                f"vLLM ended a forced continuation for another reason than its length ({output.finish})"
+            )
         return [_of_places(trace, _places(output, len(context), len(trace)))] * len(parts)
 
     params = {**_GREEDY, "max_tokens": len(trace), "logprobs": 1, "trace_decode_token_ids": trace}
     return EngineRequest(context, params, parts, read)
 
 
-def rows_request(context: list[int], continuation: list[int], parts: list[Part], cached: bool = True) -> EngineRequest:
+def rows_request(
+    context: list[int], continuation: list[int], parts: list[Part], cached: bool = True
+) -> EngineRequest:
     """``prompt_logprob_token_ids``: rows of the prompt, by themselves; ``cached``: what precedes them may be read.
 
     Where the cache has more than what precedes them, vLLM gives no rows, and the request is repeated without it.
@@ -429,9 +495,15 @@ def rows_request(context: list[int], continuation: list[int], parts: list[Part],
                 f"vLLM gives {len(shape)} prompt rows of another shape than the {len(continuation)} asked"
             )
         nats = [number(row[0]) for row in output.rows]
-        return [TokenScores.of(continuation, nats, [0 if each > _HALF else UNKNOWN for each in nats])] * len(parts)
+        return [
+            TokenScores.of(continuation, nats, [0 if each > _HALF else UNKNOWN for each in nats])
+        ] * len(parts)
 
-    params = {**_GREEDY, "max_tokens": 1, "prompt_logprob_token_ids": [[token] for token in continuation]}
+    params = {
+        **_GREEDY,
+        "max_tokens": 1,
+        "prompt_logprob_token_ids": [[token] for token in continuation],
+    }
     params |= {"prompt_logprob_start": len(context) - 1, "skip_reading_prefix_cache": not cached}
     retry = rows_request(context, continuation, parts, cached=False) if cached else None
     return EngineRequest([*context, *continuation], params, parts, read, retry)
@@ -449,8 +521,12 @@ def prompt_request(context: list[int], continuation: list[int], parts: list[Part
             )
         if output.prompts is None or len(output.prompts) != len(whole):
             count = 0 if output.prompts is None else len(output.prompts)
-            raise Unanswerable(f"vLLM gives log-probabilities of {count} prompt tokens where {len(whole)} were sent")
-        return [_of_places(continuation, [*map(_by_id, output.prompts[len(context) :])])] * len(parts)
+            raise Unanswerable(
+                f"vLLM gives log-probabilities of {count} prompt tokens where {len(whole)} were sent"
+            )
+        return [_of_places(continuation, [*map(_by_id, output.prompts[len(context) :])])] * len(
+            parts
+        )
 
     params = {**_GREEDY, "max_tokens": 1, "prompt_logprobs": 1, "skip_reading_prefix_cache": True}
     return EngineRequest(whole, params, parts, read)
@@ -463,46 +539,81 @@ def generation_request(
 
     Stops are texts to vLLM, which ends with the token that completes one; where a thought may come first none is named.
     """
-    stops = [stop.decode() for stop in generation.stops if is_text(stop)] if generation.opened is None else []
+    stops = (
+        [stop.decode() for stop in generation.stops if is_text(stop)]
+        if generation.opened is None
+        else []
+    )
 
     def read(output: Output) -> list[TokenScores]:
         tokens = list(output.tokens)
         if len(tokens) > generation.most:
-            raise Unanswerable(f"vLLM generates {len(tokens)} tokens where {generation.most} were asked for")
+            raise Unanswerable(
+                f"vLLM generates {len(tokens)} tokens where {generation.most} were asked for"
+            )
         if output.finish not in ("stop", "length"):
-            raise Unanswerable(f"vLLM ended the text for another reason than its end ({output.finish})")
+            raise Unanswerable(
+                f"vLLM ended the text for another reason than its end ({output.finish})"
+            )
         scores = _of_places(tokens, _places(output, len(generation.context), len(tokens)))
         scores = scores.first(generation.before_stop(tokens, token_bytes))
-        if generation.sampling is not None and len(scores.tokens) and int(scores.tokens[-1]) in ends:
-            scores = scores.first(len(scores.tokens) - 1)  # a sampled text ends before the token that ends it
+        if (
+            generation.sampling is not None
+            and len(scores.tokens)
+            and int(scores.tokens[-1]) in ends
+        ):
+            scores = scores.first(
+                len(scores.tokens) - 1
+            )  # a sampled text ends before the token that ends it
         finish = generation.finish(scores.tokens.tolist(), token_bytes, ends)
         return [replace(scores, ended=Ended(finish))] * len(parts)
 
-    params: dict[str, Any] = {"temperature": 0.0, "max_tokens": generation.most, "logprobs": 1, "ignore_eos": True}
+    params: dict[str, Any] = {
+        "temperature": 0.0,
+        "max_tokens": generation.most,
+        "logprobs": 1,
+        "ignore_eos": True,
+    }
     params |= {"stop_token_ids": sorted(ends), "stop": stops, "detokenize": bool(stops)}
     if generation.sampling is not None:
-        params |= {"temperature": 1.0, "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1}
+        params |= {
+            "temperature": 1.0,
+            "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1,
+        }
     return EngineRequest(generation.context.tolist(), params, parts, read)
 
 
 def _read_served(request: EngineRequest, answer: JSON) -> list[TokenScores]:
     """The scores from what a server answers; what it writes as -9999 stands for no number, which is refused."""
     given, usage = choice(answer), answer.get("usage")
-    content = (given.get("logprobs") or {}).get("content") if isinstance(given.get("logprobs"), dict | None) else None
+    content = (
+        (given.get("logprobs") or {}).get("content")
+        if isinstance(given.get("logprobs"), dict | None)
+        else None
+    )
     if not isinstance(content, list):
         raise Unanswerable("the server gives no log-probabilities of what it generated")
     places = [
-        [[each.get("token_id"), each.get("logprob"), each.get("rank")] for each in (place, *place["top_logprobs"])]
+        [
+            [each.get("token_id"), each.get("logprob"), each.get("rank")]
+            for each in (place, *place["top_logprobs"])
+        ]
         for place in content
         if isinstance(place, dict) and isinstance(place.get("top_logprobs"), list)
     ]
-    if len(places) != len(content) or any(len({token for token, *_ in place}) < _LISTED for place in places):
-        raise Unanswerable("the server lists no other token beside one that was forced, so that no rank is known")
+    if len(places) != len(content) or any(
+        len({token for token, *_ in place}) < _LISTED for place in places
+    ):
+        raise Unanswerable(
+            "the server lists no other token beside one that was forced, so that no rank is known"
+        )
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     sent = count if isinstance(count, int) else len(request.prompt)
-    output = Output(sent, cached, field(given, "token_ids", list), places, finish=given.get("finish_reason"))
+    output = Output(
+        sent, cached, field(given, "token_ids", list), places, finish=given.get("finish_reason")
+    )
     return request.read(output)
 
 
@@ -527,12 +638,16 @@ def _places(output: Output, prompt: int, count: int) -> list[dict[int, tuple[Any
     return [*map(_by_id, output.logprobs or ())]
 
 
-def _of_places(tokens: Sequence[int], places: Sequence[Mapping[int, tuple[Any, Any]]]) -> TokenScores:
+def _of_places(
+    tokens: Sequence[int], places: Sequence[Mapping[int, tuple[Any, Any]]]
+) -> TokenScores:
     """The scores of ``tokens``, each at its place, where the likeliest one stands, too."""
     logprobs, ranks = list[float](), list[int]()
     for token, listed in zip(tokens, places, strict=True):
         if token not in listed:
-            raise Unanswerable(f"vLLM gives no log-probability of token {token}, which it was to score")
+            raise Unanswerable(
+                f"vLLM gives no log-probability of token {token}, which it was to score"
+            )
         own, rank = number(listed[token][0]), listed[token][1]
         if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank < 2**31:
             raise Unanswerable(f"vLLM gives {rank!r:.40} as the rank of token {token}")

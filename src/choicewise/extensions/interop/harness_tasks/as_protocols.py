@@ -16,7 +16,13 @@ import numpy as np
 from choicewise.data.dataset import Dataset
 from choicewise.data.hub import Download
 from choicewise.errors import DataError, ProtocolError, UsageError, did_you_mean
-from choicewise.extensions.interop.harness_tasks.files import PREFIX, SHOTS, TaskSelector, check_tasks, parse_task
+from choicewise.extensions.interop.harness_tasks.files import (
+    PREFIX,
+    SHOTS,
+    TaskSelector,
+    check_tasks,
+    parse_task,
+)
 from choicewise.extensions.interop.harness_tasks.load import (
     TaskNames,
     TaskTemplates,
@@ -93,7 +99,9 @@ class TaskSource(Source):
         """The dataset, loaded once."""
         return self._loaded.data
 
-    def protocols(self, data: Dataset, subjects: Sequence[str] | None = None) -> dict[str, Protocol]:
+    def protocols(
+        self, data: Dataset, subjects: Sequence[str] | None = None
+    ) -> dict[str, Protocol]:
         """The metrics of the task."""
         return dict(self._loaded.protocols)
 
@@ -115,7 +123,14 @@ class TaskSource(Source):
             with suppress(OSError, ValueError):
                 if path.is_file():
                     states.add((str(path), path.stat().st_size, path.stat().st_mtime_ns))
-        content = [self.selectors, self.include, self.allow_code, self.on_bad_item, harness_version(), sorted(states)]
+        content = [
+            self.selectors,
+            self.include,
+            self.allow_code,
+            self.on_bad_item,
+            harness_version(),
+            sorted(states),
+        ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @cached_property
@@ -161,7 +176,9 @@ _NamedTask = tuple[TaskTree, list[tuple[str, TaskSelector]]]
 """A task or group, and what is asked of it: the text of each selector, and what it says."""
 
 
-def _named_tasks(selectors: Sequence[str], include: Sequence[Path], allow_code: bool) -> Iterable[_NamedTask]:
+def _named_tasks(
+    selectors: Sequence[str], include: Sequence[Path], allow_code: bool
+) -> Iterable[_NamedTask]:
     """The tasks and groups that are named, checked and not loaded, each once; a tag gives its tasks."""
     if absent := [folder for folder in include if not folder.is_dir()]:
         raise UsageError(f"{absent[0]} is no folder; name one with task files")
@@ -176,7 +193,9 @@ def _named_tasks(selectors: Sequence[str], include: Sequence[Path], allow_code: 
             known, tasks = named.setdefault(each.name, (each, []))
             if known.files != each.files:
                 files = f"{known.files[0]} and {each.files[0]}"
-                raise ProtocolError(f"two tasks are called {each.name}, in {files}; ask one at a time")
+                raise ProtocolError(
+                    f"two tasks are called {each.name}, in {files}; ask one at a time"
+                )
             tasks.append((selector, own))
     return named.values()
 
@@ -193,10 +212,14 @@ def _load(tree: TaskTree, selectors: Sequence[TaskSelector], on_bad_item: str) -
         protocols: dict[str, Protocol] = {}
         for each in selectors:
             protocols |= build.protocols(each, variants[each.shots], forms[each.shots][0])
-        unrendered = [(rendered, reason) for _, rendered, reason in forms.values() if rendered is not None]
+        unrendered = [
+            (rendered, reason) for _, rendered, reason in forms.values() if rendered is not None
+        ]
         for _, reason in unrendered:
             build.note(f"its requests are kept as the harness renders them: {reason}")
-        return HarnessTask(build.called, data, protocols, tuple(each for each, _ in unrendered), tuple(build.notes))
+        return HarnessTask(
+            build.called, data, protocols, tuple(each for each, _ in unrendered), tuple(build.notes)
+        )
 
 
 _LISTED = 24
@@ -206,7 +229,9 @@ _LISTED = 24
 class _TaskBuild:
     """The rows, data and protocols of one task or group; ``notes``, each once, by their texts."""
 
-    def __init__(self, tree: TaskTree, tasks: list[Any], group: Any | None, templates: TaskTemplates) -> None:
+    def __init__(
+        self, tree: TaskTree, tasks: list[Any], group: Any | None, templates: TaskTemplates
+    ) -> None:
         self._tree, self._tasks, self._group, self._templates = tree, tasks, group, templates
         self.called = f"{PREFIX}{tree.name}"
         self.notes: dict[str, None] = {}
@@ -224,9 +249,15 @@ class _TaskBuild:
                 f"{self.called} says num_fewshot: 0, which the harness never changes; leave out @{SHOTS}={shots}"
             )
         if shots and fixed:
-            self.note(f"{len(fixed)} of {len(tasks)} tasks say num_fewshot: 0 and stay without shots")
+            self.note(
+                f"{len(fixed)} of {len(tasks)} tasks say num_fewshot: 0 and stay without shots"
+            )
         for task in tasks:
-            number = (task.config.num_fewshot or 0) if shots is None or task.config.num_fewshot == 0 else shots
+            number = (
+                (task.config.num_fewshot or 0)
+                if shots is None or task.config.num_fewshot == 0
+                else shots
+            )
             rows = _judged(task, list(asked_rows(task, number)))
             subject = task.config.task if self._tree.group is not None else ""
             if own := sum(row.own_shot for row in rows):
@@ -261,21 +292,31 @@ class _TaskBuild:
             for name, pool in each.pool.items():
                 splits.setdefault(name, []).extend(pool)
         if not splits[asked[0].split]:
-            raise DataError(f"{self.called} holds no row that can be asked, the first because {refused[0].reason}")
+            raise DataError(
+                f"{self.called} holds no row that can be asked, the first because {refused[0].reason}"
+            )
         tasks, group = self._tasks, self._group
         about = (tasks[0].config.metadata if group is None else group.metadata) or {}
         paths = ", ".join(dict.fromkeys(str(task.config.dataset_path) for task in tasks))
         kind = "task" if group is None else f"group of {len(tasks)} tasks"
         version = f"{kind} {self._tree.name}, version {about.get('version', 'none')}, data {paths}"
-        return Dataset(self.called, splits, tuple(refused), read_with=f"lm-eval {harness_version()}: {version}")
+        return Dataset(
+            self.called, splits, tuple(refused), read_with=f"lm-eval {harness_version()}: {version}"
+        )
 
-    def protocols(self, selector: TaskSelector, asked: Sequence[AskedTask], form: Axes) -> dict[str, Protocol]:
+    def protocols(
+        self, selector: TaskSelector, asked: Sequence[AskedTask], form: Axes
+    ) -> dict[str, Protocol]:
         """The protocols that ``selector`` names, of tasks that are ``asked``, their requests in the axes ``form``.
 
         Raises ProtocolError for a metric that there is not, or that is not computed here.
         """
         own = {each.task.config.num_fewshot or 0 for each in asked}
-        shots = [f"{SHOTS}={selector.shots}"] if selector.shots is not None and own != {selector.shots} else []
+        shots = (
+            [f"{SHOTS}={selector.shots}"]
+            if selector.shots is not None and own != {selector.shots}
+            else []
+        )
         named = {}
         for metric, axes in self._metrics(selector.metric, asked).items():
             name = f"{self.called}:{metric}"
@@ -297,7 +338,9 @@ class _TaskBuild:
         ours, fallback = _OURS[kinds.pop()]
         known = [*dict.fromkeys([*own, *(CHOICES if ours == "sum" else TARGETS), ours])]
         if wanted is not None and wanted not in known:
-            raise ProtocolError(f"{self.called} has no metric {wanted!r}; {did_you_mean(wanted, known)}")
+            raise ProtocolError(
+                f"{self.called} has no metric {wanted!r}; {did_you_mean(wanted, known)}"
+            )
         metrics: dict[str, dict[str, Any]] = {}
         for name in own if wanted is None else [wanted]:
             axes = fallback if name == ours and ours not in own else _common_axes(name, asked)
@@ -318,7 +361,9 @@ class _TaskBuild:
             return "micro"
         listed = {each.metric: each for each in self._group.aggregate_metric_list or ()}
         if metric not in listed:
-            self.note(f"the group says not how {metric} is averaged; here every row counts alike (micro)")
+            self.note(
+                f"the group says not how {metric} is averaged; here every row counts alike (micro)"
+            )
             return "micro"
         return "micro" if listed[metric].weight_by_size else "macro"
 
@@ -358,7 +403,9 @@ def _metric_axes(name: str, task: Any, rows: Sequence[AskedRow]) -> Axes | str:
     if name not in CHOICES:
         return f"metric {name} is none of {', '.join(CHOICES)}"
     if task.multiple_input and name not in ("acc", "exact_match"):
-        return f"metric {name} means nothing where choices are contexts, as their texts are not scored"
+        return (
+            f"metric {name} means nothing where choices are contexts, as their texts are not scored"
+        )
     if name == "acc_mutual_info" and task.multiple_target:
         return f"metric {name} fails in the harness where rows have lists of targets"
     return CHOICES[name](rows)
@@ -396,9 +443,12 @@ def _mean(
 
 CHOICES: Mapping[str, Callable[[Sequence[AskedRow]], Axes | str]] = {
     "acc": lambda rows: {"score": "sum"},
-    "acc_norm": _mean({"char_mean_bare": lambda text: len(text.removeprefix(" ")), "char_mean": len}, len),
+    "acc_norm": _mean(
+        {"char_mean_bare": lambda text: len(text.removeprefix(" ")), "char_mean": len}, len
+    ),
     "acc_bytes": _mean(
-        {"byte_mean_bare": lambda text: len(text.removeprefix(" ").encode())}, lambda choice: len(choice.encode())
+        {"byte_mean_bare": lambda text: len(text.removeprefix(" ").encode())},
+        lambda choice: len(choice.encode()),
     ),
     "acc_mutual_info": lambda rows: {"score": "pmi", "null": ""},
     "exact_match": lambda rows: TARGETS["acc"],
@@ -446,8 +496,14 @@ def _probed(task: Any, name: str, rows: Sequence[AskedRow]) -> tuple[str, list[A
         judged.append(replace(row, gold=gold))
     random = np.random.default_rng(0)
     draws = [[random.normal(-10, 4, len(row.choices)) for _ in range(4)] for row in rows]
-    for metric in ("acc", "mc2", "mc1"):  # what code may compute of summed log-likelihoods, tried in this order
-        if all(_agrees(task, name, metric, row, own) for row, own in zip(judged, draws, strict=True)):
+    for metric in (
+        "acc",
+        "mc2",
+        "mc1",
+    ):  # what code may compute of summed log-likelihoods, tried in this order
+        if all(
+            _agrees(task, name, metric, row, own) for row, own in zip(judged, draws, strict=True)
+        ):
             return metric, judged
     return None
 
@@ -455,7 +511,9 @@ def _probed(task: Any, name: str, rows: Sequence[AskedRow]) -> tuple[str, list[A
 def _right(task: Any, name: str, row: AskedRow) -> tuple[int, ...] | None:
     gold = []
     for choice in range(len(row.choices)):
-        value = _theirs(task, name, row, np.where(np.arange(len(row.choices)) == choice, -1e-3, -600.0))
+        value = _theirs(
+            task, name, row, np.where(np.arange(len(row.choices)) == choice, -1e-3, -600.0)
+        )
         if not min(abs(value), abs(value - 1)) < _CLOSE:
             return None
         if value > 0.5:
@@ -476,6 +534,8 @@ def _agrees(task: Any, name: str, metric: str, row: AskedRow, draws: Sequence[An
 def _theirs(task: Any, name: str, row: AskedRow, scores: Any) -> float:
     """What the task's code says; infinite where it fails or says no number."""
     try:
-        return float(task.process_results(row.doc, [(float(score), False) for score in scores])[name])
+        return float(
+            task.process_results(row.doc, [(float(score), False) for score in scores])[name]
+        )
     except Exception:
         return float("inf")

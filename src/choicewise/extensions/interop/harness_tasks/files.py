@@ -45,14 +45,21 @@ def parse_task(selector: str) -> TaskSelector:
 
     Raises ProtocolError for one that says nothing or is malformed.
     """
-    from choicewise.protocols.between import CHANGES, split_changes  # which a line without tasks does not need
+    from choicewise.protocols.between import (
+        CHANGES,
+        split_changes,
+    )  # which a line without tasks does not need
 
     spelled = selector.removeprefix(PREFIX)
     if match := _FILE.fullmatch(spelled):
         name, rest = match[1], match[2]
     else:
-        place = re.search("[:@]", spelled.replace("::", "\0\0"))  # groups inside groups are called GROUP::NAME
-        name, rest = (spelled[: place.start()], spelled[place.start() :]) if place else (spelled, "")
+        place = re.search(
+            "[:@]", spelled.replace("::", "\0\0")
+        )  # groups inside groups are called GROUP::NAME
+        name, rest = (
+            (spelled[: place.start()], spelled[place.start() :]) if place else (spelled, "")
+        )
     before, changes = split_changes(rest)
     changes, _, last = changes.partition(":")
     metric = before.removeprefix(":") or last or None
@@ -64,7 +71,9 @@ def parse_task(selector: str) -> TaskSelector:
     own = [change for change in changes.split(",") if change]
     shots = [change.partition("=")[2] for change in own if change.startswith(f"{SHOTS}=")]
     if any(not (each.isascii() and each.isdigit()) for each in shots) or len(shots) > 1:
-        raise ProtocolError(f"{selector!r}: {SHOTS} is {', '.join(shots)!r}; it must be one whole number")
+        raise ProtocolError(
+            f"{selector!r}: {SHOTS} is {', '.join(shots)!r}; it must be one whole number"
+        )
     others = ",".join(change for change in own if not change.startswith(f"{SHOTS}="))
     return TaskSelector(name, metric, int(shots[0]) if shots else None, others)
 
@@ -143,13 +152,17 @@ def read_task_file(path: Path) -> TaskFile:
     return TaskFile(_merged(path.expanduser().resolve(), files, code, ()), files, code)
 
 
-def _merged(path: Path, files: list[Path], code: list[Code], heirs: tuple[Path, ...]) -> dict[str, tuple[Any, Place]]:
+def _merged(
+    path: Path, files: list[Path], code: list[Code], heirs: tuple[Path, ...]
+) -> dict[str, tuple[Any, Place]]:
     """The keys of one file over those that it includes; they are added to ``files``, and what they call to ``code``."""
     if path in heirs:
         circle = " includes ".join(str(each) for each in (*heirs[heirs.index(path) :], path))
         raise ProtocolError(f"{circle}: a circle; remove one of the includes")
     if path in files:
-        raise ProtocolError(f"{path} is included twice by {heirs[0]}, which the harness refuses; include it once")
+        raise ProtocolError(
+            f"{path} is included twice by {heirs[0]}, which the harness refuses; include it once"
+        )
     files.append(path)
     own = _read(path, code)
     includes, here = own.pop("include", ([], Place(path, 1)))
@@ -174,20 +187,28 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
     except OSError as error:
         raise ProtocolError(f"{path} can't be read: {error.strerror}; name a task file") from error
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise ProtocolError(
+            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(node, yaml.MappingNode):
             raise ProtocolError(f"{path} holds no keys; write a task as `task: NAME` and so on")
-        code += (Code(Place(path, line), key, spelled) for line, key, spelled in _calls(node, "", set()))
+        code += (
+            Code(Place(path, line), key, spelled) for line, key, spelled in _calls(node, "", set())
+        )
         places = {str(key.value): Place(path, key.start_mark.line + 1) for key, _ in node.value}
         config = yaml.load(text, Loader=_loader(yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = path if mark is None else Place(path, mark.line + 1)
-        raise ProtocolError(f"{where}: no valid task file: {error.problem or error.context}") from error
+        raise ProtocolError(
+            f"{where}: no valid task file: {error.problem or error.context}"
+        ) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ProtocolError(f"{path} is no valid task file: {str(error)[:200] or type(error).__name__}") from error
+        raise ProtocolError(
+            f"{path} is no valid task file: {str(error)[:200] or type(error).__name__}"
+        ) from error
     if wrong := [key for key in config if not isinstance(key, str)]:
         raise ProtocolError(f"{path}: key {wrong[0]!r} is no text; write it in quotes")
     return {key: (value, places.get(key, Place(path, 1))) for key, value in config.items()}
@@ -239,12 +260,18 @@ def check_folder(folder: Path) -> None:
                 continue
             seen.add(path)
             if not path.is_file() or path.stat().st_size > _LARGEST:
-                raise ProtocolError(f"{path} is no task file, and the harness reads all of {folder}; remove it there")
+                raise ProtocolError(
+                    f"{path} is no task file, and the harness reads all of {folder}; remove it there"
+                )
             depth, text = 0, path.read_bytes()
             for event in yaml.parse(text, Loader=base):
-                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+                    event, yaml.CollectionEndEvent
+                )
                 if depth > _DEEPEST:
-                    raise ProtocolError(f"{path} has more than {_DEEPEST} levels; remove it from {folder}")
+                    raise ProtocolError(
+                        f"{path} has more than {_DEEPEST} levels; remove it from {folder}"
+                    )
             config = yaml.load(text, Loader=_loader(base))
         except (yaml.YAMLError, OSError, ValueError):
             continue
@@ -263,7 +290,11 @@ _PLAIN_FORMATS = ("json", "csv", "parquet", "arrow", "text")
 """Formats of data files that hold nothing but data; of the others of ``datasets``, some hold pickles or queries."""
 
 _STRUCTURE = {"task", "tag", "group", "task_list", "class", "include"}
-_UNUSED = {"use_prompt": "prompts of promptsource", "doc_to_image": "pictures", "doc_to_audio": "sound"}
+_UNUSED = {
+    "use_prompt": "prompts of promptsource",
+    "doc_to_image": "pictures",
+    "doc_to_audio": "sound",
+}
 
 
 def further_code(leaf: Leaf) -> Iterator[Code]:
@@ -278,7 +309,9 @@ def further_code(leaf: Leaf) -> Iterator[Code]:
     if isinstance(kwargs, dict) and kwargs.get("trust_remote_code"):
         yield code("dataset_kwargs.trust_remote_code", "the loading script of the data")
         if path is not None:
-            yield code("dataset_path", f"{path}: its loading script")  # the other key may be of a trusted file
+            yield code(
+                "dataset_path", f"{path}: its loading script"
+            )  # the other key may be of a trusted file
     if isinstance(path, str) and not isinstance(path, _CodeName) and _runs(path):
         yield code("dataset_path", f"{path}: a script, or a format that can hold code")
     if "class" in leaf.keys and not isinstance(kind, _CodeName):
@@ -289,7 +322,10 @@ def further_code(leaf: Leaf) -> Iterator[Code]:
             if metric.get("hf_evaluate"):
                 yield code("metric_list", f"{name}: a script of the package evaluate")
             elif leaf.get("process_results") is None and name not in METRIC_REGISTRY:
-                yield code("metric_list", f"{name}: no metric of the harness, so a script of the package evaluate")
+                yield code(
+                    "metric_list",
+                    f"{name}: no metric of the harness, so a script of the package evaluate",
+                )
 
 
 def _runs(path: str) -> bool:
@@ -301,7 +337,11 @@ def _runs(path: str) -> bool:
 
 
 def check_tasks(
-    name: str, group: Collection[str] | None, leaves: Sequence[Leaf], code: Sequence[Code], allow_code: bool
+    name: str,
+    group: Collection[str] | None,
+    leaves: Sequence[Leaf],
+    code: Sequence[Code],
+    allow_code: bool,
 ) -> None:
     """Raise ProtocolError with everything that keeps the tasks called ``name`` from being loaded.
 
@@ -311,7 +351,9 @@ def check_tasks(
     if group is not None:
         known = {*GROUP_KEYS, *_keys_of_tasks()[0], *_STRUCTURE}
         unknown = [key for key in group if key not in known]
-        problems += [f"group {name}: {key} is no key; {did_you_mean(key, known)}" for key in unknown]
+        problems += [
+            f"group {name}: {key} is no key; {did_you_mean(key, known)}" for key in unknown
+        ]
     if problems:
         raise ProtocolError.about(list(dict.fromkeys(problems)))
     if code and not allow_code:
@@ -335,20 +377,28 @@ def _keys_of_tasks() -> tuple[set[str], set[str]]:
 
 def _problems(leaf: Leaf) -> Iterator[str]:
     if (output := leaf.get("output_type")) not in ASKED:
-        unsaid = " (it says none, which means generate_until)" if "output_type" not in leaf.keys else ""
+        unsaid = (
+            " (it says none, which means generate_until)" if "output_type" not in leaf.keys else ""
+        )
         output = "generate_until" if unsaid else output
         yield f"task {leaf.name} has output type {output}; here are asked {' and '.join(ASKED)}{unsaid}"
         return
 
     keys, shot_keys = _keys_of_tasks()
     known = keys | _STRUCTURE
-    wrong = [(key, f"{key} is no key of a task; {did_you_mean(key, known)}") for key in leaf.keys if key not in known]
+    wrong = [
+        (key, f"{key} is no key of a task; {did_you_mean(key, known)}")
+        for key in leaf.keys
+        if key not in known
+    ]
     unused = [key for key in _UNUSED if leaf.get(key) is not None]
     wrong += [(key, f"{key}: tasks with {_UNUSED[key]} are not asked here") for key in unused]
     shots = leaf.get("fewshot_config")
     if isinstance(shots, dict):
         others = [str(key) for key in shots if key not in shot_keys]
-        about = [f"{key} is no key of fewshot_config; {did_you_mean(key, shot_keys)}" for key in others]
+        about = [
+            f"{key} is no key of fewshot_config; {did_you_mean(key, shot_keys)}" for key in others
+        ]
         wrong += [("fewshot_config", text) for text in about]
     elif shots is not None:
         wrong.append(("fewshot_config", f"fewshot_config is {shots!r}; it must hold keys"))
@@ -356,8 +406,15 @@ def _problems(leaf: Leaf) -> Iterator[str]:
     for each in filters if isinstance(filters, list) else ():
         for step in each.get("filter", ()) if isinstance(each, dict) else ():
             if not isinstance(step, dict) or step.get("function") != "take_first":
-                wrong.append(("filter_list", f"filter {step!r} changes what is scored; leave filter_list out"))
+                wrong.append(
+                    (
+                        "filter_list",
+                        f"filter {step!r} changes what is scored; leave filter_list out",
+                    )
+                )
     number = leaf.get("num_fewshot")
     if number is not None and (not isinstance(number, int) or number < 0):
-        wrong.append(("num_fewshot", f"num_fewshot is {number!r}; it must be a whole number from 0 up"))
+        wrong.append(
+            ("num_fewshot", f"num_fewshot is {number!r}; it must be a whole number from 0 up")
+        )
     yield from (f"{leaf.keys[key][1]}: {text}" for key, text in wrong)

@@ -15,7 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError, did_you_mean, install_line
+from choicewise.errors import (
+    ChoicewiseError,
+    DataError,
+    ProtocolError,
+    UsageError,
+    did_you_mean,
+    install_line,
+)
 from choicewise.extensions.interop.harness_tasks.files import (
     GROUP_KEYS,
     Code,
@@ -44,11 +51,15 @@ def harness_version() -> str:
     try:
         installed = version("lm_eval")
     except PackageNotFoundError as error:
-        raise UsageError(f"tasks of the harness need its package: {install_line('harness')}") from error
+        raise UsageError(
+            f"tasks of the harness need its package: {install_line('harness')}"
+        ) from error
     numbers = tuple(int(part) for part in installed.split(".")[:3] if part.isdigit())
     if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise UsageError(f"lm_eval {installed} is installed, and tasks need {oldest} or later: pip install -U lm_eval")
+        raise UsageError(
+            f"lm_eval {installed} is installed, and tasks need {oldest} or later: pip install -U lm_eval"
+        )
     return installed
 
 
@@ -89,7 +100,9 @@ class TaskNames:
         for folder in include:
             check_folder(folder)
         with quiet():
-            self.manager = TaskManager(include_defaults=False, include_path=[str(folder) for folder in include])
+            self.manager = TaskManager(
+                include_defaults=False, include_path=[str(folder) for folder in include]
+            )
 
     def tree(self, name: str) -> TaskTree:
         """The tree of a task, group or tag, or of a task file; nothing of it is run.
@@ -99,9 +112,18 @@ class TaskNames:
         if name.endswith((".yaml", ".yml")):
             path = Path(name)
             if not path.is_file():
-                raise ProtocolError(f"{path} is no file; name a task file, or a task of the harness by its name")
+                raise ProtocolError(
+                    f"{path} is no file; name a task file, or a task of the harness by its name"
+                )
             top: TaskFile | None = (file := read_task_file(path))
-            own = next((file.keys[key][0] for key in ("group", "task") if key in file.keys and file.keys[key][0]), None)
+            own = next(
+                (
+                    file.keys[key][0]
+                    for key in ("group", "task")
+                    if key in file.keys and file.keys[key][0]
+                ),
+                None,
+            )
             if not isinstance(own, str):
                 raise ProtocolError(
                     f"{path} has neither `task: NAME` nor `group: NAME`, so it is a template; name a task"
@@ -112,17 +134,23 @@ class TaskNames:
         else:
             top = None if entry.yaml_path is None else read_task_file(entry.yaml_path)
         read: list[TaskFile] = []
-        leaves = tuple(self._named(name, {}, (), read) if top is None else self._tasks(name, top, {}, (), read))
+        leaves = tuple(
+            self._named(name, {}, (), read) if top is None else self._tasks(name, top, {}, (), read)
+        )
         calls = [
             *(each for file in read for each in file.code),
             *(each for leaf in leaves for each in further_code(leaf)),
         ]
-        code = dict.fromkeys(each for each in calls if not each.place.file.is_relative_to(self._shipped))
+        code = dict.fromkeys(
+            each for each in calls if not each.place.file.is_relative_to(self._shipped)
+        )
         files = dict.fromkeys(path for file in read for path in file.files)
         group = tuple(top.keys) if top is not None and top.is_group else None
         return TaskTree(name, group, top is None, leaves, tuple(files), tuple(code), self)
 
-    def _named(self, name: str, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]) -> Iterator[Leaf]:
+    def _named(
+        self, name: str, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]
+    ) -> Iterator[Leaf]:
         """The tasks under a name, with ``overrides`` over their own keys.
 
         ``above``: the groups that it is in; ``read`` gets the files that the harness will read for it.
@@ -135,11 +163,18 @@ class TaskNames:
             yield from self._named(each, overrides, above, read)
 
     def _tasks(
-        self, name: str, file: TaskFile, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]
+        self,
+        name: str,
+        file: TaskFile,
+        overrides: Keys,
+        above: tuple[str, ...],
+        read: list[TaskFile],
     ) -> Iterator[Leaf]:
         """Those of a file, likewise."""
         if name in above:
-            raise ProtocolError(f"{' holds '.join((*above, name))}: groups in a circle; remove one of them")
+            raise ProtocolError(
+                f"{' holds '.join((*above, name))}: groups in a circle; remove one of them"
+            )
         read.append(file)
         keys = {**file.keys, **overrides}
         if file.is_group:
@@ -149,19 +184,33 @@ class TaskNames:
             yield Leaf(str(keys["task"][0]) if "task" in keys else name, keys)
 
     def _members(
-        self, group: str, keys: Keys, here: Place, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]
+        self,
+        group: str,
+        keys: Keys,
+        here: Place,
+        overrides: Keys,
+        above: tuple[str, ...],
+        read: list[TaskFile],
     ) -> Iterator[Leaf]:
         """Those of a group with these ``keys``; its list of them stands ``here``."""
         merged = {**{key: each for key, each in keys.items() if key not in GROUP_KEYS}, **overrides}
         members = keys["task"][0] if "task" in keys else None
         if not isinstance(members, str | list) or not members:
-            raise ProtocolError(f"{here}: group {group} names no tasks; write `task:` and a list of names")
+            raise ProtocolError(
+                f"{here}: group {group} names no tasks; write `task:` and a list of names"
+            )
         for member in [members] if isinstance(members, str) else members:
-            own: Keys = {key: (value, here) for key, value in member.items()} if isinstance(member, dict) else {}
+            own: Keys = (
+                {key: (value, here) for key, value in member.items()}
+                if isinstance(member, dict)
+                else {}
+            )
             kind = "group" if "group" in own else "task"
             name = own[kind][0] if kind in own else member
             if not isinstance(name, str):
-                raise ProtocolError(f"{here}: group {group} holds {member!r}; it must be a name, or keys with `task`")
+                raise ProtocolError(
+                    f"{here}: group {group} holds {member!r}; it must be a name, or keys with `task`"
+                )
             more = {**merged, **{key: each for key, each in own.items() if key != "group"}}
             if self._entry(name) is not None:
                 yield from self._named(name, more, above, read)
@@ -203,11 +252,15 @@ def _shipped_index() -> Mapping[str, Any]:
     with quiet():
         index = TaskManager().task_index
     for entry in index.values():
-        entry.cfg = None  # the harness reads the file when it loads it, and the keys of all take 100 MB
+        entry.cfg = (
+            None  # the harness reads the file when it loads it, and the keys of all take 100 MB
+        )
     return index
 
 
-def load_tree(tree: TaskTree, spelled: str, templates: TaskTemplates) -> tuple[list[Any], Any | None]:
+def load_tree(
+    tree: TaskTree, spelled: str, templates: TaskTemplates
+) -> tuple[list[Any], Any | None]:
     """The harness's task objects in their order, with their data, and its group object; None for a task or a tag.
 
     ``spelled``: the name or the path of the file whose ``tree`` was checked before.
@@ -230,14 +283,21 @@ def _explained(error: BaseException, tree: TaskTree) -> ChoicewiseError:
     from datasets.exceptions import DatasetGenerationError
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    absent = (FileNotFoundError, ConnectionError, RepositoryNotFoundError, httpx2.ConnectError, httpx2.ConnectTimeout)
+    absent = (
+        FileNotFoundError,
+        ConnectionError,
+        RepositoryNotFoundError,
+        httpx2.ConnectError,
+        httpx2.ConnectTimeout,
+    )
     chain = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
     said = f"{type(chain[-1]).__name__}: {' '.join(str(chain[-1]).split())[:300]}"
     if any(isinstance(each, absent) for each in chain):
         paths = dict.fromkeys(
-            " ".join(filter(None, (str(leaf.get("dataset_path")), leaf.get("dataset_name")))) for leaf in tree.leaves
+            " ".join(filter(None, (str(leaf.get("dataset_path")), leaf.get("dataset_name"))))
+            for leaf in tree.leaves
         )
         more = f" and {len(paths) - 1} more" * (len(paths) > 1)
         return DataError(
@@ -303,13 +363,17 @@ class TaskTemplates(BoundedProcess):
         if (known := self._texts.get(key)) is not None:
             return known
         try:
-            ((text,),) = self._ask({"templates": [template], "docs": [json.loads(spelled)]})["texts"]
+            ((text,),) = self._ask({"templates": [template], "docs": [json.loads(spelled)]})[
+                "texts"
+            ]
         except ProtocolError as error:
             raise ProtocolError(f"{error.message} (template {template[:80]!r})") from error
         self._texts.put(key, text)
         return str(text)
 
-    def fill_all(self, templates: Sequence[str], docs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    def fill_all(
+        self, templates: Sequence[str], docs: Sequence[Mapping[str, Any]]
+    ) -> Iterator[list[str]]:
         """The texts of all ``templates`` for each of ``docs``."""
         for start in range(0, len(docs), 50):  # so many rows are sent at once
             portion = [json.loads(_spelled(doc)) for doc in docs[start : start + 50]]
@@ -353,7 +417,9 @@ def _prepare_filling() -> Callable[[Record], Record]:
     from jinja2 import BaseLoader, StrictUndefined
     from jinja2.sandbox import SandboxedEnvironment
 
-    environment = SandboxedEnvironment(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
+    environment = SandboxedEnvironment(
+        loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True
+    )
     # the filter that the harness adds (lm_eval/utils.py, 0.4.13)
     environment.filters["regex_replace"] = lambda string, pattern, repl, count=0: re.sub(
         pattern, repl, string, count=count

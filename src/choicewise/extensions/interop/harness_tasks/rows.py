@@ -91,14 +91,18 @@ def asked_rows(task: Any, shots: int) -> Iterator[AskedRow]:
         except ChoicewiseError as error:
             raise DataError(f"task {task.config.task}, row {number}: {error.message}") from error
         except Exception as error:
-            reason = f"the harness makes no request of it ({type(error).__name__}: {str(error)[:200]})"
+            reason = (
+                f"the harness makes no request of it ({type(error).__name__}: {str(error)[:200]})"
+            )
             raise DataError(f"task {task.config.task}, row {number}: {reason}") from error
         if has_half_character("".join((row.query, *row.contexts, *row.continuations))):
             row = AskedRow(doc, refused="a text holds half a character, which no file can store")
         yield row
 
 
-def asked_task(task: Any, subject: str, shots: int, rows: Sequence[AskedRow], templates: TaskTemplates) -> AskedTask:
+def asked_task(
+    task: Any, subject: str, shots: int, rows: Sequence[AskedRow], templates: TaskTemplates
+) -> AskedTask:
     """``task`` with the items of its ``rows``; ``subject``: its name in a group, empty outside."""
     template, reason = None, ""
     try:
@@ -106,20 +110,45 @@ def asked_task(task: Any, subject: str, shots: int, rows: Sequence[AskedRow], te
     except Inexpressible as error:
         reason = str(error)
 
-    def items(numbers: Iterable[int], docs: Sequence[Any], queries: Sequence[str], answers: Iterable[_Answer]) -> Any:
+    def items(
+        numbers: Iterable[int],
+        docs: Sequence[Any],
+        queries: Sequence[str],
+        answers: Iterable[_Answer],
+    ) -> Any:
         """The items of ``docs``: their fields, and their queries where no single hole is the question."""
-        filled = [(None, {}) for _ in docs] if template is None else _fill_fields(template, docs, templates)
+        filled = (
+            [(None, {}) for _ in docs]
+            if template is None
+            else _fill_fields(template, docs, templates)
+        )
         start = f"{subject}/" if subject else ""
-        more = {_DESCRIPTION: task.config.description or ""} if subject and template is not None else {}
+        more = (
+            {_DESCRIPTION: task.config.description or ""}
+            if subject and template is not None
+            else {}
+        )
         return tuple(
-            Item(f"{start}{number}", query if asked is None else asked, choices, gold, subject, {**fields, **more})
-            for number, query, (choices, gold), (asked, fields) in zip(numbers, queries, answers, filled, strict=True)
+            Item(
+                f"{start}{number}",
+                query if asked is None else asked,
+                choices,
+                gold,
+                subject,
+                {**fields, **more},
+            )
+            for number, query, (choices, gold), (asked, fields) in zip(
+                numbers, queries, answers, filled, strict=True
+            )
         )
 
     numbers = tuple(number for number, row in enumerate(rows) if row.refused is None)
     own = [rows[number] for number in numbers]
     asked = items(
-        numbers, [row.doc for row in own], [row.query for row in own], [(row.choices, row.gold) for row in own]
+        numbers,
+        [row.doc for row in own],
+        [row.query for row in own],
+        [(row.choices, row.gold) for row in own],
     )
     split = str(task.config.test_split if task.has_test_docs() else task.config.validation_split)
     source, docs = _pool(task)
@@ -130,7 +159,9 @@ def asked_task(task: Any, subject: str, shots: int, rows: Sequence[AskedRow], te
         if wrong := [each for each in answers if isinstance(each, str)]:
             reason = f"a row of split {source} can't be shown: {wrong[0]}"
         else:
-            queries = ["" if template.asked is not None else str(task.doc_to_text(doc)) for doc in docs]
+            queries = [
+                "" if template.asked is not None else str(task.doc_to_text(doc)) for doc in docs
+            ]
             pool = {source: items(range(len(docs)), docs, queries, known)}
     return AskedTask(task, shots, rows, split, asked, numbers, template, pool, reason)
 
@@ -152,7 +183,11 @@ def task_form(name: str, asked: Sequence[AskedTask], data: Dataset) -> TaskForm:
             for number, item in zip(each.numbers, each.items, strict=True)
         }
         rendered = RenderedRequests(name, requests)
-        return {"split": split, **NEUTRAL, "requests": rendered.digest}, rendered, str(error).split("\n")[0]
+        return (
+            {"split": split, **NEUTRAL, "requests": rendered.digest},
+            rendered,
+            str(error).split("\n")[0],
+        )
 
 
 class Inexpressible(Exception):
@@ -239,7 +274,9 @@ def _shot_axes(task: Any, shots: int) -> dict[str, Any]:
         (FirstNSampler, False): "first",
     }
     if (sampler := ours.get((kind, spare))) is None:
-        raise Inexpressible(f"its sampler is {kind.__name__}" + ", which leaves out the row itself" * spare)
+        raise Inexpressible(
+            f"its sampler is {kind.__name__}" + ", which leaves out the row itself" * spare
+        )
     seed = None if sampler == "first" else SEEDS["shots"]
     return {"shots": shots, "shot_split": _pool(task)[0], "sampler": sampler, "seed": seed}
 
@@ -277,8 +314,14 @@ def _task_template(task: Any) -> _Template:
     holes = list(dict.fromkeys(text for text, is_hole in pieces if is_hole))
     asked = "question" if "question" in holes else holes[0] if len(holes) == 1 else None
     names = {hole: f"doc.{hole}" if hole in _TAKEN else hole for hole in holes}
-    header_names = {text: f"doc.{text}" if text in _TAKEN else text for text, is_hole in before if is_hole}
-    fields = {name: hole for hole, name in {**names, **header_names}.items() if hole != asked or hole in header_names}
+    header_names = {
+        text: f"doc.{text}" if text in _TAKEN else text for text, is_hole in before if is_hole
+    }
+    fields = {
+        name: hole
+        for hole, name in {**names, **header_names}.items()
+        if hole != asked or hole in header_names
+    }
     single = task.OUTPUT_TYPE == "loglikelihood"
     axes = {
         "header": _spelled(before, header_names),
@@ -301,7 +344,10 @@ def _fill_fields(
     if not asked and not names:
         return [(None, {}) for _ in docs]
     filled = templates.fill_all([*asked, *template.fields.values()], docs)
-    return [(texts[0] if asked else None, dict(zip(names, texts[len(asked) :], strict=True))) for texts in filled]
+    return [
+        (texts[0] if asked else None, dict(zip(names, texts[len(asked) :], strict=True)))
+        for texts in filled
+    ]
 
 
 def _pieces(template: str, features: Iterable[str]) -> list[tuple[str, bool]]:
@@ -335,7 +381,9 @@ def _pieces(template: str, features: Iterable[str]) -> list[tuple[str, bool]]:
 
 
 def _spelled(pieces: Iterable[tuple[str, bool]], names: Mapping[str, str]) -> str:
-    return "".join("{" + names[text] + "}" if is_hole else _escaped(text) for text, is_hole in pieces)
+    return "".join(
+        "{" + names[text] + "}" if is_hole else _escaped(text) for text, is_hole in pieces
+    )
 
 
 def _escaped(text: str) -> str:
@@ -348,8 +396,12 @@ def _asked(task: Any, doc: Mapping[str, Any], shots: int, drawn: Sequence[Any]) 
     if task.OUTPUT_TYPE == "loglikelihood":
         target = task.doc_to_target(doc)
         if not isinstance(target, str) or not target:
-            return AskedRow(doc, refused=f"its target is {target!r}, and not a text that can be scored")
-        return AskedRow(doc, task.doc_to_text(doc), (context,), (target,), (target,), (0,), own_shot=own_shot)
+            return AskedRow(
+                doc, refused=f"its target is {target!r}, and not a text that can be scored"
+            )
+        return AskedRow(
+            doc, task.doc_to_text(doc), (context,), (target,), (target,), (0,), own_shot=own_shot
+        )
     choices = task.doc_to_choice(doc)
     if (wrong := _wrong_choices(choices)) is not None:
         return AskedRow(doc, refused=wrong)
@@ -377,7 +429,9 @@ def _answered(task: Any, doc: Mapping[str, Any]) -> _Answer | str:
     """The choices of a row that is shown as an example, and which are right, or why that is not known."""
     target = task.doc_to_target(doc)
     if task.OUTPUT_TYPE == "loglikelihood":
-        return ((target,), (0,)) if isinstance(target, str) and target else f"its target is {target!r}"
+        return (
+            ((target,), (0,)) if isinstance(target, str) and target else f"its target is {target!r}"
+        )
     choices = task.doc_to_choice(doc)
     gold = _wrong_choices(choices) or _gold(target, choices, bool(task.multiple_target))
     return gold if isinstance(gold, str) else (tuple(choices), gold)
@@ -397,10 +451,18 @@ def _gold(target: Any, choices: Sequence[str], several: bool) -> tuple[int, ...]
     end, is no answer here.
     """
     if isinstance(target, list) != several:
-        kinds = ("a list", "the first row's is none") if isinstance(target, list) else ("no list", "the first row's is")
+        kinds = (
+            ("a list", "the first row's is none")
+            if isinstance(target, list)
+            else ("no list", "the first row's is")
+        )
         return f"its target {target!r} is {kinds[0]}, and {kinds[1]}"
     if isinstance(target, str):
-        return (choices.index(target),) if target in choices else f"its target {target[:80]!r} is none of its choices"
+        return (
+            (choices.index(target),)
+            if target in choices
+            else f"its target {target[:80]!r} is none of its choices"
+        )
     indices = target if isinstance(target, list) else [target]
     for index in indices:
         if not isinstance(index, Integral) or not 0 <= int(index) < len(choices):

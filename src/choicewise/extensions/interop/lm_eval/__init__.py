@@ -15,7 +15,9 @@ def register() -> None:
         import lm_eval.models  # noqa: F401 (it registers them)
         from lm_eval.api.registry import MODEL_REGISTRY, register_model
     except ImportError as error:
-        raise UsageError(f"lm_eval is not installed ({error}); run: {install_line('harness')}") from error
+        raise UsageError(
+            f"lm_eval is not installed ({error}); run: {install_line('harness')}"
+        ) from error
     from choicewise.extensions.interop.lm_eval.model import ChoicewiseLM
 
     if NAME not in MODEL_REGISTRY:

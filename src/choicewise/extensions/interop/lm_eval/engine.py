@@ -68,7 +68,9 @@ def load_engine(arguments: ModelArguments) -> Engine:
     from choicewise.models.local.folder_model import FolderModel
 
     if not isinstance(model_kind(_name(arguments)), Local):
-        raise ModelError(f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder")
+        raise ModelError(
+            f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder"
+        )
     same = ("dtype", "device", "rung", "batch_tokens", "trust_remote_code")
     options = {name: getattr(arguments, name) for name in same}
     load = partial(load_model, _name(arguments), adapter=arguments.peft, **options)
@@ -77,7 +79,9 @@ def load_engine(arguments: ModelArguments) -> Engine:
     except ModelError:
         if arguments.max_length is not None:
             raise
-        folder = load(window=DEFAULT_MAX_LENGTH)  # the configuration may not say how many tokens fit
+        folder = load(
+            window=DEFAULT_MAX_LENGTH
+        )  # the configuration may not say how many tokens fit
     assert isinstance(folder, FolderModel)
     if folder.kind is MASKED:
         raise ModelError(
@@ -86,16 +90,23 @@ def load_engine(arguments: ModelArguments) -> Engine:
         )
     own = "seq2seq" if folder.kind is ENCODER_DECODER else "causal"
     if arguments.backend not in ("default", own):
-        raise ModelError(f"backend is {arguments.backend}, but {arguments.pretrained} is {own}; leave the backend out")
+        raise ModelError(
+            f"backend is {arguments.backend}, but {arguments.pretrained} is {own}; leave the backend out"
+        )
     chosen = {} if arguments.add_bos_token is None else {"add_bos_token": arguments.add_bos_token}
     where = folder.folder if arguments.tokenizer is None else arguments.tokenizer
     tokenizer = AutoTokenizer.from_pretrained(
-        where, trust_remote_code=arguments.trust_remote_code, use_fast=arguments.use_fast_tokenizer, **chosen
+        where,
+        trust_remote_code=arguments.trust_remote_code,
+        use_fast=arguments.use_fast_tokenizer,
+        **chosen,
     )
     local = cast("LocalModel | EncoderDecoder", folder.local)
     window = arguments.max_length or resolve_max_length(local.model.config, tokenizer)
     own_tokens: Tokenizer = (adopted := AdoptedTokenizer(tokenizer))
-    if adopted.content is not None:  # what texts share is encoded once where that is proven to be exact
+    if (
+        adopted.content is not None
+    ):  # what texts share is encoded once where that is proven to be exact
         own_tokens = PartwiseTokenizer(adopted, find_split_rule(adopted.content))
     model = replace(local, tokenizer=own_tokens, window=window)
     return Engine(model, local.model, tokenizer, window, folder.source.rpartition("@")[2])
@@ -106,7 +117,9 @@ def _name(arguments: ModelArguments) -> str:
     name, folder = arguments.pretrained, Path(arguments.pretrained)
     if folder.is_dir():
         if arguments.revision != "main":
-            raise ModelError(f"{name} is a folder and has no revision {arguments.revision}; leave the revision out")
+            raise ModelError(
+                f"{name} is a folder and has no revision {arguments.revision}; leave the revision out"
+            )
         return str(folder / arguments.subfolder)
     if arguments.subfolder:
         raise ModelError(
@@ -130,9 +143,17 @@ class AdoptedTokenizer:
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        self.bos_id, self.eos_id, self.unknown_id = inner.bos_token_id, inner.eos_token_id, inner.unk_token_id
-        self.content: dict[str, Any] | None = json.loads(inner.backend_tokenizer.to_str()) if inner.is_fast else None
-        self.token_bytes: Sequence[bytes] = [] if self.content is None else token_bytes(self.content)
+        self.bos_id, self.eos_id, self.unknown_id = (
+            inner.bos_token_id,
+            inner.eos_token_id,
+            inner.unk_token_id,
+        )
+        self.content: dict[str, Any] | None = (
+            json.loads(inner.backend_tokenizer.to_str()) if inner.is_fast else None
+        )
+        self.token_bytes: Sequence[bytes] = (
+            [] if self.content is None else token_bytes(self.content)
+        )
         vocabulary = inner.get_vocab() if self.content is None else self.content
         identity = f"{json.dumps(vocabulary, sort_keys=True)} {self.bos_id} {self.eos_id}"
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
@@ -215,11 +236,16 @@ class ModelArguments:
     batch_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("boundary", (HARNESS, *BOUNDARIES)), ("backend", ("default", "causal", "seq2seq"))):
+        for name, known in (
+            ("boundary", (HARNESS, *BOUNDARIES)),
+            ("backend", ("default", "causal", "seq2seq")),
+        ):
             if (value := getattr(self, name)) not in known:
                 raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
         if self.max_length is not None and self.max_length < 1:
-            raise UsageError(f"max_length is {self.max_length} tokens; it must be at least 1, or left out")
+            raise UsageError(
+                f"max_length is {self.max_length} tokens; it must be at least 1, or left out"
+            )
         if self.enable_thinking and self.think_end_token is None:
             raise UsageError("enable_thinking needs think_end_token, after which the answer begins")
 
@@ -247,17 +273,25 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]
         elif name in REFUSED:
             neutral, reason = REFUSED[name]
             if value not in neutral:
-                problems.append(f"{name}={value} has no meaning for the model choicewise: {reason}; leave it out")
+                problems.append(
+                    f"{name}={value} has no meaning for the model choicewise: {reason}; leave it out"
+                )
         elif name not in kinds:
             known = [*kinds, *IGNORED, *REFUSED]
-            problems.append(f"the model choicewise has no argument {name!r}; {did_you_mean(name, known)}")
+            problems.append(
+                f"the model choicewise has no argument {name!r}; {did_you_mean(name, known)}"
+            )
         else:
             try:
                 values[name] = _read(value, kinds[name])
             except (TypeError, ValueError):
-                problems.append(f"{name} is {value!r}; it must be {kinds[name].removesuffix(' | None')}")
+                problems.append(
+                    f"{name} is {value!r}; it must be {kinds[name].removesuffix(' | None')}"
+                )
     if "pretrained" not in given:
-        problems.append("pretrained is missing; pass a model folder or a name on the Hub: pretrained=ORG/NAME")
+        problems.append(
+            "pretrained is missing; pass a model folder or a name on the Hub: pretrained=ORG/NAME"
+        )
     if problems:
         raise UsageError.about(problems)
     if "dtype" in values:
@@ -305,7 +339,11 @@ def stamp(answers: MutableMapping[str, Any], identity: str) -> None:
     if known is None and not len(answers):
         answers[STAMP] = identity
     elif known != identity:
-        whose = "a model or settings that it does not name" if known is None else "another model or other settings"
+        whose = (
+            "a model or settings that it does not name"
+            if known is None
+            else "another model or other settings"
+        )
         raise UsageError(
             f"the cache {getattr(answers, 'filename', '')} holds answers of {whose}, which would be taken for this "
             "model's; pass another path as use_cache, or delete the file"

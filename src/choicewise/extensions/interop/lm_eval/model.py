@@ -52,7 +52,9 @@ class ChoicewiseLM(TemplateLM):
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UsageError("the model choicewise runs in one process; leave out accelerate launch or torchrun")
+            raise UsageError(
+                "the model choicewise runs in one process; leave out accelerate launch or torchrun"
+            )
         self.arguments, notes = read_arguments(arguments)
         for note in notes:
             print_line(f"choicewise: {note}")
@@ -61,7 +63,9 @@ class ChoicewiseLM(TemplateLM):
         self.tokenizer = configure_pad_token(engine.tokenizer, model_config=engine.network.config)
         self._device = engine.network.device
         if engine.is_encoder_decoder and self.arguments.boundary != HARNESS:
-            raise UsageError(f"boundary={self.arguments.boundary} has no meaning for an encoder-decoder; leave it out")
+            raise UsageError(
+                f"boundary={self.arguments.boundary} has no meaning for an encoder-decoder; leave it out"
+            )
         prefix = self.prefix_token_id
         self._encoder = Encoder(
             engine.model.tokenizer,
@@ -102,14 +106,20 @@ class ChoicewiseLM(TemplateLM):
         """The token after which a text without context is scored: as asked for, else BOS, else EOS."""
         if self.arguments.prefix_token_id is not None:
             return self.arguments.prefix_token_id
-        return self.eot_token_id if self.tokenizer.bos_token_id is None else int(self.tokenizer.bos_token_id)
+        return (
+            self.eot_token_id
+            if self.tokenizer.bos_token_id is None
+            else int(self.tokenizer.bos_token_id)
+        )
 
     @property
     def tokenizer_name(self) -> str:
         """What the harness knows the tokenizer by."""
         return (self.arguments.tokenizer or self.arguments.pretrained).replace("/", "__")
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: Any
+    ) -> list[int]:
         """The tokens of ``string``."""
         tokens: list[int] = self._encoder.texts([string], add_special_tokens)[0].tolist()
         return tokens
@@ -119,36 +129,55 @@ class ChoicewiseLM(TemplateLM):
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens)
         return text
 
-    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
         """(log-likelihood in nats, whether greedy decoding gives it) of each continuation after its context."""
         if self.arguments.enable_thinking:
             raise UsageError(
                 "enable_thinking has no meaning for log-likelihoods; leave it out, or ask generative tasks"
             )
         texts = map(_texts, requests)
-        asked = [Request(*own, _where(each), _group(each)) for own, each in zip(texts, requests, strict=True)]
+        asked = [
+            Request(*own, _where(each), _group(each))
+            for own, each in zip(texts, requests, strict=True)
+        ]
         if self.arguments.boundary == HARNESS:
-            questions = ask_as_harness(self._encoder, asked, self.max_length, self._engine.is_encoder_decoder)
+            questions = ask_as_harness(
+                self._encoder, asked, self.max_length, self._engine.is_encoder_decoder
+            )
         else:
             bos = "none" if self.arguments.add_bos_token is False else "default"
             encodings = Encodings(self._engine.model.tokenizer, bos)
-            questions = ask_with_boundary(encodings, self.arguments.boundary, asked, self.max_length)
+            questions = ask_with_boundary(
+                encodings, self.arguments.boundary, asked, self.max_length
+            )
 
         def keep(index: int, answer: Score) -> None:
-            self.cache_hook.add_partial("loglikelihood", requests[index].args, (answer.total, answer.greedy))
+            self.cache_hook.add_partial(
+                "loglikelihood", requests[index].args, (answer.total, answer.greedy)
+            )
 
-        scores = score(self._engine.model, questions, lambda index: asked[index].where, "loglikelihood", keep)
+        scores = score(
+            self._engine.model, questions, lambda index: asked[index].where, "loglikelihood", keep
+        )
         return [(each.total, each.greedy) for each in scores]
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
         """The log-likelihood (nats) of each text as a whole, in windows where it is longer than one."""
         texts = [text for (text,) in (each.args for each in requests)]
         if self.prefix_token_id is None:
-            raise ModelError("the tokenizer names neither a BOS nor an EOS to score texts after; pass prefix_token_id")
+            raise ModelError(
+                "the tokenizer names neither a BOS nor an EOS to score texts after; pass prefix_token_id"
+            )
         questions: list[Asked] = []
         owners: list[int] = []
         for owner, tokens in enumerate(self._encoder.texts(texts)):
-            windows = get_rolling_token_windows(tokens.tolist(), self.prefix_token_id, self.max_length, context_len=1)
+            windows = get_rolling_token_windows(
+                tokens.tolist(), self.prefix_token_id, self.max_length, context_len=1
+            )
             for context, scored in map(make_disjoint_window, windows):
                 questions.append(self._ask(context, scored))
                 owners.append(owner)
@@ -159,31 +188,50 @@ class ChoicewiseLM(TemplateLM):
             totals[owner] += answer.total
             remaining[owner] -= 1
             if not remaining[owner]:
-                self.cache_hook.add_partial("loglikelihood_rolling", (texts[owner],), float(totals[owner]))
+                self.cache_hook.add_partial(
+                    "loglikelihood_rolling", (texts[owner],), float(totals[owner])
+                )
 
         title = "loglikelihood_rolling"
-        score(self._engine.model, questions, lambda index: _where(requests[owners[index]]), title, keep)
+        score(
+            self._engine.model,
+            questions,
+            lambda index: _where(requests[owners[index]]),
+            title,
+            keep,
+        )
         return [float(total) for total in totals]
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
         questions = [self._ask(context, own) for _, context, own in requests]
-        scores = score(self._engine.model, questions, lambda index: f"request {index}", "loglikelihood")
+        scores = score(
+            self._engine.model, questions, lambda index: f"request {index}", "loglikelihood"
+        )
         return [(each.total, each.greedy) for each in scores]
 
     def _ask(self, context: list[int], continuation: list[int]) -> Asked:
         ask = ask_rendition if self._engine.is_encoder_decoder else ask_span
-        return ask(np.asarray(context, np.int32), np.asarray(continuation, np.int32), self.max_length)
+        return ask(
+            np.asarray(context, np.int32), np.asarray(continuation, np.int32), self.max_length
+        )
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """What the model writes after each context, up to a stop."""
-        generator = Generator(self._engine, self._encoder, self.arguments.add_bos_token, self.arguments.think_end_token)
+        generator = Generator(
+            self._engine,
+            self._encoder,
+            self.arguments.add_bos_token,
+            self.arguments.think_end_token,
+        )
 
         def keep(index: int, text: str) -> None:
             self.cache_hook.add_partial("generate_until", requests[index].args, text)
 
-        return generator.answer([_texts(each) for each in requests], [_where(each) for each in requests], keep)
+        return generator.answer(
+            [_texts(each) for each in requests], [_where(each) for each in requests], keep
+        )
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The text of the template that is chosen; one chosen by its name is then also the one that is applied."""
@@ -191,7 +239,9 @@ class ChoicewiseLM(TemplateLM):
         self._named_template = text if isinstance(chat_template, str) else None
         return text
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         """The text of a chat, by the tokenizer's template; one that refuses a system text gets the rest without it."""
         from jinja2.exceptions import TemplateError
 
@@ -233,7 +283,13 @@ class ChoicewiseLM(TemplateLM):
     def _identity(self) -> str:
         """All that an answer depends on beside the texts of a request."""
         model, arguments = self._engine.model, self.arguments
-        parts = [model.digest, model.tokenizer.digest, model.dtype, self.max_length, self.prefix_token_id]
+        parts = [
+            model.digest,
+            model.tokenizer.digest,
+            model.dtype,
+            self.max_length,
+            self.prefix_token_id,
+        ]
         own = [arguments.boundary, arguments.add_bos_token, arguments.think_end_token]
         return json.dumps([*parts, *own])
 
@@ -241,7 +297,9 @@ class ChoicewiseLM(TemplateLM):
 def _texts(request: Instance) -> tuple[str, Any]:
     """The two arguments of a request; UsageError where it has others, such as images."""
     if len(request.args) != 2:
-        raise UsageError(f"{_where(request)} has inputs beside text, which the model choicewise does not take")
+        raise UsageError(
+            f"{_where(request)} has inputs beside text, which the model choicewise does not take"
+        )
     context, wanted = request.args
     return context, wanted
 

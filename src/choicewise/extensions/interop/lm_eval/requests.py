@@ -66,7 +66,9 @@ def ask_span(context: Ids, continuation: Ids, window: int, merged: bool = False)
     dropped = max(len(context) + len(continuation) - 1 - window, 0)
     if dropped >= len(context):
         return Asked(None, _TOO_LONG.format(len(continuation), window))
-    return Asked(Span(context[dropped:] if dropped else context, continuation), None, merged, dropped)
+    return Asked(
+        Span(context[dropped:] if dropped else context, continuation), None, merged, dropped
+    )
 
 
 def ask_rendition(context: Ids, continuation: Ids, window: int) -> Asked:
@@ -77,7 +79,9 @@ def ask_rendition(context: Ids, continuation: Ids, window: int) -> Asked:
     return Asked(Rendition(context[dropped:], continuation), None, False, dropped)
 
 
-def ask_as_harness(encoder: Encoder, requests: Sequence[Request], window: int, renditions: bool) -> list[Asked]:
+def ask_as_harness(
+    encoder: Encoder, requests: Sequence[Request], window: int, renditions: bool
+) -> list[Asked]:
     """How each request is asked by the harness's own rules."""
     asked = []
     for pair in encoder.pairs([(request.context, request.continuation) for request in requests]):
@@ -90,11 +94,19 @@ def ask_as_harness(encoder: Encoder, requests: Sequence[Request], window: int, r
     return asked
 
 
-def ask_with_boundary(encodings: Encodings, policy: str, requests: Sequence[Request], window: int) -> list[Asked]:
+def ask_with_boundary(
+    encodings: Encodings, policy: str, requests: Sequence[Request], window: int
+) -> list[Asked]:
     """How each request is asked with ``policy`` as the boundary (:mod:`choicewise.tokens.boundary`)."""
-    order = sorted(range(len(requests)), key=lambda index: (str(requests[index].group), requests[index].context))
+    order = sorted(
+        range(len(requests)),
+        key=lambda index: (str(requests[index].group), requests[index].context),
+    )
     groups = [
-        list(own) for _, own in groupby(order, key=lambda index: (requests[index].group, requests[index].context))
+        list(own)
+        for _, own in groupby(
+            order, key=lambda index: (requests[index].group, requests[index].context)
+        )
     ]
     questions = choice_questions_batch(
         encodings,
@@ -107,7 +119,9 @@ def ask_with_boundary(encodings: Encodings, policy: str, requests: Sequence[Requ
     for own, choices in zip(groups, questions, strict=True):
         for index, choice in zip(own, choices, strict=True):
             fit = fit_span(choice, window, cut_start=True)
-            asked[index] = Asked(fit.span, fit.missing, fit.lossy, fit.tokens_dropped, fit.before, fit.after)
+            asked[index] = Asked(
+                fit.span, fit.missing, fit.lossy, fit.tokens_dropped, fit.before, fit.after
+            )
     return [asked[index] for index in range(len(requests))]
 
 
@@ -123,7 +137,11 @@ def score(
     ``where`` names a request.  Raises ModelError, before anything is computed, where some can't be scored, and in the
     end where some came out as NaN, which the harness would take for the best choice.
     """
-    if problems := [f"{where(index)}: {each.missing}" for index, each in enumerate(asked) if each.missing is not None]:
+    if problems := [
+        f"{where(index)}: {each.missing}"
+        for index, each in enumerate(asked)
+        if each.missing is not None
+    ]:
         more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
         raise ModelError(
             f"{len(problems)} requests can't be scored, and the harness's own model would stop at them, too "
@@ -135,7 +153,9 @@ def score(
         (_CUT, [index for index, each in enumerate(asked) if each.dropped]),
     ):
         if those:
-            print_line(f"choicewise: {len(those)} of {len(asked)} requests, first {where(those[0])}: {reason}")
+            print_line(
+                f"choicewise: {len(those)} of {len(asked)} requests, first {where(those[0])}: {reason}"
+            )
     questions: list[TokenQuestion] = []
     parts: list[tuple[int, int]] = []
     for index, each in enumerate(asked):
@@ -158,7 +178,10 @@ def score(
             f"{model.name} gives no number (NaN) for {len(lost)} of {len(asked)} requests, the first of "
             f"{where(int(lost[0]))}; the harness would take that for the best choice: try dtype=float32"
         )
-    return [Score(float(total), bool(likeliest)) for total, likeliest in zip(totals, greedy, strict=True)]
+    return [
+        Score(float(total), bool(likeliest))
+        for total, likeliest in zip(totals, greedy, strict=True)
+    ]
 
 
 PORTION = 16_000_000  # input tokens of the questions asked at once, at most, before what they share: some gigabyte
@@ -171,7 +194,9 @@ def answers(model: Model, questions: Sequence[TokenQuestion], title: str) -> Ans
     """
     work = [question.inputs for question in questions]
     total, report = sum(work), ProgressReport(title, computed=lambda: model.computed)
-    finished = size = answered = 0  # input tokens, counted before what questions share, and questions of a portion
+    finished = size = answered = (
+        0  # input tokens, counted before what questions share, and questions of a portion
+    )
     portion, before = list[int](), (0, 0)
 
     def counts() -> tuple[int, int]:
@@ -186,7 +211,9 @@ def answers(model: Model, questions: Sequence[TokenQuestion], title: str) -> Ans
         for portion in portions(questions, work):
             size, answered, before = sum(work[index] for index in portion), 0, counts()
             report(finished, total)
-            scores_of = answer_with_bytes(model.answer, [questions[index] for index in portion], model.tokenizer)
+            scores_of = answer_with_bytes(
+                model.answer, [questions[index] for index in portion], model.tokenizer
+            )
             for answered, (number, scores) in enumerate(scores_of, 1):  # noqa: B007 (`show` reads it)
                 yield portion[number], scores
                 periodic.tick()
@@ -246,21 +273,30 @@ class Encoder:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prefix: int | None, prefix_text: str | None, add_bos: bool | None, apart: bool
+        self,
+        tokenizer: Tokenizer,
+        prefix: int | None,
+        prefix_text: str | None,
+        add_bos: bool | None,
+        apart: bool,
     ) -> None:
         self._tokenizer = tokenizer
         self._prefix, self._prefix_text = prefix, prefix_text
         self._special = add_bos is not False
         self._apart = apart
 
-    def texts(self, texts: Sequence[str], special: bool | Sequence[bool] | None = None) -> list[Ids]:
+    def texts(
+        self, texts: Sequence[str], special: bool | Sequence[bool] | None = None
+    ) -> list[Ids]:
         """The tokens of each text, as ``tok_encode``; ``special``: what is added to all, to each, or by the rule."""
         wanted = [self._adds(text) for text in texts] if special is None else special
         if isinstance(wanted, bool):
             wanted = [wanted] * len(texts)
         known: dict[tuple[str, bool], Ids] = {}
         for added in (True, False):
-            new = list(dict.fromkeys(text for text, own in zip(texts, wanted, strict=True) if own is added))
+            new = list(
+                dict.fromkeys(text for text, own in zip(texts, wanted, strict=True) if own is added)
+            )
             encoded = self._tokenizer.encode(new, special=added)
             known.update(((text, added), tokens) for text, tokens in zip(new, encoded, strict=True))
         return [known[pair] for pair in zip(texts, wanted, strict=True)]
@@ -278,8 +314,14 @@ class Encoder:
     def _pairs(self, requests: Sequence[tuple[str, str]]) -> list[Pair]:
         moved = [space_moved(*request) for request in requests]
         alone = [after for before, after in moved if self._apart or not before]
-        contexts = [before for (given, _), (before, _) in zip(requests, moved, strict=True) if given]
-        joined = [before + after for (given, _), (before, after) in zip(requests, moved, strict=True) if given]
+        contexts = [
+            before for (given, _), (before, _) in zip(requests, moved, strict=True) if given
+        ]
+        joined = [
+            before + after
+            for (given, _), (before, after) in zip(requests, moved, strict=True)
+            if given
+        ]
         bare = dict(zip(alone, self.texts(alone, special=False), strict=True))
         texts = [*contexts, *([] if self._apart else joined)]
         known = dict(zip(texts, self.texts(texts), strict=True))
@@ -305,7 +347,9 @@ class Encoder:
 
     def _adds(self, text: str) -> bool:
         """Whether ``text`` gets what the tokenizer adds by default."""
-        return self._special and (self._prefix_text is None or not text.startswith(self._prefix_text))
+        return self._special and (
+            self._prefix_text is None or not text.startswith(self._prefix_text)
+        )
 
 
 def space_moved(context: str, continuation: str) -> tuple[str, str]:
@@ -320,7 +364,9 @@ def _checked(context: Ids, continuation: Ids, text: str, merged: bool = False) -
     if not len(context):
         missing = "its context is white space, which has no tokens before it"
     elif not len(continuation):
-        reason = "its characters merge into the context's last token" if merged else "it has no tokens"
+        reason = (
+            "its characters merge into the context's last token" if merged else "it has no tokens"
+        )
         missing = f"continuation {text!r} leaves nothing to score: {reason}"
     return Pair(context, continuation, missing, merged)
 
@@ -334,9 +380,18 @@ class Generator:
     """
 
     def __init__(
-        self, engine: Engine, encoder: Encoder, add_bos: bool | None = None, think_end: str | int | None = None
+        self,
+        engine: Engine,
+        encoder: Encoder,
+        add_bos: bool | None = None,
+        think_end: str | int | None = None,
     ) -> None:
-        self._engine, self._encoder, self._add_bos, self._think_end = engine, encoder, add_bos, think_end
+        self._engine, self._encoder, self._add_bos, self._think_end = (
+            engine,
+            encoder,
+            add_bos,
+            think_end,
+        )
         self._tokenizer = engine.tokenizer
         eos = self._tokenizer.eos_token_id
         self._end = None if eos is None else self._tokenizer.decode(eos)
@@ -344,7 +399,9 @@ class Generator:
         ends = self._own.get("eos_token_id")
         self._ends = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
         encode, decode = self._tokenizer.encode, self._tokenizer.decode
-        self._rule = lru_cache(lambda stops: StopRule(stops, partial(encode, add_special_tokens=False), decode))
+        self._rule = lru_cache(
+            lambda stops: StopRule(stops, partial(encode, add_special_tokens=False), decode)
+        )
 
     def answer(
         self,
@@ -371,21 +428,30 @@ class Generator:
                 finish(index, tokens[:length])
         rest = [index for index in range(len(requests)) if index not in texts]
         if rest:
-            print_line(f"choicewise: {len(rest)} of {len(requests)} answers are generated by the model's own code")
+            print_line(
+                f"choicewise: {len(rest)} of {len(requests)} answers are generated by the model's own code"
+            )
         repeats = Counter[str]()
         for index in rest:
             key = "|".join(map(str, requests[index]))
             repeats[key] += 1
-            finish(index, self._plainly(contexts[index], wanted[index], repeats[key], requests[index][0]))
+            finish(
+                index,
+                self._plainly(contexts[index], wanted[index], repeats[key], requests[index][0]),
+            )
         return [texts[index] for index in range(len(requests))]
 
-    def _contexts(self, texts: Sequence[str], wanted: Sequence[Wanted], where: Sequence[str]) -> list[Ids]:
+    def _contexts(
+        self, texts: Sequence[str], wanted: Sequence[Wanted], where: Sequence[str]
+    ) -> list[Ids]:
         """The tokens of each context (``tok_batch_encode``), its start cut off where an answer needs the room."""
         start = self._tokenizer.bos_token
         renditions, bos = self._engine.is_encoder_decoder, self._add_bos is not False
         adds = [renditions or (bos and not (start and text.startswith(start))) for text in texts]
         contexts, longer = [], 0
-        for encoded, each, name in zip(self._encoder.texts(texts, adds), wanted, where, strict=True):
+        for encoded, each, name in zip(
+            self._encoder.texts(texts, adds), wanted, where, strict=True
+        ):
             room = 0 if renditions else each.limit
             if room >= self._engine.window:
                 raise UsageError(
@@ -411,18 +477,31 @@ class Generator:
         if model is None or not model.tokenizer.token_bytes:
             return
         asked = enumerate(wanted)
-        chosen = [index for index, each in asked if each.total is None and is_greedy(each.settings, self._own)]
+        chosen = [
+            index
+            for index, each in asked
+            if each.total is None and is_greedy(each.settings, self._own)
+        ]
         added = self._tokenizer.added_tokens_decoder
-        special = {str(each): token for token, each in added.items() if each.special}  # a text and no bytes
+        special = {
+            str(each): token for token, each in added.items() if each.special
+        }  # a text and no bytes
         stops = {stop for index in chosen for stop in wanted[index].stops}
         model.ends = self._ends | {special[stop] for stop in stops if stop in special}
         questions = [
-            Generation(contexts[index], each.limit, tuple(stop.encode() for stop in each.stops), keep_stop=True)
+            Generation(
+                contexts[index],
+                each.limit,
+                tuple(stop.encode() for stop in each.stops),
+                keep_stop=True,
+            )
             for index, each in ((index, wanted[index]) for index in chosen)
         ]
         for number, scores in answers(model, questions, "generate_until"):
             if scores.is_nan:
-                raise ModelError(f"{model.name} gives no number (NaN) for {where[chosen[number]]}; try dtype=float32")
+                raise ModelError(
+                    f"{model.name} gives no number (NaN) for {where[chosen[number]]}; try dtype=float32"
+                )
             yield chosen[number], scores.tokens.tolist()
 
     def _plainly(self, context: Ids, wanted: Wanted, repeat: int, text: str) -> list[int]:
@@ -441,7 +520,9 @@ class Generator:
                 stopped = rule.stops(input_ids[0, len(context) :].tolist())
                 return torch.full((1,), stopped, dtype=torch.bool, device=input_ids.device)
 
-        seed = hashlib.sha256(f"{torch.initial_seed()}|{repeat}|{text}".encode(errors="surrogatepass")).digest()
+        seed = hashlib.sha256(
+            f"{torch.initial_seed()}|{repeat}|{text}".encode(errors="surrogatepass")
+        ).digest()
         inputs = torch.from_numpy(context.astype(np.int64))[None].to(network.device)
         devices = [network.device] if network.device.type == "cuda" else []
         with torch.random.fork_rng(devices), torch.inference_mode():
@@ -470,7 +551,9 @@ class Generator:
             tokens = tokens[len(tokens) - list(reversed(tokens)).index(end) :]
         text = self._tokenizer.decode(tokens, skip_special_tokens=True)
         answer: str = postprocess_generated_text(
-            text.lstrip() if isinstance(end, int) else text, list(stops), end if isinstance(end, str) else None
+            text.lstrip() if isinstance(end, int) else text,
+            list(stops),
+            end if isinstance(end, str) else None,
         )
         return answer
 
@@ -483,25 +566,73 @@ DEFAULT_LIMIT = 256
 GREEDY: Mapping[str, tuple[Any, ...]] = {
     "do_sample": (False,),
     **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences"), (1,)),
-    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "guidance_scale"), (1, 1.0)),
-    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"), (0,)),
+    **dict.fromkeys(
+        ("repetition_penalty", "encoder_repetition_penalty", "guidance_scale"), (1, 1.0)
+    ),
+    **dict.fromkeys(
+        ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"),
+        (0,),
+    ),
     "penalty_alpha": (0, 0.0),
 }
 """Settings of transformers' generation with which it takes the likeliest token; for all others not None see below."""
 
 WITHOUT_EFFECT = {
-    *("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "top_h"),
-    *("early_stopping", "length_penalty", "diversity_penalty", "renormalize_logits", "remove_invalid_values"),
-    *("use_cache", "cache_implementation", "cache_config", "max_cache_len", "return_legacy_cache", "low_memory"),
-    *("bos_token_id", "pad_token_id", "decoder_start_token_id", "compile_config", "disable_compile"),
-    *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
-    *("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"),
+    *(
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "top_h",
+    ),
+    *(
+        "early_stopping",
+        "length_penalty",
+        "diversity_penalty",
+        "renormalize_logits",
+        "remove_invalid_values",
+    ),
+    *(
+        "use_cache",
+        "cache_implementation",
+        "cache_config",
+        "max_cache_len",
+        "return_legacy_cache",
+        "low_memory",
+    ),
+    *(
+        "bos_token_id",
+        "pad_token_id",
+        "decoder_start_token_id",
+        "compile_config",
+        "disable_compile",
+    ),
+    *(
+        "output_attentions",
+        "output_hidden_states",
+        "output_scores",
+        "output_logits",
+        "return_dict_in_generate",
+    ),
+    *(
+        "is_assistant",
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "assistant_confidence_threshold",
+    ),
     *("assistant_lookbehind", "target_lookbehind", "max_matching_ngram_size", "prefill_chunk_size"),
     *("transformers_version", "_from_model_config"),
 }
 """Settings that change nothing where the likeliest token is taken."""
 
-OVERRULED = ("do_sample", "max_length", "eos_token_id")  # a request always states them, or they end a text
+OVERRULED = (
+    "do_sample",
+    "max_length",
+    "eos_token_id",
+)  # a request always states them, or they end a text
 
 
 class Wanted(NamedTuple):
@@ -526,11 +657,15 @@ def read_settings(given: Mapping[str, Any], end: str | None) -> Wanted:
     until = settings.pop("until", None)
     stops = [until] if isinstance(until, str) else [] if until is None else until
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise UsageError(f"generation_kwargs: until is {until!r}; it must be a text or a list of texts")
+        raise UsageError(
+            f"generation_kwargs: until is {until!r}; it must be a text or a list of texts"
+        )
     limits = [value for name in LIMITS if (value := settings.pop(name, None)) is not None]
     limit = int(limits[0]) if limits else DEFAULT_LIMIT
     if limit < 1:
-        raise UsageError(f"generation_kwargs: {limit} tokens can't be generated; max_gen_toks must be at least 1")
+        raise UsageError(
+            f"generation_kwargs: {limit} tokens can't be generated; max_gen_toks must be at least 1"
+        )
     total = settings.pop("max_length", None)
     temperature = float(settings.get("temperature") or 0.0)
     sample = settings.get("do_sample")
@@ -550,7 +685,11 @@ def is_greedy(settings: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """
     every = {name: value for name, value in own.items() if name not in OVERRULED} | dict(settings)
     return all(
-        value is None or name in WITHOUT_EFFECT or value in GREEDY.get(name, ()) or value is False or value in ({}, [])
+        value is None
+        or name in WITHOUT_EFFECT
+        or value in GREEDY.get(name, ())
+        or value is False
+        or value in ({}, [])
         for name, value in every.items()
     )
 
@@ -563,7 +702,10 @@ class StopRule:
     """
 
     def __init__(
-        self, stops: Sequence[str], encode: Callable[[str], Sequence[int]], decode: Callable[[Sequence[int]], str]
+        self,
+        stops: Sequence[str],
+        encode: Callable[[str], Sequence[int]],
+        decode: Callable[[Sequence[int]], str],
     ) -> None:
         self._looked_back = [(stop, len(encode(stop)) + 2) for stop in stops]
         self._decode = decode
@@ -576,7 +718,9 @@ class StopRule:
         while low < high:  # nothing shorter than the first text that holds a stop can end with one
             middle = (low + high) // 2
             low, high = (low, middle) if self._within(tokens[:middle]) else (middle + 1, high)
-        return next((count for count in range(low, len(tokens) + 1) if self.stops(tokens[:count])), None)
+        return next(
+            (count for count in range(low, len(tokens) + 1) if self.stops(tokens[:count])), None
+        )
 
     def _within(self, tokens: Sequence[int]) -> bool:
         text = self._decode(tokens)

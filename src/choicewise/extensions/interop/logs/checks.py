@@ -40,7 +40,9 @@ class Checks:
             self._checked[name] += 1
             if abs(said - follows) > ROUNDING:
                 self._wrong[name] += 1
-                self._first.setdefault(name, f"{item.id}: the log says {said:g}, its answers {follows:g}")
+                self._first.setdefault(
+                    name, f"{item.id}: the log says {said:g}, its answers {follows:g}"
+                )
 
     def notes(self) -> tuple[str, ...]:
         """What differs, in words.
@@ -62,7 +64,11 @@ class Checks:
     def unused(self) -> tuple[str, ...]:
         """The log's values of items that are not imported, in words."""
         unknown = ", ".join(sorted(self._unknown))
-        return (f"values {unknown}, of which it is not known how they follow from the answers",) if unknown else ()
+        return (
+            (f"values {unknown}, of which it is not known how they follow from the answers",)
+            if unknown
+            else ()
+        )
 
 
 def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
@@ -75,17 +81,30 @@ def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
     if not item.choices:
         raise DataError(f"{where} has no choices")
     if item.options is not None and len(item.options) != len(item.choices):
-        raise DataError(f"{where} has {len(item.options)} options and {len(item.choices)} log-likelihoods")
-    texts = [item.id, item.subject, item.context, item.question, *(item.options or ()), item.generated]
+        raise DataError(
+            f"{where} has {len(item.options)} options and {len(item.choices)} log-likelihoods"
+        )
+    texts = [
+        item.id,
+        item.subject,
+        item.context,
+        item.question,
+        *(item.options or ()),
+        item.generated,
+    ]
     texts += [text for choice in item.choices for text in (choice.text, choice.context)]
     if has_half_character("".join(text for text in texts if text is not None)):
         raise DataError(f"{where} holds a lone surrogate, half a character that no file can store")
-    choices = tuple(_checked(choice, f"{where}, choice {place}") for place, choice in enumerate(item.choices))
+    choices = tuple(
+        _checked(choice, f"{where}, choice {place}") for place, choice in enumerate(item.choices)
+    )
     wrong = [index for index in item.gold if not 0 <= index < len(choices)]
     gold = tuple(sorted({index for index in item.gold if 0 <= index < len(choices)}))
     missing = None
     if wrong:
-        missing = f"the right choice is {wrong[0]}, and there are {len(choices)} choices, counted from 0"
+        missing = (
+            f"the right choice is {wrong[0]}, and there are {len(choices)} choices, counted from 0"
+        )
     elif not gold:
         missing = "the log does not say which choice is right"
     return replace(item, choices=choices, gold=gold, missing=missing)
@@ -102,7 +121,11 @@ def _checked(choice: LoggedChoice, where: str) -> LoggedChoice:
     if choice.tokens is not None and choice.tokens < 1:
         raise DataError(f"{where} has {choice.tokens} tokens; a scored choice has at least one")
     if choice.missing or choice.loglikelihood is None:
-        return replace(choice, loglikelihood=None, missing=choice.missing or "the log has no log-likelihood of it")
+        return replace(
+            choice,
+            loglikelihood=None,
+            missing=choice.missing or "the log has no log-likelihood of it",
+        )
     if math.isnan(choice.loglikelihood):
         return replace(choice, loglikelihood=None, missing="the log says NaN")
     lost = choice.unconditional is not None and math.isnan(choice.unconditional)

@@ -24,7 +24,9 @@ from choicewise.util.jsonio import read_json
 
 def readers() -> list[LogReader]:
     """Return all readers in the order in which a file is tried."""
-    return sorted(all_of(LogReader), key=lambda reader: reader.generic)  # stable: the others keep their order
+    return sorted(
+        all_of(LogReader), key=lambda reader: reader.generic
+    )  # stable: the others keep their order
 
 
 def find_reader(name: str) -> LogReader:
@@ -49,18 +51,35 @@ def recognise(path: Path) -> LogReader:
         if reader.recognises(path):
             return reader
     formats = "; ".join(f"{reader.name}: {reader.summary}" for reader in readers())
-    raise DataError(f"{path} is no log that is known ({formats}); name its format, or write the columns of a table")
+    raise DataError(
+        f"{path} is no log that is known ({formats}); name its format, or write the columns of a table"
+    )
 
 
 def unreadable(tool: str, path: Path, error: DataError) -> Log:
     """Return a log of a file that can't be read, so that its model is not known."""
-    return Log(tool=tool, model="unknown", task=path.stem, items=Unreadable(error), settings={"file": path.name})
+    return Log(
+        tool=tool,
+        model="unknown",
+        task=path.stem,
+        items=Unreadable(error),
+        settings={"file": path.name},
+    )
 
 
 NOTHING = frozenset({"", "none", "null", "na", "n/a", "nan"})
 """Texts that stand for no number, in lower case."""
 
-_FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False, "yes": True, "no": False}
+_FLAGS = {
+    "true": True,
+    "false": False,
+    "1": True,
+    "0": False,
+    "1.0": True,
+    "0.0": False,
+    "yes": True,
+    "no": False,
+}
 
 
 def number(cell: Any, where: str) -> float | None:
@@ -123,7 +142,10 @@ def parts(path: Path, streamed: str) -> Iterator[tuple[str, Any]]:
     file ends too early or is no JSON.
     """
     try:
-        with open_file(path, TABLE) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as file:
+        with (
+            open_file(path, TABLE) as content,
+            TextIOWrapper(content, encoding="utf-8-sig", newline="") as file,
+        ):
             yield from _Parts(str(path), file).read(streamed)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
@@ -142,7 +164,9 @@ def json_value(data: bytes, name: str) -> Any:
     try:
         return read_json(data.decode("utf-8-sig"))
     except ValueError as error:
-        raise DataError(f"{name} is no JSON: {_said(error)}; was it cut off? copy it again") from error
+        raise DataError(
+            f"{name} is no JSON: {_said(error)}; was it cut off? copy it again"
+        ) from error
 
 
 class _Parts:
@@ -196,7 +220,9 @@ class _Parts:
             except (ValueError, RecursionError) as error:
                 reason = error
             else:
-                if self._text[end : end + 1] in _AFTER or not self._more(chunk):  # else a number that goes on
+                if self._text[end : end + 1] in _AFTER or not self._more(
+                    chunk
+                ):  # else a number that goes on
                     self._used = end
                     return value
                 continue
@@ -218,7 +244,9 @@ class _Parts:
 
     def _error(self, reason: str) -> DataError:
         place = self._before + self._used
-        return DataError(f"{self._name} is no JSON after character {place}: {reason}; was it cut off? copy it again")
+        return DataError(
+            f"{self._name} is no JSON after character {place}: {reason}; was it cut off? copy it again"
+        )
 
 
 def _said(error: Exception) -> str:
@@ -258,7 +286,11 @@ def parsed(line: str, where: str) -> dict[str, Any]:
     try:
         row = read_json(line)
     except ValueError as error:
-        cut = "" if line.endswith("\n") else ", and the file ends there; was its writing cut off? Copy it again"
+        cut = (
+            ""
+            if line.endswith("\n")
+            else ", and the file ends there; was its writing cut off? Copy it again"
+        )
         raise DataError(f"{where}: no JSON ({error}){cut}") from error
     if not isinstance(row, dict):
         raise DataError(f"{where}: no JSON object, but {type(row).__name__}")
@@ -321,7 +353,9 @@ def read_rows(path: Path, is_list: bool, key: Callable[[dict[str, Any], str], An
     listed = whole(path)
     if wrong := [place for place, row in enumerate(listed) if not isinstance(row, dict)]:
         raise DataError(f"{path}: entry {wrong[0]} (counted from 0) is no JSON object")
-    return Rows(path, sorted((key(row, f"{path}, entry {at}"), at) for at, row in enumerate(listed)), listed)
+    return Rows(
+        path, sorted((key(row, f"{path}, entry {at}"), at) for at, row in enumerate(listed)), listed
+    )
 
 
 LARGEST: Final = 1 << 28
@@ -347,20 +381,26 @@ class Packed:
         """The bytes of a member, unpacked.  Raises DataError where it is damaged, encrypted or far too large."""
         member = self._archive.getinfo(name)
         if member.flag_bits & 1:
-            raise DataError(f"{self._path}: {name} is encrypted; unpack the log and pack it again without a password")
+            raise DataError(
+                f"{self._path}: {name} is encrypted; unpack the log and pack it again without a password"
+            )
         try:
             with self._open(member) as stream:
                 data = bytearray()
                 while (chunk := stream.read(_CHUNK)) and len(data) <= LARGEST:
                     data += chunk
         except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise DataError(f"{self._path}: {name} can't be unpacked: {error}; copy the log again") from error
+            raise DataError(
+                f"{self._path}: {name} can't be unpacked: {error}; copy the log again"
+            ) from error
         if len(data) > LARGEST:
             raise DataError(
                 f"{self._path}: {name} unpacks to more than {LARGEST} bytes, which no log does; don't open it"
             )
         if crc32(data) != member.CRC:
-            raise DataError(f"{self._path}: {name} is damaged (its checksum differs); copy the log again")
+            raise DataError(
+                f"{self._path}: {name} is damaged (its checksum differs); copy the log again"
+            )
         return bytes(data)
 
     def _open(self, member: zipfile.ZipInfo) -> Any:
@@ -373,7 +413,9 @@ class Packed:
         header = self._file.read(_LOCAL_HEADER)
         skipped = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
         self._file.seek(member.header_offset + _LOCAL_HEADER + skipped)
-        return pa.CompressedInputStream(pa.BufferReader(self._file.read(member.compress_size)), "zstd")
+        return pa.CompressedInputStream(
+            pa.BufferReader(self._file.read(member.compress_size)), "zstd"
+        )
 
 
 @contextmanager
@@ -383,6 +425,8 @@ def unpacked(path: Path) -> Iterator[Packed]:
         with open_file(path, TABLE) as file, zipfile.ZipFile(path) as archive:
             yield Packed(path, archive, file)
     except zipfile.BadZipFile as error:
-        raise DataError(f"{path} is no zip archive, or cut off: {error}; copy the log again") from error
+        raise DataError(
+            f"{path} is no zip archive, or cut off: {error}; copy the log again"
+        ) from error
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror or error}") from error

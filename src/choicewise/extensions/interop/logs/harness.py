@@ -80,7 +80,10 @@ def _with_groups(read: Sequence[SamplesFile]) -> Iterator[Log]:
             try:
                 whole = together(name, results, {each.log.task: each for each in own if each.size})
             except Separate as reason:
-                warn(f"{results.path.name}: the tasks of group {name} stay apart, because {reason}", stacklevel=2)
+                warn(
+                    f"{results.path.name}: the tasks of group {name} stay apart, because {reason}",
+                    stacklevel=2,
+                )
                 continue
             for each in own:
                 if each.log.task in results.leaves(name):
@@ -115,7 +118,9 @@ def _is_results(path: Path) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json") and path.is_file())
+    return sorted(
+        path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json") and path.is_file()
+    )
 
 
 def samples_of(path: Path) -> list[Path]:
@@ -170,7 +175,9 @@ def read_samples(path: Path, given: Results | None) -> SamplesFile:
         return SamplesFile(log, 0, results)
 
 
-def _check_totals(path: Path, results: Results, task: str, scan: Scan, totals: dict[str, float]) -> None:
+def _check_totals(
+    path: Path, results: Results, task: str, scan: Scan, totals: dict[str, float]
+) -> None:
     """DataError where the results are not those of the samples."""
     wrong = []
     asked = results.items(task)
@@ -180,7 +187,9 @@ def _check_totals(path: Path, results: Results, task: str, scan: Scan, totals: d
         if name in totals and count == scan.items and results.is_mean(task, name):
             mean = scan.sums[name] / count
             if not abs(mean - totals[name]) <= ROUNDING:
-                wrong.append(f"{name} is {totals[name]:.6g} in the results, and {mean:.6g} in the samples")
+                wrong.append(
+                    f"{name} is {totals[name]:.6g} in the results, and {mean:.6g} in the samples"
+                )
     if wrong:
         raise DataError(
             f"{results.path} does not match {path.name}: {'; '.join(wrong)}; name the results file of these "
@@ -195,9 +204,13 @@ def _model_of(path: Path, results: Results | None) -> str:
 def _log(path: Path, task: str, results: Results | None, named: bool) -> SamplesFile:
     """``named``: whether the results are those that were asked for, and not only lie beside the samples."""
     if results is not None and named and not results.has(task):
-        raise DataError(f"{results.path} has no results of {task}, but of {', '.join(results.tasks[:5])}")
+        raise DataError(
+            f"{results.path} has no results of {task}, but of {', '.join(results.tasks[:5])}"
+        )
     rows = sample_rows(path)
-    scan = scan_samples(path, rows, None if results is None else results.config(task).get("target_delimiter"))
+    scan = scan_samples(
+        path, rows, None if results is None else results.config(task).get("target_delimiter")
+    )
     settings = {"file": path.name, "right choices": scan.gold[0]}
     totals: dict[str, float] = {}
     if scan.lengths:
@@ -262,7 +275,9 @@ def together(group: str, results: Results, parts: Mapping[str, SamplesFile]) -> 
     settings = {name: _joined([log.settings.get(name, "") for log in logs]) for name in every}
     unused = tuple(dict.fromkeys(text for log in logs for text in log.unused))
     if inner := [name for name in results.below(group) if results.numbers(name)]:
-        unused += (f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its subjects",)
+        unused += (
+            f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its subjects",
+        )
     return replace(
         logs[0],
         task=group,
@@ -289,7 +304,9 @@ def _aggregations(group: str, results: Results, sizes: Mapping[str, int]) -> tup
     """
     fitting: list[set[str]] = []
     for name, number in results.numbers(group).items():
-        values = {task: results.numbers(task)[name] for task in sizes if name in results.numbers(task)}
+        values = {
+            task: results.numbers(task)[name] for task in sizes if name in results.numbers(task)
+        }
         if len(values) < len(sizes):
             continue
         means = {
@@ -312,15 +329,35 @@ def _aggregations(group: str, results: Results, sizes: Mapping[str, int]) -> tup
 
 def _configured(config: Mapping[str, Any]) -> str:
     listed = config.get("aggregate_metric_list")
-    every = [each for each in (listed if isinstance(listed, list) else [listed]) if isinstance(each, dict)]
-    return "macro" if every and not any(each.get("weight_by_size", True) for each in every) else "micro"
+    every = [
+        each
+        for each in (listed if isinstance(listed, list) else [listed])
+        if isinstance(each, dict)
+    ]
+    return (
+        "macro"
+        if every and not any(each.get("weight_by_size", True) for each in every)
+        else "micro"
+    )
 
 
-SAMPLES = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?))?")
+SAMPLES = re.compile(
+    r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?))?"
+)
 """The name of a file of samples, without its ending."""
 
 KEPT_ARGUMENTS = (
-    *("pretrained", "dtype", "revision", "peft", "delta", "subfolder", "add_bos_token", "max_length", "softmax_dtype"),
+    *(
+        "pretrained",
+        "dtype",
+        "revision",
+        "peft",
+        "delta",
+        "subfolder",
+        "add_bos_token",
+        "max_length",
+        "softmax_dtype",
+    ),
     *("load_in_8bit", "load_in_4bit", "parallelize", "model", "tokenizer", "enable_thinking"),
 )
 """Arguments of the model that are kept; others may be secrets."""
@@ -328,10 +365,32 @@ KEPT_ARGUMENTS = (
 MEANS = frozenset({"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"})
 """Metrics whose total is a mean where a task does not say otherwise (lm_eval/api/metrics.py@4e7e0d4)."""
 
-MODEL = ("model_dtype", "model_revision", "model_sha", "model_num_parameters", "batch_size", "device", "limit")
-RUN = ("lm_eval_version", "transformers_version", "git_hash", "date", "chat_template_sha", "fewshot_as_multiturn")
+MODEL = (
+    "model_dtype",
+    "model_revision",
+    "model_sha",
+    "model_num_parameters",
+    "batch_size",
+    "device",
+    "limit",
+)
+RUN = (
+    "lm_eval_version",
+    "transformers_version",
+    "git_hash",
+    "date",
+    "chat_template_sha",
+    "fewshot_as_multiturn",
+)
 SEEDS = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
-TASK = ("dataset_path", "dataset_name", "test_split", "validation_split", "output_type", "target_delimiter")
+TASK = (
+    "dataset_path",
+    "dataset_name",
+    "test_split",
+    "validation_split",
+    "output_type",
+    "target_delimiter",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +410,9 @@ class Results:
 
     def task_of(self, samples: Path) -> str | None:
         """The task that the name of a file of samples ends with, as the harness 0.4.0 names them."""
-        ends = [name for name in self.tasks if samples.stem == name or samples.stem.endswith(f"_{name}")]
+        ends = [
+            name for name in self.tasks if samples.stem == name or samples.stem.endswith(f"_{name}")
+        ]
         return max(ends, key=len, default=None)
 
     @property
@@ -364,7 +425,9 @@ class Results:
         """The model as it was named; None where the file does not say."""
         config = _mapping(self.content.get("config"))
         arguments = _arguments(config.get("model_args"))
-        named = arguments.get("pretrained") or arguments.get("model") or self.content.get("model_name")
+        named = (
+            arguments.get("pretrained") or arguments.get("model") or self.content.get("model_name")
+        )
         named = named or config.get("model")
         if not isinstance(named, str) or not named.strip("/"):
             return None
@@ -373,21 +436,37 @@ class Results:
 
     def totals(self, task: str, filter: str) -> dict[str, float]:
         """Metric → its total over the items of ``task`` after ``filter``."""
-        named = {tuple(key.split(",", 1)): value for key, value in self._plain("results", task).items()}
-        own = {metric: value for (metric, *after), value in named.items() if not after or after == [filter]}
-        return {metric: value for metric, value in own.items() if metric not in ("alias", "samples", "sample_len")}
+        named = {
+            tuple(key.split(",", 1)): value for key, value in self._plain("results", task).items()
+        }
+        own = {
+            metric: value
+            for (metric, *after), value in named.items()
+            if not after or after == [filter]
+        }
+        return {
+            metric: value
+            for metric, value in own.items()
+            if metric not in ("alias", "samples", "sample_len")
+        }
 
     def numbers(self, name: str) -> dict[str, float]:
         """``METRIC,FILTER`` → the number that a task or group has; standard errors and texts left out."""
         own = self._plain("groups", name) | self._plain("results", name)
         return {
-            key: value for key, value in own.items() if "," in key and not key.partition(",")[0].endswith("_stderr")
+            key: value
+            for key, value in own.items()
+            if "," in key and not key.partition(",")[0].endswith("_stderr")
         }
 
     def _plain(self, entry: str, name: str) -> dict[str, float]:
         own = _mapping(_mapping(self.content.get(entry)).get(name))
         numbers = {str(key): value for key, value in own.items() if isinstance(value, int | float)}
-        return {key: float(value) for key, value in numbers.items() if not isinstance(value, bool) and value == value}
+        return {
+            key: float(value)
+            for key, value in numbers.items()
+            if not isinstance(value, bool) and value == value
+        }
 
     @property
     def groups(self) -> dict[str, list[str]]:
@@ -422,7 +501,10 @@ class Results:
     def settings(self, task: str) -> dict[str, str]:
         """What it says of how ``task`` was asked, and of the model."""
         config, own = _mapping(self.content.get("config")), self.config(task)
-        versions, shots = _mapping(self.content.get("versions")), _mapping(self.content.get("n-shot"))
+        versions, shots = (
+            _mapping(self.content.get("versions")),
+            _mapping(self.content.get("n-shot")),
+        )
         written = {"results": self.path.name, "task version": versions.get(task)}
         written["shots"] = shots.get(task, own.get("num_fewshot"))
         written |= {name: config.get(name) for name in (*MODEL, *SEEDS)}
@@ -432,12 +514,18 @@ class Results:
         written |= {f"model {name}": arguments.get(name) for name in KEPT_ARGUMENTS}
         if isinstance(dtype := config.get("model_dtype"), str):
             written["dtype"] = dtype.removeprefix("torch.")
-        texts = {name: str(value) for name, value in written.items() if value is not None and value != ""}
-        return {name: text if len(text) <= 200 else f"{text[:197]}..." for name, text in texts.items()}
+        texts = {
+            name: str(value) for name, value in written.items() if value is not None and value != ""
+        }
+        return {
+            name: text if len(text) <= 200 else f"{text[:197]}..." for name, text in texts.items()
+        }
 
     def is_mean(self, task: str, metric: str) -> bool:
         """Whether the total of ``metric`` is the mean of what its samples say."""
-        named = [each for each in self.config(task).get("metric_list") or () if isinstance(each, dict)]
+        named = [
+            each for each in self.config(task).get("metric_list") or () if isinstance(each, dict)
+        ]
         own = next((each for each in named if each.get("metric") == metric), {})
         return own["aggregation"] == "mean" if "aggregation" in own else metric in MEANS
 
@@ -446,7 +534,9 @@ def read_results(path: Path) -> Results:
     """The results file at ``path``.  Raises DataError where it is none."""
     content = whole(path)
     if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
-        raise DataError(f"{path} is no results file of lm-evaluation-harness 0.4: it has no results")
+        raise DataError(
+            f"{path} is no results file of lm-evaluation-harness 0.4: it has no results"
+        )
     return Results(path, content)
 
 
@@ -454,7 +544,11 @@ def find_results(samples: Path, task: str) -> Results | None:
     """The results that belong to a file of samples: those of its time, else the only ones beside it of its task."""
     match = SAMPLES.fullmatch(samples.stem)
     date = match["date"] if match else None
-    beside = [path for path in sorted(samples.parent.glob("*.json")) if not path.name.startswith("samples_")]
+    beside = [
+        path
+        for path in sorted(samples.parent.glob("*.json"))
+        if not path.name.startswith("samples_")
+    ]
     if date is not None and (same := [path for path in beside if path.stem.endswith(date)]):
         return read_results(same[0])
     if date is not None:
@@ -463,7 +557,11 @@ def find_results(samples: Path, task: str) -> Results | None:
     for path in beside:
         with suppress(DataError):
             known.append(read_results(path))
-    fitting = [each for each in known if each.has(task) or (match is None and each.task_of(samples) is not None)]
+    fitting = [
+        each
+        for each in known
+        if each.has(task) or (match is None and each.task_of(samples) is not None)
+    ]
     return fitting[0] if len(fitting) == 1 else None
 
 

@@ -22,7 +22,14 @@ import numpy as np
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.checks import ROUNDING
-from choicewise.extensions.interop.logs.files import Rows, begins_a_list, flag, index, number, read_rows
+from choicewise.extensions.interop.logs.files import (
+    Rows,
+    begins_a_list,
+    flag,
+    index,
+    number,
+    read_rows,
+)
 from choicewise.extensions.interop.logs.verdicts import HARNESS, share, sums
 from choicewise.logs import LoggedChoice, LoggedItem
 
@@ -89,7 +96,9 @@ class Scan:
         """Which score divides by the lengths that the harness divides by (lm_eval/api/task.py@4e7e0d4:1494)."""
         if "acc_norm" not in self.sums:
             return ""
-        return "char_mean_bare" if self.bare else "char_mean" if self.whole else "none of these scores"
+        return (
+            "char_mean_bare" if self.bare else "char_mean" if self.whole else "none of these scores"
+        )
 
     def options(self, sample: Sample) -> tuple[str, ...] | None:
         """The choices as the data have them: what is scored, without what stands before each."""
@@ -184,7 +193,11 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
         for place, (_, text) in enumerate(asked)
     )
     known = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
-    said = {name: value for name, value in row.items() if name not in known and not name.endswith("_hash")}
+    said = {
+        name: value
+        for name, value in row.items()
+        if name not in known and not name.endswith("_hash")
+    }
     metrics = {name: value for name, cell in said.items() if (value := _metric(cell)) is not None}
     others = tuple(name for name in said if name not in metrics)
     contexts = [context for context, _ in asked]
@@ -197,7 +210,10 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
         contexts = contexts[:half]
     shared = contexts[0] if len(set(contexts)) == 1 else None
     if shared is None and any(context is not None for context in contexts):
-        choices = tuple(replace(choice, context=context) for choice, context in zip(choices, contexts, strict=True))
+        choices = tuple(
+            replace(choice, context=context)
+            for choice, context in zip(choices, contexts, strict=True)
+        )
     doc = row.get("doc")
     doc = doc if isinstance(doc, dict) else {}
     return Sample(doc_id, name, shared, choices, row.get("target"), doc, metrics, others)
@@ -206,8 +222,14 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
 def _pairs(arguments: Any, where: str) -> list[tuple[str | None, str | None]]:
     """(context, continuation) of every request, in order; none where the line has no arguments."""
     if isinstance(arguments, dict):
-        known = ((_REQUEST.fullmatch(name), each) for name, each in arguments.items() if isinstance(each, dict))
-        numbered = sorted(((int(match[1]), each) for match, each in known if match), key=lambda pair: pair[0])
+        known = (
+            (_REQUEST.fullmatch(name), each)
+            for name, each in arguments.items()
+            if isinstance(each, dict)
+        )
+        numbered = sorted(
+            ((int(match[1]), each) for match, each in known if match), key=lambda pair: pair[0]
+        )
         rows = [(each.get("arg_0"), each.get("arg_1")) for _, each in numbered]
     elif isinstance(arguments, list):
         rows = [tuple(each[:2]) for each in arguments if isinstance(each, list) and len(each) > 1]
@@ -215,7 +237,11 @@ def _pairs(arguments: Any, where: str) -> list[tuple[str | None, str | None]]:
             raise DataError(f"{where}: its requests are no pairs of context and continuation")
     else:
         return []
-    texts = [(context, text) for context, text in rows if isinstance(context, str) and isinstance(text, str)]
+    texts = [
+        (context, text)
+        for context, text in rows
+        if isinstance(context, str) and isinstance(text, str)
+    ]
     if len(texts) < len(rows):
         raise NoLikelihoods(
             f"{where}: its requests are no pairs of context and continuation; a task that is answered in text, or that "
@@ -238,7 +264,10 @@ def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
     if answer is None:
         return LoggedChoice(text=text, missing="the log has no answer for it")
     if isinstance(answer, list) and len(answer) == 2:
-        value, greedy = number(answer[0], f"{where}: its log-likelihood"), flag(answer[1], f"{where}: is_greedy")
+        value, greedy = (
+            number(answer[0], f"{where}: its log-likelihood"),
+            flag(answer[1], f"{where}: is_greedy"),
+        )
         missing = "the log says NaN" if value is None else None
         return LoggedChoice(loglikelihood=value, text=text, greedy=greedy, missing=missing)
     raise NoLikelihoods(
@@ -257,13 +286,17 @@ def _metric(cell: Any) -> float | None:
     return float(cell) if isinstance(cell, bool | int | float) else None
 
 
-def _has_mutual(asked: Sequence[tuple[str | None, str | None]], metrics: Mapping[str, float]) -> bool:
+def _has_mutual(
+    asked: Sequence[tuple[str | None, str | None]], metrics: Mapping[str, float]
+) -> bool:
     """Whether the second half of the requests asks the first again after nothing."""
     half = len(asked) // 2
     if len(asked) < 2 or len(asked) % 2 or any(context for context, _ in asked[half:]):
         return False
     repeated = [text for _, text in asked[:half]] == [text for _, text in asked[half:]]
-    return "acc_mutual_info" in metrics or (repeated and all(context for context, _ in asked[:half]))
+    return "acc_mutual_info" in metrics or (
+        repeated and all(context for context, _ in asked[:half])
+    )
 
 
 def listed(target: Any) -> list[int] | None:
@@ -284,9 +317,13 @@ def _differing(contexts: Sequence[str]) -> tuple[str, ...]:
     """What contexts have of their own, in whole words."""
     words = [context.split(" ") for context in contexts]
     least = min(map(len, words))
-    start = next((place for place in range(least) if len({each[place] for each in words}) > 1), least)
+    start = next(
+        (place for place in range(least) if len({each[place] for each in words}) > 1), least
+    )
     most = least - start
-    end = next((place for place in range(most) if len({each[-1 - place] for each in words}) > 1), most)
+    end = next(
+        (place for place in range(most) if len({each[-1 - place] for each in words}) > 1), most
+    )
     return tuple(" ".join(each[start : len(each) - end]) for each in words)
 
 
@@ -295,13 +332,20 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
     scan, rules, objection = Scan(delimiter if isinstance(delimiter, str) else None), None, ""
     left_out: dict[str, None] = {}
     for sample in rows:
-        options, texts = scan.options(sample) or (), [choice.text or "" for choice in sample.choices]
+        options, texts = (
+            scan.options(sample) or (),
+            [choice.text or "" for choice in sample.choices],
+        )
         rules = _candidates(sample.doc) if rules is None else rules
-        fitting = {name: rule for name, rule in rules.items() if _fits(sample, rule(sample, options))}
+        fitting = {
+            name: rule for name, rule in rules.items() if _fits(sample, rule(sample, options))
+        }
         if rules and not fitting:
             read, said = _target(sample, options), sample.metrics.get("acc")
             asked = f"its target {str(sample.target)[:60]!r} reads as {list(read) if read else 'no choice'}"
-            objection = f"at doc_id {sample.id} {asked}, which does not agree with its acc of {said}"
+            objection = (
+                f"at doc_id {sample.id} {asked}, which does not agree with its acc of {said}"
+            )
         rules = fitting
         scan.whole &= list(options) == texts
         scan.bare &= list(options) == [text.removeprefix(" ") for text in texts]
@@ -319,7 +363,11 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
     metrics = [f"metrics {', '.join(unchecked)}, which are not checked"] if unchecked else []
     trimmed = f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
     norms = [trimmed] if scan.lengths and not (scan.whole or scan.bare) and scan.delimiter else []
-    no_numbers = [f"metrics {', '.join(sorted(left_out))}, which are no number of an item"] if left_out else []
+    no_numbers = (
+        [f"metrics {', '.join(sorted(left_out))}, which are no number of an item"]
+        if left_out
+        else []
+    )
     scan.unused = (*others, *metrics, *no_numbers, *norms)
     return scan
 
@@ -332,9 +380,13 @@ def _candidates(doc: Mapping[str, Any]) -> dict[str, Golds]:
     """Every way to name right choices, the harness's own first, and what only guesses from ``acc`` last."""
 
     def field(name: str, read: Callable[[Any], int | None]) -> Golds:
-        return lambda sample, options: None if (place := read(sample.doc.get(name))) is None else (place,)
+        return lambda sample, options: (
+            None if (place := read(sample.doc.get(name))) is None else (place,)
+        )
 
-    rules: dict[str, Golds] = {"the only choice": lambda sample, options: (0,) if len(sample.choices) == 1 else None}
+    rules: dict[str, Golds] = {
+        "the only choice": lambda sample, options: (0,) if len(sample.choices) == 1 else None
+    }
     fields = list(doc)[:FIELDS]
     for name in fields:  # labels in the data, one for each choice, as TruthfulQA has them
         if isinstance(doc[name], dict) and isinstance(doc[name].get("labels"), list):
@@ -392,7 +444,11 @@ def _by_acc(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
     """What ``acc`` leaves: the predicted choice where it is right, the other one of two where it is wrong."""
     if sample.metrics.get("acc") == 1.0:
         return (_predicted(sample),)
-    return (1 - _predicted(sample),) if len(sample.choices) == 2 and sample.metrics.get("acc") == 0.0 else None
+    return (
+        (1 - _predicted(sample),)
+        if len(sample.choices) == 2 and sample.metrics.get("acc") == 0.0
+        else None
+    )
 
 
 def _fits(sample: Sample, golds: tuple[int, ...] | None) -> bool:

@@ -49,7 +49,12 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
             raise DataError(f"{path} is empty")
         known = {"doc_id", "truth", *METRICS}
         unused = sorted(
-            {key for _, row in rows for key in row if key not in known and not key.startswith(("logit_", "prompt_"))}
+            {
+                key
+                for _, row in rows
+                for key in row
+                if key not in known and not key.startswith(("logit_", "prompt_"))
+            }
         )
         named = path.stem.endswith(ENDING)
         task = path.stem.removesuffix(ENDING) if named else "log"
@@ -70,9 +75,13 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
 def _totals(results: Path, task: str) -> dict[str, float]:
     try:
         own = whole(results)["results"][task]
-        return {str(name): float(value) for name, value in own.items() if isinstance(value, int | float)}
+        return {
+            str(name): float(value) for name, value in own.items() if isinstance(value, int | float)
+        }
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{results} has no results of {task} as lm-evaluation-harness 0.3 writes them") from error
+        raise DataError(
+            f"{results} has no results of {task} as lm-evaluation-harness 0.3 writes them"
+        ) from error
 
 
 METRICS = ("acc", "acc_norm")
@@ -93,7 +102,9 @@ def _items(rows: Rows, ending: str | None) -> Iterator[LoggedItem]:
 def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
     places = sorted(int(key[6:]) for key in row if key.startswith("logit_") and key[6:].isdigit())
     if not places or places[-1] > 10_000:
-        raise DataError(f"{where} has no logit_0: its task was not scored by log-likelihoods of choices")
+        raise DataError(
+            f"{where} has no logit_0: its task was not scored by log-likelihoods of choices"
+        )
     prompts = _prompts(row, places[-1] + 1)
     context, texts = _split(prompts, ending) if prompts and ending is not None else (None, None)
     choices = tuple(
@@ -105,18 +116,27 @@ def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
         for place in range(places[-1] + 1)
     )
     recorded = {
-        name: float(value) for name in METRICS if (value := flag(row.get(name), f"{where}, {name}")) is not None
+        name: float(value)
+        for name in METRICS
+        if (value := flag(row.get(name), f"{where}, {name}")) is not None
     }
     question = _shared_start(prompts) if prompts and context is None else None
     gold = _gold(row.get("truth"), prompts)
     return LoggedItem(
-        id=str(row["doc_id"]), gold=gold, choices=choices, context=context, question=question, recorded=recorded
+        id=str(row["doc_id"]),
+        gold=gold,
+        choices=choices,
+        context=context,
+        question=question,
+        recorded=recorded,
     )
 
 
 def _loglikelihood(cell: Any, where: str) -> float | None:
     if isinstance(cell, list):
-        raise DataError(f"{where} is a list: its task asks for more than the log-likelihoods of choices")
+        raise DataError(
+            f"{where} is a list: its task asks for more than the log-likelihoods of choices"
+        )
     return number(cell, where)
 
 
@@ -126,14 +146,18 @@ def _gold(truth: Any, prompts: Sequence[str]) -> tuple[int, ...]:
     if place is not None:
         return (place,)
     ends = [
-        place for place, prompt in enumerate(prompts) if isinstance(truth, str) and truth and prompt.endswith(truth)
+        place
+        for place, prompt in enumerate(prompts)
+        if isinstance(truth, str) and truth and prompt.endswith(truth)
     ]
     return tuple(ends) if len(ends) == 1 else ()
 
 
 def _prompts(row: dict[str, Any], count: int) -> list[str]:
     """The prompts of all choices, each a context with its continuation; none where one is missing."""
-    prompts = [prompt for place in range(count) if isinstance(prompt := row.get(f"prompt_{place}"), str)]
+    prompts = [
+        prompt for place in range(count) if isinstance(prompt := row.get(f"prompt_{place}"), str)
+    ]
     return prompts if len(prompts) == count else []
 
 
@@ -153,7 +177,9 @@ def _ending(rows: Rows) -> str | None:
         ends = own if ends is None else ends & own
         if not ends:
             return None
-    fitting = [end for end in sorted(ends or ()) if end and all(_follows(row, end) for _, row in rows)]
+    fitting = [
+        end for end in sorted(ends or ()) if end and all(_follows(row, end) for _, row in rows)
+    ]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -165,14 +191,22 @@ def _follows(row: dict[str, Any], ending: str) -> bool:
     if texts is None or said is None or not all(text.strip() for text in texts):
         return False
     scores = [_loglikelihood(row.get(f"logit_{place}"), "logit") for place in range(len(texts))]
-    means = [-inf if score is None else score / len(text[1:]) for score, text in zip(scores, texts, strict=True)]
+    means = [
+        -inf if score is None else score / len(text[1:])
+        for score, text in zip(scores, texts, strict=True)
+    ]
     return said == (means.index(max(means)) == truth)
 
 
 def _shared_start(texts: Sequence[str]) -> str:
     """The longest text that all ``texts`` begin with: that of the first and the last in order."""
     first, last = min(texts), max(texts)
-    return first[: next((place for place, char in enumerate(first) if last[place : place + 1] != char), len(first))]
+    return first[
+        : next(
+            (place for place, char in enumerate(first) if last[place : place + 1] != char),
+            len(first),
+        )
+    ]
 
 
 def _split(prompts: Sequence[str], ending: str) -> tuple[str | None, list[str] | None]:

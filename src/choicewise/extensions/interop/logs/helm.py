@@ -29,7 +29,11 @@ from choicewise.questions import EOS, LENGTH, STOP
 
 RULES: Final = {
     "multiple_choice_joint": ("letter-match", "opencompass@14ca958", "harness-letter@4e7e0d4"),
-    "multiple_choice_joint_chain_of_thought": ("letter-match", "opencompass@14ca958", "simple-evals@f517a91"),
+    "multiple_choice_joint_chain_of_thought": (
+        "letter-match",
+        "opencompass@14ca958",
+        "simple-evals@f517a91",
+    ),
 }
 """Rules that read a letter in what the model wrote, by adapter method, HELM's own first."""
 
@@ -43,7 +47,9 @@ def _folders(path: Path) -> Iterator[Path]:
     """The run folders in ``path``, itself included, and those of a suite."""
     if path.is_dir():
         yield from (
-            file.parent for pattern in (STATE, f"*/{STATE}", f"*/*/{STATE}") for file in sorted(path.glob(pattern))
+            file.parent
+            for pattern in (STATE, f"*/{STATE}", f"*/*/{STATE}")
+            for file in sorted(path.glob(pattern))
         )
     else:
         yield path.parent
@@ -52,7 +58,9 @@ def _folders(path: Path) -> Iterator[Path]:
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """A log for every model, task, trial, split and perturbation; runs that differ in their subject alone are one."""
     if results is not None:
-        raise DataError(f"{results}: a run folder of HELM holds its own results; leave the file of results out")
+        raise DataError(
+            f"{results}: a run folder of HELM holds its own results; leave the file of results out"
+        )
     together: dict[tuple[str, str], list[HelmRun]] = {}
     lost: list[str] = []
     for folder in dict.fromkeys(folder for path in paths for folder in _folders(path)):
@@ -66,7 +74,9 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         together.setdefault((run.model, run.task), []).append(run)
     for (_, task), runs in together.items():
         scenario = task.partition(":")[0]
-        parts = tuple(f"{name}, which can't be read" for name in lost if name.partition(":")[0] == scenario)
+        parts = tuple(
+            f"{name}, which can't be read" for name in lost if name.partition(":")[0] == scenario
+        )
         for log in _logs(runs):
             yield replace(log, unused=(*log.unused, *parts))
 
@@ -84,8 +94,14 @@ def _logs(runs: Sequence[HelmRun]) -> Iterator[Log]:
         for run, each in instances:
             recorded = (run.judged or {}).get((group.trial, group.perturbation, each.id), {})
             item = each.item(recorded, null)
-            items.append(replace(item, id=f"{each.subject or run.folder.name}/{each.id}") if several else item)
-        if not any(item.text_loglikelihood for item in items):  # HELM writes 0 where a model gives no log-probabilities
+            items.append(
+                replace(item, id=f"{each.subject or run.folder.name}/{each.id}")
+                if several
+                else item
+            )
+        if not any(
+            item.text_loglikelihood for item in items
+        ):  # HELM writes 0 where a model gives no log-probabilities
             items = [replace(item, text_loglikelihood=None) for item in items]
         facts = {
             "trial": str(group.trial) if len({each.trial for each in groups}) > 1 else "",
@@ -95,7 +111,9 @@ def _logs(runs: Sequence[HelmRun]) -> Iterator[Log]:
         yield Log(
             tool="helm",
             model=first.model,
-            task=" ".join([first.task, *(f"{key}={value}" for key, value in facts.items() if value)]),
+            task=" ".join(
+                [first.task, *(f"{key}={value}" for key, value in facts.items() if value)]
+            ),
             items=tuple(items),
             settings={**first.settings, **{key: value for key, value in facts.items() if value}},
             null=null,
@@ -108,11 +126,24 @@ def _logs(runs: Sequence[HelmRun]) -> Iterator[Log]:
 STATE: Final = "scenario_state.json"
 """The file that every run folder has."""
 
-RECORDED: Final = ("exact_match", "quasi_exact_match", "prefix_exact_match", "max_prob", "predicted_index")
+RECORDED: Final = (
+    "exact_match",
+    "quasi_exact_match",
+    "prefix_exact_match",
+    "max_prob",
+    "predicted_index",
+)
 """Statistics of HELM that say how an instance was answered."""
 
 _SETTINGS: Final = (
-    *("model_deployment", "max_train_instances", "max_eval_instances", "max_tokens", "temperature", "instructions"),
+    *(
+        "model_deployment",
+        "max_train_instances",
+        "max_eval_instances",
+        "max_tokens",
+        "temperature",
+        "instructions",
+    ),
     "output_mapping_pattern",
 )
 """What of the adapter's specification is kept."""
@@ -148,18 +179,26 @@ class Instance:
             return
         index = state.get("reference_index")
         if not isinstance(index, int) or not 0 <= index < len(self.references):
-            raise DataError(f"{place} (instance {self.id!r}) asks about reference {index!r} of {len(self.references)}")
+            raise DataError(
+                f"{place} (instance {self.id!r}) asks about reference {index!r} of {len(self.references)}"
+            )
         key = (str(state.get("request_mode") or "original"), index)
         if key in self.scored:
-            raise DataError(f"{place} (instance {self.id!r}) asks about reference {index} a second time")
+            raise DataError(
+                f"{place} (instance {self.id!r}) asks about reference {index} a second time"
+            )
         self.scored[key] = scored_reference(state, self.references[index])
 
     def _add_letter(self, state: Mapping[str, Any], place: str) -> None:
         labels = list(state.get("output_mapping") or ())
         if labels != list(ascii_uppercase[: len(self.references)]):
-            raise DataError(f"{place} (instance {self.id!r}) has the labels {labels}; A, B, C and so on are read")
+            raise DataError(
+                f"{place} (instance {self.id!r}) has the labels {labels}; A, B, C and so on are read"
+            )
         if self.context is not None:
-            raise DataError(f"{place} asks instance {self.id!r} a second time in one trial; import a run of one trial")
+            raise DataError(
+                f"{place} asks instance {self.id!r} a second time in one trial; import a run of one trial"
+            )
         self.context = str((state.get("request") or {}).get("prompt", ""))
         completion, reason = answered(state)
         if completion is None:
@@ -168,7 +207,9 @@ class Instance:
             self.generated = str(completion.get("text", ""))
             self.text_loglikelihood = _number(completion.get("logprob"))
             reasons = completion.get("finish_reason")
-            self.finish = FINISHED.get(str(reasons.get("reason")) if isinstance(reasons, dict) else "")
+            self.finish = FINISHED.get(
+                str(reasons.get("reason")) if isinstance(reasons, dict) else ""
+            )
             choices = letter_choices(completion, labels)
         self.scored |= {("original", index): choice for index, choice in enumerate(choices)}
 
@@ -222,7 +263,10 @@ def read_folder(folder: Path) -> HelmRun:
     """All of a folder.  Raises DataError where it is no finished run of multiple-choice questions by one model."""
     spec = _optional(folder / "run_spec.json") or {}
     name, arguments = _name(str(spec.get("name") or folder.name))
-    subject = str(((spec.get("scenario_spec") or {}).get("args") or {}).get("subject") or arguments.get("subject", ""))
+    subject = str(
+        ((spec.get("scenario_spec") or {}).get("args") or {}).get("subject")
+        or arguments.get("subject", "")
+    )
     adapter: dict[str, Any] = spec.get("adapter_spec") or {}
     method, models = str(adapter.get("method", "")), set()
     instances: dict[tuple[Group, str], Instance] = {}
@@ -240,18 +284,32 @@ def read_folder(folder: Path) -> HelmRun:
         instance.add(state, _method({"method": method}, state_file), place)
         models.add(str((state.get("request") or {}).get("model") or adapter.get("model") or ""))
     if not instances:
-        raise DataError(f"{state_file} holds no requests; the run has no instances, or was stopped before the first")
+        raise DataError(
+            f"{state_file} holds no requests; the run has no instances, or was stopped before the first"
+        )
     if len(models) > 1:
-        raise DataError(f"{state_file} mixes the models {', '.join(sorted(models))}; a run has one, so split it")
+        raise DataError(
+            f"{state_file} mixes the models {', '.join(sorted(models))}; a run has one, so split it"
+        )
     grouped: dict[Group, list[Instance]] = {}
     for (group, _), instance in instances.items():
         grouped.setdefault(group, []).append(instance)
     others = ("model", "model_deployment", "subject")
     task = ",".join(f"{key}={value}" for key, value in arguments.items() if key not in others)
-    settings = {"method": method, **{key: str(adapter[key]) for key in _SETTINGS if adapter.get(key) not in (None, "")}}
+    settings = {
+        "method": method,
+        **{key: str(adapter[key]) for key in _SETTINGS if adapter.get(key) not in (None, "")},
+    }
     totals = _totals(_optional(folder / "stats.json"))
     return HelmRun(
-        folder, models.pop(), f"{name}:{task}" if task else name, settings, method, grouped, _judged(folder), totals
+        folder,
+        models.pop(),
+        f"{name}:{task}" if task else name,
+        settings,
+        method,
+        grouped,
+        _judged(folder),
+        totals,
     )
 
 
@@ -265,7 +323,9 @@ def _name(name: str) -> tuple[str, dict[str, str]]:
 def _method(adapter: Mapping[str, Any], path: Path) -> str:
     method = str(adapter.get("method", ""))
     if method not in (*JOINT, *SEPARATE):
-        raise DataError(f"{path} has adapter method {method or 'unknown'}; {', '.join((*JOINT, *SEPARATE))} are read")
+        raise DataError(
+            f"{path} has adapter method {method or 'unknown'}; {', '.join((*JOINT, *SEPARATE))} are read"
+        )
     return method
 
 
@@ -281,8 +341,14 @@ def _judged(folder: Path) -> dict[tuple[int, str, str], dict[str, float]] | None
     for _, given in parts(path, ""):
         if not isinstance(given, dict):
             raise DataError(f"{path} holds no list of instances; it is no file of HELM")
-        key = (int(given.get("train_trial_index") or 0), perturbation(given), str(given.get("instance_id")))
-        judged.setdefault(key, {}).update((str(name["name"]), value) for name, value in _statistics(given.get("stats")))
+        key = (
+            int(given.get("train_trial_index") or 0),
+            perturbation(given),
+            str(given.get("instance_id")),
+        )
+        judged.setdefault(key, {}).update(
+            (str(name["name"]), value) for name, value in _statistics(given.get("stats"))
+        )
     return judged
 
 
@@ -331,16 +397,22 @@ def new_instance(state: Mapping[str, Any], place: str, subject: str) -> tuple[Gr
     if not isinstance(given, dict) or not given.get("id"):
         raise DataError(f"{place} is about no instance with an id; it is no request state of HELM")
     references = [each for each in given.get("references") or () if isinstance(each, dict)]
-    gold = tuple(index for index, each in enumerate(references) if "correct" in (each.get("tags") or ()))
+    gold = tuple(
+        index for index, each in enumerate(references) if "correct" in (each.get("tags") or ())
+    )
     if len(references) < 2:
         raise DataError(
             f"{place}: instance {given['id']!r} has {len(references)} references; only multiple-choice questions can be"
             " imported"
         )
     texts = tuple(str((each.get("output") or {}).get("text", "")) for each in references)
-    group = Group(int(state.get("train_trial_index") or 0), str(given.get("split") or ""), perturbation(given))
+    group = Group(
+        int(state.get("train_trial_index") or 0), str(given.get("split") or ""), perturbation(given)
+    )
     question = str((given.get("input") or {}).get("text", ""))
-    return group, Instance(str(given["id"]), question, texts, gold, subject or str(given.get("sub_split") or ""))
+    return group, Instance(
+        str(given["id"]), question, texts, gold, subject or str(given.get("sub_split") or "")
+    )
 
 
 def perturbation(given: Mapping[str, Any]) -> str:
@@ -353,7 +425,9 @@ def perturbation(given: Mapping[str, Any]) -> str:
     return " ".join([str(description.get("name", "perturbed")), *changes])
 
 
-NO_LIKELIHOOD: Final = "the log has a letter that the model wrote, and no log-likelihoods of the options"
+NO_LIKELIHOOD: Final = (
+    "the log has a letter that the model wrote, and no log-likelihoods of the options"
+)
 """Why an option of a joint request has no score."""
 
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
@@ -362,7 +436,9 @@ _ESCAPED: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
 def token_bytes(text: str) -> bytes:
     r"""The bytes of a token's text; ``bytes:\xe2\x80`` is how HELM writes a part of a character."""
     if text.startswith("bytes:"):
-        return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), text.removeprefix("bytes:").encode())
+        return _ESCAPED.sub(
+            lambda match: bytes.fromhex(match[1].decode()), text.removeprefix("bytes:").encode()
+        )
     return text.encode("utf-8", "replace")
 
 
@@ -391,7 +467,9 @@ def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
     """What a request that echoes its prompt says of the ``reference`` at its end."""
     prompt = str((state.get("request") or {}).get("prompt", ""))
     if not prompt.endswith(reference) or not reference:
-        return LoggedChoice(missing="the prompt does not end with the reference, so its tokens can't be told")
+        return LoggedChoice(
+            missing="the prompt does not end with the reference, so its tokens can't be told"
+        )
     space = prompt[: len(prompt) - len(reference)].endswith(" ")
     text = " " * space + reference
     context = prompt[: len(prompt) - len(text)]
@@ -409,7 +487,9 @@ def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
     if not all(map(isfinite, values)):
         missing = "a token's log-probability is no number"
         return LoggedChoice(text=text, context=context, tokens=count, missing=missing)
-    return LoggedChoice(loglikelihood=fsum(values), text=text, context=context, tokens=count, greedy=_greedy(scored))
+    return LoggedChoice(
+        loglikelihood=fsum(values), text=text, context=context, tokens=count, greedy=_greedy(scored)
+    )
 
 
 def letter_choices(completion: Mapping[str, Any], letters: Sequence[str]) -> list[LoggedChoice]:
@@ -440,7 +520,10 @@ def answered(state: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | 
     if not isinstance(result, dict):
         return None, "the request was never sent"
     if not result.get("success", True):
-        return None, "the request failed; the scenario state says why"  # its message may hold an address with a secret
+        return (
+            None,
+            "the request failed; the scenario state says why",
+        )  # its message may hold an address with a secret
     completions = [each for each in result.get("completions") or () if isinstance(each, dict)]
     if not completions:
         return None, "the log has no completion"
@@ -453,7 +536,12 @@ def _number(value: Any) -> float:
 
 def _greedy(tokens: Sequence[Mapping[str, Any]]) -> bool | None:
     """Whether each token was the likeliest, as logs of 2022 and 2023 say in ``top_logprobs``."""
-    tops = [top for token in tokens for top in (token.get("top_logprobs"),) if isinstance(top, dict) and top]
+    tops = [
+        top
+        for token in tokens
+        for top in (token.get("top_logprobs"),)
+        if isinstance(top, dict) and top
+    ]
     if len(tops) < len(tokens):
         return None
     likeliest = [max(top, key=lambda text: _number(top[text])) for top in tops]
@@ -484,5 +572,8 @@ def _scores(log: Log, item: LoggedItem) -> list[float]:
     return per_token(item)
 
 
-VERDICTS: Final[Mapping[str, Verdict]] = {"exact_match": _exact_match, "predicted_index": _predicted_index}
+VERDICTS: Final[Mapping[str, Verdict]] = {
+    "exact_match": _exact_match,
+    "predicted_index": _predicted_index,
+}
 """BasicReferenceMetric and exact_match of stanford-crfm/helm@63754d0."""

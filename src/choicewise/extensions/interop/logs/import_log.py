@@ -46,7 +46,14 @@ from choicewise.running.sweep import begun_sweep, replaced
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES as SCORED
 from choicewise.scoring.scores import lacking
-from choicewise.store.folder import RunFolder, check_folder, is_sweep, open_folder, read_manifest, write_sweep
+from choicewise.store.folder import (
+    RunFolder,
+    check_folder,
+    is_sweep,
+    open_folder,
+    read_manifest,
+    write_sweep,
+)
 from choicewise.store.tables import Rows
 from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import choice_questions_batch
@@ -107,14 +114,18 @@ def import_log(
     ``out`` holds something else.
     """
     named = [paths] if isinstance(paths, str | Path) else list(paths)
-    logs = read_logs([Path(path) for path in named], format, None if results is None else Path(results))
+    logs = read_logs(
+        [Path(path) for path in named], format, None if results is None else Path(results)
+    )
     logs = renamed(logs, model, task)
     if tokenizer is not None:
         logs = counted(logs, Path(tokenizer))
     return [open_run(each.folder) for each in write_logs(logs, Path(out))]
 
 
-def read_logs(paths: Sequence[Path], format: str | None = None, results: Path | None = None) -> list[Log]:
+def read_logs(
+    paths: Sequence[Path], format: str | None = None, results: Path | None = None
+) -> list[Log]:
     """The logs in ``paths``; their items are read later.
 
     Raises DataError for what is no log; one file that can't be used among others that can is a log of
@@ -137,7 +148,9 @@ def read_logs(paths: Sequence[Path], format: str | None = None, results: Path | 
 
 def renamed(logs: Sequence[Log], model: str | None, task: str | None) -> list[Log]:
     """The logs under other names.  UsageError where two of them then are of the same model and task."""
-    changes = {name: value for name, value in (("model", model), ("task", task)) if value is not None}
+    changes = {
+        name: value for name, value in (("model", model), ("task", task)) if value is not None
+    }
     new = [replace(log, **changes) for log in logs]  # type: ignore[arg-type]
     for place, log in enumerate(new):
         for other in new[:place]:
@@ -185,11 +198,17 @@ def totals_line(imported: Imported) -> str:
             others.append(f"{name} {percent(rows[own])}")
     if not said:
         return ""
-    further = f" {counted_number(len(rows) - len(said), 'further number')}:" if len(rows) > len(said) else ""
+    further = (
+        f" {counted_number(len(rows) - len(said), 'further number')}:"
+        if len(rows) > len(said)
+        else ""
+    )
     return f"the log says {', '.join(said)}; computed again: {', '.join(others) or 'the same'}.{further}"
 
 
-def _write_several(logs: Sequence[Log], out: Path, say: Callable[[Imported], None]) -> list[Imported]:
+def _write_several(
+    logs: Sequence[Log], out: Path, say: Callable[[Imported], None]
+) -> list[Imported]:
     sweep = begun_sweep(out)
     done: list[Imported] = []
     failed: list[ChoicewiseError] = []
@@ -221,7 +240,9 @@ def _folder(sweep: Sweep, log: Log) -> str:
         if (cell.model, cell.dataset) == (log.model, log.task):
             return cell.folder
     models = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
-    model = models.get(log.model) or _free(log.model.rstrip("/").rpartition("/")[2], models.values())
+    model = models.get(log.model) or _free(
+        log.model.rstrip("/").rpartition("/")[2], models.values()
+    )
     taken = {cell.folder.partition("/")[2] for cell in sweep.cells if cell.model == log.model}
     return f"{model}/{_free(log.task, taken)}"
 
@@ -245,7 +266,10 @@ def run_of_log(log: Log, out: Path) -> LogState:
     """
     check_folder(out)
     state = read_state(log)
-    protocols = {**text_protocols(log, state.requests), **log_protocols(log, state.requests, state.has)}
+    protocols = {
+        **text_protocols(log, state.requests),
+        **log_protocols(log, state.requests, state.has),
+    }
     wanted = Manifest(
         model=ModelRecord(log.model, state.model, log.settings.get("dtype", ""), "", 0),
         dataset=DatasetRecord(log.task, state.data),
@@ -253,12 +277,24 @@ def run_of_log(log: Log, out: Path) -> LogState:
         protocols={name: signature(protocol) for name, protocol in protocols.items()},
         versions={"choicewise": __version__},
         imported=ImportRecord(
-            log.tool, dict(log.settings), dict(log.recorded), (*log.unused, *state.unused, *state.notes)
+            log.tool,
+            dict(log.settings),
+            dict(log.recorded),
+            (*log.unused, *state.unused, *state.notes),
         ),
     )
     _refuse_others(out, wanted)
     items = (
-        ItemRow(position, SPLIT, item.id, item.subject, item.shown_question, item.shown_options, item.gold, "{}")
+        ItemRow(
+            position,
+            SPLIT,
+            item.id,
+            item.subject,
+            item.shown_question,
+            item.shown_options,
+            item.gold,
+            "{}",
+        )
         for position, item in enumerate(checked_items(log))
     )
     with open_folder(out, wanted, {SPLIT: items}) as folder:
@@ -273,8 +309,13 @@ def _refuse_others(out: Path, wanted: Manifest) -> None:
         return
     there = read_manifest(out)
     if there.imported is None:
-        raise StoreError(f"{out} holds a run of {there.model.name} that was asked here; choose another folder")
-    same = (there.model.digest, there.dataset.digest) == (wanted.model.digest, wanted.dataset.digest)
+        raise StoreError(
+            f"{out} holds a run of {there.model.name} that was asked here; choose another folder"
+        )
+    same = (there.model.digest, there.dataset.digest) == (
+        wanted.model.digest,
+        wanted.dataset.digest,
+    )
     if not same:
         raise StoreError(
             f"{out} holds another log, of {there.model.name} on {there.dataset.name} by {there.imported.tool}; "
@@ -282,7 +323,9 @@ def _refuse_others(out: Path, wanted: Manifest) -> None:
         )
 
 
-def _write_blocks(folder: RunFolder, log: Log, state: LogState, protocols: dict[str, Protocol]) -> None:
+def _write_blocks(
+    folder: RunFolder, log: Log, state: LogState, protocols: dict[str, Protocol]
+) -> None:
     """Write what the folder lacks; blocks have the same edges whenever the same log is read."""
     asks = list_asks(protocols)
     prompts = {ask.protocol.reading: ask.protocol.prompt_digest for ask in asks}
@@ -294,7 +337,11 @@ def _write_blocks(folder: RunFolder, log: Log, state: LogState, protocols: dict[
         rows = LogRows(prompts, state.model, log.null)
         for item in items:
             rows.add(item)
-        tables: dict[str, Rows] = {"requests": rows.requests, "spans": rows.spans, "observations": rows.observations}
+        tables: dict[str, Rows] = {
+            "requests": rows.requests,
+            "spans": rows.spans,
+            "observations": rows.observations,
+        }
         folder.add_block(place, [ask.name for ask in asks], tables)
 
 
@@ -312,7 +359,10 @@ def _blocks(items: Iterator[LoggedItem]) -> Iterator[tuple[str, int, list[Logged
 
     for item in items:
         waiting.setdefault(item.subject, []).append(item)
-        count, chars = count + 1, chars + len(item.context or "") + sum(map(len, item.shown_options))
+        count, chars = (
+            count + 1,
+            chars + len(item.context or "") + sum(map(len, item.shown_options)),
+        )
         if count >= BLOCK_ITEMS or chars >= BLOCK_CHARS:
             yield from filled()
             waiting, count, chars = {}, 0, 0
@@ -339,13 +389,39 @@ def read_state(log: Log) -> LogState:
         subjects[item.subject] += 1
         sizes = {"several": len(item.gold), "choices": len(item.choices)}
         has.update(name for name, size in sizes.items() if size > 1)
-        has.update(name for choice in item.choices for name in _CHOICE_FIELDS if getattr(choice, name) is not None)
-        texts = [item.id, item.subject, "" if item.own_contexts else item.context, item.own_contexts]
-        requests.update(spell([*texts, [each.text for each in item.choices], item.gold]).encode() + b"\n")
-        record = ["test", item.id, item.subject, item.shown_question, item.shown_options, item.gold, {}]
+        has.update(
+            name
+            for choice in item.choices
+            for name in _CHOICE_FIELDS
+            if getattr(choice, name) is not None
+        )
+        texts = [
+            item.id,
+            item.subject,
+            "" if item.own_contexts else item.context,
+            item.own_contexts,
+        ]
+        requests.update(
+            spell([*texts, [each.text for each in item.choices], item.gold]).encode() + b"\n"
+        )
+        record = [
+            "test",
+            item.id,
+            item.subject,
+            item.shown_question,
+            item.shown_options,
+            item.gold,
+            {},
+        ]
         data.update(spell(record).encode() + b"\n")
         answers = [
-            [_hex(each.loglikelihood), _hex(each.unconditional), each.tokens, each.greedy, each.missing]
+            [
+                _hex(each.loglikelihood),
+                _hex(each.unconditional),
+                each.tokens,
+                each.greedy,
+                each.missing,
+            ]
             for each in item.choices
         ]
         model.update(spell([item.id, item.missing, item.generated, answers]).encode() + b"\n")
@@ -400,7 +476,12 @@ def log_protocols(log: Log, requests: str, has: Collection[str]) -> dict[str, Pr
     What the log has too little for comes last.
     """
     first, *others = log.aggregations
-    base: dict[str, Any] = {**NEUTRAL, **log.axes, "aggregation": first, "choices": None if "choices" in has else 1}
+    base: dict[str, Any] = {
+        **NEUTRAL,
+        **log.axes,
+        "aggregation": first,
+        "choices": None if "choices" in has else 1,
+    }
 
     def protocol(**axes: Any) -> Protocol:
         return Protocol(benchmark=log.task, split="test", requests=requests, **{**base, **axes})
@@ -415,10 +496,14 @@ def log_protocols(log: Log, requests: str, has: Collection[str]) -> dict[str, Pr
         for ties in TIES.get(score, ()):
             protocols[f"{log.task}:{score}@ties={ties}"] = protocol(score=score, ties=ties)
         for other in others if score in SUMS else ():
-            protocols[f"{log.task}:{score}@aggregation={other}"] = protocol(score=score, aggregation=other)
+            protocols[f"{log.task}:{score}@aggregation={other}"] = protocol(
+                score=score, aggregation=other
+            )
     for metric in ("mc1", "mc2", "mc2-split") if "several" in has else ("mc1", "mc2"):
         protocols[f"{log.task}:{metric}"] = protocol(metric=metric)
-    for score in CONDITIONAL[:1] if log.null is None else ASKED:  # one says what a log without any lacks
+    for score in (
+        CONDITIONAL[:1] if log.null is None else ASKED
+    ):  # one says what a log without any lacks
         protocols[f"{log.task}:{score}"] = protocol(score=score, null=log.null or "")
     return dict(sorted(protocols.items(), key=lambda named: _lacks(named[1].score, log, has)))
 
@@ -487,19 +572,27 @@ class LogRows:
 
     def _add_text(self, item: LoggedItem, prompt: str) -> None:
         if item.missing:
-            self.requests.append(RequestRow(prompt, item.id, item.subject, item.gold, missing=item.missing))
+            self.requests.append(
+                RequestRow(prompt, item.id, item.subject, item.gold, missing=item.missing)
+            )
             return
         self.requests.append(
-            RequestRow(prompt, item.id, item.subject, item.gold, item.context, None, item.shown_options)
+            RequestRow(
+                prompt, item.id, item.subject, item.gold, item.context, None, item.shown_options
+            )
         )
         span = SpanRow(prompt, item.id, GENERATED, 0)
         if item.generated is None:
             self.spans.append(
-                span._replace(missing=item.choices[0].missing or "the log has no text that the model wrote")
+                span._replace(
+                    missing=item.choices[0].missing or "the log has no text that the model wrote"
+                )
             )
             return
         key = self._key(item.id, GENERATED, "given")
-        row = ObservationRow(key, (), (), (), (), item.generated, total=item.text_loglikelihood, finish=item.finish)
+        row = ObservationRow(
+            key, (), (), (), (), item.generated, total=item.text_loglikelihood, finish=item.finish
+        )
         self.observations.append(row._replace(opened=left_open(item.context or "") or None))
         self.spans.append(span._replace(key=key))
 
@@ -518,13 +611,19 @@ class LogRows:
             if choice.loglikelihood is not None:
                 key = self._key(item.id, place, "given")
                 flags = choice.tokens, choice.greedy
-                self.observations.append(ObservationRow(key, (), (), (), (), None, None, choice.loglikelihood, *flags))
+                self.observations.append(
+                    ObservationRow(key, (), (), (), (), None, None, choice.loglikelihood, *flags)
+                )
             row = SpanRow(self._prompt, item.id, place, 0, None, choice.context, choice.text, key)
             self.spans.append(row._replace(missing=choice.missing))
             if self._null is not None and choice.unconditional is not None:
                 key = self._key(item.id, place, "null")
-                self.observations.append(ObservationRow(key, (), (), (), (), None, None, choice.unconditional))
-                self.spans.append(SpanRow(self._prompt, item.id, place, 0, self._null, None, choice.text, key))
+                self.observations.append(
+                    ObservationRow(key, (), (), (), (), None, None, choice.unconditional)
+                )
+                self.spans.append(
+                    SpanRow(self._prompt, item.id, place, 0, self._null, None, choice.text, key)
+                )
 
     def _key(self, item: str, choice: int, side: str) -> str:
         """32 hex digits of this log alone: which tokens were scored is not known, so nobody else has the same."""
@@ -554,7 +653,11 @@ def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
             "the log has no texts of the choices, so that there are no tokens to count; leave the tokenizer out"
         )
     return [
-        replace(log, items=Reread(partial(_counted_items, log, tokenizer)), settings={**log.settings, **counting})
+        replace(
+            log,
+            items=Reread(partial(_counted_items, log, tokenizer)),
+            settings={**log.settings, **counting},
+        )
         if any(log is each for each in readable)
         else log
         for log in logs
@@ -567,13 +670,23 @@ def _counted_items(log: Log, tokenizer: Tokenizer) -> Iterator[LoggedItem]:
     while items := list(islice(remaining, 256)):  # whose texts are encoded together
         encodings = Encodings(tokenizer, "default")
         groups = [(item, choice) for item in items for choice in item.choices]
-        contexts = [(choice.context if choice.context is not None else item.context) or "" for item, choice in groups]
+        contexts = [
+            (choice.context if choice.context is not None else item.context) or ""
+            for item, choice in groups
+        ]
         asked = choice_questions_batch(
-            encodings, BOUNDARY, contexts, [[choice.text or ""] for _, choice in groups], [[0]] * len(groups)
+            encodings,
+            BOUNDARY,
+            contexts,
+            [[choice.text or ""] for _, choice in groups],
+            [[0]] * len(groups),
         )
         spans = iter([question.span for (question,) in asked])
         for item in items:
-            counts = [None if (span := next(spans)) is None else len(span.continuation) for _ in item.choices]
+            counts = [
+                None if (span := next(spans)) is None else len(span.continuation)
+                for _ in item.choices
+            ]
             yield replace(item, choices=tuple(map(_with_count, item.choices, counts)))
 
 

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import head, json_value, laid_out_by, parts, unpacked, unreadable
+from choicewise.extensions.interop.logs.files import (
+    head,
+    json_value,
+    laid_out_by,
+    parts,
+    unpacked,
+    unreadable,
+)
 from choicewise.extensions.interop.logs.verdicts import letter
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Verdict
 from choicewise.questions import FILTERED, LENGTH, STOP
@@ -29,22 +36,34 @@ def recognises(path: Path) -> bool:
     start = head(path)[:4096]
     if path.suffix == ".eval":
         return start.startswith("PK")
-    return start.startswith("{") and all(f'"{key}"' in start for key in ("version", "status", "eval"))
+    return start.startswith("{") and all(
+        f'"{key}"' in start for key in ("version", "status", "eval")
+    )
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.suffix in (".eval", ".json") and path.is_file())
+    return (
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".eval", ".json") and path.is_file()
+    )
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """A log for every file and epoch: an epoch is a draw of its own for each item, and no further items."""
     if results is not None:
-        raise DataError(f"{results}: a log of Inspect holds its own results; leave the file of results out")
+        raise DataError(
+            f"{results}: a log of Inspect holds its own results; leave the file of results out"
+        )
     for path in paths:
-        for file in [each for each in _files(path) if recognises(each)] if path.is_dir() else [path]:
+        for file in (
+            [each for each in _files(path) if recognises(each)] if path.is_dir() else [path]
+        ):
             try:
                 with laid_out_by("Inspect", file):
-                    logs = list(_logs(file, *(_archive(file) if file.suffix == ".eval" else _json(file))))
+                    logs = list(
+                        _logs(file, *(_archive(file) if file.suffix == ".eval" else _json(file)))
+                    )
             except DataError as error:
                 logs = [unreadable("inspect", file, error)]
             yield from logs
@@ -52,10 +71,16 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
 
 def _archive(path: Path) -> tuple[Any, list[_Sample]]:
     with unpacked(path) as archive:
-        names = [name for name in archive.names if name.startswith("samples/") and name.endswith(".json")]
-        header = next((name for name in ("header.json", "_journal/start.json") if name in archive.names), None)
+        names = [
+            name for name in archive.names if name.startswith("samples/") and name.endswith(".json")
+        ]
+        header = next(
+            (name for name in ("header.json", "_journal/start.json") if name in archive.names), None
+        )
         if header is None:
-            raise DataError(f"{path} has neither header.json nor _journal/start.json; it is no log of Inspect")
+            raise DataError(
+                f"{path} has neither header.json nor _journal/start.json; it is no log of Inspect"
+            )
         samples = (json_value(archive.read(name), f"{path}: {name}") for name in names)
         return json_value(archive.read(header), f"{path}: {header}"), _items(path, samples)
 
@@ -78,7 +103,10 @@ _Sample = tuple[int, LoggedItem]
 
 
 def _items(path: Path, samples: Iterable[Any]) -> list[_Sample]:
-    return [logged_item(sample, f"{path}, sample {number} (from 1)") for number, sample in enumerate(samples, 1)]
+    return [
+        logged_item(sample, f"{path}, sample {number} (from 1)")
+        for number, sample in enumerate(samples, 1)
+    ]
 
 
 def _logs(path: Path, header: Any, samples: Sequence[_Sample]) -> Iterator[Log]:
@@ -92,7 +120,9 @@ def _logs(path: Path, header: Any, samples: Sequence[_Sample]) -> Iterator[Log]:
         items = tuple(item for each, item in samples if each == epoch)
         repeated = len(items) - len({item.id for item in items})
         if repeated:
-            raise DataError(f"{path} holds {repeated} samples twice in epoch {epoch}; write it again with Inspect")
+            raise DataError(
+                f"{path} holds {repeated} samples twice in epoch {epoch}; write it again with Inspect"
+            )
         name = str(spec.get("task") or path.stem)
         several = {"epoch": f"{epoch} of {len(epochs)}"} if len(epochs) > 1 else {}
         yield Log(
@@ -127,7 +157,9 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
             " write it again with `inspect log convert`"
         )
     if not samples:
-        raise DataError(f"{path} holds no samples (status {status}); run it again, and log the samples")
+        raise DataError(
+            f"{path} holds no samples (status {status}); run it again, and log the samples"
+        )
     dataset, config = (header["eval"].get(key) or {} for key in ("dataset", "config"))
     ids = dataset.get("sample_ids") or []
     expected = len(ids) * int(config.get("epochs") or 1)
@@ -142,7 +174,9 @@ def settings(header: Mapping[str, Any]) -> dict[str, str]:
     """What a reader needs to know of the run; arguments of the model stay out, as they may hold secrets."""
     spec = header["eval"]
     packages = spec.get("packages") or {}
-    steps = [step for step in (header.get("plan") or {}).get("steps") or () if isinstance(step, dict)]
+    steps = [
+        step for step in (header.get("plan") or {}).get("steps") or () if isinstance(step, dict)
+    ]
     limits = [(step.get("params") or {}).get("max_tokens") for step in steps]
     generated = spec.get("model_generate_config") or {}
     said = {
@@ -152,7 +186,9 @@ def settings(header: Mapping[str, Any]) -> dict[str, str]:
         "dataset": (spec.get("dataset") or {}).get("name"),
         "solver": ", ".join(str(step.get("solver")) for step in steps),
         **{key: generated.get(key) for key in ("temperature", "top_p", "seed", "reasoning_effort")},
-        "max_tokens": next((limit for limit in (*limits, generated.get("max_tokens")) if limit), None),
+        "max_tokens": next(
+            (limit for limit in (*limits, generated.get("max_tokens")) if limit), None
+        ),
     }
     return {key: str(value) for key, value in said.items() if value not in (None, "")}
 
@@ -181,7 +217,12 @@ def totals(header: Mapping[str, Any]) -> dict[str, float]:
 ATTACHMENT: Final = "attachment://"
 """What stands for a long text, which is then among the sample's attachments (log/_condense.py@499e615)."""
 
-FINISHED: Final = {"stop": STOP, "max_tokens": LENGTH, "model_length": LENGTH, "content_filter": FILTERED}
+FINISHED: Final = {
+    "stop": STOP,
+    "max_tokens": LENGTH,
+    "model_length": LENGTH,
+    "content_filter": FILTERED,
+}
 """Inspect's reasons for the end of a text (model/_model_output.py@499e615) as ours; of others it is not known."""
 
 VALUES: Final = {"C": 1.0, "I": 0.0, "N": 0.0, "P": 0.5}
@@ -198,12 +239,16 @@ def logged_item(sample: Any, place: str) -> tuple[int, LoggedItem]:
         raise DataError(f"{place} is no sample of Inspect: it has no id")
     options = sample.get("choices")
     if not isinstance(options, list) or not options:
-        raise DataError(f"{place} (id {sample['id']!r}) has no choices; only multiple-choice tasks can be imported")
+        raise DataError(
+            f"{place} (id {sample['id']!r}) has no choices; only multiple-choice tasks can be imported"
+        )
     text = _texts(sample.get("attachments"))
     options = tuple(text(option) for option in options)
     gold = _gold(sample.get("target"), options)
     missing = _missing(sample, gold)
-    unscored = missing or "the log has text that the model wrote, and no log-likelihoods of the options"
+    unscored = (
+        missing or "the log has text that the model wrote, and no log-likelihoods of the options"
+    )
     item = LoggedItem(
         id=str(sample["id"]),
         gold=gold,
@@ -275,7 +320,10 @@ def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
 def _context(sample: Mapping[str, Any], text: Callable[[Any], str]) -> str | None:
     """The messages before the model's last one, which are what it was sent."""
     messages = [each for each in sample.get("messages") or () if isinstance(each, dict)]
-    last = max((place for place, each in enumerate(messages) if each.get("role") == "assistant"), default=len(messages))
+    last = max(
+        (place for place, each in enumerate(messages) if each.get("role") == "assistant"),
+        default=len(messages),
+    )
     return text([each.get("content") for each in messages[:last]]) or None
 
 
@@ -292,12 +340,17 @@ def _first_choice(sample: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
-    scores = sample.get("scores") or ({"score": sample["score"]} if isinstance(sample.get("score"), dict) else {})
-    values = ((name, score.get("value")) for name, score in scores.items() if isinstance(score, dict))
+    scores = sample.get("scores") or (
+        {"score": sample["score"]} if isinstance(sample.get("score"), dict) else {}
+    )
+    values = (
+        (name, score.get("value")) for name, score in scores.items() if isinstance(score, dict)
+    )
     return {
         name: VALUES[value] if isinstance(value, str) else float(value)
         for name, value in values
-        if (isinstance(value, int | float) and isfinite(value)) or (isinstance(value, str) and value in VALUES)
+        if (isinstance(value, int | float) and isfinite(value))
+        or (isinstance(value, str) and value in VALUES)
     }
 
 

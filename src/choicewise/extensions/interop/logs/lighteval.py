@@ -58,7 +58,9 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     older: list[str] = []
     for task in sorted((read_task(file, results) for file in files), key=lambda each: each.date):
         if (task.model, task.name) in newest:
-            older.append(f"{newest[task.model, task.name].path.name} is older than another of its task")
+            older.append(
+                f"{newest[task.model, task.name].path.name} is older than another of its task"
+            )
         newest[task.model, task.name] = task
     together: dict[tuple[str, str], list[tuple[str, Task]]] = {}
     for task in newest.values():
@@ -75,7 +77,9 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         else:
             kept.append(log)
     if not kept:
-        raise DataError(f"{', '.join(map(str, paths))}: {'; '.join(other) or 'no details of lighteval'}")
+        raise DataError(
+            f"{', '.join(map(str, paths))}: {'; '.join(other) or 'no details of lighteval'}"
+        )
     for log in kept:
         yield replace(log, unused=(*log.unused, *older, *other))
 
@@ -87,7 +91,11 @@ def _parent(task: Task, tasks: Mapping[tuple[str, str], Task]) -> tuple[str, str
         return task.name, ""
     whole_name = "".join([match["suite"] or "", match["parent"], match["rest"] or ""])
     others = [_PART.fullmatch(name) for model, name in tasks if model == task.model]
-    alike = [each for each in others if each and (each["suite"], each["parent"], each["rest"]) == match.group(1, 2, 4)]
+    alike = [
+        each
+        for each in others
+        if each and (each["suite"], each["parent"], each["rest"]) == match.group(1, 2, 4)
+    ]
     return (whole_name, match["part"]) if len(alike) >= PARTS else (task.name, "")
 
 
@@ -103,7 +111,9 @@ def _log(model: str, name: str, tasks: Sequence[tuple[str, Task]]) -> Log | None
                 given = detail(row, number, place)
                 item = logged_item(given, part, place)
             if item is None and items:
-                raise DataError(f"{place} is no multiple choice, and those before it are; is it of two tasks?")
+                raise DataError(
+                    f"{place} is no multiple choice, and those before it are; is it of two tasks?"
+                )
             if item is None:
                 return None
             items.append(replace(item, id=f"{part}/{item.id}") if part else item)
@@ -113,7 +123,10 @@ def _log(model: str, name: str, tasks: Sequence[tuple[str, Task]]) -> Log | None
     if not items:
         raise DataError(f"{tasks[0][1].path} holds no rows; the task was not run")
     if len({item.id for item in items}) < len(items):
-        items = [replace(item, id=f"{item.subject}/{number}".lstrip("/")) for number, item in enumerate(items)]
+        items = [
+            replace(item, id=f"{item.subject}/{number}".lstrip("/"))
+            for number, item in enumerate(items)
+        ]
     cut = {"truncated": f"{truncated} of {len(items)} items"} if truncated else {}
     return Log(
         tool="lighteval",
@@ -149,7 +162,9 @@ def logged_item(given: Detail, subject: str, place: str) -> LoggedItem | None:
     if len(given.choices) < 2 or any(isinstance(each, str) for each in given.predictions):
         return None
     if not all(isinstance(index, int) for index in given.gold):
-        raise DataError(f"{place} has gold {list(given.gold)}; it is an index, or a list of them, counted from 0")
+        raise DataError(
+            f"{place} has gold {list(given.gold)}; it is an index, or a list of them, counted from 0"
+        )
     return LoggedItem(
         id=given.id,
         gold=tuple(sorted(set(given.gold))),
@@ -165,20 +180,31 @@ def _choice(given: Detail, index: int) -> LoggedChoice:
     choices, said = len(given.choices), len(given.predictions)
     text, tokens = str(given.choices[index]), _token_count(given.tokens, index, choices)
     if said not in (choices, 2 * choices):
-        return LoggedChoice(text=text, missing=f"the log has {said} predictions for {choices} choices")
+        return LoggedChoice(
+            text=text, missing=f"the log has {said} predictions for {choices} choices"
+        )
     value, greedy = _likelihood(given, index)
     if not _is_number(value):
-        return LoggedChoice(text=text, tokens=tokens, missing=f"its log-likelihood in the log is {value}")
+        return LoggedChoice(
+            text=text, tokens=tokens, missing=f"its log-likelihood in the log is {value}"
+        )
     after_null = _likelihood(given, choices + index)[0] if said == 2 * choices else None
     unconditional = float(after_null) if _is_number(after_null) and after_null is not None else None
     return LoggedChoice(
-        loglikelihood=float(value), text=text, tokens=tokens, greedy=greedy, unconditional=unconditional
+        loglikelihood=float(value),
+        text=text,
+        tokens=tokens,
+        greedy=greedy,
+        unconditional=unconditional,
     )
 
 
 def _likelihood(given: Detail, place: int) -> tuple[Any, bool | None]:
     """A log-likelihood and whether it was greedy, None where the row does not say."""
-    value, flag = given.predictions[place], given.greedy[place] if place < len(given.greedy) else None
+    value, flag = (
+        given.predictions[place],
+        given.greedy[place] if place < len(given.greedy) else None,
+    )
     if isinstance(value, list | tuple):
         value, flag = (*value, None, None)[:2]
     return value, None if flag is None else bool(flag)
@@ -205,7 +231,17 @@ _NUMPY: Final = re.compile(r"np\.\w+\(([^()]*)\)")
 _NO_LITERAL: Final = re.compile(r"(?<![\w'\"])(-?)(nan|inf)(?![\w'\"])")
 
 COLUMNS: Final = (
-    *("example", "full_prompt", "choices", "gold_index", "gold", "predictions", "cont_tokens", "truncated", "metrics"),
+    *(
+        "example",
+        "full_prompt",
+        "choices",
+        "gold_index",
+        "gold",
+        "predictions",
+        "cont_tokens",
+        "truncated",
+        "metrics",
+    ),
     *("specifics", "acc", "acc_norm", "mc1", "mc2", "doc", "model_response", "metric"),
 )
 """The columns that are read; token ids of the prompts are not."""
@@ -233,7 +269,9 @@ def detail(row: Mapping[str, Any], number: int, place: str) -> Detail:
     if isinstance(row.get("doc"), dict):
         return _since_0_10(row, number)
     if "predictions" not in row:
-        raise DataError(f"{place} has neither the column predictions nor doc; it is no row of lighteval's details")
+        raise DataError(
+            f"{place} has neither the column predictions nor doc; it is no row of lighteval's details"
+        )
     return _until_0_9(row, number, place)
 
 
@@ -244,8 +282,16 @@ def _until_0_9(row: Mapping[str, Any], number: int, place: str) -> Detail:
 
     metrics = cell("metrics") or {name: row.get(name) for name in ("acc", "acc_norm", "mc1", "mc2")}
     given = row.get("gold")  # an index, or the right text where text is generated
-    is_index = all(isinstance(each, int) for each in (given if isinstance(given, list) else [given]))
-    gold = cell("gold_index") if row.get("gold_index") not in (None, [], "[]") else given if is_index else []
+    is_index = all(
+        isinstance(each, int) for each in (given if isinstance(given, list) else [given])
+    )
+    gold = (
+        cell("gold_index")
+        if row.get("gold_index") not in (None, [], "[]")
+        else given
+        if is_index
+        else []
+    )
     specifics = cell("specifics") if isinstance(row.get("specifics"), str | dict) else None
     null = specifics.get("unconditioned_query") if isinstance(specifics, dict) else None
     return Detail(
@@ -284,8 +330,12 @@ def _since_0_10(row: Mapping[str, Any], number: int) -> Detail:
 def _value(cell: str, place: str) -> Any:
     """The Python value that a cell spells, which runs no code; nan is None, as nothing is scored with it."""
     if len(cell) > LONGEST:
-        raise DataError(f"{place} holds {len(cell)} characters; a value in it has {LONGEST} at most")
-    plain = _NO_LITERAL.sub(lambda match: "None" if match[2] == "nan" else match[1] + "1e999", _NUMPY.sub(r"\1", cell))
+        raise DataError(
+            f"{place} holds {len(cell)} characters; a value in it has {LONGEST} at most"
+        )
+    plain = _NO_LITERAL.sub(
+        lambda match: "None" if match[2] == "nan" else match[1] + "1e999", _NUMPY.sub(r"\1", cell)
+    )
     for spelled in (cell, plain):
         try:
             return literal_eval(spelled)
@@ -323,14 +373,18 @@ def read_task(path: Path, results: Path | None) -> Task:
     Raises DataError where that file is of something else.
     """
     match = _FILE.fullmatch(path.name)
-    name, date = (match["task"], match["date"]) if match else (path.stem.removeprefix("details_"), "")
+    name, date = (
+        (match["task"], match["date"]) if match else (path.stem.removeprefix("details_"), "")
+    )
     file = results or next((each for each in _beside(path, date) if each.is_file()), None)
     said = whole(file) if file else {}
     if not isinstance(said, dict) or (file and not isinstance(said.get("config_general"), dict)):
         raise DataError(f"{file} is no file of results of lighteval: it has no config_general")
     with laid_out_by("lighteval", file or path):
         if results and name not in (said.get("results") or {}):
-            raise DataError(f"{results} says nothing of the task {name}; it belongs to other details")
+            raise DataError(
+                f"{results} says nothing of the task {name}; it belongs to other details"
+            )
         general = said.get("config_general") or {}
         config = general.get("model_config") or {}
         model = general.get("model_name") or config.get("model_name") or _folder_model(path)

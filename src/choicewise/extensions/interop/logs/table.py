@@ -18,7 +18,15 @@ import pyarrow.compute as pc
 
 from choicewise.data.files import text_lines
 from choicewise.errors import DataError, did_you_mean
-from choicewise.extensions.interop.logs.files import NOTHING, first_object, flag, head, index, number, objects
+from choicewise.extensions.interop.logs.files import (
+    NOTHING,
+    first_object,
+    flag,
+    head,
+    index,
+    number,
+    objects,
+)
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
 from choicewise.util.files import TABLE, open_file
 from choicewise.util.tables import open_parquet, unpacked
@@ -48,7 +56,9 @@ def recognises(path: Path) -> bool:
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """Yield a log for each model and task."""
     if results is not None:
-        raise DataError(f"{results}: a table of log-likelihoods has no file of results beside it; leave it out")
+        raise DataError(
+            f"{results}: a table of log-likelihoods has no file of results beside it; leave it out"
+        )
     for path in paths:
         table = read_table(path)
         for model, task, rows in table.parts():
@@ -87,7 +97,9 @@ class Table:
         if not names:
             yield None, None, None
             return
-        numbered = self.columns.select(names).append_column("row", pa.array(range(len(self.columns))))
+        numbered = self.columns.select(names).append_column(
+            "row", pa.array(range(len(self.columns)))
+        )
         groups = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
         for group in groups.to_pylist():
             yield group.get("model"), group.get("task"), pa.array(group["row_list"])
@@ -125,13 +137,18 @@ def _item(table: Table, golds: Golds, rows: Sequence[dict[str, Any]]) -> LoggedI
     if table.first is not None:  # numbered ones without gaps
         numbers = [int(label) for label in labels]
         if min(numbers) < table.first or max(numbers) > table.first + 10_000:
-            raise DataError(f"{where} has choice {min(numbers)} to {max(numbers)}; they count from 0 or from 1")
+            raise DataError(
+                f"{where} has choice {min(numbers)} to {max(numbers)}; they count from 0 or from 1"
+            )
         labels = [str(number) for number in range(table.first, max(numbers) + 1)]
     choices = [_choice(by_choice.get(label), f"{where}, choice {label}") for label in labels]
     shared = _shared(rows, "context")
     if shared is None and any(row.get("context") is not None for row in rows):
         contexts = [by_choice.get(label, {}).get("context") for label in labels]
-        choices = [replace(choice, context=context) for choice, context in zip(choices, contexts, strict=True)]
+        choices = [
+            replace(choice, context=context)
+            for choice, context in zip(choices, contexts, strict=True)
+        ]
     subject = _shared(rows, "subject") or ""
     return LoggedItem(
         id=name,
@@ -169,7 +186,18 @@ def _choice(row: dict[str, Any] | None, where: str) -> LoggedChoice:
 NEEDED = ("item", "choice", "loglikelihood", "gold")
 """The columns that every table has."""
 
-KNOWN = (*NEEDED, "text", "context", "subject", "question", "tokens", "is_greedy", "unconditional", "model", "task")
+KNOWN = (
+    *NEEDED,
+    "text",
+    "context",
+    "subject",
+    "question",
+    "tokens",
+    "is_greedy",
+    "unconditional",
+    "model",
+    "task",
+)
 """All columns that are read; the others are named as unused."""
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -190,21 +218,32 @@ def read_table(path: Path) -> Table:
         raise DataError(f"{path} has two columns {doubled[0]!r}")
     if lacking := [name for name in NEEDED if name not in names]:
         hint = did_you_mean(lacking[0], table.column_names)
-        raise DataError(f"{path} has no column {', '.join(lacking)}; it needs {', '.join(NEEDED)} ({hint})")
-    unused = tuple(name for name, plain in zip(table.column_names, names, strict=True) if plain not in KNOWN)
+        raise DataError(
+            f"{path} has no column {', '.join(lacking)}; it needs {', '.join(NEEDED)} ({hint})"
+        )
+    unused = tuple(
+        name for name, plain in zip(table.column_names, names, strict=True) if plain not in KNOWN
+    )
     table = table.rename_columns(names).select([name for name in KNOWN if name in names])
     if not len(table):
         raise DataError(f"{path} has no rows")
     for place, name in enumerate(table.column_names):
         nats = name in ("loglikelihood", "unconditional")
         column = _numbers(table[name], path, name) if nats else _texts(table[name])
-        if name in ("item", "choice", "gold", "tokens"):  # names and counts: space around them means nothing
+        if name in (
+            "item",
+            "choice",
+            "gold",
+            "tokens",
+        ):  # names and counts: space around them means nothing
             column = _plain(column)
         table = table.set_column(place, name, column)
     for name in ("item", "choice"):
         empty = pc.equal(pc.fill_null(table[name], ""), "")
         if (row := pc.index(empty, True).as_py()) >= 0:
-            raise DataError(f"{path}, row {row + 1} (counted from 1, without the header) has no {name}")
+            raise DataError(
+                f"{path}, row {row + 1} (counted from 1, without the header) has no {name}"
+            )
     return Table(path, table, unused, _first(table["choice"], path))
 
 
@@ -227,7 +266,9 @@ def _first(choices: pa.ChunkedArray, path: Path) -> int | None:
         return None
     least = pc.min(choices.cast(pa.int64())).as_py()
     if least > 1:
-        raise DataError(f"{path}: the choices are counted from {least}; they must begin with 0 or 1")
+        raise DataError(
+            f"{path}: the choices are counted from {least}; they must begin with 0 or 1"
+        )
     return int(least)
 
 
@@ -252,7 +293,9 @@ def _separated(path: Path, separator: str) -> pa.Table:
             names = next(iter(reader(text_lines(path), delimiter=separator)))
     except CsvError as error:
         raise DataError(f"{path} can't be read as a table: {error}") from error
-    options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    options = csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+    )
     parsing = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     try:
         return csv.read_csv(path, csv.ReadOptions(use_threads=False), parsing, options)
@@ -281,7 +324,10 @@ def _json_lines(path: Path) -> pa.Table:
     rows = (row for _, _, row in objects(path))
     while portion := list(islice(rows, _CHUNK)):
         names = dict.fromkeys(name for row in portion for name in row)
-        columns = {name: pa.array([_spelled(row.get(name)) for row in portion], pa.string()) for name in names}
+        columns = {
+            name: pa.array([_spelled(row.get(name)) for row in portion], pa.string())
+            for name in names
+        }
         tables.append(pa.table(columns))
     if not any(table.column_names for table in tables):
         raise DataError(f"{path} is empty")
@@ -312,7 +358,9 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
         or pa.types.is_boolean(column.type)
     ):
         return column.cast(pa.string())
-    return pa.chunked_array([pa.array([_spelled(value) for value in column.to_pylist()], pa.string())])
+    return pa.chunked_array(
+        [pa.array([_spelled(value) for value in column.to_pylist()], pa.string())]
+    )
 
 
 def _whole(value: float | None) -> str | None:
@@ -378,7 +426,9 @@ def _differs(items: pa.Array, golds: pa.Array) -> int:
 
 def _differs_everywhere(table: Table) -> bool:
     """Whether every item has a row with 1 and another one with 0."""
-    right = pc.is_in(pc.utf8_trim_whitespace(table.columns["gold"]), pa.array(_TRUE)).cast(pa.int8())
+    right = pc.is_in(pc.utf8_trim_whitespace(table.columns["gold"]), pa.array(_TRUE)).cast(
+        pa.int8()
+    )
     flags = pa.table({"item": table.columns["item"], "right": right})
     each = flags.group_by("item").aggregate([("right", "min"), ("right", "max")])
     return bool(pc.all(pc.not_equal(each["right_min"], each["right_max"])).as_py())

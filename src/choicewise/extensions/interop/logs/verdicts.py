@@ -23,7 +23,9 @@ def first_best(item: LoggedItem, scores: Sequence[float]) -> float:
 
 def sums(choices: Sequence[LoggedChoice]) -> list[float]:
     """Return the log-likelihood of each choice in nats, NaN if it is missing."""
-    return [math.nan if choice.loglikelihood is None else choice.loglikelihood for choice in choices]
+    return [
+        math.nan if choice.loglikelihood is None else choice.loglikelihood for choice in choices
+    ]
 
 
 def per_length(item: LoggedItem, lengths: Sequence[int]) -> list[float]:
@@ -57,7 +59,10 @@ def scored_texts(item: LoggedItem) -> list[str]:
 
 def beyond_null(item: LoggedItem) -> list[float]:
     """Return the log-likelihood of each choice minus that after the null context."""
-    nulls = [math.nan if choice.unconditional is None else choice.unconditional for choice in item.choices]
+    nulls = [
+        math.nan if choice.unconditional is None else choice.unconditional
+        for choice in item.choices
+    ]
     return [score - null for score, null in zip(sums(item.choices), nulls, strict=True)]
 
 
@@ -74,7 +79,9 @@ def letter(log: Log, item: LoggedItem) -> float:
     if log.rules[0] == "letter-match":
         read = letter_match([item.generated], [bare_texts(item)], [item.gold], ascii_uppercase)
     else:
-        read = extract(log.rules[0], [item.generated], [item.gold], [len(item.choices)], ascii_uppercase)
+        read = extract(
+            log.rules[0], [item.generated], [item.gold], [len(item.choices)], ascii_uppercase
+        )
     return float(read.credit[0])
 
 

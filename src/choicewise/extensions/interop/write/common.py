@@ -79,7 +79,9 @@ class AnsweredItem:
         return len(self.choices)
 
 
-def answered_items(run: Run, nulls: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, AnsweredItem]]:
+def answered_items(
+    run: Run, nulls: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, AnsweredItem]]:
     """(prompt, item) for every prompt (``Protocol.prompt_digest``) in ``nulls`` and every item asked under it.
 
     ``nulls``: by prompt, the null contexts whose log-likelihoods are wanted.  The run is read once, a portion at a
@@ -97,13 +99,21 @@ def answered_items(run: Run, nulls: Mapping[str, Sequence[str]]) -> Iterator[tup
 
 
 def _items(
-    portion: ObservedPortion, texts: Mapping[int, Mapping[str, Any]], nulls: Sequence[str], place: int, row: int
+    portion: ObservedPortion,
+    texts: Mapping[int, Mapping[str, Any]],
+    nulls: Sequence[str],
+    place: int,
+    row: int,
 ) -> Iterator[AnsweredItem]:
     reasons: dict[int, str] = {}
     for null in (None, *nulls):
         for item, reason in portion.reasons(null):
             reasons.setdefault(item, reason)
-    contexts, own, generated = portion.requests["context"].to_pylist(), portion.own_contexts, portion.generated()
+    contexts, own, generated = (
+        portion.requests["context"].to_pylist(),
+        portion.own_contexts,
+        portion.generated(),
+    )
     scored, parts = portion.continuations(), portion.part_sums
     sums: Floats = _known(scored) if len(parts) == 1 else np.full(len(parts[0]), np.nan)
     likeliest, counts = greedy(scored).tolist(), scores.tokens(scored).tolist()
@@ -112,7 +122,10 @@ def _items(
     loglikelihoods = sums.tolist()
     for number, (start, end) in enumerate(pairwise(portion.item_offsets.tolist())):
         about = texts[int(portion.items[number])]
-        texts_of = [*about["choices"], *([DONT_KNOW] if end - start > len(about["choices"]) else [])]
+        texts_of = [
+            *about["choices"],
+            *([DONT_KNOW] if end - start > len(about["choices"]) else []),
+        ]
         choices = []
         for at in range(start, end):
             choice = at - start
@@ -149,13 +162,20 @@ def _items(
 
 def _known(observed: Continuations) -> Floats:
     """The log-likelihood of each row in nats, float64 [rows]; NaN for upper bounds, which other formats lack."""
-    return observed.sums if observed.at_most is None else np.where(observed.at_most, np.nan, observed.sums)
+    return (
+        observed.sums
+        if observed.at_most is None
+        else np.where(observed.at_most, np.nan, observed.sums)
+    )
 
 
 LONGEST = 120
 """Bytes of a name, so that what is put around it fits into the 255 that file systems allow."""
 
-_RESERVED = {*("con", "prn", "aux", "nul", "data"), *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
+_RESERVED = {
+    *("con", "prn", "aux", "nul", "data"),
+    *(f"{port}{n}" for port in ("com", "lpt") for n in range(10)),
+}
 """Names that a folder can't have everywhere, or that a data store keeps for itself."""
 
 
@@ -180,7 +200,11 @@ def free_name(name: str, taken: Collection[str], identity: str) -> str:
     Names that differ in the case of their letters alone are the same file on some systems.
     """
     used = {each.casefold() for each in taken}
-    candidates = [name, f"{name}-{identity}", *(f"{name}-{identity}-{number}" for number in range(2, len(used) + 3))]
+    candidates = [
+        name,
+        f"{name}-{identity}",
+        *(f"{name}-{identity}-{number}" for number in range(2, len(used) + 3)),
+    ]
     return next(each for each in candidates if each.casefold() not in used)
 
 
@@ -225,7 +249,9 @@ def model_names(runs: Sequence[Run]) -> list[str]:
 def not_whole(runs: Sequence[Run]) -> list[str]:
     """A line per run whose items are not all there."""
     unfinished = [run for run in runs if not run.manifest.complete]
-    return [f"{run.folder} is not complete: only items that were asked are there" for run in unfinished]
+    return [
+        f"{run.folder} is not complete: only items that were asked are there" for run in unfinished
+    ]
 
 
 def by_model(runs: Iterable[Run]) -> list[list[Run]]:
@@ -243,7 +269,9 @@ def report_rows(run: Run) -> dict[str, Row]:
     rows = run.rows()
     several = {name for name in run.protocols if sum(row.protocol == name for row in rows) != 1}
     micro = run.rows("micro") if several else []
-    listed = [row for row in rows if row.protocol not in several] + [row for row in micro if row.protocol in several]
+    listed = [row for row in rows if row.protocol not in several] + [
+        row for row in micro if row.protocol in several
+    ]
     by_name = {row.protocol: row for row in listed}
     return {name: by_name[name] for name in run.protocols if name in by_name}
 
@@ -264,10 +292,16 @@ def shown_runs(export: Export) -> Study:
     study = make_study(summaries(export))
     whole = {run.folder: run for run in export.runs if _is_whole(run)}
     known = {
-        folder: {path: summarize(path) for path in (folder / cell.folder for cell in sweep.cells) if path in whole}
+        folder: {
+            path: summarize(path)
+            for path in (folder / cell.folder for cell in sweep.cells)
+            if path in whole
+        }
         for folder, sweep in export.sweeps
     }
-    shown = [each for folder, sweep in export.sweeps for each in averages(folder, sweep, known[folder])]
+    shown = [
+        each for folder, sweep in export.sweeps for each in averages(folder, sweep, known[folder])
+    ]
     return replace(study, averages=tuple(each for each in shown if each.counted))
 
 
@@ -280,6 +314,8 @@ def _summary(run: Run, keeper: OutcomeKeeper) -> Summary:
     """The kept summary where the run has all of its own protocols, else a new one; the run is released."""
     if _is_whole(run):
         return summarize(run.folder)
-    summary = Summary(folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=keeper.keep(run))
+    summary = Summary(
+        folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=keeper.keep(run)
+    )
     run.release()
     return summary

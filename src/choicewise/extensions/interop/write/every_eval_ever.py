@@ -62,14 +62,21 @@ def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> Iterat
     written = str(last_written([run]).timestamp())
     evaluation = f"{dataset}/{model}/{written}"
     rows = {name: row for name, row in report_rows(run).items() if math.isfinite(row.value)}
-    yield from (f"{run.folder}, {name}: no number to export" for name in run.protocols if name not in rows)
+    yield from (
+        f"{run.folder}, {name}: no number to export" for name in run.protocols if name not in rows
+    )
     results = {name: _result(run, row) for name, row in rows.items()}
     if (folder / place / f"{uuid}.json").exists():
-        raise UsageError(f"{run.folder} is of the same model, data and selection as another run; export one of them")
+        raise UsageError(
+            f"{run.folder} is of the same model, data and selection as another run; export one of them"
+        )
     (folder / place).mkdir(parents=True, exist_ok=True)
     samples = place / f"{uuid}_samples.jsonl"
     shared = {"schema_version": SCHEMA, "evaluation_id": evaluation, "model_id": model}
-    about = {name: (each["evaluation_name"], each["evaluation_result_id"]) for name, each in results.items()}
+    about = {
+        name: (each["evaluation_name"], each["evaluation_result_id"])
+        for name, each in results.items()
+    }
     lines = write_samples(run, folder / samples, shared, about)
     record = {
         "schema_version": SCHEMA,
@@ -94,7 +101,9 @@ def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> Iterat
             **{"format": "jsonl", "file_path": samples.as_posix(), "hash_algorithm": "sha256"},
             **{"checksum": checksum, "total_rows": lines},
         }
-    (folder / place / f"{uuid}.json").write_text(json_text(record, indent=2) + "\n", encoding="utf-8")
+    (folder / place / f"{uuid}.json").write_text(
+        json_text(record, indent=2) + "\n", encoding="utf-8"
+    )
     for name, row in rows.items():
         if row.missing:
             yield f"{run.folder}, {name}: {row.missing} items are missing and have no line in the samples"
@@ -106,8 +115,14 @@ def _library(run: Run) -> dict[str, Any]:
     ours = versions.get("choicewise", choicewise.__version__)
     if imported is not None:
         name, _, version = imported.tool.rpartition(" ")
-        facts = {f"log.{key}": text for key, text in imported.settings.items()} | {"scored_by": ours}
-        return {"name": name or imported.tool, "version": version if name else "unknown", "additional_details": facts}
+        facts = {f"log.{key}": text for key, text in imported.settings.items()} | {
+            "scored_by": ours
+        }
+        return {
+            "name": name or imported.tool,
+            "version": version if name else "unknown",
+            "additional_details": facts,
+        }
     details = {name: version for name, version in versions.items() if name != "choicewise"}
     return {
         "name": "choicewise",
@@ -122,7 +137,12 @@ def _model(run: Run, model: str) -> dict[str, Any]:
     details = {
         "deployment_type": "self_deployed" if computed else "unknown",
         "model_availability": "open_weights" if record.source else "unknown",
-        **{"digest": record.digest, "dtype": record.dtype, "device": record.device, "window": str(record.window)},
+        **{
+            "digest": record.digest,
+            "dtype": record.dtype,
+            "device": record.device,
+            "window": str(record.window),
+        },
         **({"source": record.source} if record.source else {}),
         **({"chat_template_digest": record.chat} if record.chat else {}),
     }
@@ -130,7 +150,11 @@ def _model(run: Run, model: str) -> dict[str, Any]:
         "name": model,
         "id": model,
         "developer": developer if slash else LOCAL,
-        **({"inference_engine": {"name": "choicewise", "version": choicewise.__version__}} if computed else {}),
+        **(
+            {"inference_engine": {"name": "choicewise", "version": choicewise.__version__}}
+            if computed
+            else {}
+        ),
         "additional_details": details,
     }
 
@@ -139,7 +163,10 @@ def _result(run: Run, row: Row) -> dict[str, Any]:
     protocol = run.protocols[row.protocol]
     reading = READINGS[protocol.reading]
     limit = {"max_tokens": protocol.new_tokens} if protocol.new_tokens else {}
-    arguments = {"prompt_template": protocol.question, **({"temperature": 0.0, **limit} if reading.text else {})}
+    arguments = {
+        "prompt_template": protocol.question,
+        **({"temperature": 0.0, **limit} if reading.text else {}),
+    }
     facts = {"num_fewshot": str(protocol.shots), "reading": reading.about}
     return {
         "evaluation_result_id": f"{row.protocol}{row.id}",
@@ -158,7 +185,11 @@ def _data(run: Run, protocol: Protocol, row: Row) -> dict[str, Any]:
     if not repository:
         return {"dataset_name": dataset.name, "source_type": "other", "additional_details": details}
     return {
-        **{"dataset_name": dataset.name, "source_type": "hf_dataset", "hf_repo": repository.partition(":")[0]},
+        **{
+            "dataset_name": dataset.name,
+            "source_type": "hf_dataset",
+            "hf_repo": repository.partition(":")[0],
+        },
         **({"hf_split": protocol.split} if protocol.split else {}),
         "samples_number": row.n + row.missing,
         "additional_details": {**details, "revision": revision},
@@ -168,15 +199,28 @@ def _data(run: Run, protocol: Protocol, row: Row) -> dict[str, Any]:
 def _metric(protocol: Protocol, row: Row) -> dict[str, Any]:
     """What is measured; its parameters are the signature, its axes one by one, and the ids that stand beside a row."""
     metric, known = METRIC_IDS.get(row.metric, f"choicewise.{row.metric}"), METRICS[row.metric]
-    ids = {name: getattr(row, name) for name in ("signature", "protocol", "id", "i", "t", "r", "data")}
+    ids = {
+        name: getattr(row, name) for name in ("signature", "protocol", "id", "i", "t", "r", "data")
+    }
     axes = {axis.name: getattr(protocol, axis.name) for axis in fields(protocol)}
     return {
         "evaluation_description": known.about,
-        **{"metric_id": metric, "metric_name": f"{row.metric} ({row.protocol})", "metric_kind": metric},
+        **{
+            "metric_id": metric,
+            "metric_name": f"{row.metric} ({row.protocol})",
+            "metric_kind": metric,
+        },
         "metric_unit": "proportion" if row.share else known.unit or row.metric,
-        "metric_parameters": {**axes, **{f"choicewise.{name}": value for name, value in ids.items()}},
+        "metric_parameters": {
+            **axes,
+            **{f"choicewise.{name}": value for name, value in ids.items()},
+        },
         "lower_is_better": not known.higher,
-        **{"score_type": "continuous", "min_score": _edge(known.low), "max_score": _edge(known.high)},
+        **{
+            "score_type": "continuous",
+            "min_score": _edge(known.low),
+            "max_score": _edge(known.high),
+        },
     }
 
 
@@ -188,7 +232,17 @@ def _edge(number: float) -> float | str:
 
 
 def _score(run: Run, row: Row) -> dict[str, Any]:
-    counts = ("n", "missing", "invalid", "skipped", "ties", "shots_dropped", "truncated", "merged", "noncanonical")
+    counts = (
+        "n",
+        "missing",
+        "invalid",
+        "skipped",
+        "ties",
+        "shots_dropped",
+        "truncated",
+        "merged",
+        "noncanonical",
+    )
     details = {name: str(getattr(row, name)) for name in counts}
     details["complete"] = str(run.manifest.complete and not run.evidence.damages).lower()
     for number, reason in enumerate(row.missing_reasons, start=1):
@@ -199,7 +253,11 @@ def _score(run: Run, row: Row) -> dict[str, Any]:
     if math.isfinite(row.ci_low) and math.isfinite(row.ci_high):
         method = {"confidence_level": 0.95, "method": row.interval}
         uncertainty["confidence_interval"] = {"lower": row.ci_low, "upper": row.ci_high, **method}
-    return {"score": row.value, "details": details, "uncertainty": {**uncertainty, "num_samples": row.n}}
+    return {
+        "score": row.value,
+        "details": details,
+        "uncertainty": {**uncertainty, "num_samples": row.n},
+    }
 
 
 LOCAL = "local"
@@ -224,11 +282,15 @@ def record_uuid(text: str) -> UUID:
 def _part(name: str) -> str:
     """A name as one folder: slashes and colons become ``_``, as in the data store; the rest must be safe anywhere."""
     flat = name.replace("/", "_").replace(":", "_")
-    plain = not _UNSAFE.search(flat) and not flat.endswith((".", " ")) and len(flat.encode()) <= LONGEST
+    plain = (
+        not _UNSAFE.search(flat) and not flat.endswith((".", " ")) and len(flat.encode()) <= LONGEST
+    )
     return flat if plain and file_name(flat).casefold() == flat.casefold() else file_name(flat)
 
 
-def write_samples(run: Run, file: Path, shared: Mapping[str, str], about: Mapping[str, tuple[str, str]]) -> int:
+def write_samples(
+    run: Run, file: Path, shared: Mapping[str, str], about: Mapping[str, tuple[str, str]]
+) -> int:
     """Write the lines of a run, and return how many they are; no file where there is none.
 
     ``shared``: what every line says; ``about``: protocol → name and id of its result.  An item that could not be scored
@@ -243,7 +305,13 @@ def write_samples(run: Run, file: Path, shared: Mapping[str, str], about: Mappin
         for prompt, item in answered_items(run, dict.fromkeys(by_prompt, ())):
             for measured in by_prompt[prompt]:
                 if not math.isnan(measured.credit[item.place]):
-                    names = dict(zip(("evaluation_name", "evaluation_result_id"), about[measured.name], strict=True))
+                    names = dict(
+                        zip(
+                            ("evaluation_name", "evaluation_result_id"),
+                            about[measured.name],
+                            strict=True,
+                        )
+                    )
                     add(file, json_text({**shared, **names, **_line(item, measured)}))
                     count += 1
     return count
@@ -279,7 +347,11 @@ def _line(item: AnsweredItem, measured: Measurement) -> dict[str, Any]:
 
 def _metadata(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[str, str]]:
     """Texts about the item: where it is from, what was right, and the number of every choice."""
-    yield from (("split", item.split), ("subject", item.subject), ("gold", json_text(list(item.gold))))
+    yield from (
+        ("split", item.split),
+        ("subject", item.subject),
+        ("gold", json_text(list(item.gold))),
+    )
     yield "prediction", str(int(measured.prediction[item.place]))
     if not measured.metric.counted:
         yield "is_correct", f"not defined by the metric {measured.protocol.metric}"
@@ -305,7 +377,9 @@ def write_eval_results(export: Export, folder: Path) -> list[str]:
     notes: list[str] = []
     folders: list[str] = []
     for runs in by_model(export.runs):
-        name = free_name(file_name(runs[0].manifest.model.name), folders, runs[0].manifest.model.digest[:6])
+        name = free_name(
+            file_name(runs[0].manifest.model.name), folders, runs[0].manifest.model.digest[:6]
+        )
         folders.append(name)
         taken: set[str] = set()
         for run in runs:
@@ -314,7 +388,9 @@ def write_eval_results(export: Export, folder: Path) -> list[str]:
     return notes
 
 
-def _write_eval_results_run(run: Run, export: Export, folder: Path, taken: set[str]) -> Iterator[str]:
+def _write_eval_results_run(
+    run: Run, export: Export, folder: Path, taken: set[str]
+) -> Iterator[str]:
     """Write the scores of a run, and say of each that is left out why."""
     dataset, selection = run.manifest.dataset, run.manifest.selection
     place = _repository(dataset)
@@ -330,7 +406,9 @@ def _write_eval_results_run(run: Run, export: Export, folder: Path, taken: set[s
         yield f"{run.folder}: whether {place[0]} has a board is not known; compare task_id with its eval.yaml"
     if not dataset.source:
         yield f"{run.folder}: {_unchecked(place[0])}; compare the number of items before it is published"
-    by_subject = [row for row in run.rows("subjects") if row.subject == subject] if subject else None
+    by_subject = (
+        [row for row in run.rows("subjects") if row.subject == subject] if subject else None
+    )
     for row in report_rows(run).values() if by_subject is None else by_subject:
         if not math.isfinite(row.value):
             yield f"{run.folder}, {row.protocol}: no number to export"
@@ -377,7 +455,9 @@ def _notes(run: Run, row: Row, repository: str) -> str:
     metric = "in %" if row.share else f"({METRICS[row.metric].direction})"
     parts = [f"{row.protocol} {row.id} {row.i} {row.t}", f"{row.metric} {metric}"]
     if math.isfinite(row.ci_low) and math.isfinite(row.ci_high):
-        low, high = (f"{100 * edge:.2f}" if row.share else plain(edge) for edge in (row.ci_low, row.ci_high))
+        low, high = (
+            f"{100 * edge:.2f}" if row.share else plain(edge) for edge in (row.ci_low, row.ci_high)
+        )
         parts.append(f"95 % interval {low} to {high}{share}")
     parts.append(f"{row.n} items")
     if row.missing:

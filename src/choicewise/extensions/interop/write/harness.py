@@ -87,31 +87,43 @@ def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
     if not content["groups"]:
         del content["groups"]
     spent = [run.manifest.engine.spent for run in runs]
-    seconds = None if None in spent else str(sum(each.seconds for each in spent if each is not None))
+    seconds = (
+        None if None in spent else str(sum(each.seconds for each in spent if each is not None))
+    )
     whole = {
-        **{key: content[key] if key not in _SORTED else dict(sorted(content[key].items())) for key in content},
+        **{
+            key: content[key] if key not in _SORTED else dict(sorted(content[key].items()))
+            for key in content
+        },
         **model_entries(runs[0].manifest, protocols),
         "date": when.timestamp(),
         "task_hashes": hashes,
         "total_evaluation_time_seconds": seconds,
     }
     text = json_text(whole, indent=2)
-    if len(text) > 300_000:  # the library datasets, by which the harness reads the Hub, reads a longer one on one line
+    if (
+        len(text) > 300_000
+    ):  # the library datasets, by which the harness reads the Hub, reads a longer one on one line
         text = json_text(whole)
     (folder / f"results_{date}.json").write_text(text, encoding="utf-8")
     return notes
 
 
-def _write_samples(run: Run, tasks: Sequence[PromptTask], folder: Path, date: str) -> dict[str, str]:
+def _write_samples(
+    run: Run, tasks: Sequence[PromptTask], folder: Path, date: str
+) -> dict[str, str]:
     """Write the lines of all tasks; what they are hashed to, by task."""
     by_prompt: dict[str, list[PromptTask]] = {}
     for task in tasks:
         by_prompt.setdefault(task.prompt, []).append(task)
     metrics = {
-        prompt: [key.partition(",")[0] for task in own for key in task.metrics] for prompt, own in by_prompt.items()
+        prompt: [key.partition(",")[0] for task in own for key in task.metrics]
+        for prompt, own in by_prompt.items()
     }
     nulls = {prompt: [""] if UNCONDITIONAL in own else [] for prompt, own in metrics.items()}
-    digests = {name: hashlib.sha256() for task in tasks for name in task.leaves.values() or [task.name]}
+    digests = {
+        name: hashlib.sha256() for task in tasks for name in task.leaves.values() or [task.name]
+    }
     counts = dict.fromkeys(digests, 0)
     with line_files() as add:
         for prompt, item in answered_items(run, nulls):
@@ -119,7 +131,9 @@ def _write_samples(run: Run, tasks: Sequence[PromptTask], folder: Path, date: st
                 name = task.leaf(item.subject)
                 for line in sample_lines(item, counts[name], task.metrics):
                     add(folder / f"samples_{name}_{date}.jsonl", json_text(line))
-                    digests[name].update(f"{line['doc_hash']}{line['prompt_hash']}{line['target_hash']}".encode())
+                    digests[name].update(
+                        f"{line['doc_hash']}{line['prompt_hash']}{line['target_hash']}".encode()
+                    )
                 counts[name] += 1
     return {name: digest.hexdigest() for name, digest in digests.items()}
 
@@ -141,7 +155,11 @@ def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> dict[s
     model, revision = manifest.model.name, manifest.model.source.rpartition("@")[2]
     system = {protocol.system for protocol in protocols}
     chats = {protocol.chat for protocol in protocols}
-    arguments = {"pretrained": model, **({"revision": revision} if revision else {}), "dtype": manifest.model.dtype}
+    arguments = {
+        "pretrained": model,
+        **({"revision": revision} if revision else {}),
+        "dtype": manifest.model.dtype,
+    }
     return {
         "config": {
             "model": SOURCE,
@@ -190,9 +208,18 @@ _ENTRIES = ("results", "groups", "group_subtasks", *_SORTED, "n-samples")
 def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str, Row]) -> None:
     """Add what a task says to the entries about tasks and groups.  ``rows``: of the report, by protocol."""
     protocol = next(iter(task.metrics.values())).protocol
-    better = {key.partition(",")[0]: METRICS[each.protocol.metric].higher for key, each in task.metrics.items()}
+    better = {
+        key.partition(",")[0]: METRICS[each.protocol.metric].higher
+        for key, each in task.metrics.items()
+    }
     for name, subject, values in _numbers(task):
-        entry = _entry(task, name, subject, values, {key for key, own in task.metrics.items() if rows[own.name].open})
+        entry = _entry(
+            task,
+            name,
+            subject,
+            values,
+            {key for key, own in task.metrics.items() if rows[own.name].open},
+        )
         content["results"][name] = entry
         content["versions"][name] = f"{OWN}-{protocol.rev}"
         content["n-shot"][name] = protocol.shots
@@ -209,8 +236,16 @@ def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str
 def _numbers(task: PromptTask) -> Iterator[tuple[str, str, dict[str, Value]]]:
     """(name, subject, numbers by ``metric,filter``) of the group or task, the subject empty for all items."""
     if task.whole:
-        yield task.whole, "", {key: task.overall(measured) for key, measured in task.metrics.items()}
-    by_subject = {key: measured.values("subjects") for key, measured in task.metrics.items()} if task.leaves else {}
+        yield (
+            task.whole,
+            "",
+            {key: task.overall(measured) for key, measured in task.metrics.items()},
+        )
+    by_subject = (
+        {key: measured.values("subjects") for key, measured in task.metrics.items()}
+        if task.leaves
+        else {}
+    )
     for subject, name in task.leaves.items():
         yield name, subject, {key: values[subject] for key, values in by_subject.items()}
 
@@ -249,12 +284,18 @@ def _config(
         "doc_to_choice": protocol.continuation.removeprefix(" "),
         "description": protocol.header,
         # no length of the harness counts what stands between prompt and choice
-        "target_delimiter": " " if protocol.requests is not None or protocol.continuation.startswith(" ") else "",
+        "target_delimiter": " "
+        if protocol.requests is not None or protocol.continuation.startswith(" ")
+        else "",
         "fewshot_delimiter": protocol.separator,
         "fewshot_config": {"sampler": protocol.sampler},
         "num_fewshot": protocol.shots,
         "metric_list": [
-            {"metric": name, "aggregation": _aggregation(metric), "higher_is_better": METRICS[metric].higher}
+            {
+                "metric": name,
+                "aggregation": _aggregation(metric),
+                "higher_is_better": METRICS[metric].higher,
+            }
             for name, metric in named.items()
         ],
         "output_type": _output_type(protocol),
@@ -298,7 +339,10 @@ def _own_results(
         "resps": _resps(first),
         "metrics": {
             key: {
-                **{name: getattr(row, name) for name in ("protocol", "signature", "id", "i", "t", "r", "data")},
+                **{
+                    name: getattr(row, name)
+                    for name in ("protocol", "signature", "id", "i", "t", "r", "data")
+                },
                 **{"interval": row.interval, "ci_low": value.ci_low, "ci_high": value.ci_high},
                 **{"n": value.n, "ties": value.ties, "missing": value.missing},
                 "missing_reasons": each.missing_reasons(among),
@@ -320,23 +364,38 @@ UNCONDITIONAL = "acc_mutual_info"
 """The metric of which the harness asks every choice once more, after nothing, and lists these requests last."""
 
 
-def sample_lines(item: AnsweredItem, number: int, metrics: Mapping[str, Measurement]) -> Iterator[dict[str, Any]]:
+def sample_lines(
+    item: AnsweredItem, number: int, metrics: Mapping[str, Measurement]
+) -> Iterator[dict[str, Any]]:
     """The lines about ``item``, the one of that ``number`` in its task: one per filter of the ``metrics``.
 
     None for a filter under which nothing about the item has a number.  Keys, their order and their types are those of
     lm_eval/loggers/evaluation_tracker.py, which writes all numbers of ``resps`` as text.
     """
     document: dict[str, Any] = dict(item.fields)
-    document |= {"id": item.id, "split": item.split, "subject": item.subject, "question": item.question}
+    document |= {
+        "id": item.id,
+        "split": item.split,
+        "subject": item.subject,
+        "question": item.question,
+    }
     document |= {"choices": [choice.choice for choice in item.choices], "gold": list(item.gold)}
     for name in dict.fromkeys(key.partition(",")[2] for key in metrics):
-        own = {key.partition(",")[0]: measured for key, measured in metrics.items() if key.partition(",")[2] == name}
+        own = {
+            key.partition(",")[0]: measured
+            for key, measured in metrics.items()
+            if key.partition(",")[2] == name
+        }
         credits = {metric: float(measured.credit[item.place]) for metric, measured in own.items()}
         credits = {metric: credit for metric, credit in credits.items() if not np.isnan(credit)}
         if not credits:
             continue
         measured = next(iter(own.values()))
-        shown = _first_right(item) if {each.protocol.metric for each in own.values()} == {"mc1"} else item
+        shown = (
+            _first_right(item)
+            if {each.protocol.metric for each in own.values()} == {"mc1"}
+            else item
+        )
         target = _target(shown, measured.protocol)
         asked = _asked(shown, measured, UNCONDITIONAL in own)
         yield {
@@ -361,10 +420,16 @@ def sample_lines(item: AnsweredItem, number: int, metrics: Mapping[str, Measurem
 def _first_right(item: AnsweredItem) -> AnsweredItem:
     """The item without the right choices after the first, as the harness asks it for mc1."""
     places = [place for place in range(len(item)) if place not in item.gold[1:]]
-    return replace(item, choices=tuple(item.choices[place] for place in places), gold=(places.index(item.gold[0]),))
+    return replace(
+        item,
+        choices=tuple(item.choices[place] for place in places),
+        gold=(places.index(item.gold[0]),),
+    )
 
 
-def _asked(item: AnsweredItem, measured: Measurement, unconditional: bool) -> list[tuple[tuple[str, Any], Any]]:
+def _asked(
+    item: AnsweredItem, measured: Measurement, unconditional: bool
+) -> list[tuple[tuple[str, Any], Any]]:
     """((context, continuation), answer) of every request; of a generation (prompt, settings) and the text."""
     protocol = measured.protocol
     if READINGS[protocol.reading].text:
@@ -372,7 +437,9 @@ def _asked(item: AnsweredItem, measured: Measurement, unconditional: bool) -> li
         settings = {"until": stop, "do_sample": False, "max_gen_toks": protocol.new_tokens}
         return [((item.context or "", settings), item.generated or "")]
     numbers: list[float] = [choice.loglikelihood for choice in item.choices]
-    if not measured.likelihoods and measured.known_scores is not None:  # the reading has another number for a choice
+    if (
+        not measured.likelihoods and measured.known_scores is not None
+    ):  # the reading has another number for a choice
         numbers = measured.known_scores[item.row : item.row + len(item)].tolist()
     asked = [
         ((choice.context or "", choice.continuation or ""), [str(number), str(choice.greedy)])
@@ -458,8 +525,13 @@ def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:
         protocol, dataset = measured.protocol, run.manifest.dataset.name
         task = known_task(name, protocol, dataset)
         if task is None:
-            task = given_task(protocol, run.manifest, measured.evidence.about["subject"].unique().to_pylist())
-        key = (protocol.prompt_digest, own_task(name, protocol, dataset) if task is None else task.name)
+            task = given_task(
+                protocol, run.manifest, measured.evidence.about["subject"].unique().to_pylist()
+            )
+        key = (
+            protocol.prompt_digest,
+            own_task(name, protocol, dataset) if task is None else task.name,
+        )
         groups.setdefault(key, []).append(measured)
         known.setdefault(key, task)
     for key, measurements in groups.items():
@@ -468,30 +540,44 @@ def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:
 
 
 def _task(
-    run: Run, measurements: Sequence[Measurement], task: Task | None, subjects: Sequence[str], taken: set[str]
+    run: Run,
+    measurements: Sequence[Measurement],
+    task: Task | None,
+    subjects: Sequence[str],
+    taken: set[str],
 ) -> PromptTask:
     first = measurements[0]
     by_subject = len(subjects) > 1 if task is None else "{subject}" in task.name
     if task is not None:
-        theirs = [task.name.replace("{subject}", each) for each in subjects] if by_subject else [task.name]
+        theirs = (
+            [task.name.replace("{subject}", each) for each in subjects]
+            if by_subject
+            else [task.name]
+        )
         if taken & {*theirs, task.group}:
             task, by_subject = None, len(subjects) > 1
     spelling = short_signature(first.protocol)[1:]
     if task is None:
-        name = free_name(own_task(first.name, first.protocol, run.manifest.dataset.name), taken, spelling)
+        name = free_name(
+            own_task(first.name, first.protocol, run.manifest.dataset.name), taken, spelling
+        )
         taken.add(name)
     else:
         name = task.group or task.name
     pattern = f"{name}_{{subject}}" if task is None else task.name
     leaves: dict[str, str] = {}
     for subject in subjects if by_subject else ():
-        leaves[subject] = free_name(pattern.replace("{subject}", file_name(subject)), taken, spelling)
+        leaves[subject] = free_name(
+            pattern.replace("{subject}", file_name(subject)), taken, spelling
+        )
         taken.add(leaves[subject])
     taken |= {name}
     metrics: dict[str, Measurement] = {}
     for measured in measurements:
         # by the protocol's own name, which says its filter
-        own = task and (known_task(measured.name, measured.protocol, measured.protocol.benchmark) or task)
+        own = task and (
+            known_task(measured.name, measured.protocol, measured.protocol.benchmark) or task
+        )
         key = metric_key(measured.name, measured.protocol, own, metrics)
         if _contradicts(run.manifest.imported, key, measured):
             key = metric_key(measured.name, measured.protocol, own, {*metrics, key})
@@ -502,4 +588,6 @@ def _task(
 def _contradicts(imported: ImportRecord | None, key: str, measured: Measurement) -> bool:
     """Whether the log of an imported run has another number under that name: its task counts in another way."""
     theirs = None if imported is None else imported.recorded.get(key.partition(",")[0])
-    return theirs is not None and abs(theirs - measured.overall) > 1e-6  # no item of fewer than a million
+    return (
+        theirs is not None and abs(theirs - measured.overall) > 1e-6
+    )  # no item of fewer than a million

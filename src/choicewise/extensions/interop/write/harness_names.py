@@ -50,7 +50,9 @@ TASKS: Mapping[str, Task] = {
     "hellaswag/harness": Task("hellaswag"),
     "lambada/harness": Task("lambada_openai"),
     "mmlu-pro/harness": Task("leaderboard_mmlu_pro"),
-    "mmlu-redux/harness": Task("mmlu_redux_{subject}_generative", "mmlu_redux_generative", filter="default"),
+    "mmlu-redux/harness": Task(
+        "mmlu_redux_{subject}_generative", "mmlu_redux_generative", filter="default"
+    ),
     "mmlu/harness-v0.4": Task("mmlu_{subject}", "mmlu"),
     "openbookqa/harness": Task("openbookqa"),
     "piqa/harness": Task("piqa"),
@@ -109,7 +111,11 @@ def given_task(protocol: Protocol, manifest: Manifest, subjects: Collection[str]
     if dataset.startswith(PREFIX) and dataset == protocol.benchmark:
         name = file_name(dataset.removeprefix(PREFIX))
         return Task("{subject}", name, protocol.aggregation) if {*subjects} != {""} else Task(name)
-    if protocol.requests is None or imported is None or not imported.tool.startswith("lm-evaluation-harness"):
+    if (
+        protocol.requests is None
+        or imported is None
+        or not imported.tool.startswith("lm-evaluation-harness")
+    ):
         return None
     return Task(file_name(dataset))
 
@@ -139,10 +145,16 @@ def metric_key(name: str, protocol: Protocol, task: Task | None, taken: Collecti
     if plain is not None and plain + after not in taken:
         return plain + after
     _, part, _ = _parts(name, protocol)
-    words = ["choicewise", protocol.metric, *([protocol.reading] if protocol.reading != PLAIN else [])]
+    words = [
+        "choicewise",
+        protocol.metric,
+        *([protocol.reading] if protocol.reading != PLAIN else []),
+    ]
     own = "_".join([*words, file_name(part or protocol.score)])
     own = own.replace("_stderr", "-stderr")
-    return own + after if own + after not in taken else f"{own}_{short_signature(protocol)[1:]}{after}"
+    return (
+        own + after if own + after not in taken else f"{own}_{short_signature(protocol)[1:]}{after}"
+    )
 
 
 def _parts(name: str, protocol: Protocol) -> tuple[str, str, str]:
@@ -164,7 +176,10 @@ def _harness_metric(protocol: Protocol, task: Task | None) -> str | None:
     if READINGS[protocol.reading].text:
         return protocol.metric if protocol.score == "none" else None
     axes = (protocol.outside, protocol.calibration, protocol.views, protocol.ties)
-    if axes != ("keep", "none", "given", "first") or protocol.reading not in (PLAIN, "encoder-decoder"):
+    if axes != ("keep", "none", "given", "first") or protocol.reading not in (
+        PLAIN,
+        "encoder-decoder",
+    ):
         return None
     if protocol.choices == 1 and (protocol.score, protocol.decision) == ("greedy", "greedy-match"):
         return "acc" if protocol.metric == "acc" else None

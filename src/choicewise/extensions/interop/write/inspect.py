@@ -64,7 +64,9 @@ def _log(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalLog:
 
     spec = _spec(run, measured, rows)
     asked, every = len(measured.credit), max(measured.asked[1], len(measured.credit))
-    results = EvalResults(total_samples=every, completed_samples=asked, scores=[_log_score(measured, rows)])
+    results = EvalResults(
+        total_samples=every, completed_samples=asked, scores=[_log_score(measured, rows)]
+    )
     stats = EvalStats(started_at=spec.created, completed_at=spec.created)
     status = "success" if run.manifest.complete and asked == every else "cancelled"
     log = EvalLog(status=status, eval=spec, results=results, stats=stats)
@@ -80,7 +82,12 @@ def _spec(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalSpec:
     ids = {"P": row.id, "I": row.i, "T": row.t, "R": row.r, "D": row.data}
     facts = {"protocol": measured.name, "signature": signature(protocol), **ids}
     facts |= {"family": row.family, "selection": row.selection}
-    arguments = {"digest": model.digest, "dtype": model.dtype, "device": model.device, "source": model.source}
+    arguments = {
+        "digest": model.digest,
+        "dtype": model.dtype,
+        "device": model.device,
+        "source": model.source,
+    }
     return EvalSpec(
         eval_id=_identity(row.r, row.data, row.selection, row.signature),
         run_id=_identity(row.r, row.data, row.selection),
@@ -89,7 +96,11 @@ def _spec(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalSpec:
         task=measured.name.replace("/", ":"),  # its data frames drop what stands before a slash
         task_display_name=measured.name,
         task_args={axis.name: getattr(protocol, axis.name) for axis in fields(protocol)},
-        dataset=EvalDataset(name=manifest.dataset.name, location=manifest.dataset.source, samples=len(measured.credit)),
+        dataset=EvalDataset(
+            name=manifest.dataset.name,
+            location=manifest.dataset.source,
+            samples=len(measured.credit),
+        ),
         model=model.name,
         model_args={name: value for name, value in arguments.items() if value},
         config=EvalConfig(epochs=1),
@@ -105,10 +116,17 @@ def _log_score(measured: Measurement, rows: Sequence[Row]) -> EvalScore:
     metrics = {}
     for row in rows:
         group = row.subject if len(rows) > 1 else ""
-        numbers = {metric: row.value, "stderr": row.se, "ci_low": row.ci_low, "ci_high": row.ci_high}
+        numbers = {
+            metric: row.value,
+            "stderr": row.se,
+            "ci_low": row.ci_low,
+            "ci_high": row.ci_high,
+        }
         for name, value in numbers.items():
             whole = f"{group} {name}".strip()
-            metrics[whole] = EvalMetric(name=whole, value=value, metadata={"n": row.n, "interval": row.interval})
+            metrics[whole] = EvalMetric(
+                name=whole, value=value, metadata={"n": row.n, "interval": row.interval}
+            )
     missing = int(measured.decisions.missing.sum())
     return EvalScore(
         name=SCORER,
@@ -143,7 +161,11 @@ def sample(item: AnsweredItem, measured: Measurement, model: str, log: str) -> E
     written = item.generated if item.generated is not None else _written(item, chosen)
     several = len(item) > 1
     output = ModelOutput.from_content(model, written)
-    sent = [] if item.context is None else [ChatMessageUser(content=item.context, id="prompt"), output.message]
+    sent = (
+        []
+        if item.context is None
+        else [ChatMessageUser(content=item.context, id="prompt"), output.message]
+    )
     output.message.id = "output"
     targets = [letter(place) if several else item.choices[place].choice for place in item.gold]
     return EvalSample(
@@ -151,7 +173,9 @@ def sample(item: AnsweredItem, measured: Measurement, model: str, log: str) -> E
         epoch=1,
         uuid=hashlib.sha256(f"{log} {item.id}".encode()).hexdigest()[:22],
         input=item.question or item.context or "",
-        choices=[each.choice if each.shown is None else each.shown for each in item.choices] if several else None,
+        choices=[each.choice if each.shown is None else each.shown for each in item.choices]
+        if several
+        else None,
         target=targets[0] if len(targets) == 1 else targets,
         messages=sent,
         output=output,
@@ -165,7 +189,9 @@ def letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else str(place - 25)
 
 
-def _sample_score(item: AnsweredItem, measured: Measurement, own: list[float] | None, chosen: int) -> Any:
+def _sample_score(
+    item: AnsweredItem, measured: Measurement, own: list[float] | None, chosen: int
+) -> Any:
     from inspect_ai.scorer import Score
 
     credit = float(measured.credit[item.place])
@@ -174,8 +200,12 @@ def _sample_score(item: AnsweredItem, measured: Measurement, own: list[float] | 
     if math.isnan(credit):
         why = item.missing or measured.unlisted_reason(item.place)
         why = why or f"nothing was observed that gives a number for score {measured.protocol.score}"
-        return Score.unscored(reason="missing", answer=answer, explanation=markdown_escape(why), metadata=facts)
-    return Score(value=credit, answer=answer, explanation=_explanation(item, own, chosen), metadata=facts)
+        return Score.unscored(
+            reason="missing", answer=answer, explanation=markdown_escape(why), metadata=facts
+        )
+    return Score(
+        value=credit, answer=answer, explanation=_explanation(item, own, chosen), metadata=facts
+    )
 
 
 def _observed(item: AnsweredItem, own: list[float] | None) -> dict[str, Any]:
@@ -188,18 +218,26 @@ def _observed(item: AnsweredItem, own: list[float] | None) -> dict[str, Any]:
         "continuations": [each.continuation for each in item.choices],
         "contexts": [each.context for each in item.choices if each.context != item.context],
     }
-    return {name: values for name, values in lists.items() if any(value is not None for value in values)}
+    return {
+        name: values for name, values in lists.items() if any(value is not None for value in values)
+    }
 
 
 def _explanation(item: AnsweredItem, own: list[float] | None, chosen: int) -> str:
     """The choices as a table in Markdown, which Inspect View shows."""
     if own is None:
-        return f"the text was read as {letter(chosen)}" if chosen >= 0 else "the text names no option"
+        return (
+            f"the text was read as {letter(chosen)}" if chosen >= 0 else "the text names no option"
+        )
     lines = ["| | choice | log-likelihood | score | |", "| :-- | :-- | --: | --: | :-- |"]
     for place, (each, score) in enumerate(zip(item.choices, own, strict=True)):
         words = ", ".join(["right"] * (place in item.gold) + ["chosen"] * (place == chosen))
-        numbers = " | ".join("–" if math.isnan(number) else f"{number:.4f}" for number in (each.loglikelihood, score))
-        lines.append(f"| {letter(place)} | {markdown_escape(each.shown or each.choice)} | {numbers} | {words} |")
+        numbers = " | ".join(
+            "–" if math.isnan(number) else f"{number:.4f}" for number in (each.loglikelihood, score)
+        )
+        lines.append(
+            f"| {letter(place)} | {markdown_escape(each.shown or each.choice)} | {numbers} | {words} |"
+        )
     return "\n".join(lines)
 
 

@@ -49,13 +49,21 @@ def models_tables(runs: Sequence[Summary]) -> tuple[list[PaperTable], PaperTable
         outcomes.append(replace(run.outcomes, model=apart) if apart in names else run.outcomes)
     table = matrix(rows, outcomes)
     if not table.benchmarks:
-        raise UsageError("no run has a number over all its items that is a share of 1, which a table of models shows")
-    asked = {(row.data, row.selection, row.r): chosen_part(run.manifest.selection) for run in runs for row in run.rows}
+        raise UsageError(
+            "no run has a number over all its items that is a share of 1, which a table of models shows"
+        )
+    asked = {
+        (row.data, row.selection, row.r): chosen_part(run.manifest.selection)
+        for run in runs
+        for row in run.rows
+    }
     about = _About(table, against_best(table, outcomes), asked)
     step = math.ceil(len(table.benchmarks) / math.ceil(len(table.benchmarks) / MOST))
     starts = range(0, len(table.benchmarks), step)
     chosen = [range(start, min(start + step, len(table.benchmarks))) for start in starts]
-    return [about.part(each, place, len(chosen)) for place, each in enumerate(chosen, 1)], about.protocols()
+    return [
+        about.part(each, place, len(chosen)) for place, each in enumerate(chosen, 1)
+    ], about.protocols()
 
 
 @dataclass(frozen=True)
@@ -81,14 +89,21 @@ class _About:
         last = place == parts
         lines = []
         for standing, level in zip(table.standings, self.tested.level, strict=True):
-            cells = [self._cell(standing.rows[column], level[column], spelled, marks) for column in chosen]
-            lines.append((Cell(standing.model), *cells, *(self._ends(standing).values() if last else ())))
+            cells = [
+                self._cell(standing.rows[column], level[column], spelled, marks)
+                for column in chosen
+            ]
+            lines.append(
+                (Cell(standing.model), *cells, *(self._ends(standing).values() if last else ()))
+            )
         ends = list(self._ends(table.standings[0])) if last else []
         for title, spell in (("n", counts), ("id", ids)):
             own = [spell([standing.rows[each] for standing in table.standings]) for each in chosen]
             lines.append((Cell(title), *map(Cell, own), *(Cell("") for _ in ends)))
         models = counted(len(table.standings), "model")
-        about = f"{', '.join(dict.fromkeys(row.metric for row in self.shown))}{unit} ± standard error"
+        about = (
+            f"{', '.join(dict.fromkeys(row.metric for row in self.shown))}{unit} ± standard error"
+        )
         about += f" of {models} on {counted(len(table.benchmarks), 'benchmark')}"
         about += f" ({table.part})" if table.part else ""
         about += "; bold: no other model is significantly better" if self.several else ""
@@ -103,17 +118,33 @@ class _About:
         table, lines = self.table, []
         for column, (title, each) in enumerate(zip(table.titles, table.benchmarks, strict=True)):
             own = [standing.rows[column] for standing in table.standings]
-            lines.append((Cell(title), Cell(each.protocol), Cell(ids(own)), Cell(each.data), Cell(counts(own))))
+            lines.append(
+                (
+                    Cell(title),
+                    Cell(each.protocol),
+                    Cell(ids(own)),
+                    Cell(each.data),
+                    Cell(counts(own)),
+                )
+            )
         heads, texts = ("benchmark", "protocol", "id", "data", "n"), frozenset(range(4))
         caption = f"protocols of the table of {counted(len(table.standings), 'model')}"
-        return PaperTable("models-signatures", caption, heads, tuple(lines), tuple(origins(self.shown)), texts)
+        return PaperTable(
+            "models-signatures", caption, heads, tuple(lines), tuple(origins(self.shown)), texts
+        )
 
     def _cell(
-        self, row: Row | None, level: bool | None, spelled: Callable[[float], str], marks: dict[str, int]
+        self,
+        row: Row | None,
+        level: bool | None,
+        spelled: Callable[[float], str],
+        marks: dict[str, int],
     ) -> Cell:
         if row is None:
             return Cell(NONE)
-        said = remarks(row, self.asked[row.data, row.selection, row.r]) + [UNTESTED] * (level is None)
+        said = remarks(row, self.asked[row.data, row.selection, row.r]) + [UNTESTED] * (
+            level is None
+        )
         noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
         text = spelled(row.value) + ("" if math.isnan(row.se) else f" ± {spelled(row.se)}")
         if self.several and row.coverage:
@@ -129,7 +160,9 @@ class _About:
             known = not math.isnan(standing.mean)
             ends["mean"] = Cell(percent(standing.mean), bold=first) if known else Cell(NONE)
         if self.several:
-            ends["rank"] = Cell(ranks(standing.rank_low, standing.rank_high) or str(standing.rank or NONE))
+            ends["rank"] = Cell(
+                ranks(standing.rank_low, standing.rank_high) or str(standing.rank or NONE)
+            )
         return ends
 
     def _notes(self, chosen: range, ends: Sequence[str]) -> list[Note]:
@@ -140,14 +173,25 @@ class _About:
             notes.append(Note(f"Bold: no other model is better by a {test}."))
         if ends:
             bounds = any(each.rank_low is not None for each in self.table.standings)
-            drawn = "with the range that tests of all pairs leave open (95 %)" if bounds else "its range is not known"
+            drawn = (
+                "with the range that tests of all pairs leave open (95 %)"
+                if bounds
+                else "its range is not known"
+            )
             said = {"mean": "of all benchmarks, each counting the same", "rank": drawn}
             if "mean" in ends and "rank" in ends:
                 said["mean"] += ", bold where the rank can be 1" if bounds else ""
                 said["rank"] = f"by the mean, {drawn}"
             notes.append(Note(sentence([f"{end}: {said[end]}" for end in ends])))
-        asked = [f"{self.table.titles[each]}: {self.table.benchmarks[each].protocol}" for each in chosen]
-        return [*notes, Note(f"Protocols: {'; '.join(asked)}. Their signatures are in the file beside this one.")]
+        asked = [
+            f"{self.table.titles[each]}: {self.table.benchmarks[each].protocol}" for each in chosen
+        ]
+        return [
+            *notes,
+            Note(
+                f"Protocols: {'; '.join(asked)}. Their signatures are in the file beside this one."
+            ),
+        ]
 
 
 def write_models(form: PaperForm, export: Export, out: Path) -> None:

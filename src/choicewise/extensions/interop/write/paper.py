@@ -56,12 +56,35 @@ def _latex_table(table: PaperTable) -> str:
     head = [r"\toprule", _line(map(_stack, table.heads, sides)), r"\midrule"]
     width = _width(table)
     body = [*_body(table, NAME if width > _WIDER else None), r"\bottomrule"]
-    notes, columns, face = _notes(table.notes), "".join(sides), _SMALL if width <= _WIDE else _SMALLER
+    notes, columns, face = (
+        _notes(table.notes),
+        "".join(sides),
+        _SMALL if width <= _WIDE else _SMALLER,
+    )
     if len(body) <= LINES + 1 and signatures <= SIGNATURES:
-        lines = [r"\begin{table}[tbp]", r"\centering" + face, caption, rf"\begin{{tabular}}{{{columns}}}", *head, *body]
-        lines += [r"\end{tabular}", r"\par\medskip", r"\begin{minipage}{\linewidth}", notes, r"\end{minipage}"]
+        lines = [
+            r"\begin{table}[tbp]",
+            r"\centering" + face,
+            caption,
+            rf"\begin{{tabular}}{{{columns}}}",
+            *head,
+            *body,
+        ]
+        lines += [
+            r"\end{tabular}",
+            r"\par\medskip",
+            r"\begin{minipage}{\linewidth}",
+            notes,
+            r"\end{minipage}",
+        ]
         return "\n".join([*lines, r"\end{table}", ""])
-    lines = ["{" + face, rf"\begin{{longtable}}{{{columns}}}", caption + r"\\", *head, r"\endfirsthead"]
+    lines = [
+        "{" + face,
+        rf"\begin{{longtable}}{{{columns}}}",
+        caption + r"\\",
+        *head,
+        r"\endfirsthead",
+    ]
     lines += [*head, r"\endhead", *body, r"\end{longtable}"]
     return "\n".join([*lines, notes, r"\par}", ""])
 
@@ -69,7 +92,10 @@ def _latex_table(table: PaperTable) -> str:
 def _width(table: PaperTable) -> int:
     """Characters of the widest line that the columns can make; those of intervals, which are small, count less."""
     heads = [max(map(len, _lines_of(head, HEAD))) for head in table.heads]
-    rows = [[max(len(cell.text) + bool(cell.marks), len(cell.interval) * 3 // 4) for cell in row] for row in table.rows]
+    rows = [
+        [max(len(cell.text) + bool(cell.marks), len(cell.interval) * 3 // 4) for cell in row]
+        for row in table.rows
+    ]
     return sum(max(column) for column in zip(heads, *rows, strict=True))
 
 
@@ -98,11 +124,17 @@ def _body(table: PaperTable, most: int | None) -> list[str]:
             lines.append(r"\midrule")
         stacked = any(cell.interval for cell in row)
         # the star: no page ends between a value and its interval
-        cells = (_latex_cell(cell, most if column in table.texts else None) for column, cell in enumerate(row))
+        cells = (
+            _latex_cell(cell, most if column in table.texts else None)
+            for column, cell in enumerate(row)
+        )
         lines.append(_line(cells) + ("*" if stacked else ""))
         if stacked:
             lines.append(
-                _line(rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else "" for cell in row)
+                _line(
+                    rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else ""
+                    for cell in row
+                )
             )
     return lines
 
@@ -118,16 +150,25 @@ def _guarded(line: str) -> str:
 
 def _latex_cell(cell: Cell, most: int | None) -> str:
     marks, text = ",".join(map(str, cell.marks)), _stack(cell.text, "l", most)
-    return (rf"\textbf{{{text}}}" if cell.bold else text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
+    return (rf"\textbf{{{text}}}" if cell.bold else text) + (
+        rf"\textsuperscript{{{marks}}}" if marks else ""
+    )
 
 
 def _notes(notes: Sequence[Note]) -> str:
-    return "\n".join([r"\footnotesize\raggedright\frenchspacing", *(f"{_latex_note(note)}\\par" for note in notes)])
+    return "\n".join(
+        [
+            r"\footnotesize\raggedright\frenchspacing",
+            *(f"{_latex_note(note)}\\par" for note in notes),
+        ]
+    )
 
 
 def _latex_note(note: Note) -> str:
     mark = rf"\textsuperscript{{{note.mark}}}" if note.mark else ""
-    return " ".join(filter(None, (mark, latex_escape(note.text), latex_code(note.code) if note.code else "")))
+    return " ".join(
+        filter(None, (mark, latex_escape(note.text), latex_code(note.code) if note.code else ""))
+    )
 
 
 NONE = "–"
@@ -148,7 +189,9 @@ class Key(NamedTuple):
 
 def paper_tables(study: Study) -> list[PaperTable]:
     """Every table: shares of 1 in %, one for each other metric, then a table per suite of averages."""
-    own = {run.label: chosen_part(run.manifest.selection) for run in study.runs}  # the part of the data that it asks
+    own = {
+        run.label: chosen_part(run.manifest.selection) for run in study.runs
+    }  # the part of the data that it asks
     rows = [*study.rows, *study.other_metrics]
     bare = {row.model: row.model.removesuffix(f" on {row.dataset}") for row in rows}
     tables: list[PaperTable] = []
@@ -162,17 +205,25 @@ def paper_tables(study: Study) -> list[PaperTable]:
 
 def _tables(rows: Sequence[Row], own: dict[str, str], bare: dict[str, str]) -> Iterator[PaperTable]:
     spelled, unit = digits(rows)
-    keys = [Key(row.dataset, row.data, own[row.model], row.protocol, row.id, row.metric, row.subject) for row in rows]
+    keys = [
+        Key(row.dataset, row.data, own[row.model], row.protocol, row.id, row.metric, row.subject)
+        for row in rows
+    ]
     labels = _labels(list(dict.fromkeys(keys)))
     cells = {(labels[key], bare[row.model]): row for key, row in zip(keys, rows, strict=True)}
     about = _About(rows, own, spelled, unit)
-    models = [model for model in dict.fromkeys(bare.values()) if any(model == name for _, name in cells)]
+    models = [
+        model for model in dict.fromkeys(bare.values()) if any(model == name for _, name in cells)
+    ]
     if len(models) == 1:
         yield _lines(about, models[0], {label: row for (label, _), row in cells.items()})
         return
     names = list(labels.values())
     down, across = (models, names) if len(models) > len(names) else (names, models)
-    flat = {(label, model) if down is names else (model, label): row for (label, model), row in cells.items()}
+    flat = {
+        (label, model) if down is names else (model, label): row
+        for (label, model), row in cells.items()
+    }
     # four columns of values fit on a page; more of them make further tables
     step = math.ceil(len(across) / math.ceil(len(across) / 4))
     starts = range(0, len(across), step)
@@ -208,7 +259,9 @@ class _About(NamedTuple):
 
     def name(self, piece: str = "") -> str:
         """A word to refer to the table by."""
-        metrics, datasets = (dict.fromkeys(getattr(row, name) for row in self.rows) for name in ("metric", "dataset"))
+        metrics, datasets = (
+            dict.fromkeys(getattr(row, name) for row in self.rows) for name in ("metric", "dataset")
+        )
         words = " ".join([*datasets, *metrics]) if len(datasets) == 1 else " ".join(metrics)
         return re.sub("[^a-z0-9]+", "-", f"{words} {piece}".lower()).strip("-") or "table"
 
@@ -220,19 +273,43 @@ def _lines(about: _About, model: str, rows: dict[str, Row]) -> PaperTable:
     for label, row in rows.items():
         value = about.cell(row, marks)
         interval = value.interval.strip("[]").replace(", ", NONE) or NONE
-        numbers = [Cell(value.text, marks=value.marks), Cell(interval), Cell(f"{row.n:,}"), Cell(f"{row.missing:,}")]
+        numbers = [
+            Cell(value.text, marks=value.marks),
+            Cell(interval),
+            Cell(f"{row.n:,}"),
+            Cell(f"{row.missing:,}"),
+        ]
         lines.append((Cell(label), *numbers, Cell(row.id)))
-    heads = ["protocol", about.unit.removeprefix(" in ") or "value", "95 % interval", "n", "missing", "id"]
+    heads = [
+        "protocol",
+        about.unit.removeprefix(" in ") or "value",
+        "95 % interval",
+        "n",
+        "missing",
+        "id",
+    ]
     missing = any(row.missing for row in rows.values())
     chosen = [place for place, head in enumerate(heads) if missing or head != "missing"]
     cells = tuple(tuple(line[place] for place in chosen) for line in lines)
     notes = (*map(Note, marks, marks.values()), *table_notes(list(rows.values())))
     shown = tuple(heads[place] for place in chosen)
-    return PaperTable(about.name(), about.caption(f" of {model}"), shown, cells, notes, frozenset((0, len(shown) - 1)))
+    return PaperTable(
+        about.name(),
+        about.caption(f" of {model}"),
+        shown,
+        cells,
+        notes,
+        frozenset((0, len(shown) - 1)),
+    )
 
 
 def _matrix(
-    about: _About, down: Sequence[str], across: Sequence[str], rows: dict[tuple[str, str], Row], corner: str, piece: str
+    about: _About,
+    down: Sequence[str],
+    across: Sequence[str],
+    rows: dict[tuple[str, str], Row],
+    corner: str,
+    piece: str,
 ) -> PaperTable:
     """Values by the names ``down`` and ``across``, with n at the edge of the protocols."""
     marks: dict[str, int] = {}
@@ -251,15 +328,21 @@ def _matrix(
     shown = list(rows.values())
     notes = (*map(Note, marks, marks.values()), *table_notes(shown))
     caption = about.caption(f" of {len(dict.fromkeys(row.model for row in shown))} models") + piece
-    return PaperTable(about.name(piece), caption, heads, tuple(lines), notes, feet=0 if by_protocol else 2)
+    return PaperTable(
+        about.name(piece), caption, heads, tuple(lines), notes, feet=0 if by_protocol else 2
+    )
 
 
 def _average(shown: Table) -> PaperTable:
     """A suite: a line per model, a column per part."""
-    rows = tuple(tuple(Cell(NONE if text == "-" else text) for text in row) for row in cell_texts(shown))
+    rows = tuple(
+        tuple(Cell(NONE if text == "-" else text) for text in row) for row in cell_texts(shown)
+    )
     name = re.sub("[^a-z0-9]+", "-", shown.title.partition(":")[0].lower()).strip("-") or "suite"
     notes = tuple(Note(f"{note}.") for note in shown.notes)
-    return PaperTable(f"{name}-average", shown.title, tuple(map(heading, visible_columns(shown))), rows, notes)
+    return PaperTable(
+        f"{name}-average", shown.title, tuple(map(heading, visible_columns(shown))), rows, notes
+    )
 
 
 def _labels(keys: Sequence[Key]) -> dict[Key, str]:
@@ -277,7 +360,9 @@ def _labels(keys: Sequence[Key]) -> dict[Key, str]:
         names = list(labels.values())
         alike = {name: [key for key in keys if labels[key] == name] for name in names}
         differ = {name for name, own in alike.items() if len({addition(key) for key in own}) > 1}
-        labels = {key: name + addition(key) if name in differ else name for key, name in labels.items()}
+        labels = {
+            key: name + addition(key) if name in differ else name for key, name in labels.items()
+        }
     return labels
 
 
@@ -289,13 +374,21 @@ def digits(rows: Sequence[Row]) -> tuple[Callable[[float], str], str]:
         return plain, f" in {unit}" if unit else ""
     halves = [50 * (row.ci_high - row.ci_low) for row in rows if row.ci_high > row.ci_low]
     decimals = min(max(1, math.ceil(-math.log10(min(halves, default=1)))), 4)
-    return (lambda share: percent(share) if decimals == 1 else f"{100 * share:.{decimals}f}"), " in %"
+    return (
+        lambda share: percent(share) if decimals == 1 else f"{100 * share:.{decimals}f}"
+    ), " in %"
 
 
 def counts(rows: Sequence[Row | None]) -> str:
     """The n of all rows, from the least to the most."""
     counts = sorted(row.n for row in rows if row is not None)
-    return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,}–{counts[-1]:,}"
+    return (
+        ""
+        if not counts
+        else f"{counts[0]:,}"
+        if counts[0] == counts[-1]
+        else f"{counts[0]:,}–{counts[-1]:,}"
+    )
 
 
 def ids(rows: Sequence[Row | None]) -> str:
@@ -351,7 +444,9 @@ def remarks(row: Row, part: str) -> list[str]:
     if row.invalid:
         parts.append(f"{row.invalid:,} of {row.n:,} texts name no option and count as wrong")
     if "gold-constant" in row.diagnosis.warnings:
-        parts.append("ties, and the right choice always in one place: the tie rule decides the number")
+        parts.append(
+            "ties, and the right choice always in one place: the tie rule decides the number"
+        )
     return parts
 
 
@@ -364,16 +459,24 @@ def table_notes(rows: Sequence[Row]) -> list[Note]:
 
 def metric_note(rows: Sequence[Row]) -> Note:
     """What each metric of these rows is."""
-    metrics = {row.metric: "" if row.share else f" ({METRICS[row.metric].direction})" for row in rows}
-    return Note(f"{'; '.join(f'{name}{better}: {METRICS[name].about}' for name, better in metrics.items())}.")
+    metrics = {
+        row.metric: "" if row.share else f" ({METRICS[row.metric].direction})" for row in rows
+    }
+    return Note(
+        f"{'; '.join(f'{name}{better}: {METRICS[name].about}' for name, better in metrics.items())}."
+    )
 
 
 def origins(rows: Sequence[Row]) -> list[Note]:
     """Where the numbers come from: models, data, program and protocols, with their ids and signatures."""
-    sources = [[f" ({text})" if text else "" for text in (row.model_source, row.dataset_source)] for row in rows]
+    sources = [
+        [f" ({text})" if text else "" for text in (row.model_source, row.dataset_source)]
+        for row in rows
+    ]
     named = list(zip(rows, sources, strict=True))
     models = dict.fromkeys(
-        f"{row.model.removesuffix(f' on {row.dataset}')} {row.r}{source}" for row, (source, _) in named
+        f"{row.model.removesuffix(f' on {row.dataset}')} {row.r}{source}"
+        for row, (source, _) in named
     )
     data = dict.fromkeys(f"{row.dataset} {row.data}{source}" for row, (_, source) in named)
     lines = [
@@ -410,7 +513,11 @@ def markdown(tables: Sequence[PaperTable]) -> str:
 
 def _markdown_table(table: PaperTable) -> str:
     rule = [":--" if place in table.texts else "--:" for place in range(len(table.heads))]
-    lines = [map(markdown_escape, table.heads), rule, *(map(_markdown_cell, row) for row in table.rows)]
+    lines = [
+        map(markdown_escape, table.heads),
+        rule,
+        *(map(_markdown_cell, row) for row in table.rows),
+    ]
     grid = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     notes = "\n".join(map(_markdown_note, table.notes))
     return f"**{markdown_escape(table.caption)}**\n\n{grid}\n\n{notes}".rstrip()
@@ -423,7 +530,9 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _markdown_note(note: Note) -> str:
     code = markdown_code(note.code) if note.code else ""
-    return "- " + " ".join(filter(None, (_raised(note.mark) if note.mark else "", markdown_escape(note.text), code)))
+    return "- " + " ".join(
+        filter(None, (_raised(note.mark) if note.mark else "", markdown_escape(note.text), code))
+    )
 
 
 def _raised(number: int) -> str:

@@ -17,7 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.extensions.interop.export import begins_with
-from choicewise.extensions.interop.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
+from choicewise.extensions.interop.write.common import (
+    AnsweredItem,
+    answered_items,
+    model_names,
+    not_whole,
+    shown_runs,
+)
 from choicewise.page.study import Study
 from choicewise.ports import Export
 from choicewise.protocols.protocol import short_signature
@@ -52,7 +58,9 @@ scored, with the space it starts with.  ``loglikelihood`` and ``unconditional`` 
 
 def _prompts(run: Run) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Prompt → what it is called, and the null contexts that are wanted, of protocols that ask for a log-likelihood."""
-    asked = {name: each for name, each in run.protocols.items() if READINGS[each.reading].one_likelihood}
+    asked = {
+        name: each for name, each in run.protocols.items() if READINGS[each.reading].one_likelihood
+    }
     alike: dict[str, list[str]] = {}
     nulls: dict[str, list[str]] = {}
     for name, protocol in asked.items():
@@ -61,7 +69,10 @@ def _prompts(run: Run) -> tuple[dict[str, str], dict[str, list[str]]]:
         nulls[protocol.prompt_digest] = nulls.get(protocol.prompt_digest) or empty
     shared = {prompt: _shared(own) for prompt, own in alike.items()}
     stems = list(shared.values())
-    names = {prompt: stem if stems.count(stem) == 1 else alike[prompt][0] for prompt, stem in shared.items()}
+    names = {
+        prompt: stem if stems.count(stem) == 1 else alike[prompt][0]
+        for prompt, stem in shared.items()
+    }
     return names, nulls
 
 
@@ -70,12 +81,22 @@ def _shared(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     starts = [names[0][: mark.start()] for mark in re.finditer("[:/]", names[0])]
-    shared = [start for start in starts if all(name.startswith((f"{start}:", f"{start}/")) for name in names)]
+    shared = [
+        start
+        for start in starts
+        if all(name.startswith((f"{start}:", f"{start}/")) for name in names)
+    ]
     return shared[-1] if shared else names[0]
 
 
 def _rows(model: str, task: str, item: AnsweredItem) -> Iterator[dict[str, Any]]:
-    about = {"model": model, "task": task, "item": item.id, "subject": item.subject, "question": item.question}
+    about = {
+        "model": model,
+        "task": task,
+        "item": item.id,
+        "subject": item.subject,
+        "question": item.question,
+    }
     for place, each in enumerate(item.choices):
         yield about | {
             "choice": place,
@@ -113,15 +134,30 @@ def _left_out(export: Export) -> list[str]:
     """A line per run that is not complete, or has protocols that ask for no log-likelihood of each choice."""
     lines = not_whole(export.runs)
     for run in export.runs:
-        names = [name for name, each in run.protocols.items() if not READINGS[each.reading].one_likelihood]
+        names = [
+            name
+            for name, each in run.protocols.items()
+            if not READINGS[each.reading].one_likelihood
+        ]
         if names:
-            lines.append(f"{run.folder}: left out {', '.join(names)}, which ask for no log-likelihood of each choice")
+            lines.append(
+                f"{run.folder}: left out {', '.join(names)}, which ask for no log-likelihood of each choice"
+            )
     return lines
 
 
 SCORE_SCHEMA = pa.schema(
-    {name: pa.dictionary(pa.int32(), pa.string()) for name in ("model", "dataset", "protocol", "id", "subject", "item")}
-    | {"choice": pa.int16(), "gold": pa.bool_(), "score": pa.float64(), "predicted": pa.bool_(), "credit": pa.float64()}
+    {
+        name: pa.dictionary(pa.int32(), pa.string())
+        for name in ("model", "dataset", "protocol", "id", "subject", "item")
+    }
+    | {
+        "choice": pa.int16(),
+        "gold": pa.bool_(),
+        "score": pa.float64(),
+        "predicted": pa.bool_(),
+        "credit": pa.float64(),
+    }
     | {"missing": pa.bool_()},
     metadata={b"choicewise": b"scores"},
 )
@@ -144,7 +180,9 @@ def _scores(run: Run, measured: Measurement, model: str) -> pa.Table:
     known = measured.known_scores
     scores = np.full(len(item), np.nan) if known is None else known
     columns = {
-        **{name: pa.DictionaryArray.from_arrays(everywhere, [text]) for name, text in named.items()},
+        **{
+            name: pa.DictionaryArray.from_arrays(everywhere, [text]) for name, text in named.items()
+        },
         **{name: choices[name].dictionary_encode() for name in ("subject", "item")},
         "choice": pa.array(choice, pa.int16()),
         "gold": evidence.right,
@@ -168,7 +206,9 @@ def _spelled(table: pa.Table) -> pa.Table:
     for place, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
             encoded = table[column.name].combine_chunks()
-            texts = pa.array([spreadsheet_text(text) for text in encoded.dictionary.to_pylist()], pa.string())
+            texts = pa.array(
+                [spreadsheet_text(text) for text in encoded.dictionary.to_pylist()], pa.string()
+            )
             table = table.set_column(place, column.name, texts.take(encoded.indices))
     return table
 
@@ -188,7 +228,12 @@ _TYPES = {
 def row_schema() -> pa.Schema:
     """A column per field of :class:`~choicewise.results.rows.Row`, and what the averages of suites have beside them."""
     columns = {name: _TYPES.get(kind, pa.string()) for name, kind in get_type_hints(Row).items()}
-    columns |= {"flags": pa.string(), "alarms": pa.string(), "chance": pa.float64(), "complete": pa.bool_()}
+    columns |= {
+        "flags": pa.string(),
+        "alarms": pa.string(),
+        "chance": pa.float64(),
+        "complete": pa.bool_(),
+    }
     columns |= {"mean_of_parts": pa.float64(), "normalised": pa.bool_(), "parts": pa.string()}
     return pa.schema(columns, metadata={b"choicewise": b"rows"})
 
@@ -207,7 +252,10 @@ def row_table(study: Study) -> pa.Table:
     averages = [each.as_json() for each in study.averages]
     schema = row_schema()
     return pa.Table.from_pylist(
-        [{field.name: _value(each.get(field.name), field.type) for field in schema} for each in (*rows, *averages)],
+        [
+            {field.name: _value(each.get(field.name), field.type) for field in schema}
+            for each in (*rows, *averages)
+        ],
         schema,
     )
 
@@ -295,9 +343,13 @@ def write_row_csv(export: Export, out: Path) -> Sequence[str]:
 
 FORMS: Mapping[str, CsvForm | ParquetForm] = {
     "parquet": ParquetForm(schema=row_schema(), tables=_row_tables, notes=_no_notes),
-    "items-csv": CsvForm(heads=[f'"{name}"' for name in ITEM_SCHEMA.names], tables=_item_tables, notes=_left_out),
+    "items-csv": CsvForm(
+        heads=[f'"{name}"' for name in ITEM_SCHEMA.names], tables=_item_tables, notes=_left_out
+    ),
     "items-parquet": ParquetForm(schema=ITEM_SCHEMA, tables=_item_tables, notes=_left_out),
-    "scores-csv": CsvForm(heads=SCORE_SCHEMA.names, tables=_spelled_score_tables, notes=_incomplete),
+    "scores-csv": CsvForm(
+        heads=SCORE_SCHEMA.names, tables=_spelled_score_tables, notes=_incomplete
+    ),
     "scores-parquet": ParquetForm(schema=SCORE_SCHEMA, tables=_score_tables, notes=_incomplete),
 }
 """The tables by the names of their writers."""

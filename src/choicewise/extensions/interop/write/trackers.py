@@ -41,7 +41,10 @@ def write_wandb(export: Export, out: Path) -> Sequence[str]:
     check_libraries("wandb")
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        return [f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it" for run in tracked_runs(export)]
+        return [
+            f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it"
+            for run in tracked_runs(export)
+        ]
 
 
 def _wandb_log(run: TrackedRun, out: Path) -> Path:
@@ -50,7 +53,8 @@ def _wandb_log(run: TrackedRun, out: Path) -> Path:
     import wandb
 
     silent = dict.fromkeys(
-        ("silent", "disable_git", "x_disable_meta", "x_disable_stats", "x_disable_machine_info"), True
+        ("silent", "disable_git", "x_disable_meta", "x_disable_stats", "x_disable_machine_info"),
+        True,
     )
     begun = {
         "project": os.environ.get("WANDB_PROJECT") or NAME,
@@ -59,7 +63,9 @@ def _wandb_log(run: TrackedRun, out: Path) -> Path:
     }
     with (
         page(run) as file,
-        wandb.init(name=run.name, dir=str(out), mode="offline", reinit="create_new", **begun) as tracked,
+        wandb.init(
+            name=run.name, dir=str(out), mode="offline", reinit="create_new", **begun
+        ) as tracked,
     ):
         columns = run.table.column_names
         rows = [[row[name] for name in columns] for row in run.table.to_pylist()]
@@ -71,7 +77,9 @@ def _wandb_log(run: TrackedRun, out: Path) -> Path:
 def check_wandb(out: Path) -> None:
     """Raise UsageError if ``out`` holds something else than runs of W&B."""
     if out.is_file() or (out.is_dir() and any(file.name != "wandb" for file in out.iterdir())):
-        raise UsageError(f"{out} holds something else than runs of W&B; choose a new folder, or one it logs to")
+        raise UsageError(
+            f"{out} holds something else than runs of W&B; choose a new folder, or one it logs to"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +101,18 @@ def tracked_runs(export: Export) -> Iterator[TrackedRun]:
     """Every run of the export."""
     for run in shown_runs(export).runs:
         rows = [*run.rows, *run.other_metrics]
-        numbers = {name: value for row in rows for name, value in _numbers(row, rows).items() if math.isfinite(value)}
+        numbers = {
+            name: value
+            for row in rows
+            for name, value in _numbers(row, rows).items()
+            if math.isfinite(value)
+        }
         signatures = {row.protocol: row.signature for row in rows}
         dataset = run.manifest.dataset.name
         name = run.label if run.label.endswith(f" on {dataset}") else f"{run.label} on {dataset}"
-        yield TrackedRun(name, _about(run), signatures, numbers, row_table(Study((run,))), run.folder)
+        yield TrackedRun(
+            name, _about(run), signatures, numbers, row_table(Study((run,))), run.folder
+        )
 
 
 @contextmanager
@@ -131,7 +146,10 @@ def _numbers(row: Row, rows: list[Row]) -> dict[str, float]:
     grouped = any(other.subject != row.subject for other in rows if other.protocol == row.protocol)
     name = "/".join([row.protocol, *([row.subject] if grouped else []), row.metric])
     numbers = {"": row.value, "_se": row.se, "_ci_low": row.ci_low, "_ci_high": row.ci_high}
-    return {f"{name}{end}": value for end, value in (numbers | {"_n": row.n, "_missing": row.missing}).items()}
+    return {
+        f"{name}{end}": value
+        for end, value in (numbers | {"_n": row.n, "_missing": row.missing}).items()
+    }
 
 
 ALLOW = "MLFLOW_ALLOW_FILE_STORE"
@@ -160,7 +178,11 @@ def write_mlflow(export: Export, out: Path) -> Sequence[str]:
                 _mlflow_log(run, client, experiment)
     except MlflowException as error:
         raise StoreError(f"MLflow at {server or out} refuses: {error}") from error
-    shown = f"it is at {server}" if server else f"`{ALLOW}=true mlflow ui --backend-store-uri {out}` shows it"
+    shown = (
+        f"it is at {server}"
+        if server
+        else f"`{ALLOW}=true mlflow ui --backend-store-uri {out}` shows it"
+    )
     return [f"experiment {name}: {shown}"]
 
 
@@ -175,7 +197,11 @@ def _mlflow_log(run: TrackedRun, client: object, experiment: str) -> None:
     # every server takes 500 characters of a parameter; signatures are longer and are tags (8,000)
     params = [Param(_key(name), text[:500]) for name, text in run.about.items()]
     metrics = [Metric(_key(name), value, time, 0) for name, value in run.numbers.items()]
-    for kind, entries, most in (("params", params, 100), ("tags", tags, 100), ("metrics", metrics, 1000)):
+    for kind, entries, most in (
+        ("params", params, 100),
+        ("tags", tags, 100),
+        ("metrics", metrics, 1000),
+    ):
         for start in range(0, len(entries), most):
             client.log_batch(identity, **{kind: entries[start : start + most]})
     client.log_text(identity, table_csv(run.table.column_names, run.table.to_pylist()), "rows.csv")
@@ -209,4 +235,6 @@ def check_mlflow(out: Path) -> None:
     if server_of(out) is not None:
         return
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not any(out.glob("*/meta.yaml"))):
-        raise UsageError(f"{out} holds something else than runs of MLflow; choose a new folder, or one it logs to")
+        raise UsageError(
+            f"{out} holds something else than runs of MLflow; choose a new folder, or one it logs to"
+        )

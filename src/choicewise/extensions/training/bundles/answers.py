@@ -28,7 +28,14 @@ import choicewise
 from choicewise.errors import DataError, StoreError
 from choicewise.extensions.training.bundles.bundle import RUN, Bundle
 from choicewise.questions import NOT_FIRST, UNKNOWN
-from choicewise.records import OBSERVATIONS, BlockRecord, EngineRecord, ImportRecord, ItemRow, ModelRecord
+from choicewise.records import (
+    OBSERVATIONS,
+    BlockRecord,
+    EngineRecord,
+    ImportRecord,
+    ItemRow,
+    ModelRecord,
+)
 from choicewise.results.run import Run, open_run
 from choicewise.running.progress import Progress
 from choicewise.store.folder import open_folder
@@ -99,7 +106,9 @@ def import_answers(
     :func:`read_answers` and :func:`write_run`.
     """
     files = [answers] if isinstance(answers, str | Path) else answers
-    return write_run(bundle, read_answers(bundle, [Path(each) for each in files], model), out, progress)
+    return write_run(
+        bundle, read_answers(bundle, [Path(each) for each in files], model), out, progress
+    )
 
 
 def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None) -> Answered:
@@ -133,11 +142,16 @@ def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None
     sums = np.diff(scored.starts)[~np.isnan(into.totals)]
     said = f"sums alone of {len(sums):,} of {scored.questions:,} questions"
     return replace(
-        filled, totals=into.totals, greedy=into.greedy, settings={**filled.settings, "per token": f"not known: {said}"}
+        filled,
+        totals=into.totals,
+        greedy=into.greedy,
+        settings={**filled.settings, "per token": f"not known: {said}"},
     )
 
 
-def write_run(bundle: Bundle, answers: Answered, out: str | Path, progress: Progress | None = None) -> Run:
+def write_run(
+    bundle: Bundle, answers: Answered, out: str | Path, progress: Progress | None = None
+) -> Run:
     """Make the run folder ``out`` of ``answers`` to ``bundle``, and open it; nothing where it is there already.
 
     No model, tokenizer or data is needed.  ``progress`` is called with (done, total) blocks.  The run's model has a
@@ -158,13 +172,26 @@ def write_run(bundle: Bundle, answers: Answered, out: str | Path, progress: Prog
             )
     run = bundle.path / RUN
     if damaged := damaged_blocks(run, asked.blocks):
-        raise StoreError(f"{damaged[0].path} {damaged[0].reason}; fetch the bundle again from where it was made")
-    numbers = [each for each in (answers.logprobs, answers.ranks, answers.totals, answers.greedy) if each is not None]
+        raise StoreError(
+            f"{damaged[0].path} {damaged[0].reason}; fetch the bundle again from where it was made"
+        )
+    numbers = [
+        each
+        for each in (answers.logprobs, answers.ranks, answers.totals, answers.greedy)
+        if each is not None
+    ]
     contents = [hashlib.sha256(each.tobytes()).hexdigest() for each in numbers]
-    digest = json_digest([answers.model, answers.engine, dict(answers.settings), bundle.digest, contents])
+    digest = json_digest(
+        [answers.model, answers.engine, dict(answers.settings), bundle.digest, contents]
+    )
     settings = {"requests": bundle.digest, **answers.settings}
     record = ModelRecord(
-        answers.model, digest, answers.settings.get("dtype", ""), "", bundle.record.window, asked.model.chat
+        answers.model,
+        digest,
+        answers.settings.get("dtype", ""),
+        "",
+        bundle.record.window,
+        asked.model.chat,
     )
     wanted = replace(
         asked,
@@ -190,7 +217,9 @@ def write_run(bundle: Bundle, answers: Answered, out: str | Path, progress: Prog
             if progress is not None:
                 progress(number + 1, len(asked.blocks))
         if len(folder.manifest.blocks) != len(asked.blocks):
-            raise StoreError(f"{out} holds blocks that are not of {bundle.path}; delete it, and import again")
+            raise StoreError(
+                f"{out} holds blocks that are not of {bundle.path}; delete it, and import again"
+            )
         folder.finish()
     return open_run(out)
 
@@ -209,23 +238,33 @@ class _Filling:
             return table
         questions = pc.index_in(table["key"].combine_chunks(), self._keys)
         if questions.null_count:
-            raise StoreError(f"{path} asks what the rows of the bundle do not; make the bundle again")
+            raise StoreError(
+                f"{path} asks what the rows of the bundle do not; make the bundle again"
+            )
         place = questions.to_numpy(zero_copy_only=False).astype(np.int64)
         starts, counts = self._starts[place], self._starts[place + 1] - self._starts[place]
         for name in ("tokens", "sizes"):
             lengths = pc.fill_null(pc.list_value_length(table[name]), -1).to_numpy()
             if not np.array_equal(lengths, counts):
-                raise StoreError(f"{path} has other {name} than the rows of the bundle; make the bundle again")
+                raise StoreError(
+                    f"{path} has other {name} than the rows of the bundle; make the bundle again"
+                )
         totals = np.full(len(place), np.nan) if answers.totals is None else answers.totals[place]
         summed = ~np.isnan(totals)
         kept = np.where(summed, 0, counts)
         offsets = np.cumsum([0, *kept])
         flat = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], kept)
         asked = np.repeat(~summed, counts)
-        ranks = np.full(len(flat), UNKNOWN, np.int32) if answers.ranks is None else answers.ranks[flat]
+        ranks = (
+            np.full(len(flat), UNKNOWN, np.int32) if answers.ranks is None else answers.ranks[flat]
+        )
         columns = {
-            "tokens": _lists(table["tokens"].combine_chunks().flatten().filter(pa.array(asked)), offsets),
-            "sizes": _lists(table["sizes"].combine_chunks().flatten().filter(pa.array(asked)), offsets),
+            "tokens": _lists(
+                table["tokens"].combine_chunks().flatten().filter(pa.array(asked)), offsets
+            ),
+            "sizes": _lists(
+                table["sizes"].combine_chunks().flatten().filter(pa.array(asked)), offsets
+            ),
             "logprobs": _lists(pa.array(answers.logprobs[flat], pa.float32()), offsets),
             "ranks": _lists(pa.array(ranks, pa.int32()), offsets),
             "value": pa.nulls(len(table), pa.float32()),
@@ -239,7 +278,9 @@ class _Filling:
                 "greedy": pa.array(greedy == 1, pa.bool_(), mask=~summed | (greedy < 0)),
             }
         for name, column in columns.items():
-            table = table.set_column(OBSERVATIONS.get_field_index(name), OBSERVATIONS.field(name), column)
+            table = table.set_column(
+                OBSERVATIONS.get_field_index(name), OBSERVATIONS.field(name), column
+            )
         return table
 
 
@@ -266,7 +307,9 @@ def _about(bundle: Bundle, file: Path, model: str | None) -> Answered:
     try:
         content = read_json(read_text(beside, SETTINGS))
     except FileNotFoundError as error:
-        raise DataError(f"{beside} is missing, which says what {file} answers; write {must} there") from error
+        raise DataError(
+            f"{beside} is missing, which says what {file} answers; write {must} there"
+        ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"{beside} can't be read ({error}); write {must} there") from error
     if not isinstance(content, dict) or not isinstance(content.get(REQUESTS), str):
@@ -280,17 +323,36 @@ def _about(bundle: Bundle, file: Path, model: str | None) -> Answered:
     name = said if model is None else model
     if not isinstance(name, str) or not name.strip():
         raise DataError(f"{beside} does not name the model; write {must} there, or name a model")
-    facts = {str(key): value if isinstance(value, str) else json_text(value) for key, value in content.items()}
+    facts = {
+        str(key): value if isinstance(value, str) else json_text(value)
+        for key, value in content.items()
+    }
     for key, text in {MODEL: name, **facts}.items():
         refuse_secret(text, f"{key} in {beside}", DataError)
-    engine = " ".join(filter(None, (facts.pop("engine", ""), facts.pop("engine_version", "")))) or "another engine"
+    engine = (
+        " ".join(filter(None, (facts.pop("engine", ""), facts.pop("engine_version", ""))))
+        or "another engine"
+    )
     return Answered(name, np.zeros(0, np.float32), engine=engine, settings=facts)
 
 
-_NUMBERS = {"place": pa.int64(), "token_id": pa.int64(), "rank": pa.int64(), "num_tokens": pa.int64()}
+_NUMBERS = {
+    "place": pa.int64(),
+    "token_id": pa.int64(),
+    "rank": pa.int64(),
+    "num_tokens": pa.int64(),
+}
 _NUMBERS |= {"logprob": pa.float64(), "sum_logprob": pa.float64()}
-_LISTED = {"token_ids": ("token_id", pa.int64()), "logprobs": ("logprob", pa.float64()), "ranks": ("rank", pa.int64())}
-_FORMS = {"place": ("place", "token_id", "logprob"), "logprobs": ("token_ids", "logprobs"), "sum_logprob": ()}
+_LISTED = {
+    "token_ids": ("token_id", pa.int64()),
+    "logprobs": ("logprob", pa.float64()),
+    "ranks": ("rank", pa.int64()),
+}
+_FORMS = {
+    "place": ("place", "token_id", "logprob"),
+    "logprobs": ("token_ids", "logprobs"),
+    "sum_logprob": (),
+}
 """A column by which a form is known → the columns that it must have besides the key."""
 
 
@@ -303,10 +365,14 @@ def _table(file: Path) -> pa.Table:
                 table = open_parquet(content).read()
         elif file.suffix.lower() == ".csv":
             with open_file(file, TABLE) as content:
-                texts = pa.csv.ConvertOptions(column_types={"key": pa.string()}, strings_can_be_null=False)
+                texts = pa.csv.ConvertOptions(
+                    column_types={"key": pa.string()}, strings_can_be_null=False
+                )
                 table = pa.csv.read_csv(content, convert_options=texts)
         else:
-            raise DataError(f"{file} is neither .parquet nor .csv; write the answers as one of these")
+            raise DataError(
+                f"{file} is neither .parquet nor .csv; write the answers as one of these"
+            )
     except FileNotFoundError as error:
         raise DataError(f"there is no file {file}; name the file that the engine wrote") from error
     except (pa.ArrowException, OSError) as error:
@@ -315,8 +381,12 @@ def _table(file: Path) -> pa.Table:
     form = next((needed for mark, needed in _FORMS.items() if mark in names), None)
     lacking = ["key"] * ("key" not in names) + [name for name in form or () if name not in names]
     if form is None or lacking or len(names) < len(table.column_names):
-        wanted = " or ".join(f"key, {', '.join(needed or ['sum_logprob'])}" for needed in _FORMS.values())
-        raise DataError(f"{file} has the columns {', '.join(table.column_names) or 'none'}; answers have {wanted}")
+        wanted = " or ".join(
+            f"key, {', '.join(needed or ['sum_logprob'])}" for needed in _FORMS.values()
+        )
+        raise DataError(
+            f"{file} has the columns {', '.join(table.column_names) or 'none'}; answers have {wanted}"
+        )
     kinds = {**_NUMBERS, "key": pa.string(), "is_greedy": pa.bool_()}
     kinds |= {name: pa.list_(kind) for name, (_, kind) in _LISTED.items()}
     columns = {}
@@ -324,7 +394,9 @@ def _table(file: Path) -> pa.Table:
         try:
             columns[name] = table[name].cast(kinds[name]).combine_chunks()
         except pa.ArrowException as error:
-            raise DataError(f"{file}: column {name} holds other things than {kinds[name]} ({error})") from error
+            raise DataError(
+                f"{file}: column {name} holds other things than {kinds[name]} ({error})"
+            ) from error
     optional = {"token_id", "num_tokens", "is_greedy"} if "sum_logprob" in names else set()
     for name in columns.keys() - optional:
         lists = pa.types.is_list(columns[name].type)
@@ -345,7 +417,9 @@ class _Intake:
         self.greedy: npt.NDArray[np.int8] = np.full(scored.questions, -1, dtype=np.int8)
         self._keys = bundle.rows["key"].combine_chunks()
         self._times = np.zeros(len(scored), dtype=np.int64)
-        self._vocabulary = max(bundle.record.tokenizer.vocabulary, int(scored.token.max(initial=0)) + 1)
+        self._vocabulary = max(
+            bundle.record.tokenizer.vocabulary, int(scored.token.max(initial=0)) + 1
+        )
         self._width = bundle.record.longest + 2
         self._places = scored.row * self._width + scored.place
         codes = self._places * self._vocabulary + scored.token
@@ -359,7 +433,9 @@ class _Intake:
         unknown = rows.is_null().to_numpy(zero_copy_only=False)
         if unknown.any():
             keys = table["key"].combine_chunks().filter(pa.array(unknown)).unique().to_pylist()
-            self._problem(len(keys), "key is no row of the bundle", "keys are no rows of the bundle", keys)
+            self._problem(
+                len(keys), "key is no row of the bundle", "keys are no rows of the bundle", keys
+            )
         table = table.filter(pa.array(~unknown))
         row = rows.drop_null().to_numpy().astype(np.int64)
         if "sum_logprob" in table.column_names:
@@ -377,12 +453,23 @@ class _Intake:
         lacking = np.flatnonzero((self._times == 0) & ~summed[self._question])
         if len(lacking):
             where = f"of {counted(len(np.unique(scored.row[lacking])), 'row')}"
-            one, many = f"scored token {where} has no answer", f"scored tokens {where} have no answer"
+            one, many = (
+                f"scored token {where} has no answer",
+                f"scored tokens {where} have no answer",
+            )
             self._problem(len(lacking), one, many, self._named(lacking))
         twice = np.flatnonzero(self._times + summed[self._question] > 1)
         if len(twice):
-            self._problem(len(twice), "token is answered twice", "tokens are answered twice", self._named(twice))
-        for numbers, names in ((self.logprobs[self._times > 0], "answers"), (self.totals[summed], "sums")):
+            self._problem(
+                len(twice),
+                "token is answered twice",
+                "tokens are answered twice",
+                self._named(twice),
+            )
+        for numbers, names in (
+            (self.logprobs[self._times > 0], "answers"),
+            (self.totals[summed], "sums"),
+        ):
             values, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
             if not len(values) or len(numbers) < 4:
                 continue
@@ -402,9 +489,15 @@ class _Intake:
         totals = np.bincount(place, shares, minlength=len(firsts))
         over = np.flatnonzero(totals > 1 + SURPLUS)
         if len(over):
-            named = [f"{self._named(firsts[[each]])[0]} ({totals[each]:.2f})" for each in over[:_SHOWN].tolist()]
+            named = [
+                f"{self._named(firsts[[each]])[0]} ({totals[each]:.2f})"
+                for each in over[:_SHOWN].tolist()
+            ]
             why = "more than 1 together (log2 or log10 in the place of nats?)"
-            one, many = f"place has tokens of probability {why}", f"places have tokens of probability {why}"
+            one, many = (
+                f"place has tokens of probability {why}",
+                f"places have tokens of probability {why}",
+            )
             self._problem(len(over), one, many, named)
 
     def refuse_ranks(self) -> None:
@@ -423,7 +516,10 @@ class _Intake:
         change = np.where(self.ranks[better] == self.ranks[worse], np.abs(change), change)
         wrong[worse] |= ranked[better] & (place[better] == place[worse]) & (change > CONTRADICTION)
         if wrong.any():
-            one, many = "rank contradicts its log-probability", "ranks contradict their log-probabilities"
+            one, many = (
+                "rank contradicts its log-probability",
+                "ranks contradict their log-probabilities",
+            )
             self._problem(int(wrong.sum()), one, many, self._named(np.flatnonzero(wrong)))
 
     def _take_lists(self, row: Integers, table: pa.Table) -> None:
@@ -431,17 +527,27 @@ class _Intake:
         scored = self._bundle.scored
         first = np.searchsorted(scored.row, np.arange(len(self._keys) + 1))
         asked = np.diff(first)[row]
-        lists = {name: table[name].combine_chunks() for name in _LISTED if name in table.column_names}
+        lists = {
+            name: table[name].combine_chunks() for name in _LISTED if name in table.column_names
+        }
         counts = {name: pc.list_value_length(column).to_numpy() for name, column in lists.items()}
         right = np.logical_and.reduce([own == asked for own in counts.values()])
         if not right.all():
             wrong = np.flatnonzero(~right)
             named = [
-                f"{self._keys[row[at]]} ({counts['logprobs'][at]} of {asked[at]})" for at in wrong[:_SHOWN].tolist()
+                f"{self._keys[row[at]]} ({counts['logprobs'][at]} of {asked[at]})"
+                for at in wrong[:_SHOWN].tolist()
             ]
-            self._problem(len(wrong), "list has not as many as asked", "lists have not as many as asked", named)
+            self._problem(
+                len(wrong),
+                "list has not as many as asked",
+                "lists have not as many as asked",
+                named,
+            )
         row, keep = row[right], pa.array(right)
-        places = np.concatenate([scored.place[first[each] : first[each + 1]] for each in row.tolist()] or [row])
+        places = np.concatenate(
+            [scored.place[first[each] : first[each + 1]] for each in row.tolist()] or [row]
+        )
         flat = {_LISTED[name][0]: column.filter(keep).flatten() for name, column in lists.items()}
         self._take_tokens(np.repeat(row, asked[right]), places, pa.table(flat))
 
@@ -456,8 +562,12 @@ class _Intake:
             rank = table["rank"].to_numpy().astype(np.int64)
             wrong = np.flatnonzero((rank < 1) | (rank > 2**31 - 1))
             if len(wrong):
-                named = [f"{self._keys[row[each]]} ({rank[each]})" for each in wrong[:_SHOWN].tolist()]
-                self._problem(len(wrong), "rank is no count from 1 on", "ranks are no counts from 1 on", named)
+                named = [
+                    f"{self._keys[row[each]]} ({rank[each]})" for each in wrong[:_SHOWN].tolist()
+                ]
+                self._problem(
+                    len(wrong), "rank is no count from 1 on", "ranks are no counts from 1 on", named
+                )
             self.ranks[at] = np.clip(rank - 1, 0, 2**31 - 2)[usable]
 
     def _take_sums(self, row: Integers, table: pa.Table) -> None:
@@ -465,7 +575,9 @@ class _Intake:
         scored, totals = self._bundle.scored, table["sum_logprob"].to_numpy()
         nothing = pa.nulls(len(table), pa.int64())
         token, count = (
-            pc.fill_null(table[name].combine_chunks() if name in table.column_names else nothing, -1).to_numpy()
+            pc.fill_null(
+                table[name].combine_chunks() if name in table.column_names else nothing, -1
+            ).to_numpy()
             for name in ("token_id", "num_tokens")
         )
         first = np.searchsorted(scored.row, row)
@@ -473,19 +585,30 @@ class _Intake:
         unnamed = np.flatnonzero(label & (token < 0))
         if len(unnamed):
             keys = [str(self._keys[each]) for each in row[unnamed[:_SHOWN]].tolist()]
-            self._problem(len(unnamed), "sum of a label has no token_id", "sums of labels have no token_id", keys)
+            self._problem(
+                len(unnamed),
+                "sum of a label has no token_id",
+                "sums of labels have no token_id",
+                keys,
+            )
         tokens = np.where(label, token, scored.token[first])
-        at, usable = self._located(row, scored.place[first], np.where(label & (token < 0), scored.token[first], tokens))
+        at, usable = self._located(
+            row, scored.place[first], np.where(label & (token < 0), scored.token[first], tokens)
+        )
         self._refuse_numbers(row, scored.place[first], totals)
         question = self._question[at]
         sizes, said, numbers = np.diff(scored.starts)[question], count[usable], totals[usable]
         wrong = np.flatnonzero((said >= 0) & (said != sizes))
         if len(wrong):
             named = [
-                f"{self._keys[row[usable][each]]} ({said[each]} of {sizes[each]})" for each in wrong[:_SHOWN].tolist()
+                f"{self._keys[row[usable][each]]} ({said[each]} of {sizes[each]})"
+                for each in wrong[:_SHOWN].tolist()
             ]
             self._problem(
-                len(wrong), "sum is of another number of tokens", "sums are of other numbers of tokens", named
+                len(wrong),
+                "sum is of another number of tokens",
+                "sums are of other numbers of tokens",
+                named,
             )
         several = sizes > 1
         np.add.at(self._times, at[~several], 1)
@@ -494,15 +617,23 @@ class _Intake:
         doubles = own[np.flatnonzero(np.bincount(own, minlength=scored.questions)[own] > 1)]
         if len(doubles):
             named = self._named(scored.starts[np.unique(doubles)])
-            self._problem(len(np.unique(doubles)), "sum is given twice", "sums are given twice", named)
+            self._problem(
+                len(np.unique(doubles)), "sum is given twice", "sums are given twice", named
+            )
         self.totals[own] = numbers[several]
         if "is_greedy" in table.column_names:
-            flags = pc.fill_null(table["is_greedy"].combine_chunks().cast(pa.int8()), -1).to_numpy()[usable]
+            flags = pc.fill_null(
+                table["is_greedy"].combine_chunks().cast(pa.int8()), -1
+            ).to_numpy()[usable]
             self.greedy[own] = flags[several]
             alone = at[~several]
-            self.ranks[alone] = np.where(flags[~several] == 1, 0, np.where(flags[~several] == 0, NOT_FIRST, UNKNOWN))
+            self.ranks[alone] = np.where(
+                flags[~several] == 1, 0, np.where(flags[~several] == 0, NOT_FIRST, UNKNOWN)
+            )
 
-    def _located(self, row: Integers, place: Integers, token: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _located(
+        self, row: Integers, place: Integers, token: Integers
+    ) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Where those stand among all that is scored, and which of them were asked; notes the others."""
         beyond = (token < 0) | (token >= self._vocabulary)
         if beyond.any():
@@ -517,20 +648,35 @@ class _Intake:
         where = row * self._width + np.where(inside, place, 0)
         codes = where * self._vocabulary + np.where(beyond, 0, token)
         near = np.minimum(np.searchsorted(self._codes, codes), max(len(self._codes) - 1, 0))
-        usable = (self._codes[near] == codes) & inside & ~beyond if len(self._codes) else np.zeros(len(row), np.bool_)
+        usable = (
+            (self._codes[near] == codes) & inside & ~beyond
+            if len(self._codes)
+            else np.zeros(len(row), np.bool_)
+        )
         known = inside & np.isin(where, self._places)
         strange = np.flatnonzero(~known)
         if len(strange):
-            named = [f"{self._keys[row[each]]} place {place[each]}" for each in strange[:_SHOWN].tolist()]
-            self._problem(len(strange), "place is not to be scored", "places are not to be scored", named)
+            named = [
+                f"{self._keys[row[each]]} place {place[each]}" for each in strange[:_SHOWN].tolist()
+            ]
+            self._problem(
+                len(strange), "place is not to be scored", "places are not to be scored", named
+            )
         other = np.flatnonzero(known & ~usable & ~beyond)
         if len(other):
-            named = [f"{self._keys[row[each]]} place {place[each]}: {token[each]}" for each in other[:_SHOWN].tolist()]
+            named = [
+                f"{self._keys[row[each]]} place {place[each]}: {token[each]}"
+                for each in other[:_SHOWN].tolist()
+            ]
             one, many = "token_id is not what was asked", "token_ids are not what was asked"
-            self._problem(len(other), f"{one} (another tokenizer?)", f"{many} (another tokenizer?)", named)
+            self._problem(
+                len(other), f"{one} (another tokenizer?)", f"{many} (another tokenizer?)", named
+            )
         return self._order[near[usable]], usable
 
-    def _refuse_numbers(self, row: Integers, place: Integers, numbers: npt.NDArray[np.float64]) -> None:
+    def _refuse_numbers(
+        self, row: Integers, place: Integers, numbers: npt.NDArray[np.float64]
+    ) -> None:
         tests: dict[tuple[str, str], Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]] = {
             ("is NaN", "are NaN"): np.isnan,
             ("is infinite", "are infinite"): lambda own: np.abs(own) > _STORED,
@@ -539,13 +685,23 @@ class _Intake:
         for (one, many), test in tests.items():
             wrong = np.flatnonzero(test(numbers))
             if len(wrong):
-                named = [f"{self._keys[row[at]]} place {place[at]}: {numbers[at]:g}" for at in wrong[:_SHOWN].tolist()]
-                self._problem(len(wrong), f"log-probability {one}", f"log-probabilities {many}", named)
+                named = [
+                    f"{self._keys[row[at]]} place {place[at]}: {numbers[at]:g}"
+                    for at in wrong[:_SHOWN].tolist()
+                ]
+                self._problem(
+                    len(wrong), f"log-probability {one}", f"log-probabilities {many}", named
+                )
 
     def _named(self, tokens: Integers) -> list[str]:
         scored = self._bundle.scored
-        return [f"{self._keys[int(scored.row[at])]} place {scored.place[at]}" for at in tokens[:_SHOWN].tolist()]
+        return [
+            f"{self._keys[int(scored.row[at])]} place {scored.place[at]}"
+            for at in tokens[:_SHOWN].tolist()
+        ]
 
     def _problem(self, count: int, one: str, many: str, named: Sequence[str]) -> None:
         more = ", ..." if count > _SHOWN else ""
-        self.problems.append(f"{counted(count, one, many)}: {', '.join(map(str, named[:_SHOWN]))}{more}")
+        self.problems.append(
+            f"{counted(count, one, many)}: {', '.join(map(str, named[:_SHOWN]))}{more}"
+        )

@@ -212,7 +212,9 @@ class Bundle:
         offsets, flat = self._sequences
         counts, spans = _flat(self.rows["spans"])
         of_span = np.repeat(np.arange(len(counts)), counts)
-        starts, stops = (spans.field(name).to_numpy().astype(np.int64) for name in ("start", "stop"))
+        starts, stops = (
+            spans.field(name).to_numpy().astype(np.int64) for name in ("start", "stop")
+        )
         sizes = stops - starts
         row = np.repeat(of_span, sizes)
         place = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - starts, sizes)
@@ -220,19 +222,26 @@ class Bundle:
         of_label = np.repeat(np.arange(len(label_counts)), label_counts)
         at = self.rows["label_at"].to_numpy(zero_copy_only=False)[of_label].astype(np.int64)
         rows = np.concatenate([row, of_label])
-        question = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), len(sizes) + np.arange(len(of_label))])
+        question = np.concatenate(
+            [np.repeat(np.arange(len(sizes)), sizes), len(sizes) + np.arange(len(of_label))]
+        )
         order = np.argsort(rows, kind="stable")
         begins = np.flatnonzero(np.diff(question[order], prepend=-1))
         token = np.concatenate([flat[offsets[row] + place], labels.to_numpy()]).astype(np.int64)
         return Scored(
-            rows[order], np.concatenate([place, at])[order], token[order], np.append(begins, len(rows)).astype(np.int64)
+            rows[order],
+            np.concatenate([place, at])[order],
+            token[order],
+            np.append(begins, len(rows)).astype(np.int64),
         )
 
     def question_keys(self) -> list[str]:
         """The key of every question: of the observation that answers it."""
         scored, keys = self.scored, list[str]()
         last, context = -1, np.zeros(0, dtype=np.int32)
-        for start, stop in zip(scored.starts[:-1].tolist(), scored.starts[1:].tolist(), strict=True):
+        for start, stop in zip(
+            scored.starts[:-1].tolist(), scored.starts[1:].tolist(), strict=True
+        ):
             row, place = int(scored.row[start]), int(scored.place[start])
             if row != last or len(context) != place:
                 last, context = row, self.ids(row)[:place]
@@ -269,7 +278,9 @@ def open_bundle(path: str | Path) -> Bundle:
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise StoreError(f"{file} is not about a bundle of Choicewise; choose another folder")
     if (version := content.pop("version", None)) != VERSION:
-        raise StoreError(f"{file} has version {version} of the format, and this Choicewise reads {VERSION}")
+        raise StoreError(
+            f"{file} has version {version} of the format, and this Choicewise reads {VERSION}"
+        )
     from pydantic import ValidationError
 
     try:
@@ -298,11 +309,19 @@ def _check_rows(path: Path, rows: pa.Table, record: BundleRecord) -> None:
         raise _damaged(f"{path} has several rows with one key")
 
     lengths, tokens = _flat(rows["input_ids"])
-    _refuse_elements(path, lengths, pc.fill_null(pc.less(tokens, 0), True), "a token is null or negative")
+    _refuse_elements(
+        path, lengths, pc.fill_null(pc.less(tokens, 0), True), "a token is null or negative"
+    )
     label_counts, labels = _flat(rows["label_ids"])
-    _refuse_elements(path, label_counts, pc.fill_null(pc.less(labels, 0), True), "a label is null or negative")
+    _refuse_elements(
+        path, label_counts, pc.fill_null(pc.less(labels, 0), True), "a label is null or negative"
+    )
     label_at = pc.fill_null(rows["label_at"], -1).to_numpy()
-    _refuse_rows(path, (label_counts > 0) & (label_at != lengths), "label_at is not the place after the last token")
+    _refuse_rows(
+        path,
+        (label_counts > 0) & (label_at != lengths),
+        "label_at is not the place after the last token",
+    )
 
     span_counts, spans = _flat(rows["spans"])
     starts = pc.struct_field(spans, "start")
@@ -324,15 +343,21 @@ def _check_rows(path: Path, rows: pa.Table, record: BundleRecord) -> None:
     counts["longest"] = int(lengths.max(initial=0))
     for name, count in counts.items():
         if getattr(record, name) != count:
-            raise _damaged(f"{path.with_name(BUNDLE)} says {name} {getattr(record, name):,}, and {path} has {count:,}")
+            raise _damaged(
+                f"{path.with_name(BUNDLE)} says {name} {getattr(record, name):,}, and {path} has {count:,}"
+            )
     if not 0 < record.tokenizer.vocabulary <= _LARGEST_VOCABULARY:
-        raise _damaged(f"{path.with_name(BUNDLE)} says that its tokenizer has {record.tokenizer.vocabulary:,} tokens")
+        raise _damaged(
+            f"{path.with_name(BUNDLE)} says that its tokenizer has {record.tokenizer.vocabulary:,} tokens"
+        )
 
 
 _LARGEST_VOCABULARY: Final = 100_000_000
 
 
-def _refuse_elements(path: Path, counts: npt.NDArray[np.int64], is_wrong: Any, problem: str) -> None:
+def _refuse_elements(
+    path: Path, counts: npt.NDArray[np.int64], is_wrong: Any, problem: str
+) -> None:
     """Raise StoreError if an element of the lists, of which each row has ``counts``, is wrong."""
     wrong = np.zeros(len(counts), np.bool_)
     wrong[np.repeat(np.arange(len(counts)), counts)[np.asarray(is_wrong)]] = True
@@ -362,11 +387,16 @@ def write_record(path: Path, record: BundleRecord) -> None:
 def rows_digest(rows: pa.Table) -> str:
     """The digest of the ``rows`` of a bundle (:class:`BundleRecord`), whatever their order."""
     digests: dict[str, bytes] = {}
-    for batch in rows.select(["key", "input_ids", "spans", "label_ids", "label_at"]).to_batches(max_chunksize=4096):
+    for batch in rows.select(["key", "input_ids", "spans", "label_ids", "label_at"]).to_batches(
+        max_chunksize=4096
+    ):
         columns = [_flat(batch[name]) for name in ("input_ids", "spans", "label_ids")]
         edges = [np.concatenate([[0], np.cumsum(counts)]) for counts, _ in columns]
         ids, labels = (columns[place][1].to_numpy().astype("<i4") for place in (0, 2))
-        spans = np.stack([columns[1][1].field(name).to_numpy().astype("<i4") for name in ("start", "stop")], axis=1)
+        spans = np.stack(
+            [columns[1][1].field(name).to_numpy().astype("<i4") for name in ("start", "stop")],
+            axis=1,
+        )
         at = pc.fill_null(batch["label_at"], -1).to_numpy(zero_copy_only=False).astype("<i4")
         for place, key in enumerate(batch["key"].to_pylist()):
             sha = hashlib.sha256()
@@ -384,7 +414,9 @@ def rows_digest(rows: pa.Table) -> str:
 def _flat(lists: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     """How many entries each list of a column has, and all of them, one after the other."""
     whole = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
-    return pc.list_value_length(whole).to_numpy(zero_copy_only=False).astype(np.int64), whole.flatten()
+    return pc.list_value_length(whole).to_numpy(zero_copy_only=False).astype(
+        np.int64
+    ), whole.flatten()
 
 
 def _damaged(what: str) -> StoreError:

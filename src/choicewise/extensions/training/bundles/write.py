@@ -55,13 +55,33 @@ UNANSWERED: Final = "the bundle of requests was not answered yet"
 NAME: Final = "a bundle of requests"
 
 PROBES: Final = (
-    *("The capital of France is", " Paris", "Answer:", " A", "A", "Question: What is 17 + 25?\nAnswer: 42"),
-    *("  two spaces", "\n\nA. one\nB. two", "naïve façade", "東京 is a city", "don't", "1234567890"),
+    *(
+        "The capital of France is",
+        " Paris",
+        "Answer:",
+        " A",
+        "A",
+        "Question: What is 17 + 25?\nAnswer: 42",
+    ),
+    *(
+        "  two spaces",
+        "\n\nA. one\nB. two",
+        "naïve façade",
+        "東京 is a city",
+        "don't",
+        "1234567890",
+    ),
 )
 """Texts by which a tokenizer is known: letters with and without a space, line ends, numbers, other alphabets."""
 
 _SPOOL: Final = "spool"
-_NOTED = pa.schema([("key", pa.string()), ("context", pa.list_(pa.int32())), ("continuation", pa.list_(pa.int32()))])
+_NOTED = pa.schema(
+    [
+        ("key", pa.string()),
+        ("context", pa.list_(pa.int32())),
+        ("continuation", pa.list_(pa.int32())),
+    ]
+)
 
 
 def write_bundle(
@@ -87,19 +107,29 @@ def write_bundle(
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise StoreError(f"{out} is there already; choose a new folder for the bundle, or delete it first")
+        raise StoreError(
+            f"{out} is there already; choose a new folder for the bundle, or delete it first"
+        )
     own = named_tokenizer(str(tokenizer))
     with new_folder(out) as folder:
         (folder / _SPOOL).mkdir()
         noting = _Noting(own, _window(str(tokenizer), window), folder / _SPOOL)
-        given = {"data": data, "protocols": protocols, "rendered": rendered, "progress": progress, **part}
+        given = {
+            "data": data,
+            "protocols": protocols,
+            "rendered": rendered,
+            "progress": progress,
+            **part,
+        }
         asked = evaluate(model=noting, out=folder / RUN, **given).manifest
         move(folder / RUN / MANIFEST, folder / RUN / RUN_MANIFEST)
         remove(copy_of(folder / RUN / MANIFEST))
         missing = Counter[str]()
         counts = _write_rows(folder, asked, noting.calls, missing)
         remove(folder / _SPOOL)
-        rows = pq.read_table(folder / ROWS, columns=["key", "input_ids", "spans", "label_ids", "label_at"])
+        rows = pq.read_table(
+            folder / ROWS, columns=["key", "input_ids", "spans", "label_ids", "label_at"]
+        )
         record = BundleRecord(
             choicewise=choicewise.__version__,
             digest=rows_digest(rows),
@@ -128,7 +158,11 @@ class _Noting:
     recipe = selfcheck = computed = planned = None
 
     def __init__(self, tokenizer: Tokenizer, window: int, spool: Path) -> None:
-        self.tokenizer, self.window, self.digest = tokenizer, window, json_digest([tokenizer.digest, window])
+        self.tokenizer, self.window, self.digest = (
+            tokenizer,
+            window,
+            json_digest([tokenizer.digest, window]),
+        )
         self.calls = self.unique = 0
         self._spool = spool
 
@@ -142,9 +176,18 @@ class _Noting:
         """No answer to any of them."""
         spans = [question for question in questions if isinstance(question, Span)]
         self.unique += unique_tokens(spans, self.tokenizer)
-        ordered = sorted(spans, key=lambda span: (span.context.tobytes(), span.continuation.tobytes()))
-        contexts, continuations = [span.context for span in ordered], [span.continuation for span in ordered]
-        columns = [pa.array([span.key for span in ordered]), _lists(contexts), _lists(continuations)]
+        ordered = sorted(
+            spans, key=lambda span: (span.context.tobytes(), span.continuation.tobytes())
+        )
+        contexts, continuations = (
+            [span.context for span in ordered],
+            [span.continuation for span in ordered],
+        )
+        columns = [
+            pa.array([span.key for span in ordered]),
+            _lists(contexts),
+            _lists(continuations),
+        ]
         write_parquet(self._spool / f"{self.calls:06d}.parquet", pa.table(columns, schema=_NOTED))
         self.calls += 1
         for index, span in enumerate(spans):
@@ -162,7 +205,9 @@ def _window(name: str, window: int | None) -> int:
     if folder is not None and (folder / "config.json").is_file():
         return window_of(read_config(folder), folder, window)
     if window is None:
-        raise ModelError(f"nothing says how many tokens fit the model of tokenizer {name}; name a window")
+        raise ModelError(
+            f"nothing says how many tokens fit the model of tokenizer {name}; name a window"
+        )
     if window < 1:
         raise ModelError(f"window is {window} tokens; it must be at least 1")
     return window
@@ -172,12 +217,17 @@ def _record(name: str, tokenizer: Tokenizer) -> TokenizerRecord:
     ids = tokenizer.encode(PROBES, special=False)
     probes = tuple(Probe(text, tuple(own.tolist())) for text, own in zip(PROBES, ids, strict=True))
     known = len(tokenizer.token_bytes)
-    return TokenizerRecord(name, tokenizer.digest, known, tokenizer.bos_id, tokenizer.eos_id, probes)
+    return TokenizerRecord(
+        name, tokenizer.digest, known, tokenizer.bos_id, tokenizer.eos_id, probes
+    )
 
 
 def _needs(protocols: Mapping[str, str]) -> tuple[str, ...]:
     asked = map(parse_signature, protocols.values())
-    ranked = any(each.score == "greedy" or each.decision == "greedy-match" or each.outside != "keep" for each in asked)
+    ranked = any(
+        each.score == "greedy" or each.decision == "greedy-match" or each.outside != "keep"
+        for each in asked
+    )
     return (LOGPROB, RANK) if ranked else (LOGPROB,)
 
 
@@ -217,11 +267,19 @@ def _askers(
     for named in _whole(blocks):
         keys, contexts, askers = set[str](), dict[tuple[str, str], str](), dict[str, _Asker]()
         for block in named:
-            keys.update(read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"])["key"].to_pylist())
-            requests = read_columns(
-                block_file(run, block, "requests"), REQUESTS, ["prompt", "item", "context", "missing"]
+            keys.update(
+                read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"])[
+                    "key"
+                ].to_pylist()
             )
-            for prompt, item, context, reason in zip(*(each.to_pylist() for each in requests.columns), strict=True):
+            requests = read_columns(
+                block_file(run, block, "requests"),
+                REQUESTS,
+                ["prompt", "item", "context", "missing"],
+            )
+            for prompt, item, context, reason in zip(
+                *(each.to_pylist() for each in requests.columns), strict=True
+            ):
                 contexts[prompt, item] = context
                 missing.update([reason] if reason else [])
             columns = ["prompt", "item", *_ASKER, "key", "tokens_dropped", "missing"]
@@ -252,12 +310,18 @@ def _whole(blocks: Sequence[BlockRecord]) -> Iterator[list[BlockRecord]]:
             part = []
 
 
-def _rows(noted: pa.Table, askers: Mapping[str, _Asker], groups: dict[bytes, int]) -> Iterator[dict[str, Any]]:
+def _rows(
+    noted: pa.Table, askers: Mapping[str, _Asker], groups: dict[bytes, int]
+) -> Iterator[dict[str, Any]]:
     """The rows of what was noted in one call: one a context for all tokens that stand alone after it, one a span.
 
     ``groups``: the number of every context so far, by its digest.
     """
-    columns = (noted["key"].to_pylist(), noted["context"].to_numpy(), noted["continuation"].to_numpy())
+    columns = (
+        noted["key"].to_pylist(),
+        noted["context"].to_numpy(),
+        noted["continuation"].to_numpy(),
+    )
     ordered = zip(*columns, strict=True)
     for content, alike in groupby(ordered, key=lambda each: each[1].tobytes()):
         asked = list(alike)
@@ -269,16 +333,34 @@ def _rows(noted: pa.Table, askers: Mapping[str, _Asker], groups: dict[bytes, int
             key = question_key(b"labels", context, np.asarray(ids, dtype=np.int32))
             texts = [askers[each] for each, _ in labels]
             about = {**_about(texts, group), "choice": None}
-            yield {"key": key, "input_ids": context, "spans": [], "label_ids": ids, "label_at": len(context), **about}
+            yield {
+                "key": key,
+                "input_ids": context,
+                "spans": [],
+                "label_ids": ids,
+                "label_at": len(context),
+                **about,
+            }
         for key, _, own in asked:
             if len(own) > 1:
                 span = {"start": len(context), "stop": len(context) + len(own)}
                 whole = np.concatenate([context, own])
-                yield {"key": key, "input_ids": whole, "spans": [span], "label_ids": [], **_about([askers[key]], group)}
+                yield {
+                    "key": key,
+                    "input_ids": whole,
+                    "spans": [span],
+                    "label_ids": [],
+                    **_about([askers[key]], group),
+                }
 
 
 def _about(asked: Sequence[_Asker], group: int) -> dict[str, Any]:
     first = asked[0]
     same = {name: first[name] for name in ("item", "choice", "part", "null", "context")}
     cut = max(each["tokens_dropped"] for each in asked)
-    return {**same, "prefix_group": group, "window_cut": cut, "continuations": [each["continuation"] for each in asked]}
+    return {
+        **same,
+        "prefix_group": group,
+        "window_cut": cut,
+        "continuations": [each["continuation"] for each in asked],
+    }

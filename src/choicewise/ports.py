@@ -3,19 +3,14 @@
 An extension is a module with one value, an :class:`Extension`, that lists what it adds::
 
     # my_package/__init__.py
-    from choicewise.ports import Extension, LogReader
+    from choicewise.ports import Extension, LogReader, calls
 
     class Diary(LogReader):
         name = "diary"
         summary = "a diary (*.diary)"
 
-        def recognises(self, path):
-            return path.suffix == ".diary"
-
-        def read(self, paths, results):
-            from my_package.diary import read_diary  # loaded when a diary is read, not before
-
-            return read_diary(paths)
+        recognises = calls("my_package.diary:recognises")
+        read = calls("my_package.diary:read_diary")  # loaded when a diary is read, not before
 
     EXTENSION = Extension("diaries", [Diary()])
 
@@ -33,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
@@ -96,6 +91,29 @@ class Port:
 
 
 P = TypeVar("P", bound=Port)
+
+
+def calls(function: str) -> Any:
+    """Return a method of an addition that calls ``function``, written "MODULE:NAME", with its arguments.
+
+    The module is imported at the first call, so that listing what extensions add loads none of their code.
+    """
+    module, _, name = function.partition(":")
+
+    def method(_: Port, *values: Any, **options: Any) -> Any:
+        return getattr(import_module(module), name)(*values, **options)
+
+    return method
+
+
+def returns(value: str) -> Any:
+    """Return a method of an addition that returns ``value``, written "MODULE:NAME" and imported at the first call."""
+    module, _, name = value.partition(":")
+
+    def method(_: Port) -> Any:
+        return getattr(import_module(module), name)
+
+    return method
 
 
 # Models
@@ -244,11 +262,18 @@ class Analysis(Port):
 
     # The stars let an analysis name just the options that it has.
     def tables(self, runs: Sequence[Any], *_: Any, **options: Any) -> Sequence[Table]:
-        """Return the tables of all ``runs`` together: Run or Summary, as ``needs`` says.
+        """Return the tables of all ``runs`` together: Run or Summary, as ``needs`` says; by default those of each run.
 
         ``options``: the values that were given, by name. Raises UsageError, with the reason, if these runs can't
         answer the question.
         """
+        tables: list[Table] = []
+        for run in runs:
+            tables.extend(self.run_tables(run, **options))
+        return tables
+
+    def run_tables(self, run: Any, **options: Any) -> Iterable[Table]:
+        """Return the tables of one run, if the analysis looks at its runs one by one."""
         raise NotImplementedError
 
 

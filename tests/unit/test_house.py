@@ -2,6 +2,8 @@
 
 import ast
 import gc
+import inspect
+import pkgutil
 import re
 from collections.abc import Collection, Iterator
 from functools import cache
@@ -13,7 +15,7 @@ import pytest
 import typer
 
 from choicewise.cli import app
-from choicewise.ports import BUILT_IN
+from choicewise.ports import BUILT_IN, Extension, Port, built_in_extensions
 from tests.paths import ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
@@ -187,9 +189,12 @@ def of_command_line(file: str) -> bool:
 def imports(file: str) -> list[tuple[int, str]]:
     """(line, file) of everything that a file imports from the package, inside functions and for types as well.
 
-    Only the types of ``ports.py`` do not count: a port names what it is given, which is made after it.
+    Only the types of ``ports.py`` do not count: a port names what it is given, which is made after it. What a
+    declaration names by ``calls`` and ``returns`` counts.
     """
     named = []
+    if file in DECLARATIONS:
+        named += [(line, MODULES[module]) for line, module, _ in deferred(file)]
     walked = nodes(file) if file != "ports.py" else list(ast.iter_child_nodes(tree(file)))
     for node in walked:
         if isinstance(node, ast.Import):
@@ -201,6 +206,15 @@ def imports(file: str) -> list[tuple[int, str]]:
             if node.module is not None and node.module.split(".")[0] == "choicewise":
                 named += [(node.lineno, file_of(node.module, alias.name)) for alias in node.names]
     return named
+
+
+def deferred(file: str) -> Iterator[tuple[int, str, str]]:
+    """(line, module, name) of all that a declaration names by ``calls`` and ``returns``."""
+    for node in nodes(file):
+        match node:
+            case ast.Call(func=ast.Name(id="calls" | "returns"), args=[ast.Constant(value=name)]):
+                module, _, name = str(name).partition(":")
+                yield node.lineno, module, name
 
 
 def file_of(module: str, name: str) -> str:
@@ -268,6 +282,34 @@ def options(command: Any) -> set[str]:
         if option.startswith("--")
     }
     return own.union(*(options(below) for below in getattr(command, "commands", {}).values()))
+
+
+@pytest.mark.parametrize("extension", built_in_extensions(), ids=lambda extension: extension.name)
+def test_a_declaration_names_functions_that_take_what_their_port_passes(
+    extension: Extension,
+) -> None:
+    """A type checker does not follow the texts of ``calls`` and ``returns``."""
+    for addition in extension.adds:
+        port = next(base for base in type(addition).__mro__ if base.__module__ == Port.__module__)
+        for hook, form, text in deferred_hooks(type(addition)):
+            named = pkgutil.resolve_name(text)
+            if form == "calls":
+                parameters = list(inspect.signature(getattr(port, hook)).parameters.values())[1:]
+                passed = [each for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD]
+                inspect.signature(named).bind(*passed)
+
+
+def deferred_hooks(declared: type) -> Iterator[tuple[str, str, str]]:
+    """(hook, "calls" or "returns", "MODULE:NAME") of everything that a declared class names so."""
+    for node in nodes(MODULES[declared.__module__]):
+        if isinstance(node, ast.ClassDef) and node.name == declared.__name__:
+            for line in node.body:
+                match line:
+                    case ast.Assign(
+                        targets=[ast.Name(id=hook)],
+                        value=ast.Call(func=ast.Name(id=form), args=[ast.Constant(value=text)]),
+                    ):
+                        yield hook, form, str(text)
 
 
 def test_every_file_is_in_a_room() -> None:

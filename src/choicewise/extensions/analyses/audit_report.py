@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from choicewise.extensions.analyses.audit import LEVEL, VERDICTS, Audit, BadItem, Judgement
+from choicewise.extensions.analyses.audit import (
+    LEVEL,
+    VERDICTS,
+    Audit,
+    BadItem,
+    Judgement,
+    audit,
+)
 from choicewise.protocols.metrics import METRICS
+from choicewise.results.outcomes import Summary
 from choicewise.table import Column, Share, Table
 from choicewise.util.text import counted, listed
 
@@ -64,6 +72,14 @@ _NAMES: Final = {
     "": "bad",
 }
 """Verdict → the name of its table."""
+
+
+def tables(runs: Sequence[Summary]) -> list[Table]:
+    """Return the bad items of each dataset of ``runs`` by what they are bad under, and those no model gets right."""
+    of_all: list[Table] = []
+    for report in audit(runs):
+        of_all.extend(audit_tables(report))
+    return of_all
 
 
 def audit_tables(report: Audit) -> Iterator[Table]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from choicewise.report.comparison import change_text
-from choicewise.results.ladder import Effect, Spread
+from choicewise.results.ladder import Effect, Spread, main_effects
+from choicewise.results.outcomes import OutcomeKeeper
+from choicewise.results.run import Run
 from choicewise.table import Column, Table
 from choicewise.util.text import counted
 
@@ -42,6 +44,19 @@ PAIRS: Final = (
     ),
     *(Column(name="difference", kind="points"), Column(name="n", kind="count")),
 )
+
+
+def run_tables(run: Run) -> list[Table]:
+    """Return the axes of a run, those that change most first, and the changes of their values."""
+    manifest = run.manifest
+    effects = main_effects(OutcomeKeeper().keep(run))
+    run.release()
+    facts = {
+        "run": str(run.folder),
+        "model": manifest.model.name,
+        "dataset": manifest.dataset.name,
+    }
+    return list(effects_tables(effects, facts))
 
 
 def effects_tables(effects: Sequence[Effect], about: dict[str, str]) -> Iterator[Table]:

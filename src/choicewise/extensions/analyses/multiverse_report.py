@@ -14,7 +14,10 @@ from choicewise.extensions.analyses.multiverse import (
     Multiverse,
     RankAgreement,
     ScoreSpread,
+    distributions,
+    multiverse,
 )
+from choicewise.results.run import Run
 from choicewise.scoring.significance import FEWEST, Fit
 from choicewise.table import Column, Table
 from choicewise.util.text import are, counted, percent
@@ -56,6 +59,11 @@ RANKS: Final = (
     *(Column(name="left"), Column(name="right"), Column(name="tau", kind="correlation")),
     Column(name="models", kind="count"),
 )
+
+
+def tables(runs: Sequence[Run]) -> list[Table]:
+    """Return the tables of all models and protocols of ``runs``."""
+    return list(multiverse_tables(multiverse(runs)))
 
 
 def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
@@ -192,6 +200,17 @@ def _verdict(duel: Duel) -> str:
     if agreement.left and agreement.right:
         verdict += " The conclusion depends on the protocol."
     return verdict
+
+
+def distribution_tables(
+    run: Run, temperature: float = 1.0, condition: str | None = None
+) -> Iterator[Table]:
+    """Yield a table for each protocol of ``run`` that scores choices.
+
+    ``temperature`` is that of the softmax; ``condition`` names a field of the items, over which shares are averaged.
+    """
+    for distribution in distributions(run, temperature, condition):
+        yield distribution_table(distribution)
 
 
 def distribution_table(shown: Distribution) -> Table:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from choicewise.extensions.analyses.signal import Follows, Signal, SignalRow
+from choicewise.extensions.analyses.signal import Follows, Signal, SignalRow, signals
+from choicewise.results.outcomes import Summary
 from choicewise.table import Column, Table
 from choicewise.util.text import counted, listed
 
@@ -41,6 +42,14 @@ CHAIN: Final = (
     Column(name="high", kind="correlation", joined=" to "),
     Column(name="items", kind="count"),
 )
+
+
+def tables(runs: Sequence[Summary]) -> list[Table]:
+    """Return the protocols of each dataset of ``runs``, those with the most signal for their noise first."""
+    of_all: list[Table] = []
+    for report in signals(runs):
+        of_all.extend(signal_tables(report))
+    return of_all
 
 
 def signal_tables(report: Signal) -> list[Table]:

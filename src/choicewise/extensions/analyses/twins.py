@@ -7,7 +7,7 @@ is Not All You Need").
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from choicewise.results.measurement import (
     rows_of_items,
     shared_items,
 )
+from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.decide import divergences
 from choicewise.scoring.intervals import wilson
@@ -67,6 +68,16 @@ def read_likelihoods(run: RunEvidence, measured: Iterable[Measurement]) -> None:
     """Read ``run`` once for what :func:`twins` needs of each of ``measured``, so that none reads it again."""
     wanted = [each.protocol for each in measured if READINGS[each.protocol.reading].one_likelihood]
     run.gather({protocol.prompt_digest: _LIKELIHOODS for protocol in wanted})
+
+
+def twin_figures(
+    runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]
+) -> list[Twins]:
+    """Return flips, divergence and loss per token of each of ``pairs``, measurements of ``runs``."""
+    evidence = runs[0].evidence, runs[1].evidence
+    read_likelihoods(evidence[0], [left for left, _ in pairs])
+    read_likelihoods(evidence[1], [right for _, right in pairs])
+    return [twins(evidence, pair) for pair in pairs]
 
 
 def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> Twins:

@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-
-from choicewise.ports import Command, Extension, Site
+from choicewise.ports import Command, Extension, Site, calls, returns
 
 
 class Board(Site):
@@ -16,12 +13,7 @@ class Board(Site):
 
     name = "board"
     summary = "models by protocols, and a page for every model, run and protocol"
-
-    def write(self, folders: Sequence[Path], out: Path, metrics: Sequence[str]) -> Iterator[str]:
-        """Write the board of all runs below ``folders`` into the folder ``out``, and yield lines."""
-        from choicewise.extensions.board.files import write_files
-
-        return write_files(folders, out, metrics)
+    write = calls("choicewise.extensions.board.files:write_files")
 
 
 class Serve(Command):
@@ -29,12 +21,7 @@ class Serve(Command):
 
     name = "serve"
     summary = "Show models by protocols of all runs in a browser."
-
-    def app(self) -> Callable[..., None]:
-        """Return the function."""
-        from choicewise.extensions.board.commands import serve
-
-        return serve
+    app = returns("choicewise.extensions.board.commands:serve")
 
 
 class Work(Command):
@@ -42,12 +29,7 @@ class Work(Command):
 
     name = "work"
     summary = "Evaluate the models that are submitted to a board."
-
-    def app(self) -> Callable[..., None]:
-        """Return the function."""
-        from choicewise.extensions.board.commands import work
-
-        return work
+    app = returns("choicewise.extensions.board.commands:work")
 
 
 EXTENSION = Extension("board", [Board(), Serve(), Work()])

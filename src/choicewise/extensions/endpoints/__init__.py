@@ -5,18 +5,14 @@ Servers of completions, vLLM's engine, and endpoints that print decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from choicewise.ports import Analysis, Extension, Loading, ModelKind, PairAnalysis
+from choicewise.ports import Analysis, Extension, Loading, ModelKind, PairAnalysis, calls
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
-    from choicewise.records import Manifest, ServerRecord
-    from choicewise.results.run import Run
-    from choicewise.table import Table
 
 
 class Served(ModelKind):
@@ -95,25 +91,17 @@ class Decisions(ModelKind):
 
         return DecisionModel(EndpointName.parse(name), say=loading.say)
 
-    def notes(self, folder: Path, manifest: Manifest) -> Iterator[str]:
-        from choicewise.extensions.endpoints.decisions.endpoint_report import notes
-
-        return notes(folder, manifest)
+    notes = calls("choicewise.extensions.endpoints.decisions.endpoint_report:notes")
 
     def read_exchange(self, text: str) -> Mapping[str, Any]:
         from choicewise.extensions.endpoints.decisions.exchange import Exchange
 
         return asdict(Exchange.of(text))
 
-    def exchange_lines(self, exchange: Mapping[str, Any]) -> Iterator[str]:
-        from choicewise.extensions.endpoints.decisions.endpoint_report import exchange_lines
-
-        return exchange_lines(exchange)
-
-    def closing_record(self, folder: Path, manifest: Manifest, now: ServerRecord) -> ServerRecord:
-        from choicewise.extensions.endpoints.decisions.summary import closing_record
-
-        return closing_record(folder, manifest, now)
+    exchange_lines = calls(
+        "choicewise.extensions.endpoints.decisions.endpoint_report:exchange_lines"
+    )
+    closing_record = calls("choicewise.extensions.endpoints.decisions.summary:closing_record")
 
 
 class Engine(ModelKind):
@@ -147,10 +135,7 @@ class Engine(ModelKind):
 
         return open_engine(name, loading)
 
-    def measure_noise(self, model: Model) -> tuple[dict[str, Any], str]:
-        from choicewise.extensions.endpoints.vllm.noise import measure_noise
-
-        return measure_noise(model)
+    measure_noise = calls("choicewise.extensions.endpoints.vllm.noise:measure_noise")
 
 
 class ServedMinusOwn(PairAnalysis):
@@ -158,24 +143,9 @@ class ServedMinusOwn(PairAnalysis):
 
     name = "served-minus-own"
     summary = "a decision endpoint beside own computation"
-
-    def sides(self, left: Run, right: Run) -> tuple[Run, Run] | None:
-        """Return the endpoint's run first."""
-        from choicewise.extensions.endpoints.decisions.summary import by_endpoint
-
-        return by_endpoint(left, right)
-
-    def compare(self, first: Run, second: Run, protocols: Sequence[str], items: bool) -> list[Any]:
-        """Return the differences of probabilities, by kind of question and layout."""
-        from choicewise.extensions.endpoints.decisions.summary import served_minus_own
-
-        return served_minus_own(first, second, protocols, items)
-
-    def tables(self, results: Sequence[Any]) -> Iterator[Any]:
-        """Yield a table for each kind of question."""
-        from choicewise.extensions.endpoints.decisions.decision_report import served_tables
-
-        yield from served_tables(results)
+    sides = calls("choicewise.extensions.endpoints.decisions.summary:by_endpoint")
+    compare = calls("choicewise.extensions.endpoints.decisions.summary:served_minus_own")
+    tables = calls("choicewise.extensions.endpoints.decisions.decision_report:served_tables")
 
 
 class EndpointAnalysis(Analysis):
@@ -184,12 +154,7 @@ class EndpointAnalysis(Analysis):
     name = "endpoint"
     summary = "Show what a decision endpoint said beside its probabilities, and repeats."
     needs = "runs"
-
-    def tables(self, runs: Sequence[Run]) -> list[Table]:
-        """Return what the endpoint of each run refused, and what is to be believed of its numbers."""
-        from choicewise.extensions.endpoints.decisions.endpoint_report import endpoint_tables
-
-        return [table for run in runs for table in endpoint_tables(run)]
+    run_tables = calls("choicewise.extensions.endpoints.decisions.endpoint_report:endpoint_tables")
 
 
 EXTENSION = Extension(

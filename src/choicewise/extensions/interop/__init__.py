@@ -5,14 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choicewise.ports import Command, Export, Extension, LogReader, TaskLibrary, Writer
+from choicewise.ports import (
+    Command,
+    Export,
+    Extension,
+    LogReader,
+    TaskLibrary,
+    Writer,
+    calls,
+    returns,
+)
 
 if TYPE_CHECKING:
-    from choicewise.logs import Log, Verdict
     from choicewise.running.job import Job, Source
 
 
@@ -36,18 +44,8 @@ class HarnessLogs(LogReader):
 
     name = "harness"
     summary = "samples of lm-evaluation-harness 0.4, with the results beside them"
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether ``path`` is of this tool, or holds files of it."""
-        from choicewise.extensions.interop.logs.harness import recognises
-
-        return recognises(path)
-
-    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-        """Yield a log for each model and task."""
-        from choicewise.extensions.interop.logs.harness import read_logs
-
-        return read_logs(paths, results)
+    recognises = calls("choicewise.extensions.interop.logs.harness:recognises")
+    read = calls("choicewise.extensions.interop.logs.harness:read_logs")
 
 
 class HarnessV0Logs(LogReader):
@@ -55,18 +53,8 @@ class HarnessV0Logs(LogReader):
 
     name = "harness-v0"
     summary = "write-out of lm-evaluation-harness 0.3"
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether ``path`` is of this tool, or holds files of it."""
-        from choicewise.extensions.interop.logs.harness_v0 import recognises
-
-        return recognises(path)
-
-    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-        """Yield a log for each model and task."""
-        from choicewise.extensions.interop.logs.harness_v0 import read_logs
-
-        return read_logs(paths, results)
+    recognises = calls("choicewise.extensions.interop.logs.harness_v0:recognises")
+    read = calls("choicewise.extensions.interop.logs.harness_v0:read_logs")
 
 
 class HelmLogs(LogReader):
@@ -74,24 +62,9 @@ class HelmLogs(LogReader):
 
     name = "helm"
     summary = "HELM's run folders of multiple choice (scenario_state.json)"
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether ``path`` is of this tool, or holds files of it."""
-        from choicewise.extensions.interop.logs.helm import recognises
-
-        return recognises(path)
-
-    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-        """Yield a log for each model and task."""
-        from choicewise.extensions.interop.logs.helm import read_logs
-
-        return read_logs(paths, results)
-
-    def verdicts(self) -> Mapping[str, Verdict]:
-        """Return how the tool's values of an item follow from its answers."""
-        from choicewise.extensions.interop.logs.helm import VERDICTS
-
-        return VERDICTS
+    recognises = calls("choicewise.extensions.interop.logs.helm:recognises")
+    read = calls("choicewise.extensions.interop.logs.helm:read_logs")
+    verdicts = returns("choicewise.extensions.interop.logs.helm:VERDICTS")
 
 
 class InspectLogs(LogReader):
@@ -99,24 +72,9 @@ class InspectLogs(LogReader):
 
     name = "inspect-log"
     summary = "Inspect's .eval archives and .json logs of multiple choice"
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether ``path`` is of this tool, or holds files of it."""
-        from choicewise.extensions.interop.logs.inspect import recognises
-
-        return recognises(path)
-
-    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-        """Yield a log for each model and task."""
-        from choicewise.extensions.interop.logs.inspect import read_logs
-
-        return read_logs(paths, results)
-
-    def verdicts(self) -> Mapping[str, Verdict]:
-        """Return how the tool's values of an item follow from its answers."""
-        from choicewise.extensions.interop.logs.inspect import VERDICTS
-
-        return VERDICTS
+    recognises = calls("choicewise.extensions.interop.logs.inspect:recognises")
+    read = calls("choicewise.extensions.interop.logs.inspect:read_logs")
+    verdicts = returns("choicewise.extensions.interop.logs.inspect:VERDICTS")
 
 
 class LightevalLogs(LogReader):
@@ -124,24 +82,9 @@ class LightevalLogs(LogReader):
 
     name = "lighteval"
     summary = "lighteval's details (details_*.parquet, with results_*.json)"
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether ``path`` is of this tool, or holds files of it."""
-        from choicewise.extensions.interop.logs.lighteval import recognises
-
-        return recognises(path)
-
-    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-        """Yield a log for each model and task."""
-        from choicewise.extensions.interop.logs.lighteval import read_logs
-
-        return read_logs(paths, results)
-
-    def verdicts(self) -> Mapping[str, Verdict]:
-        """Return how the tool's values of an item follow from its answers."""
-        from choicewise.extensions.interop.logs.lighteval import VERDICTS
-
-        return VERDICTS
+    recognises = calls("choicewise.extensions.interop.logs.lighteval:recognises")
+    read = calls("choicewise.extensions.interop.logs.lighteval:read_logs")
+    verdicts = returns("choicewise.extensions.interop.logs.lighteval:VERDICTS")
 
 
 class TableLogs(LogReader):
@@ -150,18 +93,8 @@ class TableLogs(LogReader):
     name = "table"
     summary = "a table of log-likelihoods with the columns item, choice, loglikelihood, gold"
     generic = True
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether ``path`` is of this tool, or holds files of it."""
-        from choicewise.extensions.interop.logs.table import recognises
-
-        return recognises(path)
-
-    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-        """Yield a log for each model and task."""
-        from choicewise.extensions.interop.logs.table import read_logs
-
-        return read_logs(paths, results)
+    recognises = calls("choicewise.extensions.interop.logs.table:recognises")
+    read = calls("choicewise.extensions.interop.logs.table:read_logs")
 
 
 class HarnessResults(Writer):
@@ -169,12 +102,7 @@ class HarnessResults(Writer):
 
     name = "harness"
     summary = "LM Evaluation Harness: results_DATE.json and samples_TASK_DATE.jsonl, by model"
-
-    def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out``, and return what is left out."""
-        from choicewise.extensions.interop.write.harness import write
-
-        return write(export, out)
+    write = calls("choicewise.extensions.interop.write.harness:write")
 
 
 class EveryEvalEver(Writer):
@@ -182,12 +110,7 @@ class EveryEvalEver(Writer):
 
     name = "every-eval-ever"
     summary = "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store"
-
-    def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out``, and return what is left out."""
-        from choicewise.extensions.interop.write.every_eval_ever import write_every_eval_ever
-
-        return write_every_eval_ever(export, out)
+    write = calls("choicewise.extensions.interop.write.every_eval_ever:write_every_eval_ever")
 
 
 class EvalResults(Writer):
@@ -195,12 +118,7 @@ class EvalResults(Writer):
 
     name = "eval-results"
     summary = "the Hub's .eval_results: a YAML file per score for the model's repository"
-
-    def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out``, and return what is left out."""
-        from choicewise.extensions.interop.write.every_eval_ever import write_eval_results
-
-        return write_eval_results(export, out)
+    write = calls("choicewise.extensions.interop.write.every_eval_ever:write_eval_results")
 
 
 class RowCsv(Writer):
@@ -212,12 +130,7 @@ class RowCsv(Writer):
         " apostrophe"
     )
     output = "file"
-
-    def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out``, and return what is left out."""
-        from choicewise.extensions.interop.write.tables import write_row_csv
-
-        return write_row_csv(export, out)
+    write = calls("choicewise.extensions.interop.write.tables:write_row_csv")
 
     def replaces(self, file: Path) -> bool:
         """Return whether ``file`` is an earlier export of this format."""
@@ -351,12 +264,7 @@ class InspectView(Writer):
     summary = (
         "logs for Inspect View and Inspect's data frames, one per run and protocol (extra: inspect)"
     )
-
-    def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out``, and return what is left out."""
-        from choicewise.extensions.interop.write.inspect import write
-
-        return write(export, out)
+    write = calls("choicewise.extensions.interop.write.inspect:write")
 
 
 class Wandb(Writer):
@@ -372,11 +280,7 @@ class Wandb(Writer):
 
         check_wandb(out)
 
-    def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out``, and return what is left out."""
-        from choicewise.extensions.interop.write.trackers import write_wandb
-
-        return write_wandb(export, out)
+    write = calls("choicewise.extensions.interop.write.trackers:write_wandb")
 
 
 class Mlflow(Writer):
@@ -392,11 +296,7 @@ class Mlflow(Writer):
 
         check_mlflow(out)
 
-    def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out``, and return what is left out."""
-        from choicewise.extensions.interop.write.trackers import write_mlflow
-
-        return write_mlflow(export, out)
+    write = calls("choicewise.extensions.interop.write.trackers:write_mlflow")
 
 
 class ExportCommand(Command):
@@ -404,12 +304,7 @@ class ExportCommand(Command):
 
     name = "export"
     summary = "Write the numbers of runs for other tools."
-
-    def app(self) -> Callable[..., None]:
-        """Return the function."""
-        from choicewise.extensions.interop.commands import export
-
-        return export
+    app = returns("choicewise.extensions.interop.commands:export")
 
 
 class ImportCommand(Command):
@@ -417,12 +312,7 @@ class ImportCommand(Command):
 
     name = "import"
     summary = "Make run folders of other tools' logs, or of answers."
-
-    def app(self) -> Callable[..., None]:
-        """Return the function."""
-        from choicewise.extensions.interop.commands import import_logs
-
-        return import_logs
+    app = returns("choicewise.extensions.interop.commands:import_logs")
 
 
 class LmEvalCommand(Command):
@@ -431,12 +321,7 @@ class LmEvalCommand(Command):
     name = "lm-eval"
     summary = "Run lm-evaluation-harness with one more model: choicewise."
     passes_on = True
-
-    def app(self) -> Callable[..., None]:
-        """Return the function."""
-        from choicewise.extensions.interop.commands import lm_eval
-
-        return lm_eval
+    app = returns("choicewise.extensions.interop.commands:lm_eval")
 
 
 EXTENSION = Extension(

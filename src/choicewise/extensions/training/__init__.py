@@ -5,9 +5,7 @@ Frozen bundles of requests, the evaluation inside a training loop, and callbacks
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from choicewise.ports import Command, Extension
+from choicewise.ports import Command, Extension, returns
 
 
 class Requests(Command):
@@ -15,12 +13,7 @@ class Requests(Command):
 
     name = "requests"
     summary = "Freeze what protocols ask, in tokens, for another engine."
-
-    def app(self) -> Callable[..., None]:
-        """Return the function."""
-        from choicewise.extensions.training.commands import requests
-
-        return requests
+    app = returns("choicewise.extensions.training.commands:requests")
 
 
 EXTENSION = Extension(

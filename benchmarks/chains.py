@@ -35,7 +35,7 @@ from choicewise.models.local.selfcheck import check
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation
-from choicewise.requests.ask import add_requests
+from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import TemplateSource
 from choicewise.requests.request import PreparedBlock, Request
 
@@ -51,7 +51,7 @@ def chains(model: LocalModel, items: int, shots: int, count: int, tokens: int) -
     (protocol,) = change_axes(resolve(PROTOCOL), axes).values()
     block, subject = PreparedBlock(), data.choose("test", None)[0]
     asked = TemplateSource(protocol, data).requests(subject, data.rows("test", subject)[:items])
-    add_requests(block, protocol, [each for each in asked if isinstance(each, Request)], model)
+    add_prompts(block, protocol, [each for each in asked if isinstance(each, Request)], model)
     found = [each for each in block.wanted.values() if isinstance(each, Generation)]
     if len(found) != items * count:
         raise RuntimeError(

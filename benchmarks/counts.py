@@ -17,7 +17,7 @@ import numpy as np
 from data import SHARED
 from host import FreeModel
 from scheduler import Shard
-from workload import Asker
+from workload import Prompter
 
 from choicewise.data.open import open_dataset
 from choicewise.engine import cut_shards, shard_tokens
@@ -25,12 +25,12 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.records import Selection
 from choicewise.requests.blocks import (
     cut_blocks,
-    list_asks,
+    list_request_specs,
     list_sections,
     prepare_block,
     with_split,
 )
-from choicewise.requests.request import BlockQuestion
+from choicewise.requests.request import BlockPrompt
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import unique_tokens
 from choicewise.store.folder import Keys
@@ -151,11 +151,11 @@ def cut(
     """The shards of all questions, or of the first of every subject, or of those that are named."""
     dataset, found, counted = open_dataset(folder), Cut(), Keys()
     recipes = {name: with_split(recipe, dataset) for name, recipe in resolve(protocol).items()}
-    asks = list_asks(recipes)
+    specs = list_request_specs(recipes)
     for section in list_sections(dataset, recipes, Selection.of(subjects, limit)):
         found.items += len(section.items)
-        for block in cut_blocks(section, 0, len(section.items), asks, dataset, ()):
-            prepared = prepare_block(dataset, block, Asker(tokenizer), True)
+        for block in cut_blocks(section, 0, len(section.items), specs, dataset, ()):
+            prepared = prepare_block(dataset, block, Prompter(tokenizer), True)
             keys = counted.without(list(prepared.wanted))
             counted.add(keys)
             wanted = {key: prepared.wanted[key] for key in keys}
@@ -189,8 +189,8 @@ def count(part: Part, data: Path, tokenizer: Path) -> Count:
 
 
 def _tokens(
-    shards: Sequence[dict[str, BlockQuestion]],
-    wanted: dict[str, BlockQuestion],
+    shards: Sequence[dict[str, BlockPrompt]],
+    wanted: dict[str, BlockPrompt],
     tokenizer: Tokenizer,
 ) -> list[tuple[int, int]]:
     """Tokens of every shard, and how many of them an earlier one has too; those are told of all but the first alike."""
@@ -200,7 +200,7 @@ def _tokens(
     return [(own, each + (place <= more) if place else 0) for place, own in enumerate(tokens)]
 
 
-def _bytes(shard: dict[str, BlockQuestion]) -> int:
+def _bytes(shard: dict[str, BlockPrompt]) -> int:
     """Of the token ids in a shard's questions; contexts that questions have in common are one array."""
     arrays = {}
     for question in shard.values():

@@ -17,7 +17,7 @@ from workload import requests
 from choicewise.data.open import open_dataset
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.tokens.boundary import choice_questions_batch
+from choicewise.tokens.boundary import choice_prompts_batch
 from choicewise.tokens.encode import Encodings, PartwiseTokenizer
 
 PROTOCOLS = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0")
@@ -60,7 +60,7 @@ def main() -> None:
             continuations, golds = zip(
                 *((request.continuations, request.gold) for request in asked), strict=True
             )
-            choice_questions_batch(
+            choice_prompts_batch(
                 Encodings(tokenizer, recipe.bos), recipe.boundary, contexts, continuations, golds
             )
             questions += len(asked)

@@ -18,7 +18,7 @@ from choicewise.bundled import MODELS
 from choicewise.models.load import load_model
 from choicewise.models.local.devices import DEEPEST, TOGETHER
 from choicewise.models.local.folder_model import footprint_of
-from choicewise.questions import Generation, Question, Span
+from choicewise.questions import Generation, Prompt, Span
 
 RANDOM = {
     "llama-30M-32k": {"hidden_size": 384, "layers": 6, "vocab_size": 32_000},
@@ -28,7 +28,7 @@ RANDOM = {
 GENERATED = 64
 
 
-def questions(window: int, vocabulary: int, generate: bool) -> list[Question]:
+def questions(window: int, vocabulary: int, generate: bool) -> list[Prompt]:
     """Many continuations of a few long contexts."""
     draw = np.random.default_rng(0)
 
@@ -37,7 +37,7 @@ def questions(window: int, vocabulary: int, generate: bool) -> list[Question]:
 
     depth = min(window, DEEPEST) - GENERATED - 64
     trunk = text(depth)
-    spans: list[Question] = [Span(np.concatenate([trunk, text(16)]), text(32)) for _ in range(48)]
+    spans: list[Prompt] = [Span(np.concatenate([trunk, text(16)]), text(32)) for _ in range(48)]
     if generate:
         spans += [Generation(np.concatenate([trunk, text(16)]), GENERATED) for _ in range(TOGETHER)]
     return spans

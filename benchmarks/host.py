@@ -31,7 +31,7 @@ from choicewise.questions import (
     Generation,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Span,
     TokenScores,
 )
@@ -58,10 +58,10 @@ class FreeModel:
     def check(self, depth: int) -> None:
         """There is nothing to choose from."""
 
-    def objection(self, question: Question) -> None:
+    def objection(self, question: Prompt) -> None:
         """Everything has an answer."""
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """Scored questions from one tree, in its order; the others one by one, as if they cost no token."""
         scored: list[int] = []
         spans: list[Span | Mass] = []

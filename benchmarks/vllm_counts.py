@@ -35,7 +35,7 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
 )
 from choicewise.models.fake import HashModel
 from choicewise.models.local.tokenizer import HfTokenizer
-from choicewise.questions import Answers, Question, Span, TokenScores
+from choicewise.questions import Answers, Prompt, Span, TokenScores
 from choicewise.tokens.encode import PartwiseTokenizer
 
 WORKLOADS = [
@@ -58,7 +58,7 @@ class Recording(HashModel):
         self.tokenizer = PartwiseTokenizer(tokenizer, tokenizer.cut)
         self.window, self.asked = 1 << 20, list[Span]()
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """Zeros."""
         for index, question in enumerate(questions):
             assert isinstance(question, Span)

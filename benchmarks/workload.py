@@ -12,7 +12,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Span
 from choicewise.records import Selection
-from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block
+from choicewise.requests.blocks import cut_blocks, list_request_specs, list_sections, prepare_block
 from choicewise.requests.render import Refusal, TemplateSource
 from choicewise.requests.request import Request
 from choicewise.tokens.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ WORKLOADS: Mapping[str, Workload] = {
 
 
 @dataclass
-class Asker:
+class Prompter:
     """A tokenizer and a window, which is all that asking needs of a model."""
 
     tokenizer: Tokenizer
@@ -65,10 +65,10 @@ class Asker:
 def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
     """The distinct spans of a workload."""
     dataset, recipes = open_dataset(data / workload.data), resolve(*map(str, workload.files))
-    asks, wanted = list_asks(recipes), {}
+    specs, wanted = list_request_specs(recipes), {}
     for section in list_sections(dataset, recipes, Selection(limit=workload.questions)):
-        for block in cut_blocks(section, 0, len(section.items), asks, dataset, ()):
-            wanted |= prepare_block(dataset, block, Asker(tokenizer), False).wanted
+        for block in cut_blocks(section, 0, len(section.items), specs, dataset, ()):
+            wanted |= prepare_block(dataset, block, Prompter(tokenizer), False).wanted
     return [question for question in wanted.values() if isinstance(question, Span)]
 
 

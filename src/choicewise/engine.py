@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.questions import Ids, MaskedLoss, Mass, Span, TokenSet
-from choicewise.requests.request import BlockQuestion, first_tokens
+from choicewise.requests.request import BlockPrompt, first_tokens
 from choicewise.tokens.tokenizer import common_prefix
 
 Places = npt.NDArray[np.int64]
@@ -236,7 +236,7 @@ class Shard:
     ``depth``: input tokens of the longest question of the run so far, up to which the model checks itself.
     """
 
-    questions: Mapping[str, BlockQuestion]
+    questions: Mapping[str, BlockPrompt]
     depth: int
 
 
@@ -246,8 +246,8 @@ def shard_tokens(device: str) -> int:
 
 
 def cut_shards(
-    questions: Mapping[str, BlockQuestion], tokens: int | None
-) -> Iterator[dict[str, BlockQuestion]]:
+    questions: Mapping[str, BlockPrompt], tokens: int | None
+) -> Iterator[dict[str, BlockPrompt]]:
     """The ``questions`` in shards of at least ``tokens`` unique tokens, but for the last, in the order of their tree.
 
     A generation and what follows it are in one shard, as are all questions with the same input.  A shard is longer
@@ -293,7 +293,7 @@ def _starts(common: _Integers, new: _Integers, tokens: int) -> list[int]:
         starts.append(place)
 
 
-def _shared(question: BlockQuestion) -> Span:
+def _shared(question: BlockPrompt) -> Span:
     """A span whose inputs are those tokens of ``question`` that other questions may begin with, too."""
     if isinstance(question, Span | MaskedLoss):
         return question if isinstance(question, Span) else question.span

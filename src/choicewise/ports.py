@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from choicewise.page.study import Study
     from choicewise.protocols import readings
     from choicewise.records import Manifest, ServerRecord, Sweep
-    from choicewise.requests.request import Asker
+    from choicewise.requests.request import Prompter
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
     from choicewise.results.run import Run
@@ -395,10 +395,10 @@ class Reading(Port):
 
                 return Reading(self.summary, ("sum",), one_likelihood=True)
 
-            def asker(self):
-                from choicewise.requests.ask import ChoiceAsker
+            def prompter(self):
+                from choicewise.requests.prompters import ChoicePrompter
 
-                return ChoiceAsker()
+                return ChoicePrompter()
 
             def combiner(self):
                 from choicewise.scoring.combine import Combiner
@@ -410,7 +410,7 @@ class Reading(Port):
         """Return what it needs of a model, which scores it has, and which axes it takes."""
         raise NotImplementedError
 
-    def asker(self) -> Asker:
+    def prompter(self) -> Prompter:
         """Return what makes the questions for a model of an item's prompt."""
         raise NotImplementedError
 

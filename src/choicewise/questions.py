@@ -51,7 +51,7 @@ class Blanks:
     def key(self) -> str:
         """32 hex digits: the same text with the same tokens hidden in the same way has the same key."""
         rest = np.concatenate([[self.mask], self.places, self.ends]).astype(np.int32)
-        return question_key(b"blanks", self.text, rest)
+        return prompt_key(b"blanks", self.text, rest)
 
     @property
     def inputs(self) -> int:
@@ -80,7 +80,7 @@ class Cosine:
     @property
     def key(self) -> str:
         """32 hex digits: the same two texts have the same key."""
-        return question_key(b"cosine", self.left, self.right)
+        return prompt_key(b"cosine", self.left, self.right)
 
     @property
     def inputs(self) -> int:
@@ -159,7 +159,7 @@ class Generation:
     def key(self) -> str:
         """32 hex digits: the same tokens, limits, stops and random stream have the same key."""
         if self.sampling is None and not self.stops and self.thought is None:
-            return question_key(b"generate", self.context, np.asarray([self.limit], dtype=np.int32))
+            return prompt_key(b"generate", self.context, np.asarray([self.limit], dtype=np.int32))
         stream = b"" if self.sampling is None else self.sampling.stream
         rest = self.limit.to_bytes(8, "little") + stream + b"\0".join(self.stops)
         kind = (b"generate until" if self.sampling is None else b"chain") + (
@@ -174,9 +174,7 @@ class Generation:
                 + closing
                 + rest
             )
-        return question_key(
-            kind, self.context, np.frombuffer(rest, dtype=np.uint8).astype(np.int32)
-        )
+        return prompt_key(kind, self.context, np.frombuffer(rest, dtype=np.uint8).astype(np.int32))
 
     @property
     def most(self) -> int:
@@ -266,7 +264,7 @@ class Span:
         """32 hex digits: the same context and continuation have the same key, whichever protocol asks."""
         key: str | None = self.__dict__.get("_key")
         if key is None:  # cached_property takes a lock, and there are millions of spans
-            key = self.__dict__["_key"] = question_key(b"span", self.context, self.continuation)
+            key = self.__dict__["_key"] = prompt_key(b"span", self.context, self.continuation)
         return key
 
     @property
@@ -293,7 +291,7 @@ class SetSpan:
     def key(self) -> str:
         """32 hex digits: the same continuation of the same context with the same options has the same key."""
         rest = np.concatenate([[len(self.edges)], self.edges, self.continuation])
-        return question_key(b"set", self.context, rest.astype(np.int32))
+        return prompt_key(b"set", self.context, rest.astype(np.int32))
 
     @property
     def inputs(self) -> int:
@@ -328,7 +326,7 @@ class MaskedLoss:
     @property
     def key(self) -> str:
         """32 hex digits: the same tokens masked the same way have the same key."""
-        return question_key(b"masked", self.span.context, self.span.continuation)
+        return prompt_key(b"masked", self.span.context, self.span.continuation)
 
     @property
     def inputs(self) -> int:
@@ -383,7 +381,7 @@ class Mass:
     @property
     def key(self) -> str:
         """32 hex digits: the same set after the same tokens has the same key."""
-        return question_key(b"mass", self.context, np.frombuffer(self.members.digest, dtype="<i4"))
+        return prompt_key(b"mass", self.context, np.frombuffer(self.members.digest, dtype="<i4"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -401,7 +399,7 @@ class Rendition:
     @property
     def key(self) -> str:
         """32 hex digits: the same continuation of the same source has the same key."""
-        return question_key(b"rendition", self.source, self.continuation)
+        return prompt_key(b"rendition", self.source, self.continuation)
 
     @property
     def inputs(self) -> int:
@@ -444,9 +442,9 @@ class Conclusion:
         keys = (bytes.fromhex(question.key) for question in (self.generation, self.span))
         own, span = (np.frombuffer(key, dtype=np.uint8).astype(np.int32) for key in keys)
         if self.cut is None:
-            return question_key(b"conclusion", own, span)
+            return prompt_key(b"conclusion", own, span)
         place = np.asarray([round(1e6 * self.cut.share)], dtype=np.int32)
-        return question_key(
+        return prompt_key(
             b"conclusion along", own, np.concatenate([span, place, self.cut.unbroken])
         )
 
@@ -515,7 +513,7 @@ class Decision:
         text = "\0".join(f"{len(part)}:{part}" for part in self.asked.parts).encode(
             errors="surrogatepass"
         )
-        return question_key(
+        return prompt_key(
             b"decision",
             np.frombuffer(text, np.uint8).astype(np.int32),
             np.asarray([self.option], np.int32),
@@ -613,7 +611,7 @@ _latest: tuple[bytes, Ids | None, hashlib.blake2b] = b"", None, hashlib.blake2b(
 """The context that was hashed last: the choices of a question share it."""
 
 
-def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
+def prompt_key(kind: bytes, context: Ids, rest: Ids) -> str:
     """32 hex digits that identify a question by its kind, its context and the ``rest`` that it is about."""
     global _latest
     of_kind, of_context, begun = _latest
@@ -627,7 +625,7 @@ def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
     return digest.hexdigest()
 
 
-Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition | SetSpan | Decision
+Prompt = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition | SetSpan | Decision
 """Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
 
 CAUSAL_KINDS: frozenset[type] = frozenset(

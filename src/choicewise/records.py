@@ -94,7 +94,7 @@ class SpanRow(NamedTuple):
     choice's own context where it is not the request's.  ``continuation``: None where another tool's log does not have
     it.  ``key``: of the observation, None when ``missing`` says why.
     ``before`` and ``after``: keys of the observations whose log-probabilities are subtracted and added.  The flags are
-    those of :class:`choicewise.tokens.boundary.ChoiceQuestion`.
+    those of :class:`choicewise.tokens.boundary.ChoicePrompt`.
     """
 
     prompt: Text
@@ -191,7 +191,7 @@ class FileRecord:
 class BlockRecord:
     """Items ``start`` to ``stop`` (exclusive) of one subject, with what was observed of them.
 
-    ``asks``: the ways in which they were asked, by :attr:`choicewise.requests.blocks.Ask.name`.  ``files``: by name.
+    ``asks``: names of what was asked (:attr:`choicewise.requests.blocks.RequestSpec.name`).  ``files``: by name.
     """
 
     name: str

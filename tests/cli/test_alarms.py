@@ -12,7 +12,7 @@ from choicewise import evaluate
 from choicewise.models.fake import HashModel, Oracle
 from choicewise.page.item_views import ADVICE
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Answers, Generation, Question, Span, TokenScores
+from choicewise.questions import Answers, Generation, Prompt, Span, TokenScores
 from choicewise.records import ServerRecord
 from choicewise.report.tables import serious_warnings
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
@@ -33,7 +33,7 @@ class Changed(HashModel):
         super().__init__()
         self._change = change
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         for index, scores in super().answer(questions):
             question = questions[index]
             logprobs = (

@@ -20,7 +20,7 @@ from choicewise.models.fake import HashModel
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions import Cosine, Mass, Question, TokenScores
+from choicewise.questions import Cosine, Mass, Prompt, TokenScores
 from choicewise.report.explain import explanation_lines, explanation_parts
 from choicewise.results.explain import Explanation, explain, explain_items
 from choicewise.results.run import Run
@@ -336,7 +336,7 @@ def test_stored_scores_follow_from_the_observations(observed: Run) -> None:
 class UnsureOfWords(HashModel):
     """A model that answers with NaN when it is asked about several tokens at once."""
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         for index, seen in super().answer(questions):
             spoilt = isinstance(questions[index], Mass)
             yield (
@@ -348,7 +348,7 @@ class UnsureOfWords(HashModel):
 class Unlike(HashModel):
     """A model whose every cosine is NaN."""
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         yield from ((index, Cosine.answer(math.nan)) for index in range(len(questions)))
 
 

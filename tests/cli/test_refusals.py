@@ -14,7 +14,7 @@ from choicewise.models import opening
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Answers, Mass, Question, Span
+from choicewise.questions import Answers, Mass, Prompt, Span
 from choicewise.records import Selection
 from choicewise.results.run import open_run, refused_lines
 from choicewise.running.evaluate import evaluate
@@ -37,12 +37,12 @@ class TwoTokens(HashModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[Question] = []
+        self.asked: list[Prompt] = []
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         return SHORT if isinstance(question, Span) and len(question.continuation) > 2 else None
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         self.asked += questions
         yield from super().answer(questions)
 

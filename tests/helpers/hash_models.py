@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from choicewise.models.fake import HashModel
-from choicewise.questions import Ids, Question, TokenScores
+from choicewise.questions import Ids, Prompt, TokenScores
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 
@@ -21,7 +21,7 @@ class Failing(HashModel):
         self.fails, self.most = fails, most
         self.asked: list[str] = []
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         for (index, scores), question in zip(super().answer(questions), questions, strict=True):
             if len(self.asked) == self.most:
                 raise KeyboardInterrupt

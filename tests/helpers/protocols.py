@@ -8,22 +8,22 @@ from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.render import Refusal, TemplateSource
 from choicewise.requests.request import Request
-from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
+from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 
 
-def choice_questions(
+def choice_prompts(
     tokenizer: Tokenizer,
     policy: str,
     bos: str,
     context: str,
     continuations: Sequence[str],
     gold: Sequence[int],
-) -> list[ChoiceQuestion]:
+) -> list[ChoicePrompt]:
     """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
-    return choice_questions_batch(
+    return choice_prompts_batch(
         Encodings(tokenizer, bos), policy, [context], [continuations], [gold]
     )[0]
 

@@ -9,7 +9,7 @@ import numpy as np
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions import Answers, Ended, Generation, Question, Sampling, Span, TokenScores
+from choicewise.questions import Answers, Ended, Generation, Prompt, Sampling, Span, TokenScores
 from choicewise.tokens.chat_template import NONE, Arguments, ChatTemplate, Message
 from tests.helpers.hash_models import MergingTokenizer
 from tests.helpers.protocols import mmlu_protocol
@@ -55,15 +55,15 @@ class Thinker:
         self.digest = hashlib.sha256(repr((sorted(scripts.items()), opened)).encode()).hexdigest()
         self.tokenizer = MergingTokenizer(b"<think>", b"</think>", b"Answer: ")
         self.tokenizer.chat = ToyTemplate(opened)
-        self.asked = list[Question]()
+        self.asked = list[Prompt]()
 
     def check(self, depth: int) -> None:
         return None
 
-    def objection(self, question: Question) -> None:
+    def objection(self, question: Prompt) -> None:
         return None
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         self.asked += questions
         for index, question in enumerate(questions):
             match question:
@@ -89,7 +89,7 @@ class Thinker:
 class Wavering(Thinker):
     """Holds the letter that its thought named last for the likeliest, and is the surer the more it thought."""
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         for index, scores in super().answer(questions):
             question = questions[index]
             if isinstance(question, Span):

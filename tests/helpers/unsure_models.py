@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from choicewise.models.fake import HashModel
-from choicewise.questions import Answers, Question, Span, TokenScores
+from choicewise.questions import Answers, Prompt, Span, TokenScores
 
 REASON = "the server answers 500 after 5 tries: Internal Server Error"
 
@@ -14,11 +14,11 @@ REASON = "the server answers 500 after 5 tries: Internal Server Error"
 class Silent(HashModel):
     """Gives no answer to the questions that ``lost`` names; all others are those of ``fake:hash``."""
 
-    def __init__(self, lost: Callable[[Question], bool], reason: str = REASON) -> None:
+    def __init__(self, lost: Callable[[Prompt], bool], reason: str = REASON) -> None:
         super().__init__()
         self._lost, self._reason = lost, reason
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         for index, scores in super().answer(questions):
             gone = self._lost(questions[index])
             yield index, TokenScores.unanswered(self._reason) if gone else scores
@@ -31,11 +31,11 @@ class Listing(HashModel):
         super().__init__(seed)
         self._top = top
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         for index, scores in super().answer(questions):
             yield index, self._listed(questions[index], scores)
 
-    def _listed(self, question: Question, scores: TokenScores) -> TokenScores:
+    def _listed(self, question: Prompt, scores: TokenScores) -> TokenScores:
         if not isinstance(question, Span) or scores.ranks[-1] < self._top:
             return scores
         before = np.concatenate([question.context, question.continuation[:-1]])

@@ -17,7 +17,7 @@ from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError, StoreError, UsageError
 from choicewise.models.local.files import LONGEST, read_chat_template
 from choicewise.protocols.catalogue import chat_name, entry, in_chat, plain_name, resolve
-from choicewise.requests.ask import add_requests
+from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import TemplateSource
 from choicewise.requests.request import PreparedBlock, Request
 from choicewise.results.rows import run_id
@@ -169,7 +169,7 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
     asked = list(source.requests("mill_lore", DATA["letters"].rows("test", "mill_lore")))
     assert all(isinstance(each, Request) for each in asked)
     block = PreparedBlock()
-    add_requests(block, protocol, asked, Answerer())
+    add_prompts(block, protocol, asked, Answerer())
     for row, request in zip(block.requests, asked, strict=True):
         assert 0 < row.shots < 4
         assert (row.shots + row.shots_dropped, row.context) == (4, request.context(row.shots))
@@ -340,7 +340,7 @@ def test_a_template_that_starts_with_the_bos_gets_no_second_one(tmp_path: Path) 
         model = load_model(folder)
         block, protocol = PreparedBlock(), mmlu_protocol(chat="turns", shots=2)
         sent = list(requests(protocol, DATA["letters"], "mill_lore", template=model.tokenizer.chat))
-        add_requests(block, protocol, sent, model)
+        add_prompts(block, protocol, sent, model)
         assert {row.bos for row in block.spans} == {1}
         asked[name] = list(block.wanted)
     assert asked["with"] == asked["without"]

@@ -25,7 +25,7 @@ from choicewise.questions import (
     Generation,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Sampling,
     Span,
     TokenScores,
@@ -122,13 +122,11 @@ def test_only_what_is_nan_is_asked_again() -> None:
     assert list(nan_fallback(None, range(2), plainly.__getitem__)) == list(plainly.items())
 
 
-def damage(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int, Question], bool]) -> None:
+def damage(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int, Prompt], bool]) -> None:
     """From now on the fake answers with NaN where ``lost`` says so of a question and its index."""
     answers = HashModel.answer
 
-    def damaged(
-        self: HashModel, questions: Sequence[Question]
-    ) -> Iterator[tuple[int, TokenScores]]:
+    def damaged(self: HashModel, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         for index, answer in answers(self, questions):
             factor = np.nan if lost(index, questions[index]) else 1.0
             yield index, replace(answer, logprobs=answer.logprobs * factor)
@@ -203,7 +201,7 @@ class BreakingModel(HashModel):
             time.sleep(0.15)
             raise ModelError("its weights are damaged")
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         raise ModelError("it knows no such token")
 
 

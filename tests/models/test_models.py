@@ -29,7 +29,7 @@ from choicewise.questions import Generation, Ids, Sampling, Span
 from choicewise.tokens.encode import Encodings
 from tests.helpers.answers import ids, in_order
 from tests.helpers.mmlu_data import write_mmlu
-from tests.helpers.protocols import choice_questions
+from tests.helpers.protocols import choice_prompts
 from tests.helpers.tiny_models import load, real_model, tiny
 from tests.paths import ROOT, SHARED
 
@@ -80,7 +80,7 @@ def test_scores_equal_an_independent_computation(
     model = quick(folder)
     reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     asked = [
-        choice_questions(model.tokenizer, "joint", "default", text, [choice], [0])[0]
+        choice_prompts(model.tokenizer, "joint", "default", text, [choice], [0])[0]
         for text, choice in TEXTS
     ]
     questions = [one.span for one in asked if one.span]

@@ -31,7 +31,7 @@ from choicewise.questions import (
     TokenScores,
 )
 from choicewise.report.explain import explanation_lines
-from choicewise.requests.ask import add_requests
+from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import render
 from choicewise.requests.request import PreparedBlock
 from choicewise.results.explain import explain
@@ -292,7 +292,7 @@ def test_a_reading_computes_no_token_twice(name: str) -> None:
     assert model.check(model.window) is not None
     (protocol,) = resolve(f"options/{name}").values()
     asking = PreparedBlock()
-    add_requests(asking, protocol, [render(protocol, item, ()) for item in ITEMS], model)
+    add_prompts(asking, protocol, [render(protocol, item, ()) for item in ITEMS], model)
     before = model.computed
     assert len(list(observe(model, asking.wanted))) == len(asking.wanted)
     assert model.computed - before <= unique_tokens(list(asking.wanted.values()), model.tokenizer)
@@ -382,12 +382,12 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_mi
         model.window = window
         asking = PreparedBlock()
         request = render(protocol, Item("1", "question", ("abc",), (0,)), ())
-        add_requests(asking, protocol, [request], model)  # BOS and eight bytes, then three
+        add_prompts(asking, protocol, [request], model)  # BOS and eight bytes, then three
         reasons = [row.missing for row in (*asking.requests, *asking.spans) if row.missing]
         assert (not reasons) == (missing is None)
     (embedding,) = resolve("options/embedding").values()
     block = PreparedBlock()
-    add_requests(
+    add_prompts(
         block, embedding, [render(embedding, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel()
     )
     empty, other = block.spans
@@ -653,13 +653,13 @@ def test_a_plan_counts_chains_at_their_full_length_and_those_that_can_not_fit_ar
     for window, reason in ((needed, None), (needed - 1, "too long")):
         model.window = window
         asking = PreparedBlock()
-        add_requests(asking, protocol, [request], model)
+        add_prompts(asking, protocol, [request], model)
         assert [(row.missing or "")[:8] or None for row in asking.requests] == [reason]
         assert (
             max((question.inputs for question in asking.wanted.values()), default=needed) == needed
         )
     asking, model = PreparedBlock(), HashModel()
-    add_requests(asking, protocol, [request], model)
+    add_prompts(asking, protocol, [request], model)
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
     # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.
     unique = unique_tokens(list(asking.wanted.values()), model.tokenizer)
@@ -684,7 +684,7 @@ def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
         },
     )
     asking = PreparedBlock()
-    add_requests(
+    add_prompts(
         asking, protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel()
     )
     reasons = [row.missing for row in asking.spans if row.choice >= 0]

@@ -22,7 +22,7 @@ from choicewise.models.local.folder_model import FolderModel
 from choicewise.models.local.paths import SetBasedPath
 from choicewise.protocols.catalogue import one
 from choicewise.questions import SetSpan
-from choicewise.requests.ask import add_requests
+from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import render, rendered_line, rendered_requests
 from choicewise.requests.request import PreparedBlock
 from choicewise.running.plan import unique_tokens
@@ -168,7 +168,7 @@ def test_a_run_gives_every_option_the_same_sum_in_any_order(tmp_path: Path) -> N
         )
         assert found[choice] == pytest.approx(float(answer.logprobs.sum()), abs=1e-5)
     asking = PreparedBlock()
-    add_requests(asking, protocol, [render(protocol, ITEM, ())], real_model())
+    add_prompts(asking, protocol, [render(protocol, ITEM, ())], real_model())
     computed, asked = real_model().computed, list(asking.wanted.values())
     assert len(in_order(real_model().answer(asked))) == 4  # type: ignore[arg-type]
     assert real_model().computed - computed == unique_tokens(asked, tokenizer) < asking.inputs
@@ -256,6 +256,6 @@ def test_a_context_that_does_not_fit_is_missing() -> None:
     for window, missing in ((200, 0), (74, 4)):
         model.window = window
         asking = PreparedBlock()
-        add_requests(asking, protocol, [render(protocol, ITEM, ())], model)
+        add_prompts(asking, protocol, [render(protocol, ITEM, ())], model)
         refused = [row for row in (*asking.requests, *asking.spans) if row.missing is not None]
         assert bool(refused) == bool(missing)

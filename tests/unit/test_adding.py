@@ -25,8 +25,8 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Question, Span, TokenScores
-from choicewise.requests.ask import ASKERS
+from choicewise.questions import Prompt, Span, TokenScores
+from choicewise.requests.prompters import PROMPTERS
 from choicewise.scoring.combine import COMBINERS
 from choicewise.store.folder import read_manifest
 from choicewise.tokens.tokenizer import ByteTokenizer
@@ -46,11 +46,11 @@ def sources() -> dict[Path, str]:
 @pytest.mark.parametrize("reading", READINGS)
 def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
     """But its rows in the three tables; where a name is also a word of the field, only comparisons count."""
-    assert reading in ASKERS
+    assert reading in PROMPTERS
     assert reading in COMBINERS
     own = {
         PACKAGE / file
-        for file in ("protocols/readings.py", "requests/ask.py", "scoring/combine.py")
+        for file in ("protocols/readings.py", "requests/prompters.py", "scoring/combine.py")
     }
     others = {file: text for file, text in sources().items() if file not in own}
     assert [
@@ -156,10 +156,10 @@ class Recorded:
     def check(self, depth: int) -> None:
         """Nothing to choose from."""
 
-    def objection(self, question: Question) -> None:
+    def objection(self, question: Prompt) -> None:
         """Every span has an answer."""
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         yield from (
             (index, self._answers[question.key]) for index, question in enumerate(questions)
         )
@@ -168,7 +168,7 @@ class Recorded:
 def test_a_kind_of_model_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source, protocols, answers = HashModel(), ["options/cloze"], dict[str, TokenScores]()
 
-    def recording(questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def recording(questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         for index, answer in HashModel().answer(questions):
             answers[questions[index].key] = answer
             yield index, answer

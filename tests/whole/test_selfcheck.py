@@ -39,7 +39,7 @@ from choicewise.models.local.selfcheck import (
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Mass, Sampling, Span, TokenScores, TokenSet
-from choicewise.requests.ask import add_requests
+from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import render
 from choicewise.requests.request import PreparedBlock
 from choicewise.tokens.tokenizer import ByteTokenizer
@@ -360,7 +360,7 @@ def test_the_noise_holds_for_real_options(folder: Path, dtype: str) -> None:
         load_model(folder, device="cpu"),
     )
     for _, items in sorted(open_dataset(BENCHMARK).splits["test"].by_subject().items()):
-        add_requests(asked, protocol, [render(protocol, item, ()) for item in items[:12]], reader)
+        add_prompts(asked, protocol, [render(protocol, item, ()) for item in items[:12]], reader)
     spans = [question for question in asked.wanted.values() if isinstance(question, Span)][:300]
     assert len(spans) == 300
     model, exact = (load(folder, dtype=each, device="cpu") for each in (dtype, "float32"))

@@ -33,7 +33,7 @@ from choicewise.questions import (
     Generation,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Sampling,
     Span,
     TokenSet,
@@ -115,7 +115,7 @@ def assert_the_same_to_the_bit(several: LocalModel, one: LocalModel) -> None:
     assert (answers[0], several.selfcheck) == (answers[1], one.selfcheck)
 
 
-def assert_alike(several: FolderModel, one: FolderModel, asked: list[Question]) -> None:
+def assert_alike(several: FolderModel, one: FolderModel, asked: list[Prompt]) -> None:
     assert len({parameter.device for parameter in several.local.model.parameters()}) > 1
     answers = [
         np.concatenate([each.logprobs for _, each in sorted(model.answer(asked))])
@@ -124,7 +124,7 @@ def assert_alike(several: FolderModel, one: FolderModel, asked: list[Question]) 
     np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)
 
 
-def questions() -> list[Question]:
+def questions() -> list[Prompt]:
     draw = np.random.default_rng(0)
 
     def text(tokens: int) -> Any:
@@ -243,7 +243,7 @@ def test_a_float32_copy_stays_and_needs_room(
     assert plain.float32_copy(model) is None
 
 
-def spans() -> list[Question]:
+def spans() -> list[Prompt]:
     return [span for span in questions() if isinstance(span, Span)]
 
 

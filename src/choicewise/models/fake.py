@@ -29,7 +29,7 @@ from choicewise.questions import (
     Ids,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Rendition,
     SetSpan,
     Span,
@@ -64,11 +64,11 @@ class _Fake(ABC):
         """None: there is nothing to choose from."""
         return self.selfcheck
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """None: a fake answers everything."""
         return None
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """The answers, in order."""
         for index, question in enumerate(questions):
             match question:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from choicewise.questions import Answers, Question
+from choicewise.questions import Answers, Prompt
 from choicewise.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Model(Protocol):
     have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs
     (``server``: behind one).  ``kind_name``: the :class:`choicewise.ports.ModelKind` that
     opened it, "" for a model that a caller made.
-    ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Question`, and ``Sampling``
+    ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Prompt`, and ``Sampling``
     where it samples generations).
     """
 
@@ -78,14 +78,14 @@ class Model(Protocol):
         ends, so the number falls at times.  It is never below ``computed``, and equal to it when nothing is asked.
         """
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why ``question``, though of a kind that it ``supports``, can't be answered; None where it can.
 
         So a server that gives probabilities of one next token alone objects to a question about three.  It is asked
         with the first questions of a protocol before a run; a model that answers all that it supports never objects.
         """
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """The answers, in any order, as results become available.
 
         The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
@@ -114,7 +114,7 @@ class ServedModel(Model, Protocol):
     def probe_now(self) -> Mapping[str, float]:
         """Return the probe's log-probabilities (nats) as the server gives them now, by text. Raises ModelError."""
 
-    def requests_for(self, questions: Sequence[Question]) -> int:
+    def requests_for(self, questions: Sequence[Prompt]) -> int:
         """Return how many requests ``questions`` take; those that can't be asked take none."""
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.report.tables import reasons_told
 from choicewise.results.explain import (
-    AskedPrompt,
+    ExplainedRequest,
     Explanation,
     ItemDecision,
     ScoredContinuation,
@@ -549,7 +549,9 @@ def _pieces(text: str) -> list[str]:
     return [f"{part}⏎\n⏎\n" for part in parts[:-1]] + parts[-1:]
 
 
-def _item_detail_asked(asked: AskedPrompt, number: dict[str, int], texts: Texts) -> dict[str, Any]:
+def _item_detail_asked(
+    asked: ExplainedRequest, number: dict[str, int], texts: Texts
+) -> dict[str, Any]:
     notes = [*asked.notes, *([] if asked.missing is None else [f"not asked: {asked.missing}"])]
     return {
         "protocols": [number[name] for name in asked.protocols if name in number],

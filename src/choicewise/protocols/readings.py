@@ -1,6 +1,6 @@
 """What axes of a protocol name: readings and scores, one row each, random streams, orders of options, calibrations.
 
-A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.ask`, and its observations
+A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.prompters`, and its observations
 are combined by :mod:`choicewise.scoring.combine`.
 """
 

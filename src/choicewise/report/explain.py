@@ -16,7 +16,12 @@ from rich.text import Text
 from choicewise.ports import ModelKind
 from choicewise.protocols.readings import READINGS
 from choicewise.report.tables import console
-from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation
+from choicewise.results.explain import (
+    ExplainedRequest,
+    Explanation,
+    ItemDecision,
+    ScoredContinuation,
+)
 from choicewise.results.measurement import UNLISTED
 from choicewise.util.text import (
     NAME,
@@ -38,7 +43,7 @@ def explanation_parts(
     ``width``: of the terminal.  ``kind``: of the model that answered.
     """
     width = width or console().width
-    blocks: dict[object, list[AskedPrompt]] = {}
+    blocks: dict[object, list[ExplainedRequest]] = {}
     for asked in explanation.asked:
         alone = len(asked.protocols) > 1 or not shown(asked)
         blocks.setdefault(asked.protocols if alone else texts(asked), []).append(asked)
@@ -47,12 +52,12 @@ def explanation_parts(
     return [Group(*map(Text, _item(explanation, width))), Group(*chain.from_iterable(prompts))]
 
 
-def shown(asked: AskedPrompt) -> list[ScoredContinuation]:
+def shown(asked: ExplainedRequest) -> list[ScoredContinuation]:
     """The continuations that are the choices' own: not generated, and not after a null context."""
     return [each for each in asked.scored if each.null is None and each.choice >= 0]
 
 
-def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
+def texts(asked: ExplainedRequest) -> tuple[tuple[int, int, str, str], ...]:
     """What was scored of each choice: choice, part, text and size."""
     return tuple(
         (each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked)
@@ -168,7 +173,7 @@ def _item(explanation: Explanation, width: int) -> Iterator[str]:
 
 
 def _block(
-    prompts: list[AskedPrompt],
+    prompts: list[ExplainedRequest],
     explanation: Explanation,
     lines: int,
     width: int,
@@ -196,12 +201,12 @@ def _block(
         yield _choice_table(prompts, explanation.decided, explanation.gold, width)
 
 
-def _text(asked: AskedPrompt) -> str | None:
+def _text(asked: ExplainedRequest) -> str | None:
     """The text of the prompt, or that of the first choice where choices have their own."""
     return next((each.context for each in asked.scored if each.context is not None), asked.context)
 
 
-def _about(asked: AskedPrompt) -> str:
+def _about(asked: ExplainedRequest) -> str:
     facts, text = (
         [asked.reading, asked.boundary, *(short(note, REASON) for note in asked.notes)],
         _text(asked),
@@ -213,7 +218,7 @@ def _about(asked: AskedPrompt) -> str:
     return f"{together(asked.protocols)}: {', '.join(facts)}"
 
 
-def _warnings(asked: AskedPrompt) -> Iterator[str]:
+def _warnings(asked: ExplainedRequest) -> Iterator[str]:
     """Warnings about the continuations, each with how many of them."""
     counts: Counter[str] = Counter()
     for each in asked.scored:
@@ -244,7 +249,10 @@ _Cells = Mapping[int, str]  # a cell per choice
 
 
 def _choice_table(
-    prompts: Sequence[AskedPrompt], decided: Sequence[ItemDecision], gold: Sequence[int], width: int
+    prompts: Sequence[ExplainedRequest],
+    decided: Sequence[ItemDecision],
+    gold: Sequence[int],
+    width: int,
 ) -> Group:
     """A column per choice, in parts where they are too wide, for prompts after which the same texts were scored."""
     choices = sorted({each.choice for each in shown(prompts[0])})
@@ -279,7 +287,7 @@ def _part(
     return Padding(table, (0, 0, 0, _INDENT), expand=False)
 
 
-def _texts(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
+def _texts(asked: ExplainedRequest) -> list[tuple[str, _Cells]]:
     """What was scored."""
     return [
         (
@@ -290,7 +298,7 @@ def _texts(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
     ]
 
 
-def _sizes(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
+def _sizes(asked: ExplainedRequest) -> list[tuple[str, _Cells]]:
     """How long it is."""
     return [
         (f"tokens/bytes/characters{part}", {each.choice: _size(each) for each in own})
@@ -299,7 +307,7 @@ def _sizes(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
 
 
 def _rows(
-    asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool
+    asked: ExplainedRequest, decided: Sequence[ItemDecision], named: bool
 ) -> list[tuple[str, _Cells]]:
     """What was observed, and the scores of each protocol: what is the same, choice included, in one row."""
     chosen: dict[tuple[tuple[str, bool], ...], list[str]] = {}
@@ -354,7 +362,7 @@ def _close(observed: Sequence[float | None], scores: Sequence[float]) -> bool:
     )
 
 
-def _parts(asked: AskedPrompt) -> list[tuple[str, list[ScoredContinuation]]]:
+def _parts(asked: ExplainedRequest) -> list[tuple[str, list[ScoredContinuation]]]:
     """The continuations of each part, choice by choice, and what tells the parts apart."""
     parts: dict[int, list[ScoredContinuation]] = {}
     for each in sorted(shown(asked), key=lambda each: (each.part, each.choice)):
@@ -365,7 +373,7 @@ def _parts(asked: AskedPrompt) -> list[tuple[str, list[ScoredContinuation]]]:
     ]
 
 
-def _name(decided: ItemDecision, asked: AskedPrompt) -> str:
+def _name(decided: ItemDecision, asked: ExplainedRequest) -> str:
     """What a row calls the score: what tells the protocol from the others of the prompt, or the score's own name."""
     if len(asked.protocols) > 1:
         return end(decided.protocol, asked.protocols)
@@ -400,7 +408,7 @@ def _number(number: float | None, at_most: bool) -> str:
 _RULE = "─" * 78
 
 
-def _asked(asked: AskedPrompt, kind: ModelKind | None) -> Iterator[str]:
+def _asked(asked: ExplainedRequest, kind: ModelKind | None) -> Iterator[str]:
     yield from wrap(f"prompt of {', '.join(asked.protocols)}", 78, subsequent_indent="  ")
     if asked.missing is not None:
         yield f"not asked: {safe(asked.missing)}"

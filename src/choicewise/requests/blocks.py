@@ -24,9 +24,9 @@ from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_a
 from choicewise.protocols.shots import FRESH, has_examples, sample
 from choicewise.questions import Decision, Span
 from choicewise.records import Place, Selection
-from choicewise.requests.ask import add_null, add_requests
 from choicewise.requests.generated import inside_thought
-from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource, is_asked
+from choicewise.requests.prompters import add_null_prompts, add_prompts
+from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource, suits
 from choicewise.requests.request import Answerer, PreparedBlock, Request
 from choicewise.tokens.chat_template import ChatTemplate, ServedChat
 from choicewise.tokens.encode import Encodings
@@ -54,25 +54,25 @@ def prepare_block(
     prepared = PreparedBlock()
     requests: dict[str, list[Request]] = {}
     items = tuple(block.items)  # each of them is made once, however often it is asked
-    for ask in block.asks:
-        digest = ask.protocol.prompt_digest
+    for spec in block.specs:
+        digest = spec.protocol.prompt_digest
         if digest not in requests:
-            template = None if ask.protocol.chat == "none" else model.tokenizer.chat
-            source = request_source(ask.protocol, data, rendered, template)
+            template = None if spec.protocol.chat == "none" else model.tokenizer.chat
+            source = request_source(spec.protocol, data, rendered, template)
             requests[digest] = []
             for request in source.requests(block.subject, items, block.positions):
                 if isinstance(request, Request):
                     requests[digest].append(request)
                 elif not skip_bad_items:
                     raise request.reason
-                elif ask.null is None:
-                    prepared.refuse(ask.protocol, request.item, str(request.reason))
+                elif spec.null is None:
+                    prepared.refuse(spec.protocol, request.item, str(request.reason))
         before = len(prepared.spans)
-        if ask.null is None:
-            add_requests(prepared, ask.protocol, requests[digest], model)
+        if spec.null is None:
+            add_prompts(prepared, spec.protocol, requests[digest], model)
         else:
-            add_null(prepared, ask.protocol, ask.null, requests[digest], model)
-        for row in prepared.spans[before:] if ask.ranked else ():
+            add_null_prompts(prepared, spec.protocol, spec.null, requests[digest], model)
+        for row in prepared.spans[before:] if spec.ranked else ():
             if row.key is not None and isinstance(question := prepared.wanted[row.key], Span):
                 question.ranked = True
         prepared.forget_sequences()
@@ -98,7 +98,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Ask:
+class RequestSpec:
     """One way of asking about every item: a protocol's request, or its continuations after a null context.
 
     ``ranked``: a protocol that shares it scores by how many tokens are likelier.
@@ -125,7 +125,7 @@ class Block:
     subject: str
     start: int
     items: Sequence[Item]
-    asks: Sequence[Ask]
+    specs: Sequence[RequestSpec]
     work: int
     drawn: tuple[int, ...] | None = None
 
@@ -216,7 +216,7 @@ def cut_blocks(
     section: Section,
     start: int,
     stop: int,
-    asks: Sequence[Ask],
+    specs: Sequence[RequestSpec],
     data: Dataset,
     rendered: Sequence[RenderedRequests],
 ) -> Iterator[Block]:
@@ -224,7 +224,7 @@ def cut_blocks(
     items = section.items[start:stop]
     choices = np.fromiter((1 + sum(map(len, item.choices)) for item in items), dtype=np.int64)
     texts = choices + np.fromiter((len(item.question) for item in items), dtype=np.int64)
-    cost = _cost(section, start, int(texts[0]), asks, data, rendered)
+    cost = _cost(section, start, int(texts[0]), specs, data, rendered)
     held_once, held_by_character, shared, fresh, contexts, nulls = cost
     held = held_once + held_by_character * texts
     total = held.sum()
@@ -237,7 +237,7 @@ def cut_blocks(
         work = shared + fresh * (end - first) + of_items
         drawn = None if section.drawn is None else section.drawn[start + first : start + end]
         yield Block(
-            section.split, section.subject, start + first, items[first:end], asks, work, drawn
+            section.split, section.subject, start + first, items[first:end], specs, work, drawn
         )
 
 
@@ -269,7 +269,7 @@ def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None 
         for subject in dataset.choose(split, subjects):  # the first one that has items for it
             items = list(
                 islice(
-                    (each for each in dataset.rows(split, subject) if is_asked(recipe, each)), TRIED
+                    (each for each in dataset.rows(split, subject) if suits(recipe, each)), TRIED
                 )
             )
             if items:
@@ -291,7 +291,7 @@ def unasked(
         name: _of_other_kinds(each, dataset)
         for name, each in protocols.items()
         if (each.kind != "any" or change_of(each.prepare))
-        and not any(is_asked(each, item) for own in sections for item in own.items)
+        and not any(suits(each, item) for own in sections for item in own.items)
     }
 
 
@@ -355,20 +355,23 @@ def without_examples(data: Dataset, protocols: Mapping[str, Protocol]) -> dict[s
     return asked
 
 
-def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
+def list_request_specs(protocols: Mapping[str, Protocol]) -> list[RequestSpec]:
     """Every way of asking that the protocols need, each once."""
-    asks = [
-        Ask(each, null) for each in protocols.values() for null in dict.fromkeys((None, each.null))
+    specs = [
+        RequestSpec(each, null)
+        for each in protocols.values()
+        for null in dict.fromkeys((None, each.null))
     ]
-    ranked = {ask.name for ask in asks if ask.protocol.outside != "keep"}
+    ranked = {spec.name for spec in specs if spec.protocol.outside != "keep"}
     return [
-        replace(ask, ranked=name in ranked) for name, ask in {ask.name: ask for ask in asks}.items()
+        replace(spec, ranked=name in ranked)
+        for name, spec in {spec.name: spec for spec in specs}.items()
     ]
 
 
 def refuse_problems(
     data: Dataset,
-    stretches: Iterable[tuple[Section, int, int, Sequence[Ask]]],
+    stretches: Iterable[tuple[Section, int, int, Sequence[RequestSpec]]],
     rendered: Sequence[RenderedRequests],
 ) -> None:
     """DataError that lists what rendering would refuse later: too few rows for shots, items with the wrong choices.
@@ -379,9 +382,11 @@ def refuse_problems(
     """
     examples: dict[str, list[str]] = {}
     counts: dict[str, Counter[str]] = {}
-    for section, start, stop, asks in stretches:
+    for section, start, stop, specs in stretches:
         items, subject = section.items[start:stop], section.subject
-        for digest, protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.items():
+        for digest, protocol in {
+            spec.protocol.prompt_digest: spec.protocol for spec in specs
+        }.items():
             positions = section.positions(start, stop)
             for name, error in request_source(protocol, data, rendered).problems(
                 subject, items, positions
@@ -447,8 +452,8 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
     if protocol.chat == "none":
         return None
     if template is not None:
-        asks = not holes(protocol.header).isdisjoint(("question", "options"))
-        if asks and not template.takes_system:
+        specs = not holes(protocol.header).isdisjoint(("question", "options"))
+        if specs and not template.takes_system:
             return f"the chat template of {model} takes no system text, in which this protocol asks the question"
         return None
     plain = f"; as plain text it is asked under {', '.join(_layouts_without_chat())}"
@@ -522,7 +527,7 @@ def _cost(
     section: Section,
     start: int,
     own: int,
-    asks: Sequence[Ask],
+    specs: Sequence[RequestSpec],
     data: Dataset,
     rendered: Sequence[RenderedRequests],
 ) -> tuple[float, float, int, int, int, int]:
@@ -532,8 +537,8 @@ def _cost(
     beside its own text; how many contexts that text stands in, and how many null contexts its choices follow.
     """
     held, held_by_character, shared, fresh, contexts, nulls = 1.0, 0.0, 0, 0, 0, 0
-    for ask in asks:
-        source = request_source(ask.protocol, data, rendered)
+    for spec in specs:
+        source = request_source(spec.protocol, data, rendered)
         item, position = section.items[start : start + 1], section.positions(start, start + 1)
         for request in source.requests(section.subject, item, position):
             if not isinstance(request, Request):
@@ -542,7 +547,7 @@ def _cost(
                 len(view.continuations) for view in request.views
             )
             held += rows * ROW_TOKENS
-            if ask.null is not None:
+            if spec.null is not None:
                 nulls += 1
                 continue
             around, copies = (
@@ -552,7 +557,7 @@ def _cost(
             held += copies * (around / CHARACTERS + REQUEST_TOKENS)
             held_by_character += copies / CHARACTERS
             contexts += copies
-            if ask.protocol.sampler in FRESH:
+            if spec.protocol.sampler in FRESH:
                 fresh += around
             else:
                 shared += around

@@ -14,9 +14,9 @@ from choicewise.protocols.readings import ALONG
 from choicewise.questions import Conclusion, Generation, Ids, Sampling, Span, ThoughtCut
 from choicewise.records import GENERATED
 from choicewise.requests.request import (
-    Asker,
     ChoiceGroup,
     FittedRequest,
+    Prompter,
     PromptRows,
     Request,
     longest,
@@ -24,7 +24,7 @@ from choicewise.requests.request import (
     one_context,
 )
 from choicewise.thoughts import left_open
-from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch, cut
+from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch, cut
 from choicewise.tokens.chat_template import Arguments, ChatTemplate
 from choicewise.tokens.tokenizer import thought_marks
 
@@ -49,7 +49,7 @@ def refused_inside(prompt: PromptRows, each: FittedRequest, contexts: Iterable[s
     return bool(opened)
 
 
-class ChainOfThoughtAsker(Asker):
+class ChainOfThoughtPrompter(Prompter):
     """Samples chains, and asks the choices after the proposal behind each."""
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
@@ -57,7 +57,7 @@ class ChainOfThoughtAsker(Asker):
         chain = prompt.protocol.new_tokens or 0
         return [chain + tokens - 1 for tokens in longest_after_query(prompt.encodings, requests)]
 
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
         encodings, protocol = prompt.encodings, prompt.protocol
         fitted = [each for each in fitted if not refused_inside(prompt, each, [each.context])]
@@ -67,7 +67,7 @@ class ChainOfThoughtAsker(Asker):
             [each.request.continuations for each in fitted],
             [each.request.gold for each in fitted],
         )
-        located = choice_questions_batch(encodings, protocol.boundary, contexts, texts, gold)
+        located = choice_prompts_batch(encodings, protocol.boundary, contexts, texts, gold)
         for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
             prompt.add_request(each)
             after_prompt = [_chain_of_thought_choice(choice, tokens) for choice in choices]
@@ -102,7 +102,7 @@ class ChainOfThoughtAsker(Asker):
                     )
 
 
-def _chain_of_thought_choice(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
+def _chain_of_thought_choice(choice: ChoicePrompt, prompt: Ids) -> ChoicePrompt:
     """The part of a choice that follows ``prompt``, where a chain comes between."""
     if not isinstance(choice.span, Span):
         return choice
@@ -121,7 +121,7 @@ def _thinking(prompt: PromptRows, request: Request, context: str = "") -> dict[s
     return {"opened": opened if thinks else None, "marks": thought_marks(tokenizer)}
 
 
-class GenerateAsker(Asker):
+class GeneratePrompter(Prompter):
     """Has a text written after each prompt."""
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
@@ -144,14 +144,14 @@ class GenerateAsker(Asker):
             0
         ]
 
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """A generation for each request."""
         contexts = prompt.encodings.contexts([each.context for each in fitted])
         for each, tokens in zip(fitted, contexts, strict=True):
             question = self.generation(prompt, each, tokens)
             dropped = len(tokens) - len(question.context)
             prompt.add_request(each, dropped)
-            place, choice = (GENERATED, 0), ChoiceQuestion(None, tokens_dropped=dropped)
+            place, choice = (GENERATED, 0), ChoicePrompt(None, tokens_dropped=dropped)
             prompt.add_span(each.request.item.id, place, question, choice=choice)
 
     def generation(self, prompt: PromptRows, each: FittedRequest, tokens: Ids) -> Generation:
@@ -175,7 +175,7 @@ class GenerateAsker(Asker):
         return Generation(tokens, new_tokens, stops, right=right, wrong=wrong, **told)
 
 
-class AlongAsker(GenerateAsker):
+class AlongPrompter(GeneratePrompter):
     """The generation is that of reading ``generate``; part p of a choice comes after the p-th share of its thought."""
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
@@ -191,12 +191,12 @@ class AlongAsker(GenerateAsker):
         closings = longest(prompt.encodings, [[_closing(request)] for request in requests])
         return [sum(tokens) for tokens in zip(generated, after, closings, strict=True)]
 
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """After no thought, choices are asked as they are of a model that is told not to think."""
         encodings, requests = prompt.encodings, [each.request for each in fitted]
         contexts = [_thoughtless(each.request, each.context) for each in fitted]
         texts, gold = [each.continuations for each in requests], [each.gold for each in requests]
-        located = choice_questions_batch(encodings, prompt.protocol.boundary, contexts, texts, gold)
+        located = choice_prompts_batch(encodings, prompt.protocol.boundary, contexts, texts, gold)
         closed = _located_after(prompt, requests, [_closing(each) for each in requests])
         unbroken = _located_after(prompt, requests, [_closing(each).lstrip() for each in requests])
         tokens_of = encodings.contexts([each.context for each in fitted])
@@ -244,7 +244,7 @@ def _located_after(
     pairs = [(len(encodings.plain[text]), len(encodings.bare[text])) for text in contexts]
     added = [plain - bare if bare else 0 for plain, bare in pairs]
     texts = [each.continuations for each in requests]
-    located = choice_questions_batch(
+    located = choice_prompts_batch(
         encodings, prompt.protocol.boundary, contexts, texts, [()] * len(texts)
     )
     return [

@@ -36,7 +36,7 @@ from choicewise.protocols.readings import (
     template_arguments,
 )
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
-from choicewise.requests.ask import ASKERS
+from choicewise.requests.prompters import PROMPTERS
 from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.jsonio import exact_json, lines_digest, read_json
@@ -160,7 +160,7 @@ class TemplateSource:
         except DataError as problem:
             yield subject, problem
         for item in items:
-            if not is_asked(self.protocol, item):
+            if not suits(self.protocol, item):
                 continue
             try:
                 _check_choices(self.protocol, item)
@@ -181,7 +181,7 @@ class TemplateSource:
                 self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0
             )
         for item, examples in zip(items, shots, strict=True):
-            if not is_asked(self.protocol, item):
+            if not suits(self.protocol, item):
                 continue
             if any(is_same(item, shot) for shot in examples):
                 yield Refusal(item, self._shown_to_itself(item))
@@ -198,7 +198,7 @@ class TemplateSource:
         )
 
 
-def is_asked(protocol: Protocol, item: Item) -> bool:
+def suits(protocol: Protocol, item: Item) -> bool:
     """Whether the protocol is for questions of the item's kind, with so many choices, and its change for the item.
 
     Others are no part of it.
@@ -278,7 +278,7 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
     the options that the context shows in no order, and what it ends with after them.  ``along``: after which shares of
     the thought that the model writes they are asked; the contexts are those without one.
     """
-    groups = ASKERS[reading].texts(request)
+    groups = PROMPTERS[reading].texts(request)
     contexts = [group.context for group in groups for _ in group.continuations]
     places = [place for group in groups for place in group.places]
     line: dict[str, Any] = {"item": request.item.id, "subject": request.item.subject}

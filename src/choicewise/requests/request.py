@@ -26,8 +26,8 @@ from choicewise.questions import (
 )
 from choicewise.records import RequestRow, SpanRow
 from choicewise.thoughts import left_open
-from choicewise.tokens.boundary import ChoiceQuestion
-from choicewise.tokens.byte_coverings import TokenQuestion
+from choicewise.tokens.boundary import ChoicePrompt
+from choicewise.tokens.byte_coverings import TokenPrompt
 from choicewise.tokens.chat_template import Arguments, ChatTemplate, Message
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
@@ -149,7 +149,7 @@ def joined(system: str | None, header: str, separator: str) -> str:
     return system + ("" if system[-1].isspace() or header[0].isspace() else separator) + header
 
 
-_NO_CHOICE = ChoiceQuestion(
+_NO_CHOICE = ChoicePrompt(
     None
 )  # of a question that no boundary policy made: it has no flags and no corrections
 
@@ -166,7 +166,7 @@ class Answerer(Structural):
         """From texts to the model's tokens."""
 
 
-BlockQuestion = TokenQuestion | Conclusion
+BlockPrompt = TokenPrompt | Conclusion
 """Everything that a block may ask: a conclusion becomes a span when its generation is there."""
 
 
@@ -180,10 +180,10 @@ class PreparedBlock:
 
     requests: list[RequestRow] = field(default_factory=list)
     spans: list[SpanRow] = field(default_factory=list)
-    wanted: dict[str, BlockQuestion] = field(default_factory=dict)
+    wanted: dict[str, BlockPrompt] = field(default_factory=dict)
     inputs: int = 0
     deepest: int = 0
-    null_choices: dict[Hashable, dict[ChoiceGroup, list[ChoiceQuestion]]] = field(
+    null_choices: dict[Hashable, dict[ChoiceGroup, list[ChoicePrompt]]] = field(
         default_factory=dict
     )
     _encodings: dict[tuple[str, bool], Encodings] = field(default_factory=dict)
@@ -240,12 +240,12 @@ class PromptRows:
         self,
         item: str,
         place: tuple[int, int],
-        question: BlockQuestion | None,
+        question: BlockPrompt | None,
         *,
         null: str | None = None,
         context: str | None = None,
         continuation: str = "",
-        choice: ChoiceQuestion = _NO_CHOICE,
+        choice: ChoicePrompt = _NO_CHOICE,
     ) -> None:
         """Ask ``question``, and the row that says what it answers.
 
@@ -289,7 +289,7 @@ class PromptRows:
             )
         )
 
-    def _want(self, question: BlockQuestion) -> str:
+    def _want(self, question: BlockPrompt) -> str:
         key = question.key
         self.block.wanted.setdefault(key, question)
         self.block.deepest = max(self.block.deepest, question.inputs)
@@ -377,7 +377,7 @@ class ChoiceGroup:
         )
         return ChoiceGroup(null, False, texts, self.places, (), texts != self.continuations)
 
-    def may_differ(self, choices: Sequence[ChoiceQuestion]) -> bool:
+    def may_differ(self, choices: Sequence[ChoicePrompt]) -> bool:
         """Whether ``choices``, as they are asked after the null context, may score other text than after their own.
 
         Tokens do not reach over the space that a continuation begins with, so few requests must be looked at again.
@@ -398,7 +398,7 @@ def one_context(request: Request, context: str) -> ChoiceGroup:
     return ChoiceGroup(context, False, texts, places, right)
 
 
-class Asker:
+class Prompter:
     """How a reading asks, to be said by each."""
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
@@ -409,11 +409,11 @@ class Asker:
         """For each request, the input tokens that must stay free after its context."""
         return [0] * len(requests)
 
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """Add the questions and rows of requests that fit."""
         raise NotImplementedError
 
-    def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
+    def add_null_prompts(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
         """Add the questions and rows for the continuations after the ``null`` context."""
         raise ProtocolError(
             f"reading {prompt.protocol.reading} has no score that compares with a null context"
@@ -435,7 +435,7 @@ def longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> li
     return [sum(pair) for pair in zip(proposals, continuations, strict=True)]
 
 
-def first_tokens(question: BlockQuestion) -> Ids:
+def first_tokens(question: BlockPrompt) -> Ids:
     """The tokens that other questions may begin with, too: the context, or the first text of those without one."""
     if isinstance(question, Span):  # nearly all are
         return question.context
@@ -455,7 +455,7 @@ def first_tokens(question: BlockQuestion) -> Ids:
     return question.context
 
 
-def _context_tokens(question: BlockQuestion) -> int:
+def _context_tokens(question: BlockPrompt) -> int:
     """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
     if isinstance(question, Blanks):
         return int(question.places[0])

@@ -22,7 +22,7 @@ from choicewise.protocols.preparations import more_options
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.protocols.readings import PERMUTED, READINGS
 from choicewise.records import OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
-from choicewise.requests.blocks import list_asks
+from choicewise.requests.blocks import list_request_specs
 from choicewise.results.spans import ObservedPortion, RunTables, offsets_of, row_bytes, row_digests
 from choicewise.results.tables import (
     Portion,
@@ -197,7 +197,7 @@ class RunEvidence:
         """How many items were asked all that ``protocol`` asks, and how many of its split the run has."""
         if self.only is not None:
             return 0, 0
-        names = {ask.name for ask in list_asks({"": protocol})}
+        names = {spec.name for spec in list_request_specs({"": protocol})}
         blocks = [block for block in self._blocks if block.split == protocol.split]
         covered = segments(blocks, self._places)
         asked = sum(

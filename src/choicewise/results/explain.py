@@ -99,7 +99,7 @@ class ScoredContinuation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedPrompt:
+class ExplainedRequest:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
     ``boundary``: the protocol's, or in words whose, where another tool asked.
@@ -176,7 +176,7 @@ class Explanation:
     choices: tuple[str, ...]
     gold: tuple[int, ...]
     model: str
-    asked: tuple[AskedPrompt, ...]
+    asked: tuple[ExplainedRequest, ...]
     decided: tuple[ItemDecision, ...]
 
 
@@ -281,7 +281,7 @@ def _asked(
     spans: list[Record],
     answers: Mapping[str, Record],
     kind: ModelKind | None,
-) -> AskedPrompt:
+) -> ExplainedRequest:
     one = next(iter(protocols.values()))
     nulls = {protocol.null for protocol in protocols.values()} | {None}
     spans = [span for span in spans if span["null"] in nulls]
@@ -306,7 +306,7 @@ def _asked(
         None,
     )
     exchange = None if said is None or kind is None else kind.read_exchange(said)
-    return AskedPrompt(
+    return ExplainedRequest(
         protocols=tuple(protocols),
         reading=one.reading,
         boundary=one.boundary,

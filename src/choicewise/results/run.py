@@ -17,7 +17,7 @@ from choicewise.errors import ProtocolError, StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.records import KEYS, BlockRecord, Manifest
-from choicewise.requests.blocks import list_asks
+from choicewise.requests.blocks import list_request_specs
 from choicewise.results.evidence import NO_NUMBER, RunEvidence, read_texts
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
 from choicewise.results.rows import Row, rows
@@ -101,7 +101,7 @@ class Run:
         return [
             name
             for name, recipe in recipes.items()
-            if {ask.name for ask in list_asks({name: recipe})} - known
+            if {spec.name for spec in list_request_specs({name: recipe})} - known
         ]
 
     def on_its_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:

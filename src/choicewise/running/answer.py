@@ -20,7 +20,7 @@ from choicewise.ports import Executor, Sharing, all_of, find
 from choicewise.records import OBSERVATIONS, ObservationRow, RequestRow, SpanRow
 from choicewise.requests.blocks import Block, prepare_block
 from choicewise.requests.render import RenderedRequests
-from choicewise.requests.request import BlockQuestion, PreparedBlock
+from choicewise.requests.request import BlockPrompt, PreparedBlock
 from choicewise.running.observe import observe
 from choicewise.running.shards import Assignment
 from choicewise.store.folder import TokenCounter
@@ -78,7 +78,7 @@ class Respondent(TokenCounter, Protocol):
         block is asked.
         """
 
-    def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
+    def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[Observed]:
         """One observation per question, as they are answered."""
 
 
@@ -201,7 +201,7 @@ class Ready:
 
     block: Block
     prepared: PreparedBlock
-    shards: Sequence[Mapping[str, BlockQuestion]]
+    shards: Sequence[Mapping[str, BlockPrompt]]
 
 
 class Upcoming:
@@ -310,10 +310,10 @@ class InProcess:
                 sizes = [len(shard) for shard in assigned.shards]
                 yield BlockResult(ready.block, *rows, sum(sizes), answers, sizes)
 
-    def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
+    def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[Observed]:
         """One observation per question, as they are answered."""
         return self._answers(cut_shards(questions, shard_tokens_of(self._model)))
 
-    def _answers(self, shards: Iterable[Mapping[str, BlockQuestion]]) -> Iterator[Observed]:
+    def _answers(self, shards: Iterable[Mapping[str, BlockPrompt]]) -> Iterator[Observed]:
         for shard in shards:
             yield from observe(self._model, shard)

@@ -333,7 +333,7 @@ def _observe(
     """Have everything answered that the folder lacks, as far as it is assigned, and write what comes."""
     blocks = work.blocks(stretches)
     lacking = sum(block.work for block in blocks)
-    unanswered = sum(len(block.items) * len(block.asks) for block in blocks)
+    unanswered = sum(len(block.items) * len(block.specs) for block in blocks)
     before = int(
         lacking * (work.questions / unanswered - 1)
     )  # as if a question took as much as those to come
@@ -346,7 +346,7 @@ def _observe(
         progress(tracker.done, total)
         listed = {(block.place, block.asks) for block in folder.manifest.blocks}
         for result in results:
-            names = tuple(ask.name for ask in result.block.asks)
+            names = tuple(spec.name for spec in result.block.specs)
             if (
                 result.block.place,
                 names,
@@ -486,8 +486,8 @@ class _Answers:
 
 def _stretches(folder: RunFolder, work: Work, unanswered: Mapping[str, str]) -> Iterator[Stretch]:
     """For every one of the questions an item that was asked it, with the way of asking that leads to it."""
-    asks = {ask.name: ask for ask in work.asks}
-    places = _places(folder, _first_askers(folder, unanswered, asks))
+    specs = {spec.name: spec for spec in work.specs}
+    places = _places(folder, _first_prompts(folder, unanswered, specs))
     for section in work.sections:
         own = places.get((section.split, section.subject), {})
         ordered = np.array(sorted(own), dtype=np.int64)
@@ -498,12 +498,12 @@ def _stretches(folder: RunFolder, work: Work, unanswered: Mapping[str, str]) -> 
                 section,
                 positions[0],
                 positions[-1] + 1,
-                [ask for name, ask in asks.items() if name in names],
+                [spec for name, spec in specs.items() if name in names],
             )
 
 
-def _first_askers(
-    folder: RunFolder, unanswered: Mapping[str, str], asks: Mapping[str, object]
+def _first_prompts(
+    folder: RunFolder, unanswered: Mapping[str, str], specs: Mapping[str, object]
 ) -> dict[str, set[str]]:
     """Ways of asking by item: of all that led to a question, the first one, as many share those after null contexts."""
     wanted = pa.array(list(unanswered), pa.string())
@@ -521,7 +521,7 @@ def _first_askers(
                 *(each.to_pylist() for each in rows.columns), strict=True
             ):
                 name = prompt if null is None else f"{prompt}|{null}"
-                if key not in seen and name in asks:
+                if key not in seen and name in specs:
                     seen.add(key)
                     by_item.setdefault(item, set()).add(name)
     return by_item

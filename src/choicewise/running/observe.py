@@ -23,16 +23,16 @@ from choicewise.questions import (
     Ids,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Span,
     TokenScores,
 )
 from choicewise.records import ObservationRow
-from choicewise.requests.request import BlockQuestion
+from choicewise.requests.request import BlockPrompt
 from choicewise.thoughts import ENDS, split
 from choicewise.tokens.byte_coverings import (
     ByteProbability,
-    TokenQuestion,
+    TokenPrompt,
     answer_with_bytes,
     sizes,
     token_sizes,
@@ -50,7 +50,7 @@ NO_THOUGHT = "the model wrote no thought before its answer, so there is none to 
 """Why what follows a generation has no answer."""
 
 
-def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
+def observe(model: Model, wanted: Mapping[str, BlockPrompt]) -> Iterator[ObservationRow]:
     """One observation per question of ``wanted`` (by key), in the order in which the model answers.
 
     Generations after which something is scored come first; one that is not ``wanted`` itself, because an earlier run
@@ -63,8 +63,8 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
         generated[row.key] = row
         if row.key in wanted:
             yield row
-    asked: dict[str, TokenQuestion] = {}
-    lost: dict[str, tuple[TokenQuestion, str]] = {}
+    asked: dict[str, TokenPrompt] = {}
+    lost: dict[str, tuple[TokenPrompt, str]] = {}
     kept: dict[str, int] = {}
     for key, question in wanted.items():
         if not isinstance(question, Conclusion):
@@ -107,7 +107,7 @@ def _concluded(
     return question.after(tokens[:place], unbroken=place in thought.broken), count
 
 
-def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
+def _answers(model: Model, questions: Mapping[str, TokenPrompt]) -> Iterator[ObservationRow]:
     keys, bytes_of = list(questions), token_sizes(model.tokenizer)
     answering = partial(_answer_in_parts, model)
     for index, answer in answer_with_bytes(answering, list(questions.values()), model.tokenizer):
@@ -152,7 +152,7 @@ def _with_end(
     )
 
 
-def _answer_in_parts(model: Model, questions: Sequence[Question]) -> Answers:
+def _answer_in_parts(model: Model, questions: Sequence[Prompt]) -> Answers:
     """What ``model`` answers; a generation with a limit of its own for the thought first in thoughts, then in answers.
 
     A thought at its limit is closed, and the answer goes on from there; the tokens that close it were not chosen, and
@@ -228,7 +228,7 @@ def _closed(
     return TokenScores.joined([thought, forced]), True
 
 
-def _unanswered(key: str, question: TokenQuestion, reason: str, bytes_of: Ids) -> ObservationRow:
+def _unanswered(key: str, question: TokenPrompt, reason: str, bytes_of: Ids) -> ObservationRow:
     """NaN at every token that was to be scored: without tokens it would look as if nothing had been asked."""
     answer = TokenScores.unanswered(reason, _scored(question))
     own_sizes = sizes(question, answer, bytes_of)
@@ -236,7 +236,7 @@ def _unanswered(key: str, question: TokenQuestion, reason: str, bytes_of: Ids) -
     return ObservationRow(*numbers, value=answer.value, missing=reason)
 
 
-def _scored(question: TokenQuestion) -> npt.ArrayLike:
+def _scored(question: TokenPrompt) -> npt.ArrayLike:
     match question:
         case Mass():
             return question.members.ids[:1]

@@ -23,10 +23,10 @@ from choicewise.questions import (
     Rendition,
     SetSpan,
     Span,
-    question_key,
+    prompt_key,
 )
 from choicewise.requests.blocks import prepare_block
-from choicewise.requests.request import BlockQuestion, PreparedBlock
+from choicewise.requests.request import BlockPrompt, PreparedBlock
 from choicewise.running.job import Task
 from choicewise.running.progress import Progress
 from choicewise.running.work import asked_parts, served_model
@@ -145,7 +145,7 @@ def plan(
     return Plan(*counts, speed, work.refused, sent)
 
 
-def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> int:
+def unique_tokens(questions: Sequence[BlockPrompt], tokenizer: Tokenizer) -> int:
     """Input tokens when every common beginning is computed once, and every generation goes to its full length.
 
     Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
@@ -177,7 +177,7 @@ def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> i
             case Blanks() | Rendition():
                 alone += question.inputs
             case SetSpan():
-                sets[question_key(b"", question.context, question.edges)] = len(question.context)
+                sets[prompt_key(b"", question.context, question.edges)] = len(question.context)
                 alone += len(question.continuation) - 1
             case Cosine():
                 states += [_input(question.left), _input(question.right)]

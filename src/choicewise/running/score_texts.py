@@ -16,14 +16,14 @@ from choicewise.models.model import Model
 from choicewise.protocols.protocol import COUNTING
 from choicewise.protocols.readings import CONDITIONAL, READINGS, supported_readings
 from choicewise.questions import Mass, TokenScores
-from choicewise.requests.ask import ASKERS, ChoiceAsker, Form, comparable
+from choicewise.requests.prompters import PROMPTERS, ChoicePrompter, Form, comparable
 from choicewise.requests.request import ChoiceGroup
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
-from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
+from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch
 from choicewise.tokens.byte_coverings import (
     ByteProbability,
-    TokenQuestion,
+    TokenPrompt,
     answer_with_bytes,
     sizes,
     token_sizes,
@@ -61,7 +61,7 @@ def score_texts(
     begin at the same place, so that the differences of their scores are exact even where a token straddles the end of
     the context.  ``tokens`` counts the scored units, which are bytes with boundary ``bytes``.  ``bos``: BOS tokens in
     context and choice; ``unknown``: unknown ones among the scored tokens.  ``merged``, ``noncanonical``, ``lossy``: as
-    in :class:`~choicewise.tokens.boundary.ChoiceQuestion`.
+    in :class:`~choicewise.tokens.boundary.ChoicePrompt`.
 
     Raises UsageError without a list of choices or for a text that is not Unicode, ModelError when a choice can't be
     scored or the model can't be read so, and ProtocolError for another reading or boundary.
@@ -164,8 +164,8 @@ _OF_TEXTS = (
 class _AskedText(NamedTuple):
     """A choice and what the model is asked about it; None where it is missing."""
 
-    choice: ChoiceQuestion
-    question: TokenQuestion | None
+    choice: ChoicePrompt
+    question: TokenPrompt | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +202,13 @@ class _TextReading:
             )
         policy = boundary or next(iter(allowed), "lcp")
         encodings = Encodings(model.tokenizer, "default", READINGS[name].enclosed)
-        return cls(model, name, policy, cast(ChoiceAsker, ASKERS[name]).form, encodings)
+        return cls(model, name, policy, cast(ChoicePrompter, PROMPTERS[name]).form, encodings)
 
     def ask(
         self, context: str, choices: Sequence[str], policy: str | None = None
     ) -> list[_AskedText]:
         """One per choice, each within the model's window; ``policy``: another boundary than the reading's own."""
-        (located,) = choice_questions_batch(
+        (located,) = choice_prompts_batch(
             self.encodings, policy or self.boundary, [context], [choices], [()]
         )
         asked = []
@@ -217,7 +217,7 @@ class _TextReading:
             if choice.missing is not None:
                 raise ModelError(f"choice {text!r} can't be scored: {choice.missing}")
             question = self.form.question(choice, self.encodings, context, text)
-            asked.append(_AskedText(choice, cast(TokenQuestion | None, question)))
+            asked.append(_AskedText(choice, cast(TokenPrompt | None, question)))
         return asked
 
     def ask_null(

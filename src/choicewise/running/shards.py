@@ -16,7 +16,7 @@ from typing import NamedTuple
 from choicewise.ports import TaskArray, all_of, find
 from choicewise.records import ShardRecord
 from choicewise.requests.blocks import Block
-from choicewise.requests.request import BlockQuestion
+from choicewise.requests.request import BlockPrompt
 from choicewise.store.tables import Keys
 
 WANTED = "I/N, the I-th of N parts, I from 1 to N, N at most 9999"
@@ -65,7 +65,7 @@ class Assigned(NamedTuple):
     """Of a block: whether the run asks anything new in it, and what is to be asked here, shard by shard."""
 
     new: bool
-    shards: Sequence[Mapping[str, BlockQuestion]]
+    shards: Sequence[Mapping[str, BlockPrompt]]
 
 
 class Assignment:
@@ -82,14 +82,14 @@ class Assignment:
         self._digest = PlanDigest()
         self._shards = 0
 
-    def take(self, block: Block, shards: Sequence[Mapping[str, BlockQuestion]]) -> Assigned:
+    def take(self, block: Block, shards: Sequence[Mapping[str, BlockPrompt]]) -> Assigned:
         """What to ask of the next ``block``, whose questions, by key, are cut into ``shards``."""
         new = frozenset(self._named.without([key for shard in shards for key in shard]))
         self._named.add(new)
         asked = [{key: shard[key] for key in shard if key in new} for shard in shards]
         if self.share is not None:
             self._counts.append(tuple(map(len, asked)))
-            self._digest.add(block.place, [ask.name for ask in block.asks], asked)
+            self._digest.add(block.place, [spec.name for spec in block.specs], asked)
             own = [
                 shard for number, shard in enumerate(asked, self._shards) if self.share.owns(number)
             ]

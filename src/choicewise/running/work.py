@@ -18,15 +18,15 @@ from choicewise.models.model import Model, ServedModel
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings
-from choicewise.questions import Conclusion, Question, Span
+from choicewise.questions import Conclusion, Prompt, Span
 from choicewise.records import Selection, ServerRecord
 from choicewise.requests.blocks import (
     ALL,
-    Ask,
     Block,
+    RequestSpec,
     Section,
     cut_blocks,
-    list_asks,
+    list_request_specs,
     list_sections,
     no_chat,
     no_empty_context,
@@ -39,13 +39,13 @@ from choicewise.requests.blocks import (
     with_split,
 )
 from choicewise.requests.render import RenderedRequests
-from choicewise.requests.request import BlockQuestion
+from choicewise.requests.request import BlockPrompt
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import ByteProbability, parts
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
-Stretch = tuple[Section, int, int, list[Ask]]
+Stretch = tuple[Section, int, int, list[RequestSpec]]
 """Items ``start`` to ``stop`` (exclusive) of a section, and the ways in which they are still to be asked."""
 
 
@@ -99,28 +99,28 @@ class Work:
         return cls(data, recipes, sections, rendered, skip_bad_items, refused, selection)
 
     @cached_property
-    def asks(self) -> Sequence[Ask]:
+    def specs(self) -> Sequence[RequestSpec]:
         """All ways of asking, each once."""
-        return list_asks(self.protocols)
+        return list_request_specs(self.protocols)
 
     @property
     def questions(self) -> int:
         """Items times the ways of asking about them."""
-        return sum((stop - start) * len(asks) for _, start, stop, asks in self.stretches())
+        return sum((stop - start) * len(specs) for _, start, stop, specs in self.stretches())
 
     def stretches(self, folder: RunFolder | None = None) -> Iterator[Stretch]:
         """Everything that ``folder`` lacks."""
         for section in self.sections:
-            asks = {ask.name: ask for ask in self.asks if ask.protocol.split == section.split}
+            specs = {spec.name: spec for spec in self.specs if spec.protocol.split == section.split}
             count = len(section.items)
-            whole = iter([(0, count, list(asks))])
+            whole = iter([(0, count, list(specs))])
             lacking = (
                 whole
                 if folder is None
-                else folder.missing(section.split, section.subject, count, asks)
+                else folder.missing(section.split, section.subject, count, specs)
             )
             for start, stop, names in lacking:
-                yield section, start, stop, [asks[name] for name in names]
+                yield section, start, stop, [specs[name] for name in names]
 
     def check(self, stretches: Sequence[Stretch]) -> None:
         """DataError for all items that can't be asked, unless they are to be skipped."""
@@ -234,7 +234,7 @@ def refusals(
     for name, protocol in protocols.items():
         reason = lacking(model, protocol)
         if reason is None and kind_of(model).remote:
-            prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
+            prompt = frozenset(spec.name for spec in list_request_specs({name: protocol}))
             if prompt not in by_prompt:
                 try:
                     by_prompt[prompt] = objection(model, data, protocol, sections, rendered)
@@ -303,9 +303,9 @@ def objection(
     )
     if section is None:
         return None
-    asks = list_asks({"": protocol})
+    specs = list_request_specs({"": protocol})
     drawn = None if section.drawn is None else section.drawn[:TRIED]
-    block = Block(section.split, section.subject, 0, section.items[:TRIED], asks, 0, drawn)
+    block = Block(section.split, section.subject, 0, section.items[:TRIED], specs, 0, drawn)
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)
     except ModelError as error:
@@ -322,7 +322,7 @@ def objection(
     return next((objection for objection in objections if objection is not None), None)
 
 
-def asked_parts(question: BlockQuestion, tokenizer: Tokenizer) -> Iterator[Question]:
+def asked_parts(question: BlockPrompt, tokenizer: Tokenizer) -> Iterator[Prompt]:
     """What a model with this ``tokenizer`` is asked; a conclusion as if the text before it had its full length."""
     match question:
         case Conclusion():

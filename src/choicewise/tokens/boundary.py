@@ -45,8 +45,8 @@ _Asked = TypeVar("_Asked", bound=Span | Mass | ByteProbability)
 
 
 def _bytes(
-    request: _TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span
-) -> ChoiceQuestion:
+    request: _TokenizedRequest, choice: str, end: bytes, question: ChoicePrompt, span: Span
+) -> ChoicePrompt:
     text = end + choice.encode()
     if (ways := count_spellings(request.vocabulary, text)) > LIMIT:
         return question.refused(
@@ -58,8 +58,8 @@ def _bytes(
 
 
 def _heal(
-    request: _TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span
-) -> ChoiceQuestion:
+    request: _TokenizedRequest, _: str, end: bytes, question: ChoicePrompt, span: Span
+) -> ChoicePrompt:
     after_shared = request.after_shared()
     if not len(after_shared[0]) or not end:
         return question
@@ -73,8 +73,8 @@ def _heal(
 
 
 def _word(
-    request: _TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span
-) -> ChoiceQuestion:
+    request: _TokenizedRequest, choice: str, _: bytes, question: ChoicePrompt, span: Span
+) -> ChoicePrompt:
     words = request.vocabulary
     if not words.marks_words:
         raise ModelError(
@@ -111,13 +111,13 @@ _END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
 """Policies that score the last tokens of context and continuation as one text."""
 
 
-def choice_questions_batch(
+def choice_prompts_batch(
     encodings: Encodings,
     policy: str,
     contexts: Sequence[str],
     continuations: Sequence[Sequence[str]],
     golds: Sequence[Sequence[int]],
-) -> list[list[ChoiceQuestion]]:
+) -> list[list[ChoicePrompt]]:
     """How each of the ``continuations`` of many requests is asked; ``golds`` are indices of right ones.
 
     Every text that is new to ``encodings`` is encoded, in a few calls.
@@ -153,7 +153,7 @@ def choice_questions_batch(
     return [_ask(policy, request, gold) for request, gold in zip(requests, golds, strict=True)]
 
 
-class ChoiceQuestion(NamedTuple):
+class ChoicePrompt(NamedTuple):
     """One choice as it is asked.
 
     ``span`` is None exactly when ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
@@ -195,11 +195,11 @@ class ChoiceQuestion(NamedTuple):
             return b""
         return b"".join(tokenizer.token_bytes[token] for token in self.span.continuation.tolist())
 
-    def refused(self, reason: str) -> ChoiceQuestion:
+    def refused(self, reason: str) -> ChoicePrompt:
         """The same as a choice that can't be scored, and why."""
         return self._replace(span=None, before=None, after=None, parts=(), missing=reason)
 
-    def without(self, dropped: int) -> ChoiceQuestion:
+    def without(self, dropped: int) -> ChoicePrompt:
         """The same after a context that lacks its first ``dropped`` tokens."""
         return self._replace(
             span=self.span and without(self.span, dropped),
@@ -211,7 +211,7 @@ class ChoiceQuestion(NamedTuple):
 
 def char_spans(
     encodings: Encodings, context: str, continuation: str, gold: bool | None
-) -> ChoiceQuestion:
+) -> ChoicePrompt:
     """The tokens that hold a byte of ``continuation`` in the two texts encoded as one, after all tokens before them.
 
     All of a token that straddles the boundary is scored, because a probability can't be split, and flagged ``merged``.
@@ -222,19 +222,19 @@ def char_spans(
     ends, spelled = _spelled(tokenizer, tokens)
     text = continuation.encode()
     if not text or not spelled.endswith(text):
-        return ChoiceQuestion(None, missing=_misspelt(continuation))
+        return ChoicePrompt(None, missing=_misspelt(continuation))
     start = len(spelled) - len(text)
     first = int(np.searchsorted(ends, start, side="right"))
     merged = bool(ends[first - 1] < start) if first else start > 0
     before = tokens[:first] if first else nothing
-    return ChoiceQuestion(
+    return ChoicePrompt(
         Span(before, tokens[first:], gold), merged, count(tokens[first:], tokenizer.unknown_id)
     )
 
 
 def package_spans(
     encodings: Encodings, context: str, continuation: str, gold: bool | None
-) -> ChoiceQuestion:
+) -> ChoicePrompt:
     """The tokens that the package surprisal picks: ``surprise(context + continuation)[start:stop, "char"]``.
 
     It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
@@ -245,14 +245,14 @@ def package_spans(
     """
     tokenizer = encodings.tokenizer
     if tokenizer.bos_id is None:
-        return ChoiceQuestion(
+        return ChoicePrompt(
             None, missing="the package surprisal needs a BOS, and the tokenizer names none"
         )
     text = context + continuation
     (tokens,) = encodings.contexts([text])
     ends, spelled = _spelled(tokenizer, tokens)
     if not continuation or not spelled.endswith(text.encode()):
-        return ChoiceQuestion(None, missing=_misspelt(text))
+        return ChoicePrompt(None, missing=_misspelt(text))
     ends -= len(spelled) - len(text.encode())  # without the dummy space
     char_of = np.repeat(np.arange(len(text)), [len(char.encode()) for char in text])
     first, last = 0, len(tokens)
@@ -269,7 +269,7 @@ def package_spans(
     scored = tokens[first:last]
     start = int(ends[last - 1]) - sum(len(tokenizer.token_bytes[token]) for token in scored)
     merged = start < len(context.encode())
-    return ChoiceQuestion(Span(before, scored, gold), merged, count(scored, tokenizer.unknown_id))
+    return ChoicePrompt(Span(before, scored, gold), merged, count(scored, tokenizer.unknown_id))
 
 
 def ends_before(span: Span, eos_id: int) -> list[Span]:
@@ -285,7 +285,7 @@ def ends_before(span: Span, eos_id: int) -> list[Span]:
 
 def select_spans(
     encodings: Encodings, context: str, continuation: str, gold: bool | None
-) -> ChoiceQuestion:
+) -> ChoicePrompt:
     """The tokens that ``select`` scores; as ``parts`` the token that it subtracts, and those after the first alone.
 
     It asks the server for the log-probabilities of ``prompt + choice`` from the prompt's last token on, in case that
@@ -299,7 +299,7 @@ def select_spans(
     """
     tokenizer = encodings.tokenizer
     if not continuation:
-        return ChoiceQuestion(None, missing="continuation '' leaves select no token to score")
+        return ChoicePrompt(None, missing="continuation '' leaves select no token to score")
     prompt, joined = encodings.contexts([context, context + continuation])
     last = len(prompt) - 1 if len(prompt) > 2 else 0
     healed = joined[last : last + 1]
@@ -310,15 +310,15 @@ def select_spans(
     ends = ends and context.endswith(by_itself)
     if ends and not last:
         missing = f"the prompt {context!r} is too short for select, which goes back two tokens"
-        return ChoiceQuestion(None, missing=missing)
+        return ChoicePrompt(None, missing=missing)
     first, removed = (last + 1, Span(joined[:last], healed)) if ends else (max(last, 1), None)
     scored, merged = joined[first:], common_prefix([prompt, joined]) < len(prompt)
     if not len(scored):
-        return ChoiceQuestion(
+        return ChoicePrompt(
             None, merged, missing=f"continuation {continuation!r} leaves select no token to score"
         )
     alone = Span(scored[:1], scored[1:]) if len(scored) > 1 else None
-    return ChoiceQuestion(
+    return ChoicePrompt(
         Span(joined[:first], scored, gold),
         merged,
         count(scored, tokenizer.unknown_id),
@@ -327,7 +327,7 @@ def select_spans(
     )
 
 
-def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQuestion:
+def fit_span(choice: ChoicePrompt, window: int, *, cut_start: bool) -> ChoicePrompt:
     """``choice`` as a model with ``window`` input tokens can answer it.
 
     The last token is never an input, so ``window + 1`` tokens fit.  With ``cut_start`` the start of the context is cut
@@ -419,11 +419,11 @@ class _TokenizedRequest:
         return end if context.endswith(end) or end == b" " + context else None
 
 
-_Correction = Callable[[_TokenizedRequest, str, bytes, ChoiceQuestion, Span], ChoiceQuestion]
+_Correction = Callable[[_TokenizedRequest, str, bytes, ChoicePrompt, Span], ChoicePrompt]
 """From a request, a choice, the end of the context that is not shared, and the choice's question under ``lcp``."""
 
 
-_Located = tuple[int | Ids, Ids, ChoiceQuestion]
+_Located = tuple[int | Ids, Ids, ChoicePrompt]
 """How a choice is asked after any context with the same end, whether it has a stem or not.
 
 The tokens before the scored ones after the stem: as many of the context's own, or tokens in their place.  The scored
@@ -431,7 +431,7 @@ tokens, of no use where the question is missing.  The question without its span;
 """
 
 
-def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
+def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[ChoicePrompt]:
     remembered, turn = request.encodings.located, request.turn[1] if policy == "label" else ""
     key = policy, request.stem > 0, request.tail, turn, request.choices
     if key not in remembered:
@@ -459,7 +459,7 @@ def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[C
             context = contexts[before] = request.context[: request.stem + before]
         span = Span(context, continuation, index in gold)
         flags = question.noncanonical, lossy or question.lossy, bos + question.bos
-        question = ChoiceQuestion(
+        question = ChoicePrompt(
             span, question.merged, question.unknown, None, 0, None, None, *flags
         )
         if policy in CORRECTIONS:
@@ -494,12 +494,12 @@ def _located(
         return (
             before,
             continuation,
-            ChoiceQuestion(None, merged, missing=f"continuation {choice!r} {reason}"),
+            ChoicePrompt(None, merged, missing=f"continuation {choice!r} {reason}"),
         )
     tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
     canonical = tokens.tobytes().endswith(joined.tobytes())
     spelled = request.encodings.lossless and (canonical or policy in _END_OF_JOINED)
-    question = ChoiceQuestion(
+    question = ChoicePrompt(
         None,
         merged,
         count(continuation, tokenizer.unknown_id),

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from choicewise.questions import Answers, Ids, Mass, Question, Span, TokenScores, question_key
+from choicewise.questions import Answers, Ids, Mass, Prompt, Span, TokenScores, prompt_key
 from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, per_tokenizer, vocabulary
 
 _UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
@@ -46,7 +46,7 @@ class ByteProbability:
     def key(self) -> str:
         """32 hex digits: the same text after the same tokens has the same key."""
         text = repr((self.text, self.offsets, self.spellings)).encode()
-        return question_key(
+        return prompt_key(
             b"cover", self.context, np.frombuffer(text, dtype=np.uint8).astype(np.int32)
         )
 
@@ -62,13 +62,13 @@ class ByteProbability:
         return len(self.context) + longest
 
 
-TokenQuestion = Question | ByteProbability
+TokenPrompt = Prompt | ByteProbability
 """What can be answered in tokens; a byte probability is put together from spans and masses."""
 
 
 def answer_with_bytes(
-    answer: Callable[[Sequence[Question]], Answers],
-    questions: Sequence[TokenQuestion],
+    answer: Callable[[Sequence[Prompt]], Answers],
+    questions: Sequence[TokenPrompt],
     tokenizer: Tokenizer,
 ) -> Answers:
     """The answers to ``questions`` from a model's ``answer``; byte probabilities are put together from their parts.
@@ -77,7 +77,7 @@ def answer_with_bytes(
     parts.
     """
     if not any(isinstance(question, ByteProbability) for question in questions):
-        yield from answer(cast(Sequence[Question], questions))
+        yield from answer(cast(Sequence[Prompt], questions))
         return
     sums: dict[int, _CoveringSum] = {}
     for batch in _batches(questions, vocabulary(tokenizer), sums):
@@ -136,10 +136,10 @@ def all_spellings(vocabulary: Vocabulary, text: bytes) -> Iterator[tuple[Spellin
 
 
 def _batches(
-    questions: Sequence[TokenQuestion], words: Vocabulary, sums: dict[int, _CoveringSum]
-) -> Iterator[list[tuple[int, int, Question]]]:
+    questions: Sequence[TokenPrompt], words: Vocabulary, sums: dict[int, _CoveringSum]
+) -> Iterator[list[tuple[int, int, Prompt]]]:
     """(index of a question, which of its parts, the part) of all that is asked at once; fills ``sums``."""
-    batch: list[tuple[int, int, Question]] = []
+    batch: list[tuple[int, int, Prompt]] = []
     for index, question in enumerate(questions):
         if not isinstance(question, ByteProbability):
             batch.append((index, 0, question))

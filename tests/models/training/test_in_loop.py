@@ -87,7 +87,7 @@ def observed(folder: Path, bundle: Bundle) -> tuple[list[float], list[int]]:
     table = open_run(folder).observations()
     keys, logprobs, ranks = (table[name].to_pylist() for name in ("key", "logprobs", "ranks"))
     known = dict(zip(keys, zip(logprobs, ranks, strict=True), strict=True))
-    parts = [known[key] for key in bundle.question_keys()]
+    parts = [known[key] for key in bundle.prompt_keys()]
     return [log for logs, _ in parts for log in logs], [
         rank for _, ranks in parts for rank in ranks
     ]

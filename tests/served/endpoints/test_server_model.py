@@ -27,7 +27,7 @@ from choicewise.questions import (
     Ended,
     Generation,
     Mass,
-    Question,
+    Prompt,
     Sampling,
     Span,
     TokenScores,
@@ -64,7 +64,7 @@ ECHO = replace(
 HASH = HashModel()
 
 
-def answers(model: ServerModel | HashModel, questions: list[Question]) -> list[TokenScores]:
+def answers(model: ServerModel | HashModel, questions: list[Prompt]) -> list[TokenScores]:
     of = dict(model.answer(questions))
     return [of[index] for index in range(len(questions))]
 
@@ -100,7 +100,7 @@ SPANS = st.lists(st.builds(Span, TEXTS, ENDS), min_size=1, max_size=12)
 def test_spans_and_masses_are_the_models_own(
     vllm: ServerModel, spans: list[Span], members: set[int]
 ) -> None:
-    asked: list[Question] = [
+    asked: list[Prompt] = [
         *spans,
         *(Mass(span.context, TokenSet(sorted(members))) for span in spans[:2]),
     ]
@@ -232,7 +232,7 @@ def test_an_echo_that_is_off_by_one_is_found_and_named() -> None:
 
 def test_what_is_not_listed_gets_a_bound_that_holds() -> None:
     context = ids(256, *b"Where?")
-    spans: list[Question] = [Span(context, ids(token)) for token in range(32, 127)]
+    spans: list[Prompt] = [Span(context, ids(token)) for token in range(32, 127)]
     with served(TOP_ONLY) as model:
         assert Mass not in model.supports
         given_ = answers(model, spans)
@@ -253,7 +253,7 @@ def test_generations_and_more_tokens_than_a_server_lists_at_once_are_those_of_th
     (full,) = answers(HASH, [Generation(context, 12)])
     stop = full.tokens[5:7].astype(np.uint8).tobytes()
     settings_of_stops = ({}, {"stops": (stop,)}, {"stops": (stop,), "keep_stop": True})
-    asked: list[Question] = [Generation(context, 12, **each) for each in settings_of_stops]
+    asked: list[Prompt] = [Generation(context, 12, **each) for each in settings_of_stops]
     # vLLM refuses more than its --max-logprobs, 20 by default.
     asked += [Span(ids(256, 97), ids(token)) for token in range(50)] + [
         Mass(ids(256, 97), TokenSet(range(50)))
@@ -265,7 +265,7 @@ def test_generations_and_more_tokens_than_a_server_lists_at_once_are_those_of_th
 
 def test_samples_follow_their_streams(server: Server) -> None:
     context = ids(256, *b"Where?")
-    samples: list[Question] = [
+    samples: list[Prompt] = [
         Generation(context, 6, sampling=Sampling.of(1, "item", n)) for n in (1, 2, 1)
     ]
     first, other, again = answers(model_at(server), samples)
@@ -363,7 +363,7 @@ def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_
     server: Server,
 ) -> None:
     context = ids(256, *b"Where?")
-    asked: list[Question] = [Span(context, ids(token), ranked=True) for token in b"ABCD"]
+    asked: list[Prompt] = [Span(context, ids(token), ranked=True) for token in b"ABCD"]
     model = probed(server)
     given_ = answers(model, asked)
     unlikely = [one for one in given_ if one.logprobs[0] < np.log(0.01)]
@@ -409,7 +409,7 @@ def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(
 
 
 CONTEXT = ids(256, *b"Where does it live? Answer:")
-QUESTIONS: list[Question] = [
+QUESTIONS: list[Prompt] = [
     Span(CONTEXT, ids(*b" a")),
     Span(CONTEXT, ids(*b" the sea, in which there are many fish, and ships too")),
     *(Span(CONTEXT, ids(token)) for token in b"ABCD"),

@@ -22,7 +22,7 @@ from choicewise.extensions.analyses.extractors import (
 from choicewise.extensions.analyses.extractors_report import extractor_tables
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Generation, Question, TokenScores
+from choicewise.questions import Generation, Prompt, TokenScores
 from choicewise.results.run import Run
 from choicewise.scoring.extract import RULES
 from choicewise.scoring.intervals import wilson
@@ -49,7 +49,7 @@ NAMES = ("options/free-simple-evals", "options/free-simple-evals-multilingual")
 class Scripted(HashModel):
     """Says of the item whose name stands in the question what ``TEXTS`` has; of another it gives no answer."""
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         for index, question in enumerate(questions):
             assert isinstance(question, Generation)
             asked = question.context[question.context < 256].astype(np.uint8).tobytes().decode()

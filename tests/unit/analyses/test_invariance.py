@@ -27,7 +27,7 @@ from choicewise.protocols.changes import CHANGES, apply_change, cloned_choice
 from choicewise.protocols.panel import CHECKS, variants, with_panels
 from choicewise.protocols.preparations import shown_order
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions import Decision, Question, Span, TokenScores, TypedQuestion
+from choicewise.questions import Decision, Prompt, Span, TokenScores, TypedQuestion
 from choicewise.records import ServerRecord
 from choicewise.results.run import open_run
 from choicewise.store.folder import read_manifest, write_manifest
@@ -50,7 +50,7 @@ class Predictor(HashModel):
         super().__init__()
         self.told = told
 
-    def _score(self, question: Question) -> TokenScores:
+    def _score(self, question: Prompt) -> TokenScores:
         assert isinstance(question, Span)
         text = self._bytes(question.context).decode().rpartition("\n\n")[2]
         letters = dict(LINE.findall(text))

@@ -41,7 +41,7 @@ from choicewise.models.local.devices import Footprint
 from choicewise.models.model import Recipe
 from choicewise.questions import Conclusion, Cosine, Generation, MaskedLoss, Mass, Span, TokenSet
 from choicewise.records import OBSERVATIONS
-from choicewise.requests.request import BlockQuestion
+from choicewise.requests.request import BlockPrompt
 from choicewise.running.answer import OneProcess, Pool
 from choicewise.running.doctor import examine
 from choicewise.running.observe import observe
@@ -296,7 +296,7 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: type(question).__name__)
-def test_every_kind_of_question_is_answered_elsewhere_as_here(question: BlockQuestion) -> None:
+def test_every_kind_of_question_is_answered_elsewhere_as_here(question: BlockPrompt) -> None:
     shard = Shard({question.key: question}, 10)
     sent = pickle.dumps(shard)
     assert len(sent) < 2000
@@ -567,12 +567,12 @@ drawn_questions = st.one_of(
 )
 
 
-def by_key(asked: list[BlockQuestion]) -> dict[str, BlockQuestion]:
+def by_key(asked: list[BlockPrompt]) -> dict[str, BlockPrompt]:
     return {question.key: question for question in asked}
 
 
 @given(st.lists(drawn_questions, max_size=30), st.integers(1, 60))
-def test_every_question_is_in_exactly_one_shard(asked: list[BlockQuestion], size: int) -> None:
+def test_every_question_is_in_exactly_one_shard(asked: list[BlockPrompt], size: int) -> None:
     wanted = by_key(asked)
     shards = list(cut_shards(wanted, size))
     assert sorted([key for shard in shards for key in shard]) == sorted(wanted)
@@ -586,7 +586,7 @@ def test_every_question_is_in_exactly_one_shard(asked: list[BlockQuestion], size
     st.lists(drawn_questions, max_size=30), st.integers(1, 60), st.randoms(use_true_random=False)
 )
 def test_shards_do_not_depend_on_the_order(
-    asked: list[BlockQuestion], size: int, random: object
+    asked: list[BlockPrompt], size: int, random: object
 ) -> None:
     wanted = by_key(asked)
     shuffled = list(wanted.items())

@@ -21,7 +21,7 @@ from choicewise.extensions.cluster.slurm import part_of_array
 from choicewise.extensions.cluster.workers import ReplicaPool, Started
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
-from choicewise.questions import Question, TokenScores
+from choicewise.questions import Prompt, TokenScores
 from choicewise.records import (
     MANIFEST,
     OBSERVATIONS,
@@ -110,7 +110,7 @@ def test_every_question_is_asked_by_one_process_in_the_shard_of_a_single_one(
         ]
 
     def asked(assignment: Assignment) -> list[list[set[str]]]:
-        about = SimpleNamespace(place=("test", "s", 0, 1), asks=())
+        about = SimpleNamespace(place=("test", "s", 0, 1), specs=())
         return [
             [set(shard) for shard in assignment.take(about, cut(block)).shards] for block in blocks
         ]  # type: ignore[arg-type]
@@ -201,7 +201,7 @@ class Killed(HashModel):
         super().__init__()
         self.left = shards
 
-    def answer(self, questions: Sequence[Question]) -> Any:
+    def answer(self, questions: Sequence[Prompt]) -> Any:
         self.left -= 1
         for place, each in enumerate(super().answer(questions)):
             if self.left < 0 and place == len(questions) // 2:
@@ -236,7 +236,7 @@ class Failing(HashModel):
 
     asked = 0
 
-    def answer(self, questions: Sequence[Question]) -> Any:
+    def answer(self, questions: Sequence[Prompt]) -> Any:
         for place, each in super().answer(questions):
             self.asked += 1
             yield place, TokenScores.unanswered("busy", [0]) if self.asked % 2 else each

@@ -45,7 +45,7 @@ from choicewise.questions import (
     Generation,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Span,
     TokenScores,
     TokenSet,
@@ -159,7 +159,7 @@ def test_label_ids_of_one_request_and_of_a_large_set() -> None:
     asked = model()
     context = ids(9, 8, 7)
     row = logprobs([9, 8, 7], V)
-    spans: list[Question] = [Span(context, ids(token)) for token in range(129)]
+    spans: list[Prompt] = [Span(context, ids(token)) for token in range(129)]
     members = TokenSet(range(5, 290))
     answers = dict(asked.answer([*spans, Mass(context, members)]))
     for token in range(129):
@@ -391,7 +391,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("question", "reason"), BAD)
-def test_what_can_not_be_asked_is_named_and_sent_nowhere(question: Question, reason: str) -> None:
+def test_what_can_not_be_asked_is_named_and_sent_nowhere(question: Prompt, reason: str) -> None:
     found = objection(question, Abilities(WAYS, 16, 50, V))
     assert found is not None
     assert reason in found

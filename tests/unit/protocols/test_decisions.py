@@ -25,7 +25,7 @@ from choicewise.requests.blocks import no_chat
 from choicewise.requests.render import TemplateSource, render
 from choicewise.tokens.chat_template import MessageAlone, ServedChat
 from tests.helpers.commands import choicewise
-from tests.helpers.protocols import choice_questions, mmlu_protocol
+from tests.helpers.protocols import choice_prompts, mmlu_protocol
 from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
 
 CASE = {"question": "Which gas do plants take in?", "n": 3}
@@ -528,10 +528,10 @@ def test_labels_are_the_one_token_by_which_the_end_of_the_prompt_grows(name: str
             list("0123456789"),
             ["AA", "AB"],
         ):
-            asked = choice_questions(tokens, "label", "default", context, labels, [0])
+            asked = choice_prompts(tokens, "label", "default", context, labels, [0])
             expected = [plain_label(tokens, context, label) for label in labels]
             assert [each.span and each.span.continuation.tolist() for each in asked] == expected
-            alone = choice_questions(tokens, "label-alone", "default", context, labels, [0])
+            alone = choice_prompts(tokens, "label-alone", "default", context, labels, [0])
             ids = [each.tolist() for each in tokens.encode(labels, special=False)]
             assert [each.span and each.span.continuation.tolist() for each in alone] == [
                 own if len(own) == 1 else None for own in ids
@@ -544,7 +544,7 @@ def test_labels_are_the_one_token_by_which_the_end_of_the_prompt_grows(name: str
 
 def test_labels_that_share_a_token_are_refused() -> None:
     tokens = tokenizer("tokenizers/bert-base-uncased")
-    first, second, third = choice_questions(tokens, "label-alone", "none", "x", ["A", "a", "b"], [])
+    first, second, third = choice_prompts(tokens, "label-alone", "none", "x", ["A", "a", "b"], [])
     assert (
         first.missing == "label 'A' shares its token with 'a' by itself: it can't be served as one"
     )

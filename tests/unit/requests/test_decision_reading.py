@@ -22,8 +22,8 @@ from choicewise.models.load import load_model
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import one, resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions import Answers, Question, TokenScores, TypedQuestion
-from choicewise.requests.blocks import Block, list_asks, prepare_block
+from choicewise.questions import Answers, Prompt, TokenScores, TypedQuestion
+from choicewise.requests.blocks import Block, list_request_specs, prepare_block
 from choicewise.requests.render import render, rendered_line
 
 NAMED, LETTERED = "decision/endpoint:choice", "decision/endpoint-letter"
@@ -107,7 +107,9 @@ def test_what_can_not_be_sent_is_missing_by_name_and_not_sent_otherwise(
     with pytest.raises(DataError, match=words) as refused:
         sent(protocol, item)
     data, model = Dataset("d", {"test": (item,)}), load_model("fake:hash")
-    block = Block("test", item.subject, 0, (item,), list_asks(resolve(f"{protocol}@split=test")), 0)
+    block = Block(
+        "test", item.subject, 0, (item,), list_request_specs(resolve(f"{protocol}@split=test")), 0
+    )
     prepared = prepare_block(data, block, model, skip_bad_items=False)
     assert [row.missing for row in prepared.requests] == [str(refused.value)]
     assert not prepared.wanted
@@ -149,7 +151,7 @@ def test_options_of_a_question_share_a_request_and_other_questions_have_other_ke
         typed("choice", {"a": None, "b": "x"}, "a", '{"n": 1}'),
     ]
     items = (base, *others)
-    model, asks = load_model("fake:hash"), list_asks(resolve(f"{NAMED}@split=test"))
+    model, asks = load_model("fake:hash"), list_request_specs(resolve(f"{NAMED}@split=test"))
     prepared = prepare_block(
         Dataset("d", {"test": items}), Block("test", "1", 0, items, asks, 0), model, False
     )
@@ -181,7 +183,7 @@ class _Told(HashModel):
                 TokenScores.of([question.option], [0.0 if sure else -math.inf], [int(not sure)]),
             )
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         return None
 
 

@@ -23,18 +23,18 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES, Protocol
 from choicewise.questions import Ids, Span
 from choicewise.records import Selection, SpanRow
-from choicewise.requests import ask as choices_module
 from choicewise.requests import blocks
-from choicewise.requests.ask import OTHER_TEXT, add_null, add_requests
+from choicewise.requests import prompters as choices_module
 from choicewise.requests.blocks import (
     Block,
     Section,
     cut_blocks,
-    list_asks,
+    list_request_specs,
     list_sections,
     prepare_block,
     with_split,
 )
+from choicewise.requests.prompters import OTHER_TEXT, add_null_prompts, add_prompts
 from choicewise.requests.render import render
 from choicewise.requests.request import (
     FittedRequest,
@@ -99,8 +99,8 @@ def asked(
 ) -> PreparedBlock:
     block, model = PreparedBlock(), SimpleNamespace(window=window, tokenizer=tokens)
     requests = [render(protocol, item, ()) for item in items]
-    add_requests(block, protocol, requests, model)
-    add_null(block, protocol, protocol.null or "", requests, model)
+    add_prompts(block, protocol, requests, model)
+    add_null_prompts(block, protocol, protocol.null or "", requests, model)
     return block
 
 
@@ -235,13 +235,13 @@ def test_other_text_after_the_null_context_is_missing_with_the_reason() -> None:
 def test_equal_choices_are_located_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """MMLU asks the same four letters after the same null context for every item."""
     located: list[int] = []
-    batch = choices_module.choice_questions_batch
+    batch = choices_module.choice_prompts_batch
 
     def counting(encodings: object, policy: str, contexts: Sequence[str], *rest: object) -> object:
         located.append(len(contexts))
         return batch(encodings, policy, contexts, *rest)
 
-    monkeypatch.setattr(choices_module, "choice_questions_batch", counting)
+    monkeypatch.setattr(choices_module, "choice_prompts_batch", counting)
     items = [Item(str(number), f"Who is {number}?", ("a", "b"), (0,)) for number in range(50)]
     block = asked(ByteTokenizer(), recipe("Answer:", continuation=" {choice}"), items)
     assert located == [50, 1]  # no text begins without its space
@@ -421,7 +421,7 @@ def test_an_answer_that_alone_fills_the_window_is_missing() -> None:
 )
 def test_fitting_and_asking_encode_every_text_once(axes: dict[str, Any]) -> None:
     model, block = Answerer(40), PreparedBlock()
-    add_requests(
+    add_prompts(
         block,
         mmlu_protocol(**axes),
         [request("one", "two"), request("x" * 40, "y"), request()],
@@ -451,7 +451,7 @@ def test_a_request_fits_a_window_of_just_its_input_tokens(
     needed = WHOLE + after + appended
     for window in (needed, needed - 1):
         block = PreparedBlock()
-        add_requests(block, mmlu_protocol(**axes), [ONE], Answerer(window, appended))
+        add_prompts(block, mmlu_protocol(**axes), [ONE], Answerer(window, appended))
         (row,) = block.requests
         dropped = [span.tokens_dropped for span in block.spans]
         whole = (
@@ -484,7 +484,9 @@ def test_blocks_hold_every_item_once_within_their_bound(
     start, stop = sorted(min(edge, len(lengths)) for edge in cut)
     if start == stop:
         start, stop = 0, len(lengths)
-    asks = list_asks({"p": with_split(resolve("options/cloze:sum")["options/cloze:sum"], data)})
+    asks = list_request_specs(
+        {"p": with_split(resolve("options/cloze:sum")["options/cloze:sum"], data)}
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_TOKENS", bound)
         found = list(cut_blocks(whole, start, stop, asks, data, ()))
@@ -538,7 +540,7 @@ def test_ranks_are_wanted_where_a_protocol_scores_by_them(tmp_path: Path) -> Non
     by_ranks, without = recipes.values()
     assert by_ranks.prompt_digest == without.prompt_digest
     for chosen, wanted in (([by_ranks], True), ([without], False), ([by_ranks, without], True)):
-        (ask,) = list_asks({str(number): recipe for number, recipe in enumerate(chosen)})
+        (ask,) = list_request_specs({str(number): recipe for number, recipe in enumerate(chosen)})
         assert ask.ranked == wanted
         (first, *_) = list_sections(data, {"": by_ranks}, Selection(limit=1))
         block = Block(first.split, first.subject, 0, first.items, [ask], 0)

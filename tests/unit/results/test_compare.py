@@ -14,7 +14,7 @@ import scipy.stats
 from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.questions import Question, TokenScores
+from choicewise.questions import Prompt, TokenScores
 from choicewise.report.comparison import comparison_lines
 from choicewise.results.compare import VERDICTS, Agreeing, Comparison, comparisons
 from choicewise.results.evidence import TEXTS, Evidence, read_texts, text_digests
@@ -35,7 +35,7 @@ Evaluate = Callable[..., Run]
 class Shaken(HashModel):
     """The same hash model, were it not for a little noise."""
 
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+    def answer(self, questions: Sequence[Prompt]) -> Iterator[tuple[int, TokenScores]]:
         for index, seen in super().answer(questions):
             yield index, replace(seen, logprobs=seen.logprobs + np.float32(0.01 * (index % 3)))
 

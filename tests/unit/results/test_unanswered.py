@@ -14,7 +14,7 @@ import pytest
 from choicewise import evaluate
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Generation, Question, Span
+from choicewise.questions import Generation, Prompt, Span
 from choicewise.report.explain import explanation_lines
 from choicewise.results.explain import explain
 from choicewise.results.run import Run, open_run
@@ -36,7 +36,7 @@ def data(study: Study) -> Path:
     return study.data
 
 
-def lost_number_3(question: Question) -> bool:
+def lost_number_3(question: Prompt) -> bool:
     if not isinstance(question, Span):
         return False
     tokens = np.concatenate([question.context, question.continuation])
@@ -96,7 +96,7 @@ CHAINS = {
 }
 
 
-def without_proposal(question: Question) -> bool:
+def without_proposal(question: Prompt) -> bool:
     return (
         isinstance(question, Generation)
         and question.sampling is not None

@@ -13,7 +13,7 @@ from choicewise.errors import ProtocolError
 from choicewise.protocols.readings import READINGS, VIEWS
 from choicewise.protocols.readings import SELECT as NAMES
 from choicewise.questions import Ids
-from choicewise.requests.ask import ASKERS
+from choicewise.requests.prompters import PROMPTERS
 from choicewise.scoring.calibrate import (
     batch,
     contextual,
@@ -169,10 +169,15 @@ def single(*sums: float, tokens: tuple[int, ...] = ()) -> Continuations:
 
 def test_every_reading_is_asked_in_one_file_and_combined_in_one() -> None:
     for reading in READINGS:
-        asking, combining = ASKERS[reading], COMBINERS[reading]
+        asking, combining = PROMPTERS[reading], COMBINERS[reading]
         assert all(
             callable(each)
-            for each in (asking.reserve, asking.ask, asking.ask_null, combining.decision)
+            for each in (
+                asking.reserve,
+                asking.add_prompts,
+                asking.add_null_prompts,
+                combining.decision,
+            )
         )
 
 

@@ -12,12 +12,12 @@ from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.questions import Cosine, Ids, MaskedLoss, Span
-from choicewise.requests.ask import ASKERS
+from choicewise.requests.prompters import PROMPTERS
 from choicewise.requests.render import render
 from choicewise.tokens.boundary import (
-    ChoiceQuestion,
+    ChoicePrompt,
     char_spans,
-    choice_questions_batch,
+    choice_prompts_batch,
     cut,
     ends_before,
     fit_span,
@@ -26,7 +26,7 @@ from choicewise.tokens.boundary import (
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
 from tests.helpers.hash_models import MergingTokenizer
-from tests.helpers.protocols import choice_questions, mmlu_protocol
+from tests.helpers.protocols import choice_prompts, mmlu_protocol
 from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
 
 POLICIES = ["joint", "separate", "lcp", "last-token", "count", "moved-space"]
@@ -80,7 +80,7 @@ def plain_reference(
     return [((text[:shared] or start("")), text[shared:]) for text in texts[1:]]
 
 
-def pairs(asked: Sequence[ChoiceQuestion]) -> list[Pair | None]:
+def pairs(asked: Sequence[ChoicePrompt]) -> list[Pair | None]:
     return [
         one.span and (one.span.context.tolist(), one.span.continuation.tolist()) for one in asked
     ]
@@ -99,7 +99,7 @@ def test_spans_equal_the_plain_reference(
     name: str, policy: str, bos: str, context: str, choices: list[str]
 ) -> None:
     tokens = ByteTokenizer() if name == "bytes" else tokenizer(name)
-    asked = choice_questions(tokens, policy, bos, context, choices, [0])
+    asked = choice_prompts(tokens, policy, bos, context, choices, [0])
     expected = plain_reference(tokens, policy, bos, context, choices)
     for one, found, wanted, choice in zip(asked, pairs(asked), expected, choices, strict=True):
         assert (one.missing is None) == (one.span is not None) == (bool(wanted[1]) and choice != "")
@@ -118,7 +118,7 @@ def test_what_the_policies_have_in_common(name: str, context: str, choices: list
     """Without a merge lcp is joint where every choice starts apart; joint is then the true tokens of the whole."""
     tokens = tokenizer(name)
     joint, lcp = (
-        choice_questions(tokens, policy, "default", context, choices, [])
+        choice_prompts(tokens, policy, "default", context, choices, [])
         for policy in ("joint", "lcp")
     )
     for one, other, choice in zip(joint, lcp, choices, strict=True):
@@ -137,7 +137,7 @@ def test_joint_equals_separate_without_merges(context: str, choices: list[str]) 
     """Bytes never merge, so nothing but moved white space tells the policies apart."""
     tokens = ByteTokenizer()
     joint, separate, lcp, moved = (
-        choice_questions(tokens, policy, "default", context, choices, [])
+        choice_prompts(tokens, policy, "default", context, choices, [])
         for policy in ("joint", "separate", "lcp", "moved-space")
     )
     assert not any(asked.merged for asked in (*joint, *separate, *lcp, *moved))
@@ -151,7 +151,7 @@ def test_an_empty_choice_leaves_nothing_to_score(name: str, policy: str) -> None
     """Not the BOS, nor the end of a context that a token straddles."""
     if policy == "word" and name.endswith("babyllama-tok105"):
         pytest.skip("the tokens of a character vocabulary mark no words")
-    empty, _, _ = choice_questions(
+    empty, _, _ = choice_prompts(
         tokenizer(name), policy, "default", "the hell", ["", "o", " of it"], [0]
     )
     assert empty.span is None
@@ -168,7 +168,7 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
 
     contexts, choices = [f"question {number}" for number in range(50)], [[" A", " B"]] * 50
     gold = [[number % 2] for number in range(50)]
-    asked = choice_questions_batch(
+    asked = choice_prompts_batch(
         Encodings(Counting(), "default"), "separate", contexts, choices, gold
     )
     assert len(calls) <= 6
@@ -176,7 +176,7 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
     for number, (first, second) in enumerate(asked):
         assert first.span.context is second.span.context
         assert (first.span.gold, second.span.gold) == (number % 2 == 0, number % 2 == 1)
-        one_by_one = choice_questions(
+        one_by_one = choice_prompts(
             ByteTokenizer(), "separate", "default", contexts[number], choices[number], []
         )
         assert pairs([first, second]) == pairs(one_by_one)
@@ -190,21 +190,21 @@ def test_published_boundaries() -> None:
         ("joint", "Answer:\n", "A", ([33706, 25, 198], [32])),
         ("moved-space", "Answer:\n\n", "A", ([33706, 25], [198, 198, 32])),
     ):
-        assert pairs(choice_questions(gpt2, policy, "default", context, [choice], [])) == [expected]
+        assert pairs(choice_prompts(gpt2, policy, "default", context, [choice], [])) == [expected]
     for policy, choice, spelled in (
         ("separate", " A", [b" ", b" A"]),
         ("last-token", "A", [b" A"]),
     ):
-        (one,) = choice_questions(mistral, policy, "default", "Answer:", [choice], [])
+        (one,) = choice_prompts(mistral, policy, "default", "Answer:", [choice], [])
         assert [mistral.token_bytes[token] for token in one.span.continuation] == spelled
 
 
 def test_a_merge_is_flagged_and_lcp_undoes_it() -> None:
     tokens = tokenizer("tokenizers/gpt2")
-    joint, other = choice_questions(tokens, "joint", "default", "the hell", ["o", "fire"], [0])
+    joint, other = choice_prompts(tokens, "joint", "default", "the hell", ["o", "fire"], [0])
     assert (joint.merged, joint.span) == (True, None)
     assert "merge" in (joint.missing or "")
-    hello, hellfire = choice_questions(tokens, "lcp", "default", "the hell", ["o", "fire"], [0])
+    hello, hellfire = choice_prompts(tokens, "lcp", "default", "the hell", ["o", "fire"], [0])
     assert [tokens.decode(one.span.continuation) for one in (hello, hellfire)] == [
         " hello",
         " hellfire",
@@ -223,22 +223,22 @@ def test_bos_is_never_doubled() -> None:
 
 def test_an_empty_context_needs_a_prefix_token() -> None:
     tokens = ByteTokenizer()
-    assert pairs(choice_questions(tokens, "joint", "none", "", ["a"], [])) == [([256], [97])]
+    assert pairs(choice_prompts(tokens, "joint", "none", "", ["a"], [])) == [([256], [97])]
     tokens.bos_id, tokens.eos_id = None, 7
-    assert pairs(choice_questions(tokens, "separate", "none", "", ["a"], [])) == [([7], [97])]
+    assert pairs(choice_prompts(tokens, "separate", "none", "", ["a"], [])) == [([7], [97])]
     tokens.eos_id = None
     with pytest.raises(ModelError, match="neither a BOS nor an EOS"):
-        choice_questions(tokens, "joint", "none", "", ["a"], [])
+        choice_prompts(tokens, "joint", "none", "", ["a"], [])
     with pytest.raises(ProtocolError, match="it must be one of joint, moved-space"):
-        choice_questions(tokens, "guess", "default", "a", ["b"], [])
+        choice_prompts(tokens, "guess", "default", "a", ["b"], [])
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_a_tokenizer_that_appends_is_refused() -> None:
     tokens = tokenizer("tokenizers/bert-base-uncased")
     with pytest.raises(ModelError, match="appends token 102"):
-        choice_questions(tokens, "joint", "default", "a", [" b"], [])
-    (asked,) = choice_questions(tokens, "joint", "none", "a cat", [" 👍"], [])
+        choice_prompts(tokens, "joint", "default", "a", [" b"], [])
+    (asked,) = choice_prompts(tokens, "joint", "none", "a cat", [" 👍"], [])
     assert asked.unknown == 1
 
 
@@ -250,7 +250,7 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
         (text[:end], text[end:]) for text in texts for end in range(1, len(text))
     ):
         (counted,), (joint,) = (
-            choice_questions(tokens, policy, "default", context, [choice], [])
+            choice_prompts(tokens, policy, "default", context, [choice], [])
             for policy in ("count", "joint")
         )
         if counted.merged and counted.span:
@@ -272,9 +272,9 @@ def test_common_prefix(sequences: list[list[int]]) -> None:
     )
 
 
-def span(context: int, continuation: int) -> ChoiceQuestion:
+def span(context: int, continuation: int) -> ChoicePrompt:
     ids = np.arange(context + continuation, dtype=np.int32)
-    return ChoiceQuestion(Span(ids[:context], ids[context:], True), True, 3)
+    return ChoicePrompt(Span(ids[:context], ids[context:], True), True, 3)
 
 
 @given(context=st.integers(1, 9), continuation=st.integers(1, 9), window=st.integers(1, 12))
@@ -297,7 +297,7 @@ def test_fit_span(context: int, continuation: int, window: int) -> None:
 
 
 def test_fit_span_leaves_the_missing_alone() -> None:
-    asked = ChoiceQuestion(None, missing="why")
+    asked = ChoicePrompt(None, missing="why")
     assert fit_span(asked, 2, cut_start=True) is asked
 
 
@@ -396,7 +396,7 @@ BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is
 )
 def test_groups(axes: dict[str, str], snapshot: SnapshotAssertion) -> None:
     protocol = mmlu_protocol(**{**BASE, **axes})
-    found = ASKERS[protocol.reading].groups(render(protocol, ITEM, ()), "Q?\n")
+    found = PROMPTERS[protocol.reading].groups(render(protocol, ITEM, ()), "Q?\n")
     assert [f"{group.context!r} {group.continuations} {group.gold}" for group in found] == snapshot
     assert all(group.own == bool(protocol.proposal) for group in found)
     places = [place for group in found for place in group.places]

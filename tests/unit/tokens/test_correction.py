@@ -12,7 +12,7 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Ids, Mass, Span, TokenScores, TokenSet
-from choicewise.tokens.boundary import CORRECTIONS, ChoiceQuestion, fit_span, without
+from choicewise.tokens.boundary import CORRECTIONS, ChoicePrompt, fit_span, without
 from choicewise.tokens.byte_coverings import (
     ByteProbability,
     all_spellings,
@@ -23,7 +23,7 @@ from choicewise.tokens.byte_coverings import (
     token_sizes,
 )
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, Vocabulary, vocabulary
-from tests.helpers.protocols import choice_questions, mmlu_protocol
+from tests.helpers.protocols import choice_prompts, mmlu_protocol
 from tests.helpers.real_tokenizers import LOSSLESS, LOSSY
 from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
 from tests.helpers.toy_tokenizers import WORDS, EndlessModel, ToyModel, ToyTokenizer
@@ -38,7 +38,7 @@ MINICONS = [("retu", "rn"), ("collec", "tions"), ("The func", "tion name"), ("fo
 WORDY = ToyTokenizer(WORDS, eos=False)
 
 
-def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
+def score(model: ToyModel, asked: Sequence[ChoicePrompt]) -> list[float]:
     """Nats of every choice, its corrections included."""
     questions = [question for one in asked for question in one.questions()]
     seen = {
@@ -55,11 +55,11 @@ def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
 
 def under(
     policy: str, context: str, choices: Sequence[str], tokens: Tokenizer | None = None
-) -> list[ChoiceQuestion]:
-    return choice_questions(tokens or ToyTokenizer(), policy, "default", context, choices, [0])
+) -> list[ChoicePrompt]:
+    return choice_prompts(tokens or ToyTokenizer(), policy, "default", context, choices, [0])
 
 
-def scored_bytes(tokens: Tokenizer, one: ChoiceQuestion) -> bytes:
+def scored_bytes(tokens: Tokenizer, one: ChoicePrompt) -> bytes:
     if isinstance(one.span, ByteProbability):
         return one.span.text
     return b"".join(tokens.token_bytes[token] for token in one.span.continuation)
@@ -265,14 +265,14 @@ def test_lost_text_is_never_silent(name: str) -> None:
     bos = "none" if "babyllama" not in name else "default"
     context, choice = ("The answer is", " 你好 👍🏽")
     for policy in ("joint", "separate", "lcp"):
-        (one,) = choice_questions(tokens, policy, bos, context, [choice], [])
+        (one,) = choice_prompts(tokens, policy, bos, context, [choice], [])
         assert one.missing is not None or (one.lossy and one.unknown)
     for policy in ("heal", "word", "bytes"):
-        (one,) = choice_questions(tokens, policy, bos, context, [choice], [])
+        (one,) = choice_prompts(tokens, policy, bos, context, [choice], [])
         assert "do not spell its text" in (one.missing or "") or "leaves nothing to score" in (
             one.missing or ""
         )
-    (one,) = choice_questions(tokens, "lcp", bos, context + " 你好 of", [" a"], [])
+    (one,) = choice_prompts(tokens, "lcp", bos, context + " 你好 of", [" a"], [])
     assert one.lossy
 
 
@@ -281,15 +281,13 @@ def test_word_pieces_are_scored_where_they_spell_the_text_and_lossy_where_they_l
 ):
     for name in ("tokenizers/t5", "tokenizers/bert-base-uncased"):
         for policy in ("lcp", "heal", "word", "bytes"):
-            (one,) = choice_questions(
-                tokenizer(name), policy, "none", "the house is", [" blue"], []
-            )
+            (one,) = choice_prompts(tokenizer(name), policy, "none", "the house is", [" blue"], [])
             assert (one.missing, one.lossy, one.unknown, one.merged) == (None, False, 0, False)
             assert scored_bytes(tokenizer(name), one) == b" blue"
     bert, names = tokenizer("tokenizers/bert-base-uncased"), [" Paris", " paris"]
-    upper, lower = choice_questions(bert, "lcp", "none", "the capital is", names, [])
+    upper, lower = choice_prompts(bert, "lcp", "none", "the capital is", names, [])
     assert (upper.lossy, lower.lossy) == (True, False)
-    upper, lower = choice_questions(bert, "word", "none", "the capital is", names, [])
+    upper, lower = choice_prompts(bert, "word", "none", "the capital is", names, [])
     assert (upper.missing is None, lower.missing is None) == (False, True)
 
 
@@ -336,7 +334,7 @@ def test_flags() -> None:
     assert (last.noncanonical, last.lossy, last.bos) == (True, False, 1)
     (twice,) = under("lcp", "<s><s>a", [" b"], stories)
     assert (twice.bos, twice.lossy) == (2, False)
-    (none,) = choice_questions(stories, "lcp", "none", "a", [" b"], [])
+    (none,) = choice_prompts(stories, "lcp", "none", "a", [" b"], [])
     assert none.bos == 0
 
 

@@ -27,7 +27,7 @@ from choicewise.tokens.encode import (
 )
 from choicewise.tokens.tokenizer import ByteTokenizer, byte_alphabet, token_bytes
 from tests.helpers.mmlu_data import shared_mmlu
-from tests.helpers.protocols import choice_questions, requests
+from tests.helpers.protocols import choice_prompts, requests
 from tests.helpers.real_tokenizers import BYTE_LEVEL, LOSSLESS, LOSSY, PIECES, read_tokenizer
 from tests.paths import SHARED
 
@@ -335,9 +335,7 @@ def test_real_prompts_have_the_tokens_of_the_whole(name: str) -> None:
         own, whole = (
             [
                 one.lossy
-                for one in choice_questions(
-                    each, "joint", "none", contexts[0], continuations[0], []
-                )
+                for one in choice_prompts(each, "joint", "none", contexts[0], continuations[0], [])
             ]
             for each in (partwise, inner)
         )

@@ -190,9 +190,9 @@ def test_what_is_scored_is_what_a_loop_over_the_rows_says(bundle: Bundle, direct
         for row, place, token in zip(scored.row, scored.place, scored.token, strict=True)
     ]
     assert fast == [(key, place, token) for key, place, token, _ in slow]
-    assert bundle.question_keys() == list(dict.fromkeys(question.key for _, _, _, question in slow))
+    assert bundle.prompt_keys() == list(dict.fromkeys(question.key for _, _, _, question in slow))
     record, observed = bundle.record, direct.observations()
-    assert set(bundle.question_keys()) == set(observed["key"].to_pylist())
+    assert set(bundle.prompt_keys()) == set(observed["key"].to_pylist())
     assert (record.rows, record.scored, record.tokens) == (
         len(keys),
         len(slow),

@@ -29,7 +29,7 @@ from choicewise.extensions.board.queue import (
 from choicewise.extensions.board.submission import Policy, State, Wanted
 from choicewise.extensions.board.worker import MOST, End, Worker, Workplace, is_of_model
 from choicewise.models.fake import HashModel
-from choicewise.questions import Answers, Question
+from choicewise.questions import Answers, Prompt
 from choicewise.records import MANIFEST
 from choicewise.results.run import open_run
 from choicewise.running.doctor import examine
@@ -76,7 +76,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     keys: list[str] = []
     answer = HashModel.answer
 
-    def counted(self: HashModel, questions: Sequence[Question]) -> Answers:
+    def counted(self: HashModel, questions: Sequence[Prompt]) -> Answers:
         keys.extend(question.key for question in questions)
         return answer(self, questions)
 
@@ -318,7 +318,7 @@ def failing_while(
     """The fakes fail with ``error`` as long as ``concerned`` says so."""
     answer = HashModel.answer
 
-    def fails(self: HashModel, questions: Sequence[Question]) -> Answers:
+    def fails(self: HashModel, questions: Sequence[Prompt]) -> Answers:
         if concerned():
             raise error
         return answer(self, questions)

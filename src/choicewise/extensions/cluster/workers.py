@@ -28,7 +28,7 @@ from choicewise.models.kinds import kind_of, shard_tokens_of
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.ports import Sharing
 from choicewise.requests.blocks import Block
-from choicewise.requests.request import BlockQuestion
+from choicewise.requests.request import BlockPrompt
 from choicewise.running.answer import BlockResult, Pool, Preparation, Ready, Respondent, Upcoming
 from choicewise.running.shards import Assignment
 
@@ -312,7 +312,7 @@ class _Distributed:
                 )
                 self._open.popleft()
 
-    def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[pa.Table]:
+    def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[pa.Table]:
         """One observation per question, a shard at a time."""
         waiting = iter(list(cut_shards(questions, shard_tokens_of(self.asked.model))))
         numbers: deque[int] = deque()
@@ -336,7 +336,7 @@ class _Distributed:
         )
         return True
 
-    def _send(self, shard: Mapping[str, BlockQuestion]) -> int:
+    def _send(self, shard: Mapping[str, BlockPrompt]) -> int:
         self._depth = max(self._depth, *(question.inputs for question in shard.values()))
         return self.pool.submit(Shard(shard, self._depth))
 

@@ -30,7 +30,7 @@ from choicewise.models.local.files import (
 )
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.model import Model, Recipe, SelfCheck
-from choicewise.questions import Answers, Question
+from choicewise.questions import Answers, Prompt
 from choicewise.tokens.encode import PartwiseTokenizer
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -289,11 +289,11 @@ class FolderModel:
         """Input tokens known to be needed for all that was asked so far, and those computed."""
         return self._local.planned if "_local" in self.__dict__ else 0
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """None: it answers every question of the kinds that it supports."""
         return None
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """The answers, in any order, as results become available."""
         return self.local.answer(questions)
 

@@ -38,7 +38,7 @@ from choicewise.questions import (
     Ids,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Rendition,
     SetSpan,
     Span,
@@ -130,7 +130,7 @@ class LocalModel(NetworkModel):
         states = HiddenStates(self.model, self.window, self.vocabulary, self._work)
         return states, compute_path(self._checked.rung, states, self.batch_tokens)
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """Everything scored or generated comes first, then losses and cosines, then options as sets."""
         tokens: dict[int, Scored] = {}
         states: dict[int, MaskedLoss | Cosine] = {}
@@ -228,7 +228,7 @@ class LocalModel(NetworkModel):
         fast = None if self._hidden is None else self._hidden[0].answer(self._hidden[1], questions)
         return nan_fallback(fast, questions, plainly)
 
-    def _check(self, question: Question) -> None:
+    def _check(self, question: Prompt) -> None:
         """ModelError for what the model would answer wrongly or not at all."""
         match question:
             case Blanks() | Rendition() | Decision():
@@ -268,7 +268,7 @@ class SharedModel(LocalModel):
         """As of one process."""
         return self.ask("check", depth)
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """As of one process."""
         return iter(self.ask("answer", list(questions)))
 

@@ -47,7 +47,7 @@ from choicewise.models.local.plain import (
     running_sums,
 )
 from choicewise.models.model import SelfCheck, Trial
-from choicewise.questions import Answers, Blanks, Ids, Question, Rendition, TokenScores
+from choicewise.questions import Answers, Blanks, Ids, Prompt, Rendition, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.cache import read_user_cache, write_user_cache
 from choicewise.util.files import read_text
@@ -280,7 +280,7 @@ class NetworkModel:
         """Input tokens known to be needed for all that was asked so far, and those computed."""
         return max(self._work.planned, self._work.computed)
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """None: it answers every question of the kinds that it supports."""
         return None
 
@@ -384,7 +384,7 @@ class PaddedModel(NetworkModel, ABC):
             return self._checked or self.selfcheck
         return self._checked
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """The answers, the longest texts first."""
         asked = [self.accepted(question) for question in questions]
         checked = self.check(len(asked))
@@ -440,7 +440,7 @@ class PaddedModel(NetworkModel, ABC):
         return to_device(tokens, self.model.device), to_device(mask, self.model.device)
 
     @abstractmethod
-    def accepted(self, question: Question) -> Any:
+    def accepted(self, question: Prompt) -> Any:
         """``question``, of the kind that the model answers; ModelError for any other."""
 
     @abstractmethod
@@ -481,7 +481,7 @@ class EncoderDecoder(PaddedModel):
             )
         self._start = np.asarray(starts[:1], dtype=np.int32)
 
-    def accepted(self, question: Question) -> Rendition:
+    def accepted(self, question: Prompt) -> Rendition:
         """A rendition whose two texts fit."""
         if not isinstance(question, Rendition):
             raise ModelError(
@@ -551,7 +551,7 @@ class MaskedLM(PaddedModel):
 
     supports = MASKED.supports
 
-    def accepted(self, question: Question) -> Blanks:
+    def accepted(self, question: Prompt) -> Blanks:
         """Blanks in a text that fits."""
         if not isinstance(question, Blanks):
             raise ModelError(

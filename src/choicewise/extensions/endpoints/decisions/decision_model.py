@@ -37,7 +37,7 @@ from choicewise.extensions.endpoints.server.faults import (
 from choicewise.extensions.endpoints.server.http import Client, Reader
 from choicewise.extensions.endpoints.server.many_requests import answered
 from choicewise.models.model import SelfCheck
-from choicewise.questions import Answers, Decision, Question, TokenScores, TypedQuestion
+from choicewise.questions import Answers, Decision, Prompt, TokenScores, TypedQuestion
 from choicewise.records import ALLOWED, ServerRecord
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from choicewise.util.jsonio import exact_json
@@ -241,16 +241,16 @@ class DecisionModel:
         """Requests that were answered so far."""
         return self.client.requests
 
-    def requests_for(self, questions: Sequence[Question]) -> int:
+    def requests_for(self, questions: Sequence[Prompt]) -> int:
         """How many requests ``questions`` take, without those that are sent twice and the probe's."""
         asked = {question.asked for question in questions if isinstance(question, Decision)}
         return sum(1 for each in asked if self.dialect.objection(each) is None)
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """None: what can't be asked is about one item, which is missing then."""
         return None
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """The answers as they come, those about one question together.
 
         The first questions are sent twice, as many as the name says; their answer is the first one.  Raises ModelError

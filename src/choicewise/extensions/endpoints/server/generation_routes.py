@@ -32,7 +32,7 @@ from choicewise.questions import (
     STOP,
     Ended,
     Generation,
-    Question,
+    Prompt,
     Sampling,
     TokenScores,
 )
@@ -91,12 +91,12 @@ class Completions(Route):
         )
         self.name = f"generated {'tokens' if named else 'text'}, prompts as {prompts.name}"
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why not: no text gives the context."""
         assert isinstance(question, Generation)
         return self._prompts.objection(question.context.tolist())
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """One request for every generation, those with a common beginning one after another."""
         asked = [
             (index, question) for index, question in questions if isinstance(question, Generation)
@@ -169,7 +169,7 @@ class ChatGeneration(Completions):
         super().__init__(model, tokenizer, Prompts(), named=False, unchanged=unchanged)
         self.name = "text generated in a chat"
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why not: no chat, or one that the assistant is to go on with."""
         assert isinstance(question, Generation)
         return chat_objection(self._tokenizer, question.context)

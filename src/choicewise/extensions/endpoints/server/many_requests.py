@@ -18,7 +18,7 @@ from choicewise.extensions.endpoints.server.faults import (
 )
 from choicewise.extensions.endpoints.server.http import MOST_AT_ONCE, Client, Reader
 from choicewise.extensions.endpoints.server.routes import Assembly, Call, Route
-from choicewise.questions import Answers, Question, TokenScores
+from choicewise.questions import Answers, Prompt, TokenScores
 
 FAILED_IN_A_ROW: Final = (
     5  # different requests without an answer after which the server is in doubt
@@ -26,7 +26,7 @@ FAILED_IN_A_ROW: Final = (
 
 
 def ask(
-    client: Client, route: Route, questions: Sequence[tuple[int, Question]], model: str | None
+    client: Client, route: Route, questions: Sequence[tuple[int, Prompt]], model: str | None
 ) -> Answers:
     """(index, answer) of every one of ``questions`` (index, question), as answers are complete.
 
@@ -49,7 +49,7 @@ def ask(
 
 
 def ask_now(
-    client: Client, route: Route, question: Question, model: str | None = None
+    client: Client, route: Route, question: Prompt, model: str | None = None
 ) -> TokenScores:
     """The answer to one question; raises Unanswerable and ServerFailed where there is none."""
     assembly = Assembly(client.read, route, [(0, question)])

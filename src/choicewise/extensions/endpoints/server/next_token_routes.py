@@ -34,7 +34,7 @@ from choicewise.extensions.endpoints.server.routes import (
     sglang_meta,
     thought_in,
 )
-from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Question, Span, TokenScores
+from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Prompt, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 MOST: Final = 20  # tokens that a request may choose: vLLM's ``--max-logprobs`` is 20 by default, and 128 at most
@@ -56,7 +56,7 @@ class ChosenTokens(Route):
     supports = frozenset({Span, Mass})
     path = "completions"
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """None for spans, and for masses of at most ``MOST_MEMBERS`` tokens."""
         if isinstance(question, Mass) and not 0 < len(question.members.ids) <= MOST_MEMBERS:
             return (
@@ -65,14 +65,14 @@ class ChosenTokens(Route):
             )
         return None
 
-    def parts(self, question: Question) -> int:
+    def parts(self, question: Prompt) -> int:
         """A part for every token of a span, or for every chunk of a set."""
         if isinstance(question, Mass):
             return math.ceil(len(question.members.ids) / MOST)
         assert isinstance(question, Span)
         return len(question.continuation)
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """One request for every prefix, or more where more than ``MOST`` tokens are wanted there."""
         for node in nodes(
             [
@@ -92,7 +92,7 @@ class ChosenTokens(Route):
                         node.prefix, ids, [Part(question, chunk) for question, _ in masses], None
                     )
 
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+    def joined(self, question: Prompt, parts: Sequence[TokenScores]) -> TokenScores:
         """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
         return joined_scores(question, parts)
 
@@ -190,7 +190,7 @@ class TopTokens(Route):
         self.prompts, self._count, self._by_id, self._spaceless = prompts, count, by_id, spaceless
         self.name = f"top {count} next tokens, prompts as {prompts.name}"
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why not: several tokens, a token that has no text of its own, a context that no text gives."""
         assert isinstance(question, Span)
         if len(question.continuation) > 1:
@@ -207,7 +207,7 @@ class TopTokens(Route):
             return f"the server names tokens by their text{said}, and token {token} has none of its own"
         return self.prompts.objection(question.context.tolist())
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """One request for every context."""
         for node in nodes(
             [(index, question) for index, question in questions if isinstance(question, Span)]
@@ -298,7 +298,7 @@ class ChatTopTokens(TopTokens):
         super().__init__(model, tokenizer, Prompts(), count)
         self.name = f"top {count} first tokens in a chat"
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why not: no chat, several tokens, or a token without a text of its own."""
         assert isinstance(question, Span)
         return chat_objection(self._tokenizer, question.context) or super().objection(question)

@@ -49,7 +49,7 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
     served_trace,
 )
 from choicewise.models.model import SelfCheck, Trial
-from choicewise.questions import Generation, Ids, Question, Span
+from choicewise.questions import Generation, Ids, Prompt, Span
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
@@ -378,7 +378,7 @@ class Probe:
         return self._first(routes, Generation(context, 3))
 
     def _first(
-        self, routes: Iterable[Route], question: Question, difference: float | None = None
+        self, routes: Iterable[Route], question: Prompt, difference: float | None = None
     ) -> Route | None:
         """The first of ``routes`` that answers ``question``, which is noted; or why the last one did not."""
         for route in routes:
@@ -523,7 +523,7 @@ class Probe:
         return ask_now(self._client, route, span).logprobs
 
     def _in_company(self, route: Route, spans: Sequence[Span]) -> list[npt.NDArray[np.float32]]:
-        asked: list[tuple[int, Question]] = list(enumerate(spans))
+        asked: list[tuple[int, Prompt]] = list(enumerate(spans))
         answers = dict(ask(self._client, route, asked, None))
         for answer in answers.values():
             if answer.missing is not None:

@@ -22,7 +22,7 @@ from choicewise.questions import (
     Answers,
     Ids,
     Mass,
-    Question,
+    Prompt,
     Span,
     TokenScores,
     TokenSet,
@@ -90,22 +90,22 @@ class Route(ABC):
         """``model``: its name at the server."""
         self._model = model
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why it can't answer ``question``, of a kind that it supports; None where it can."""
         return None
 
-    def parts(self, question: Question) -> int:
+    def parts(self, question: Prompt) -> int:
         """Of how many parts the answer to ``question`` is put together."""
         return 1
 
     @abstractmethod
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """The requests for ``questions`` (index among those asked, question), in the order that is best for a cache.
 
         Every part of every question is in exactly one of them.
         """
 
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+    def joined(self, question: Prompt, parts: Sequence[TokenScores]) -> TokenScores:
         """The answer to ``question`` from its parts."""
         return parts[0]
 
@@ -120,7 +120,7 @@ class Assembly:
         self,
         read: Callable[[Callable[[Any], Any], Any], Any],
         route: Route,
-        questions: Sequence[tuple[int, Question]],
+        questions: Sequence[tuple[int, Prompt]],
     ) -> None:
         self._read, self._route = read, route
         self._questions = dict(questions)
@@ -152,14 +152,14 @@ class Assembly:
                 )
 
 
-def unanswered(question: Question, reason: str) -> TokenScores:
+def unanswered(question: Prompt, reason: str) -> TokenScores:
     """No answer to ``question``, for this ``reason``."""
     return TokenScores.unanswered(
         reason, question.continuation if isinstance(question, Span) else ()
     )
 
 
-def joined_scores(question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+def joined_scores(question: Prompt, parts: Sequence[TokenScores]) -> TokenScores:
     """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
     scores = TokenScores.joined(parts)
     if not isinstance(question, Mass) or scores.missing is not None:
@@ -171,8 +171,8 @@ def joined_scores(question: Question, parts: Sequence[TokenScores]) -> TokenScor
 
 def with_label_ranks(
     answers: Answers,
-    questions: Mapping[int, Question],
-    ask_ranked: Callable[[Sequence[tuple[int, Question]]], Answers],
+    questions: Mapping[int, Prompt],
+    ask_ranked: Callable[[Sequence[tuple[int, Prompt]]], Answers],
 ) -> Answers:
     """``answers``; last those whose ranks matter, with an unlikely token whose rank ``ask_ranked`` has to give."""
     unranked = dict[int, TokenScores]()
@@ -375,7 +375,7 @@ class WholeSpans(Route):
 
     path = "completions"
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """One request for every span that is no prefix of another."""
         for whole in whole_spans(
             [(index, span) for index, span in questions if isinstance(span, Span)]
@@ -407,7 +407,7 @@ class Echo(WholeSpans):
         self._tokenizer, self._prompts = tokenizer, prompts
         self.name = f"echo, prompts as {prompts.name}"
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why not: no text gives these tokens."""
         assert isinstance(question, Span)
         return self._prompts.objection(

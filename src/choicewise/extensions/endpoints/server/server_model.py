@@ -36,7 +36,7 @@ from choicewise.extensions.endpoints.server.routes import (
 from choicewise.extensions.endpoints.vllm.vllm_routes import ByLength
 from choicewise.models.local.tokenizer import BYTE_TOKENS, NAME_IT, named_tokenizer
 from choicewise.models.model import SelfCheck
-from choicewise.questions import Answers, Generation, Question
+from choicewise.questions import Answers, Generation, Prompt
 from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
@@ -183,25 +183,25 @@ class ServerModel:
         """Requests that the server answered so far."""
         return self.client.requests
 
-    def requests_for(self, questions: Sequence[Question]) -> int:
+    def requests_for(self, questions: Sequence[Prompt]) -> int:
         """How many requests ``questions`` take; those that can't be asked take none."""
-        by_route = defaultdict[Route, list[tuple[int, Question]]](list)
+        by_route = defaultdict[Route, list[tuple[int, Prompt]]](list)
         for index, question in enumerate(questions):
             route, objection = self._judged(question)
             if route is not None and objection is None:
                 by_route[route].append((index, question))
         return sum(1 for route, asked in by_route.items() for _ in route.calls(asked))
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why the server can't be asked ``question``; None where it can."""
         return self._judged(question)[1]
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """The answers as they come; a question that can't be answered is unanswered, with the reason.
 
         Raises ModelError where the server fails.
         """
-        by_route = defaultdict[Route, list[tuple[int, Question]]](list)
+        by_route = defaultdict[Route, list[tuple[int, Prompt]]](list)
         for index, question in enumerate(questions):
             route, reason = self._judged(question)
             if reason is None and question.inputs > self.window:
@@ -222,7 +222,7 @@ class ServerModel:
         """End every connection."""
         self.client.close()
 
-    def _judged(self, question: Question) -> tuple[Route | None, str | None]:
+    def _judged(self, question: Prompt) -> tuple[Route | None, str | None]:
         """The way to ask ``question``, and why it can't be asked: where there is no way, or the way objects."""
         chosen, context = self.chosen, getattr(question, "context", None)
         chat = context is not None and chat_messages(self.tokenizer, context) is not None

@@ -44,7 +44,7 @@ from choicewise.questions import (
     Ids,
     MaskedLoss,
     Mass,
-    Question,
+    Prompt,
     Sampling,
     Span,
     TokenScores,
@@ -179,7 +179,7 @@ class EngineModel:
             self._last = self._measured()
         return self._last
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """Why ``question`` can't be asked; None where it can.  The engine is not started for that."""
         known = (
             self.abilities
@@ -188,10 +188,10 @@ class EngineModel:
         )
         return objection(question.span if isinstance(question, MaskedLoss) else question, known)
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """The answers as they come; one that can't be asked is unanswered, with the reason."""
         self.check(max((question.inputs for question in questions), default=0))
-        scored, generated = list[tuple[int, Question]](), list[tuple[int, Question]]()
+        scored, generated = list[tuple[int, Prompt]](), list[tuple[int, Prompt]]()
         for index, question in enumerate(questions):
             if (reason := self.objection(question)) is not None:
                 yield index, unanswered(question, reason)
@@ -222,7 +222,7 @@ class EngineModel:
             self.unique += max(len(answer.tokens) - 1, 0)
             yield index, answer
 
-    def ask(self, route: EngineRoute | TextRoute, asked: Sequence[tuple[int, Question]]) -> Answers:
+    def ask(self, route: EngineRoute | TextRoute, asked: Sequence[tuple[int, Prompt]]) -> Answers:
         """The answers to what is ``asked`` (index, question) by this ``route``, one batch ahead of what is read."""
         assembly = Assembly(lambda reader, output: reader(output), route, asked)
         for request, output in self._outputs(iter(route.requests(asked))):
@@ -232,7 +232,7 @@ class EngineModel:
         """End the engine."""
         self._engine.close()
 
-    def _count_unique(self, questions: Sequence[Question]) -> None:
+    def _count_unique(self, questions: Sequence[Prompt]) -> None:
         any_token = np.zeros(1, dtype=np.int32)
         spans = [
             Span(each.context, any_token) if isinstance(each, Generation) else each
@@ -299,7 +299,7 @@ class EngineModel:
     def _measured(self) -> SelfCheck:
         """Every way held against the prompt's own log-probabilities, which nothing is read from a cache for."""
         spans = self.probe()
-        asked: list[tuple[int, Question]] = list(enumerate(spans))
+        asked: list[tuple[int, Prompt]] = list(enumerate(spans))
         whole, abilities = self._sums(PROMPTS, asked), self.facts.abilities
         floor = _difference(whole, self._sums(PROMPTS, asked))
         deviation = float(np.concatenate(whole).std())
@@ -370,7 +370,7 @@ class EngineModel:
         """Numbers in the weights."""
         return sum(math.prod(entry["shape"]) for _, entry in model_files.tensors(self._weights))
 
-    def _sums(self, way: str, asked: Sequence[tuple[int, Question]]) -> list[Any]:
+    def _sums(self, way: str, asked: Sequence[tuple[int, Prompt]]) -> list[Any]:
         """The log-probabilities of every one of ``asked`` by this ``way`` alone; raises Unanswerable."""
         abilities = self.facts.abilities._replace(ways=(way,))
         answers = dict(self.ask(EngineRoute(abilities), asked))

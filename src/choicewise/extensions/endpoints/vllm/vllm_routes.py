@@ -37,7 +37,7 @@ from choicewise.questions import (
     Ended,
     Generation,
     Mass,
-    Question,
+    Prompt,
     Sampling,
     Span,
     TokenScores,
@@ -211,7 +211,7 @@ def way_of(span: Span, abilities: Abilities) -> str:
     return min(ways, key=lambda way: cost(way, context, count, abilities.block), default=PLACES)
 
 
-def objection(question: Question, abilities: Abilities) -> str | None:
+def objection(question: Prompt, abilities: Abilities) -> str | None:
     """Why ``question`` can't be asked; None where it can.
 
     vLLM cuts a trace that does not fit and says nothing of it, and a request that it refuses takes the answers of all
@@ -263,22 +263,22 @@ class EngineRoute(Route):
         self.name = f"vLLM, {longer}"
         self.cost = abilities.cost_in_words(longer)
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """As :func:`objection`."""
         return objection(question, self.abilities)
 
-    def parts(self, question: Question) -> int:
+    def parts(self, question: Prompt) -> int:
         """Of a span by label ids as many as it has tokens, of a set one for each request."""
         if isinstance(question, Mass):
             return math.ceil(len(question.members.known(self.abilities.vocabulary)) / MOST_IDS)
         assert isinstance(question, Span)
         return len(question.continuation) if way_of(question, self.abilities) == PLACES else 1
 
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+    def joined(self, question: Prompt, parts: Sequence[TokenScores]) -> TokenScores:
         """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
         return joined_scores(question, parts)
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """The same for a server: posted to :data:`SERVED_PATH`.
 
         It lists as many tokens of a place as are asked for, the forced one first: so one more, which is the likeliest.
@@ -288,7 +288,7 @@ class EngineRoute(Route):
             body = {"model": self._model, "token_ids": request.prompt, "sampling_params": params}
             yield Call(SERVED_PATH, body, request.parts, partial(_read_served, request))
 
-    def requests(self, questions: Sequence[tuple[int, Question]]) -> Iterator[EngineRequest]:
+    def requests(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[EngineRequest]:
         """One for every prefix that is read by label ids, one for every other span."""
         labels = list[tuple[int, Span | Mass]]()
         spans = defaultdict[tuple[bytes, bytes], list[tuple[int, Span]]](list)
@@ -362,26 +362,26 @@ class ByLength(Route):
         fits = self._longest is None or longest <= self._longest
         return self._whole if fits and self._way != ROWS else None
 
-    def objection(self, question: Question) -> str | None:
+    def objection(self, question: Prompt) -> str | None:
         """What the way of asking that is chosen objects."""
         return self._of(question).objection(question)
 
-    def parts(self, question: Question) -> int:
+    def parts(self, question: Prompt) -> int:
         """As many as that way of asking has."""
         return self._of(question).parts(question)
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """First everything asked by next tokens, then what is asked whole."""
         for route in (self._chosen, self._whole):
             yield from route.calls(
                 [(index, question) for index, question in questions if self._of(question) is route]
             )
 
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+    def joined(self, question: Prompt, parts: Sequence[TokenScores]) -> TokenScores:
         """As that way of asking does it."""
         return self._of(question).joined(question, parts)
 
-    def _of(self, question: Question) -> Route:
+    def _of(self, question: Prompt) -> Route:
         if not isinstance(question, Span):
             return self._chosen
         before, scored = len(question.context), len(question.continuation)
@@ -402,11 +402,11 @@ class TextRoute(Route):
         super().__init__("")
         self._ends, self._token_bytes = ends, token_bytes
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """None: servers generate by their completions."""
         raise NotImplementedError
 
-    def requests(self, questions: Sequence[tuple[int, Question]]) -> Iterator[EngineRequest]:
+    def requests(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[EngineRequest]:
         """One for every generation, those with a common beginning one after another."""
         asked = [
             (index, question) for index, question in questions if isinstance(question, Generation)

@@ -16,8 +16,8 @@ from choicewise.extensions.interop.lm_eval.engine import Engine
 from choicewise.models.model import Model
 from choicewise.questions import Answers, Generation, Ids, Mass, Rendition, Span
 from choicewise.running.progress import PeriodicReport, ProgressReport, print_line
-from choicewise.tokens.boundary import choice_questions_batch, cut, fit_span
-from choicewise.tokens.byte_coverings import ByteProbability, TokenQuestion, answer_with_bytes
+from choicewise.tokens.boundary import choice_prompts_batch, cut, fit_span
+from choicewise.tokens.byte_coverings import ByteProbability, TokenPrompt, answer_with_bytes
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -46,12 +46,12 @@ class Asked(NamedTuple):
     the continuation.  ``dropped``: tokens of the context that were cut.
     """
 
-    question: TokenQuestion | None
+    question: TokenPrompt | None
     missing: str | None = None
     merged: bool = False
     dropped: int = 0
-    before: TokenQuestion | None = None
-    after: TokenQuestion | None = None
+    before: TokenPrompt | None = None
+    after: TokenPrompt | None = None
 
 
 class Score(NamedTuple):
@@ -108,7 +108,7 @@ def ask_with_boundary(
             order, key=lambda index: (requests[index].group, requests[index].context)
         )
     ]
-    questions = choice_questions_batch(
+    questions = choice_prompts_batch(
         encodings,
         policy,
         [requests[own[0]].context for own in groups],
@@ -156,7 +156,7 @@ def score(
             print_line(
                 f"choicewise: {len(those)} of {len(asked)} requests, first {where(those[0])}: {reason}"
             )
-    questions: list[TokenQuestion] = []
+    questions: list[TokenPrompt] = []
     parts: list[tuple[int, int]] = []
     for index, each in enumerate(asked):
         for sign, question in ((0, each.question), (-1, each.before), (1, each.after)):
@@ -187,7 +187,7 @@ def score(
 PORTION = 16_000_000  # input tokens of the questions asked at once, at most, before what they share: some gigabyte
 
 
-def answers(model: Model, questions: Sequence[TokenQuestion], title: str) -> Answers:
+def answers(model: Model, questions: Sequence[TokenPrompt], title: str) -> Answers:
     """The answers of ``model``, as they become available; progress with an estimate goes to stderr.
 
     All questions are one tree of tokens, cut only where that would outgrow memory.
@@ -221,7 +221,7 @@ def answers(model: Model, questions: Sequence[TokenQuestion], title: str) -> Ans
             report(finished, total)
 
 
-def portions(questions: Sequence[TokenQuestion], work: Sequence[int]) -> Iterator[list[int]]:
+def portions(questions: Sequence[TokenPrompt], work: Sequence[int]) -> Iterator[list[int]]:
     """Indexes of ``questions`` in groups of :data:`PORTION` input tokens at most, those that begin alike together."""
     if sum(work) <= PORTION:
         if questions:
@@ -238,7 +238,7 @@ def portions(questions: Sequence[TokenQuestion], work: Sequence[int]) -> Iterato
     yield group
 
 
-def _start(question: TokenQuestion) -> bytes:
+def _start(question: TokenPrompt) -> bytes:
     """What decides which questions share tokens."""
     match question:
         case Rendition(source):

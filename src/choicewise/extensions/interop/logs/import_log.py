@@ -40,7 +40,7 @@ from choicewise.records import (
     SpanRow,
     Sweep,
 )
-from choicewise.requests.blocks import list_asks
+from choicewise.requests.blocks import list_request_specs
 from choicewise.results.run import Run, open_run
 from choicewise.running.sweep import begun_sweep, replaced
 from choicewise.scoring.observed import Continuations
@@ -56,7 +56,7 @@ from choicewise.store.folder import (
 )
 from choicewise.store.tables import Rows
 from choicewise.thoughts import left_open
-from choicewise.tokens.boundary import choice_questions_batch
+from choicewise.tokens.boundary import choice_prompts_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.files import disk_errors, folder_name, free_name, locked
@@ -327,8 +327,8 @@ def _write_blocks(
     folder: RunFolder, log: Log, state: LogState, protocols: dict[str, Protocol]
 ) -> None:
     """Write what the folder lacks; blocks have the same edges whenever the same log is read."""
-    asks = list_asks(protocols)
-    prompts = {ask.protocol.reading: ask.protocol.prompt_digest for ask in asks}
+    specs = list_request_specs(protocols)
+    prompts = {spec.protocol.reading: spec.protocol.prompt_digest for spec in specs}
     there = {block.place for block in folder.manifest.blocks}
     for subject, start, items in _blocks(checked_items(log)):
         place = (SPLIT, subject, start, start + len(items))
@@ -342,7 +342,7 @@ def _write_blocks(
             "spans": rows.spans,
             "observations": rows.observations,
         }
-        folder.add_block(place, [ask.name for ask in asks], tables)
+        folder.add_block(place, [spec.name for spec in specs], tables)
 
 
 def _blocks(items: Iterator[LoggedItem]) -> Iterator[tuple[str, int, list[LoggedItem]]]:
@@ -674,7 +674,7 @@ def _counted_items(log: Log, tokenizer: Tokenizer) -> Iterator[LoggedItem]:
             (choice.context if choice.context is not None else item.context) or ""
             for item, choice in groups
         ]
-        asked = choice_questions_batch(
+        asked = choice_prompts_batch(
             encodings,
             BOUNDARY,
             contexts,

@@ -229,7 +229,7 @@ class _Filling:
 
     def __init__(self, bundle: Bundle, answers: Answered) -> None:
         self._run, self._answers, self._starts = bundle.path / RUN, answers, bundle.scored.starts
-        self._keys = pa.array(bundle.question_keys(), pa.string())
+        self._keys = pa.array(bundle.prompt_keys(), pa.string())
 
     def __call__(self, block: BlockRecord) -> pa.Table:
         path, answers = block_file(self._run, block, "observations"), self._answers

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from choicewise.errors import StoreError
 from choicewise.protocols.protocol import Protocol, parse_signature
-from choicewise.questions import Ids, question_key
+from choicewise.questions import Ids, prompt_key
 from choicewise.records import FileRecord, Manifest
 from choicewise.store.folder import BUNDLE, read_manifest
 from choicewise.store.tables import damage, read_items
@@ -235,7 +235,7 @@ class Bundle:
             np.append(begins, len(rows)).astype(np.int64),
         )
 
-    def question_keys(self) -> list[str]:
+    def prompt_keys(self) -> list[str]:
         """The key of every question: of the observation that answers it."""
         scored, keys = self.scored, list[str]()
         last, context = -1, np.zeros(0, dtype=np.int32)
@@ -245,7 +245,7 @@ class Bundle:
             row, place = int(scored.row[start]), int(scored.place[start])
             if row != last or len(context) != place:
                 last, context = row, self.ids(row)[:place]
-            keys.append(question_key(b"span", context, scored.token[start:stop].astype(np.int32)))
+            keys.append(prompt_key(b"span", context, scored.token[start:stop].astype(np.int32)))
         return keys
 
     def __repr__(self) -> str:

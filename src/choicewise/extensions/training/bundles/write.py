@@ -37,7 +37,7 @@ from choicewise.extensions.training.bundles.bundle import (
 from choicewise.models.local.files import read_config, window_of
 from choicewise.models.local.tokenizer import BYTE_TOKENS, named_tokenizer, tokenizer_folder
 from choicewise.protocols.protocol import Protocol, parse_signature
-from choicewise.questions import Answers, Ids, Question, Span, TokenScores, question_key
+from choicewise.questions import Answers, Ids, Prompt, Span, TokenScores, prompt_key
 from choicewise.records import MANIFEST, OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.evaluate import evaluate
@@ -169,10 +169,10 @@ class _Noting:
     def check(self, depth: int) -> None:
         """Nothing to check."""
 
-    def objection(self, question: Question) -> None:
+    def objection(self, question: Prompt) -> None:
         """None: it is asked about spans alone."""
 
-    def answer(self, questions: Sequence[Question]) -> Answers:
+    def answer(self, questions: Sequence[Prompt]) -> Answers:
         """No answer to any of them."""
         spans = [question for question in questions if isinstance(question, Span)]
         self.unique += unique_tokens(spans, self.tokenizer)
@@ -330,7 +330,7 @@ def _rows(
         labels = [(key, int(own[0])) for key, _, own in asked if len(own) == 1]
         if labels:
             ids = [token for _, token in labels]
-            key = question_key(b"labels", context, np.asarray(ids, dtype=np.int32))
+            key = prompt_key(b"labels", context, np.asarray(ids, dtype=np.int32))
             texts = [askers[each] for each, _ in labels]
             about = {**_about(texts, group), "choice": None}
             yield {

@@ -28,18 +28,18 @@ from choicewise.questions import (
     TypedQuestion,
 )
 from choicewise.requests.generated import (
-    AlongAsker,
-    ChainOfThoughtAsker,
-    GenerateAsker,
+    AlongPrompter,
+    ChainOfThoughtPrompter,
+    GeneratePrompter,
     refused_inside,
 )
 from choicewise.requests.request import (
     Answerer,
-    Asker,
-    BlockQuestion,
+    BlockPrompt,
     ChoiceGroup,
     FittedRequest,
     PreparedBlock,
+    Prompter,
     PromptRows,
     Request,
     fit_requests,
@@ -48,9 +48,9 @@ from choicewise.requests.request import (
     one_context,
 )
 from choicewise.tokens.boundary import (
-    ChoiceQuestion,
+    ChoicePrompt,
     char_spans,
-    choice_questions_batch,
+    choice_prompts_batch,
     ends_before,
     fit_span,
     package_spans,
@@ -105,19 +105,19 @@ class Form:
     """
 
     reserve: Callable[[Encodings, int], int] = lambda encodings, tokens: tokens - 1
-    about: Callable[[Span, ChoiceQuestion, Encodings, tuple[str, str]], BlockQuestion] = (
+    about: Callable[[Span, ChoicePrompt, Encodings, tuple[str, str]], BlockPrompt] = (
         lambda span, *_: span
     )
 
     def fit(
-        self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool
-    ) -> ChoiceQuestion:
+        self, choice: ChoicePrompt, limit: int, encodings: Encodings, *, cut_start: bool
+    ) -> ChoicePrompt:
         """``choice`` as a model with ``limit`` input tokens can answer it, or refused."""
         return fit_span(choice, limit - 1 - self.reserve(encodings, 0), cut_start=cut_start)
 
     def question(
-        self, choice: ChoiceQuestion, encodings: Encodings, context: str, continuation: str
-    ) -> BlockQuestion | None:
+        self, choice: ChoicePrompt, encodings: Encodings, context: str, continuation: str
+    ) -> BlockPrompt | None:
         """The question about ``choice``, the ``continuation`` after the ``context``; None where it is missing."""
         span = choice.span
         return (
@@ -128,7 +128,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class ChoiceAsker(Asker):
+class ChoicePrompter(Prompter):
     """Asks for the continuations of every choice.
 
     ``groups``: from a request and its fitted context to which texts are scored after which contexts.
@@ -138,12 +138,12 @@ class ChoiceAsker(Asker):
     """
 
     groups: Callable[[Request, str], list[ChoiceGroup]] = _shared_context
-    locate: Callable[[Encodings, str, str, bool | None], ChoiceQuestion] | None = None
+    locate: Callable[[Encodings, str, str, bool | None], ChoicePrompt] | None = None
     form: Form = Form()
-    parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = (
+    parts: Callable[[ChoicePrompt, Tokenizer], Iterator[tuple[int, str, Span]]] = (
         lambda choice, tokenizer: iter(())
     )
-    check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
+    check: Callable[[Protocol, ChoiceGroup, Sequence[ChoicePrompt]], None] | None = None
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
         """Those of every choice."""
@@ -154,7 +154,7 @@ class ChoiceAsker(Asker):
         longest = longest_after_query(prompt.encodings, requests)
         return [self.form.reserve(prompt.encodings, tokens) for tokens in longest]
 
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """One question per continuation of every group."""
         chosen = [
             replace(each.request, shots=each.request.shots[: each.shots])
@@ -196,7 +196,7 @@ class ChoiceAsker(Asker):
                             item, (place[0], part), span, context=context, continuation=said
                         )
 
-    def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
+    def add_null_prompts(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
         """The same groups after the ``null`` context, each distinct one located once in a block."""
         ends = null != null.rstrip()  # only then it matters how a context ends
         own = [self.groups(request, request.context() if ends else "") for request in requests]
@@ -235,7 +235,7 @@ class ChoiceAsker(Asker):
 
     def _locate(
         self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str
-    ) -> list[list[ChoiceQuestion]]:
+    ) -> list[list[ChoicePrompt]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""
         protocol, encodings, locate = prompt.protocol, prompt.encodings, self.locate
         contexts, texts = (
@@ -244,7 +244,7 @@ class ChoiceAsker(Asker):
         )
         golds = [group.gold for group in groups]
         if locate is None:
-            located = choice_questions_batch(encodings, policy, contexts, texts, golds)
+            located = choice_prompts_batch(encodings, policy, contexts, texts, golds)
         else:
             located = [
                 [
@@ -261,8 +261,8 @@ class ChoiceAsker(Asker):
 
 
 def comparable(
-    own: Sequence[ChoiceQuestion], null: Sequence[ChoiceQuestion], tokenizer: Tokenizer
-) -> list[ChoiceQuestion]:
+    own: Sequence[ChoicePrompt], null: Sequence[ChoicePrompt], tokenizer: Tokenizer
+) -> list[ChoicePrompt]:
     """``null``, those refused that score other text after their null context than after their ``own`` context.
 
     For the policies :data:`~choicewise.protocols.protocol.COUNTING`, where a token that straddles the end of one of the
@@ -281,8 +281,8 @@ class _RenditionForm(Form):
     """The context, in what the tokenizer encloses it with, for the encoder; the continuation for the decoder."""
 
     def fit(
-        self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool
-    ) -> ChoiceQuestion:
+        self, choice: ChoicePrompt, limit: int, encodings: Encodings, *, cut_start: bool
+    ) -> ChoicePrompt:
         """Each of the two texts within ``limit``; the context's start is cut as in lm-evaluation-harness."""
         if not isinstance(choice.span, Span):
             return choice
@@ -299,7 +299,7 @@ class _RenditionForm(Form):
 
 
 def _rendition(
-    span: Span, _: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]
+    span: Span, _: ChoicePrompt, encodings: Encodings, texts: tuple[str, str]
 ) -> Rendition:
     """An empty context is the prefix token alone, as in lm-evaluation-harness."""
     suffix = encodings.suffix if texts[0] else encodings.suffix[:0]
@@ -322,14 +322,14 @@ def _noisy_channel_groups(request: Request, context: str) -> list[ChoiceGroup]:
     ]
 
 
-class _NoisyChannelAsker(ChoiceAsker):
+class _NoisyChannelPrompter(ChoicePrompter):
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         return longest(prompt.encodings, [request.proposals for request in requests])
 
 
 def _blanks(
     span: Span,
-    choice: ChoiceQuestion,
+    choice: ChoicePrompt,
     encodings: Encodings,
     texts: tuple[str, str],
     *,
@@ -367,7 +367,7 @@ _BLANKS = {
 
 
 def _refuse_overlap(
-    protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]
+    protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoicePrompt]
 ) -> None:
     """ProtocolError where the tokens of one answer begin those of another: P of the one then includes the other."""
     for left, right in combinations(range(len(choices)), 2):
@@ -383,21 +383,21 @@ def _refuse_overlap(
             )
 
 
-def _select_parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
+def _select_parts(choice: ChoicePrompt, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
     for part, span in enumerate(choice.parts, start=1):
         if span is not None:
             yield part, tokenizer.decode(span.continuation), span
 
 
-def _package_parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
+def _package_parts(choice: ChoicePrompt, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
     """Part 1 + j is EOS in the place of token j."""
     if isinstance(choice.span, Span) and tokenizer.eos_id is not None:
         for part, end in enumerate(ends_before(choice.span, tokenizer.eos_id), start=1):
             yield part, "", end
 
 
-class _EmbeddingAsker(Asker):
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+class _EmbeddingPrompter(Prompter):
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         encodings = prompt.encodings
         encodings.add_sequences(
             text for each in fitted for text in (each.context, *each.request.continuations)
@@ -409,17 +409,17 @@ class _EmbeddingAsker(Asker):
                 cosine = (
                     Cosine(context, encodings.context(text), choice in item.gold) if text else None
                 )
-                asked = ChoiceQuestion(None, missing=None if text else _EMPTY)
+                asked = ChoicePrompt(None, missing=None if text else _EMPTY)
                 prompt.add_span(item.id, (choice, 0), cosine, continuation=text, choice=asked)
 
 
-class _DecisionAsker(Asker):
+class _DecisionPrompter(Prompter):
     """A typed question per request: the context is its JSON, the continuations are the names of its options."""
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
         return [one_context(request, typed_text(_typed(request)))]
 
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         for each in fitted:
             request, item = each.request, each.request.item
             try:
@@ -490,11 +490,11 @@ def _rendered_question(request: Request) -> TypedQuestion:
     return asked
 
 
-class _SetAsker(Asker):
+class _SetPrompter(Prompter):
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         return [tokens - 1 for tokens in longest_after_query(prompt.encodings, requests)]
 
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """What stands before the options, each option and what stands after them is encoded by itself."""
         encodings, limit = prompt.encodings, prompt.limit
         fitted = [each for each in fitted if not refused_inside(prompt, each, [each.context])]
@@ -507,7 +507,7 @@ class _SetAsker(Asker):
             [each.request.gold for each in fitted],
         )
         contexts = [each.context for each in fitted]
-        located = choice_questions_batch(encodings, prompt.protocol.boundary, contexts, texts, gold)
+        located = choice_prompts_batch(encodings, prompt.protocol.boundary, contexts, texts, gold)
         for each, before, choices in zip(fitted, encodings.contexts(befores), located, strict=True):
             options = [encodings.plain[text] for text in each.request.listed]
             context = np.concatenate(
@@ -541,58 +541,58 @@ def _before_set(request: Request, context: str) -> str:
     return context[: len(context) - len(request.after) - sum(map(len, request.listed))]
 
 
-ASKERS: dict[str, Asker] = ports.OpenTable(
+PROMPTERS: dict[str, Prompter] = ports.OpenTable(
     {
-        "along-thought": AlongAsker(),
-        "chain-of-thought": ChainOfThoughtAsker(),
-        "decision": _DecisionAsker(),
-        "embedding": _EmbeddingAsker(),
-        "encoder-decoder": ChoiceAsker(
+        "along-thought": AlongPrompter(),
+        "chain-of-thought": ChainOfThoughtPrompter(),
+        "decision": _DecisionPrompter(),
+        "embedding": _EmbeddingPrompter(),
+        "encoder-decoder": ChoicePrompter(
             form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)
         ),
-        "generate": GenerateAsker(),
-        "loglikelihood": ChoiceAsker(),
-        "masked": ChoiceAsker(
+        "generate": GeneratePrompter(),
+        "loglikelihood": ChoicePrompter(),
+        "masked": ChoicePrompter(
             form=Form(lambda _, tokens: tokens, lambda span, *_: MaskedLoss(span))
         ),
-        "noisy-channel": _NoisyChannelAsker(groups=_noisy_channel_groups),
-        "pseudo-loglikelihood": ChoiceAsker(form=_BLANKS[False]),
-        "pseudo-loglikelihood-within-word": ChoiceAsker(form=_BLANKS[True]),
-        "rating": ChoiceAsker(
+        "noisy-channel": _NoisyChannelPrompter(groups=_noisy_channel_groups),
+        "pseudo-loglikelihood": ChoicePrompter(form=_BLANKS[False]),
+        "pseudo-loglikelihood-within-word": ChoicePrompter(form=_BLANKS[True]),
+        "rating": ChoicePrompter(
             groups=partial(
                 _own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)
             ),
             check=_refuse_overlap,
         ),
-        "select": ChoiceAsker(locate=select_spans, parts=_select_parts),
-        "set-based": _SetAsker(),
-        "spellings": ChoiceAsker(),
-        "surprisal": ChoiceAsker(locate=char_spans),
-        "surprisal-package": ChoiceAsker(locate=package_spans, parts=_package_parts),
-        "yes-no": ChoiceAsker(
+        "select": ChoicePrompter(locate=select_spans, parts=_select_parts),
+        "set-based": _SetPrompter(),
+        "spellings": ChoicePrompter(),
+        "surprisal": ChoicePrompter(locate=char_spans),
+        "surprisal-package": ChoicePrompter(locate=package_spans, parts=_package_parts),
+        "yes-no": ChoicePrompter(
             groups=partial(_own_contexts, preferred=lambda answers, right: (0,) if right else (1,)),
             check=_refuse_overlap,
         ),
     },
     ports.Reading,
-    lambda addition: addition.asker(),
+    lambda addition: addition.prompter(),
 )
 """How each reading of :data:`choicewise.protocols.readings.READINGS` asks."""
 
 
-def add_requests(
+def add_prompts(
     block: PreparedBlock, protocol: Protocol, requests: Sequence[Request], model: Answerer
 ) -> None:
     """Fit and tokenize ``requests`` of one protocol, and ask them as its reading asks."""
-    prompt, reading = PromptRows(block, protocol, model), ASKERS[protocol.reading]
+    prompt, reading = PromptRows(block, protocol, model), PROMPTERS[protocol.reading]
     fitted = fit_requests(prompt, requests, reading.reserve(prompt, requests))
     for each in fitted:
         if each.missing is not None:
             block.refuse(protocol, each.request.item, each.missing)
-    reading.ask(prompt, [each for each in fitted if each.missing is None])
+    reading.add_prompts(prompt, [each for each in fitted if each.missing is None])
 
 
-def add_null(
+def add_null_prompts(
     block: PreparedBlock,
     protocol: Protocol,
     null: str,
@@ -600,4 +600,4 @@ def add_null(
     model: Answerer,
 ) -> None:
     """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
-    ASKERS[protocol.reading].ask_null(PromptRows(block, protocol, model), null, requests)
+    PROMPTERS[protocol.reading].add_null_prompts(PromptRows(block, protocol, model), null, requests)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers.decision", reason="transformers decides since 5.22")
 from transformers.decision.configuration_utils import DecisionConfig
-from transformers.decision.template_utils import DECISION_PROMPT, Prompt
+from transformers.decision.template_utils import DECISION_PROMPT, Question
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from choicewise import Run, evaluate
@@ -65,7 +65,7 @@ def test_messages_are_those_of_transformers_for_any_state_and_question(
     ours = render(
         one(f"decision/transformers-5.23:{kind}").protocol, make(), (), template=MessageAlone()
     ).context()
-    parsed = Prompt.from_request("q", question, DecisionConfig())
+    parsed = Question.from_request("q", question, DecisionConfig())
     assert ours == _compile_jinja_template(DECISION_PROMPT).render(state=state, question=parsed)
 
 

@@ -27,9 +27,9 @@ from choicewise.scoring.observed import (
     Lows,
     Mask,
     Range,
-    not_known,
     reduce_rows,
     row_of,
+    without_bounds,
 )
 from choicewise.scoring.scores import SCORES, per
 
@@ -133,7 +133,7 @@ class Combiner:
         in_item = np.nan_to_num(
             reduce_rows(np.maximum, np.any(bounds, axis=0), observed.item_offsets)
         )
-        return not_known(scores, in_item[item])
+        return without_bounds(scores, in_item[item] > 0)
 
 
 def along(parts: Sequence[Continuations], score: str) -> Floats:

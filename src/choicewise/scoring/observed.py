@@ -1,4 +1,4 @@
-"""Observed continuations as ragged arrays, bounds."""
+"""Hold observed continuations as ragged arrays of tokens, rows and items, and reduce them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Continuations:
-    """One row per (item, choice), the choices of an item next to each other; each row a run of tokens.
+    """Hold one row of tokens for each (item, choice), the choices of an item next to each other.
 
-    Flat over tokens: ``tokens`` (ids), ``logprobs`` (nats), ``sizes`` (bytes each token stands for) and ``ranks``
-    (vocabulary entries with a strictly greater logit).  Row r has the tokens ``offsets[r]:offsets[r + 1]``.  ``text``:
-    each row's continuation as it was scored, with the space it starts with, None where it is not known.  Item i has the
-    rows ``item_offsets[i]:item_offsets[i + 1]``; items may differ in how many choices they have.
+    Flat over tokens: ``tokens`` (ids), ``logprobs`` (nats), ``sizes`` (bytes that a token stands
+    for) and ``ranks`` (vocabulary entries with a strictly greater logit).  Row r has the tokens
+    ``offsets[r]:offsets[r + 1]``, and item i the rows ``item_offsets[i]:item_offsets[i + 1]``;
+    items may differ in their number of choices.  ``text``: the continuation of each row as it was
+    scored, with the space it starts with, or None if it was not recorded.
 
-    Of the rows observed without tokens, as in other tools' logs: ``totals``, their log-likelihood (nats),
-    ``token_counts``, how many tokens they had, and ``all_greedy``, whether each of those was the likeliest (1 or 0);
-    float64 [rows], NaN elsewhere and where it is not known, None where no row has any.  A row without tokens and
-    without a total is missing.
+    Three arrays, float64 [rows], describe rows that were observed without tokens, such as those of
+    other tools' logs: ``totals`` (log-likelihood in nats), ``token_counts``, and ``all_greedy`` (1
+    if every token was the likeliest, else 0).  They are NaN for rows with tokens and for unknown
+    values, and None if no row has a value.  A row without tokens and without a total is missing.
 
-    ``at_most``: the rows whose log-probabilities are no more than upper bounds, bool [rows]; None where there are none.
+    ``at_most``: rows whose log-probabilities are only upper bounds, bool [rows], or None if no row
+    is.
 
-    Raises StoreError when the arrays don't fit together.
+    Raises StoreError if the arrays don't fit together.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -52,87 +54,99 @@ class Continuations:
     at_most: Mask | None = None
 
     def __post_init__(self) -> None:
-        for name in ("logprobs", "sizes", "ranks"):
-            if (length := len(getattr(self, name))) != len(self.tokens):
-                raise StoreError(
-                    f"{len(self.tokens)} tokens but {length} {name}; check the run folder"
-                )
-        _check_offsets("offsets", self.offsets, len(self.tokens))
-        _check_offsets("item_offsets", self.item_offsets, len(self.text))
-        if len(self.offsets) != len(self.text) + 1:
+        token_count = len(self.tokens)
+        row_count = len(self.text)
+        _check_length("logprobs", self.logprobs, token_count, "tokens")
+        _check_length("sizes", self.sizes, token_count, "tokens")
+        _check_length("ranks", self.ranks, token_count, "tokens")
+        _check_offsets("offsets", self.offsets, token_count)
+        _check_offsets("item_offsets", self.item_offsets, row_count)
+        if len(self.offsets) != row_count + 1:
             raise StoreError(
-                f"{len(self.text)} continuation texts but {len(self.offsets) - 1} rows of tokens"
+                f"{row_count} continuation texts but {len(self.offsets) - 1} rows of tokens"
             )
-        for name in ("totals", "token_counts", "all_greedy", "at_most"):
-            given = getattr(self, name)
-            if given is not None and len(given) != len(self.text):
-                raise StoreError(
-                    f"{len(self.text)} continuation texts but {len(given)} {name}; check the run folder"
-                )
+        _check_length("totals", self.totals, row_count, "continuation texts")
+        _check_length("token_counts", self.token_counts, row_count, "continuation texts")
+        _check_length("all_greedy", self.all_greedy, row_count, "continuation texts")
+        _check_length("at_most", self.at_most, row_count, "continuation texts")
 
     @cached_property
     def sums(self) -> Floats:
-        """log P(continuation | context) of each row in nats, float64 [rows]; NaN where missing."""
-        return (
-            self.token_sums
-            if self.totals is None
-            else np.where(self.counts > 0, self.token_sums, self.totals)
-        )
+        """Return log P(continuation | context) in nats, float64 [rows]; NaN if missing."""
+        if self.totals is None:
+            return self.token_sums
+        return np.where(self.counts > 0, self.token_sums, self.totals)
 
     @cached_property
     def token_sums(self) -> Floats:
-        """The same, but NaN also where only the total was observed: for scores that need the tokens."""
+        """Sum the log-probabilities of each row's tokens, float64 [rows]; NaN without tokens.
+
+        Scores that need single tokens use it, since it is NaN where only the total was observed.
+        """
         return self.reduce(np.add, self.logprobs)
 
     @cached_property
     def counts(self) -> Integers:
-        """Tokens of each row, int64 [rows]; 0 where missing or observed without tokens."""
+        """Count the tokens of each row, int64 [rows]; 0 if missing or observed without tokens."""
         return np.diff(self.offsets)
 
     @cached_property
     def digests(self) -> npt.NDArray[np.uint64]:
-        """A number for the tokens of each row, uint64 [rows]: the same for the same tokens, 0 for none."""
+        """Digest the tokens of each row to one number, uint64 [rows]; 0 without tokens."""
         ids = np.ascontiguousarray(self.tokens, dtype=np.int32)
-        rows = (ids[start:end].tobytes() for start, end in pairwise(self.offsets.tolist()))
-        digests = [blake2b(row, digest_size=8).digest() if row else bytes(8) for row in rows]
+        digests = []
+        for start, end in pairwise(self.offsets.tolist()):
+            if start == end:
+                digests.append(bytes(8))
+            else:
+                digests.append(blake2b(ids[start:end].tobytes(), digest_size=8).digest())
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
     def token_ids(self, row: int) -> list[int]:
-        """The tokens of one row."""
+        """Return the token ids of one row."""
         return self.tokens[self.offsets[row] : self.offsets[row + 1]].tolist()
 
     def corrected(self, first: Floats, last: Floats) -> Continuations:
-        """The same with ``first`` and ``last`` (nats, [rows]) added at the first and the last token of each row.
+        """Return a copy with ``first`` and ``last`` added to the first and last token of each row.
 
-        So every score has the correction of a boundary policy; where it is NaN the row's sum is NaN.
+        Both are nats, float64 [rows].  Every score computed from the copy then contains the
+        correction of a boundary policy.  A NaN correction makes the row's sum NaN.
         """
         if not (first.any() or last.any()):
             return self
         present = self.counts > 0
+        first_tokens = self.offsets[:-1][present]
+        last_tokens = self.offsets[1:][present] - 1
         logprobs = self.logprobs.astype(np.float64)
-        logprobs[self.offsets[:-1][present]] += first[present]
-        logprobs[self.offsets[1:][present] - 1] += last[present]
-        totals = None if self.totals is None else self.totals + first + last
+        logprobs[first_tokens] += first[present]
+        logprobs[last_tokens] += last[present]
+        totals = self.totals
+        if totals is not None:
+            totals = totals + first + last
         return replace(self, logprobs=logprobs.astype(np.float32), totals=totals)
 
     def lowest(self) -> Continuations:
-        """The same with every upper bound at the lowest that it allows: impossible."""
+        """Return a copy in which every upper bound has its lowest possible value, log 0."""
         if self.at_most is None:
             return self
-        logprobs = np.where(self.at_most[row_of(self.offsets)], np.float32(-np.inf), self.logprobs)
-        totals = None if self.totals is None else np.where(self.at_most, -np.inf, self.totals)
+        token_at_most = self.at_most[row_of(self.offsets)]
+        logprobs = np.where(token_at_most, np.float32(-np.inf), self.logprobs)
+        totals = self.totals
+        if totals is not None:
+            totals = np.where(self.at_most, -np.inf, totals)
         return replace(self, logprobs=logprobs, totals=totals, at_most=None)
 
     def reduce(self, ufunc: np.ufunc, values: npt.ArrayLike) -> Floats:
-        """``ufunc.reduce`` of each row's share of ``values`` [tokens], float64 [rows]; NaN where missing."""
+        """Reduce ``values`` [tokens] with ``ufunc`` to float64 [rows]; NaN without tokens."""
         return reduce_rows(ufunc, values, self.offsets)
 
 
 @dataclass(frozen=True, eq=False)
 class Lows:
-    """Of ``count`` scores those that are not known: ``values`` [unknown], the lowest that they may be, at ``places``.
+    """Keep the lowest possible values of those scores that are only upper bounds.
 
-    The scores themselves are the highest that they may be.
+    Of ``count`` scores, those at the indices ``places`` are bounds, and ``values`` are the lowest
+    values they may have.  The scores themselves hold the highest.
     """
 
     count: int
@@ -141,21 +155,23 @@ class Lows:
 
     @classmethod
     def of(cls, low: Floats, high: Floats) -> Lows:
-        """The scores of ``high`` that ``low`` has lower, [rows] each."""
+        """Keep the scores of ``low`` that are below those of ``high``, float64 [rows] both."""
         places = np.flatnonzero(low < high)
         return cls(len(high), places, low[places])
 
     @classmethod
     def joined(cls, parts: Sequence[Lows]) -> Lows:
-        """Those of all parts, in order."""
-        starts = np.cumsum([0, *(part.count for part in parts)])
-        places = [part.places + start for part, start in zip(parts, starts, strict=False)]
-        return cls(
-            int(starts[-1]), np.concatenate(places), np.concatenate([part.values for part in parts])
-        )
+        """Return the values of all parts, in order."""
+        count = 0
+        places = []
+        for part in parts:
+            places.append(part.places + count)
+            count += part.count
+        values = [part.values for part in parts]
+        return cls(count, np.concatenate(places), np.concatenate(values))
 
     def filled(self, scores: Floats) -> Floats:
-        """The lowest that all ``scores`` [rows] may be."""
+        """Return the lowest values that all ``scores`` [rows] may have."""
         if not len(self.places):
             return scores
         low = scores.copy()
@@ -164,44 +180,88 @@ class Lows:
 
 
 Range = tuple[Floats, Floats]
-"""The lowest and the highest that every score may be, float64 [rows] each: the same where it is known."""
+"""The lowest and the highest value of every score, float64 [rows] each; equal if it is exact."""
 
 
-def not_known(scores: Floats, bounds: Floats) -> Range:
-    """The scores but for those where ``bounds`` (bool or 0 and 1, [rows]) says that they are made of upper bounds."""
-    known = np.where(bounds, np.nan, scores)
-    return known, known
+def without_bounds(scores: Floats, bounds: Mask) -> Range:
+    """Return the range of ``scores`` [rows] with NaN for those that ``bounds`` [rows] marks.
+
+    For scores that don't rise or fall with a log-probability, an upper bound tells nothing.
+    """
+    exact = np.where(bounds, np.nan, scores)
+    return exact, exact
+
+
+def known_range(low: Floats, high: Floats) -> Range:
+    """Return the range with NaN at both ends if one end is NaN."""
+    either = np.isnan(low) | np.isnan(high)
+    return np.where(either, np.nan, low), np.where(either, np.nan, high)
 
 
 def reduce_rows(ufunc: np.ufunc, values: npt.ArrayLike, offsets: Integers) -> Floats:
-    """One number per row: ``ufunc.reduce`` of it in float64, NaN for an empty row.
+    """Reduce the values of each row with ``ufunc`` in float64; NaN for an empty row.
 
-    ``offsets`` starts at 0, never falls and ends at ``len(values)``; returns float64 [len(offsets) - 1].
+    ``offsets`` starts at 0, never falls and ends at ``len(values)``.  Returns float64
+    [len(offsets) - 1].
     """
-    starts, filled = offsets[:-1], np.diff(offsets) > 0
+    starts = offsets[:-1]
+    filled = np.diff(offsets) > 0
     reduced = np.full(len(starts), np.nan)
     if filled.any():
-        # reduceat misreads empty rows, but they hold no values: each filled row ends where the next filled one starts.
-        with np.errstate(invalid="ignore"):  # a value that is not a number gives a row that is none
-            reduced[filled] = ufunc.reduceat(np.asarray(values, dtype=np.float64), starts[filled])
+        # reduceat misreads empty rows, but they hold no values: a filled row ends where the next
+        # filled one starts.
+        numbers = np.asarray(values, dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            reduced[filled] = ufunc.reduceat(numbers, starts[filled])
     return reduced
 
 
+def item_sum(rows: npt.ArrayLike, item_offsets: Integers) -> Floats:
+    """Sum (or count, if bool) the rows of each item, float64 [items]; NaN if one is NaN."""
+    return reduce_rows(np.add, rows, item_offsets)
+
+
+def item_max(rows: npt.ArrayLike, item_offsets: Integers) -> Floats:
+    """Return the greatest row of each item, float64 [items]; NaN if one is NaN."""
+    return reduce_rows(np.maximum, rows, item_offsets)
+
+
+def item_any(rows: Mask, item_offsets: Integers) -> Mask:
+    """Mark the items of which a row is marked, bool [items]; an item without rows is not."""
+    return np.nan_to_num(item_max(rows, item_offsets)) > 0
+
+
+def item_first(rows: Mask, item_offsets: Integers) -> Floats:
+    """Return the index among all rows of each item's first marked row, inf if none is."""
+    index = np.where(rows, np.arange(len(rows)), np.inf)
+    return reduce_rows(np.minimum, index, item_offsets)
+
+
 def row_of(offsets: Integers) -> Integers:
-    """For every value the row it lies in; int64 [values]."""
+    """Return for every value the row it lies in, int64 [values]."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 def by_length(offsets: Integers) -> Iterator[tuple[Integers, Integers]]:
-    """(rows, places of their values) for every length that rows have but 0, int64 [rows] and [rows, length]."""
+    """Yield the rows of each length but 0, int64 [rows], and where their values are.
+
+    The second array has shape [rows, length] and indexes the flat values.
+    """
     lengths = np.diff(offsets)
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
-        yield rows, offsets[:-1][rows][:, None] + np.arange(length)
+        starts = offsets[:-1][rows]
+        yield rows, starts[:, None] + np.arange(length)
+
+
+def _check_length(name: str, values: npt.NDArray[np.generic] | None, count: int, unit: str) -> None:
+    if values is not None and len(values) != count:
+        raise StoreError(f"{count} {unit} but {len(values)} {name}; check the run folder")
 
 
 def _check_offsets(name: str, offsets: Integers, end: int) -> None:
-    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
+    from_zero_to_end = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
+    if not from_zero_to_end or (np.diff(offsets) < 0).any():
         raise StoreError(
             f"{name} of the observed continuations must rise from 0 to {end}; check the run folder"
         )

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.data.dataset import Columns, Dataset, Items
-from choicewise.data.guess import AnswerPattern, answer_pattern
 from choicewise.data.items import BLANK, Item
+from choicewise.data.patterns import AnswerPattern, answer_pattern
 from choicewise.data.rows import shape_of_columns
 
 _SHOWN: Final = 10  # items that are shown

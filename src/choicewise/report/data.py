@@ -12,8 +12,8 @@ from rich.text import Text
 
 from choicewise.data.benchmarks import ANY
 from choicewise.data.decisions import KIND
-from choicewise.data.guess import AnswerPattern, Guess
 from choicewise.data.items import BLANK, Item
+from choicewise.data.patterns import AnswerPattern, Guess
 from choicewise.data.rows import LETTERS
 from choicewise.data.survey import FAULTS, SplitSurvey, Survey
 from choicewise.protocols.catalogue import entries

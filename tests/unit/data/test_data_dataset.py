@@ -17,9 +17,9 @@ from scipy import stats
 
 from choicewise.data.dataset import Dataset, Items
 from choicewise.data.files import Number, is_number, spell, text, value_at
-from choicewise.data.guess import answer_pattern
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
+from choicewise.data.patterns import answer_pattern
 from choicewise.data.rows import Answer, AnswerReader
 from choicewise.data.survey import doubles, is_mojibake, survey, text_faults
 from choicewise.errors import DataError, UnusableRow, UsageError

@@ -1,4 +1,4 @@
-"""How far a run's probabilities can be believed: reliability tables, fitted temperatures, the chain of metrics."""
+"""Show how far a run's probabilities can be believed: reliability, temperatures, a chain of metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from choicewise.scoring.probabilities import BINS, Bin, fit_temperature, reliabi
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """The reliability table of a calibration error: ``protocol`` and ``metric`` name it, ``value`` is the error."""
+    """Hold the table behind a calibration error; ``value`` is the error under ``protocol``."""
 
     protocol: str
     metric: str
@@ -26,40 +26,45 @@ class Reliability:
 
 
 def reliability_tables(run: Run) -> list[Reliability]:
-    """Those of the protocols of ``run`` whose metric is a calibration error."""
-    return [
-        Reliability(name, measured.protocol.metric, measured.overall, tuple(_bins(measured)))
-        for name, measured in run.measurements.items()
-        if measured.protocol.metric in BINS
-    ]
+    """Return a table for every protocol of ``run`` whose metric is a calibration error."""
+    tables = []
+    for name, measured in run.measurements.items():
+        metric = measured.protocol.metric
+        if metric in BINS:
+            assert measured.judged is not None
+            bins = tuple(reliability(metric, measured.judged))
+            tables.append(Reliability(name, metric, measured.overall, bins))
+    return tables
 
 
 def chain(run: Run, protocol: str) -> list[Row]:
-    """The rows of ``CHAIN`` under one protocol of ``run``, in order; those that it can't have are left out."""
-    own = {protocol: run.protocols[protocol]}
-    made: dict[str, Protocol] = {}
+    """Return the rows of one protocol of ``run`` under the metrics of ``CHAIN`` that fit it."""
+    accuracy = {protocol: run.protocols[protocol]}
+    protocols: dict[str, Protocol] = {}
     for metric in CHAIN:
         try:
-            made |= under_metrics(own, [metric])
+            protocols |= under_metrics(accuracy, [metric])
         except UsageError:
             continue  # a score that is no log-likelihood has no probability
-    return run.under(made).rows()
+    return run.under(protocols).rows()
 
 
 def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:
-    """``run`` with the temperature that fits each protocol best on ``fitted_on``, and a line for each that says which.
+    """Return ``run`` with temperatures fitted on another run, and a line about each of them.
 
-    Of protocols whose metric looks at a softmax; ``fitted_on`` answers the same protocols on other items, such as those
-    of another split.  Raises UsageError where the two share items, or where it was not asked what a protocol asks.
+    A protocol gets one if its metric looks at a softmax.  ``fitted_on`` answers the same protocols
+    on other items, such as those of another split.  Raises UsageError if the runs share items, if
+    ``fitted_on`` was not asked what a protocol asks, or if it has no item with all scores.
     """
-    chosen, lines = dict(run.protocols), []
+    protocols = dict(run.protocols)
+    lines = []
     for name, protocol in run.protocols.items():
         if not METRICS[protocol.metric].softmax or protocol.score == "none":
             continue
-        measured = _fitting(
-            fitted_on, name, replace(protocol, metric="log-score", aggregation="micro")
-        )
-        if _overlap(run, fitted_on, measured, protocol):
+        # The log score is a proper rule: its best temperature is that of maximum likelihood.
+        fitting = replace(protocol, metric="log-score", aggregation="micro")
+        measured = _measured_on_any_split(fitted_on, name, fitting)
+        if _share_items(run, fitted_on, measured, protocol):
             raise UsageError(
                 f"{fitted_on.folder} and {run.folder} share items: a temperature that is fitted on the items it scores "
                 "flatters; run the same protocols on another split, such as NAME@split=validation"
@@ -70,35 +75,34 @@ def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:
             raise UsageError(
                 f"{fitted_on.folder} has no item that is scored in full under {name}: nothing to fit on"
             )
-        chosen[name] = replace(protocol, temperature=f"{temperature:.6g}")
-        about = selection(fitted_on.manifest, measured) or f"{len(measured.evidence.items):,} items"
-        lines.append(
-            f"{name}: temperature {temperature:.4g}, fitted on {measured.protocol.split or 'all'} ({about})"
-        )
-    return run.under(chosen), lines
+        protocols[name] = replace(protocol, temperature=f"{temperature:.6g}")
+        split = measured.protocol.split or "all"
+        items = selection(fitted_on.manifest, measured)
+        if not items:
+            items = f"{len(measured.evidence.items):,} items"
+        lines.append(f"{name}: temperature {temperature:.4g}, fitted on {split} ({items})")
+    return run.under(protocols), lines
 
 
-def _bins(measured: Measurement) -> list[Bin]:
-    assert measured.judged is not None
-    return reliability(measured.protocol.metric, measured.judged)
-
-
-def _fitting(run: Run, name: str, protocol: Protocol) -> Measurement:
-    """What ``run`` has of the protocol, whatever its split."""
-    splits = dict.fromkeys(each.split for each in run.protocols.values())
-    for split in (protocol.split, *splits):
-        other = {name: replace(protocol, split=split)}
-        if not run.lacking(other):
-            return run.under(other).measurements[name]
+def _measured_on_any_split(run: Run, name: str, protocol: Protocol) -> Measurement:
+    """Measure a protocol on its own split, or else on the first split that ``run`` has of it."""
+    splits = [protocol.split]
+    splits += [other.split for other in run.protocols.values()]
+    for split in dict.fromkeys(splits):
+        on_split = {name: replace(protocol, split=split)}
+        if not run.lacking(on_split):
+            return run.under(on_split).measurements[name]
     raise UsageError(
         f"{run.folder} was not asked what {name} asks, on any split: there is nothing to fit on"
     )
 
 
-def _overlap(run: Run, other: Run, measured: Measurement, protocol: Protocol) -> bool:
-    """Whether ``run`` is about an item that the measurement of the ``other`` run knows."""
-    same_data = run.manifest.dataset.digest == other.manifest.dataset.digest
-    if not same_data or measured.protocol.split != protocol.split:
+def _share_items(run: Run, other: Run, measured: Measurement, protocol: Protocol) -> bool:
+    """Check that ``run`` has an item of what was measured in the ``other`` run."""
+    if run.manifest.dataset.digest != other.manifest.dataset.digest:
         return False
-    mine = run.under({"": as_accuracy(protocol)}).measurements[""]
-    return bool(len(shared_items([mine, measured])[1][0]))
+    if measured.protocol.split != protocol.split:
+        return False
+    scored = run.under({"": as_accuracy(protocol)}).measurements[""]
+    ids, _ = shared_items([scored, measured])
+    return len(ids) > 0

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choicewise.data.cells import Cells, Choices
 from choicewise.data.dataset import Dataset, columns_of
 from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, UnknownShape
@@ -447,6 +448,9 @@ def test_a_column_named_q_is_the_question_of_pairs(tmp_path: Path) -> None:
     rows = [{"q": f"Which {n}?", "correct_qs": ["x", "y"], "wrong": ["z", "w"]} for n in range(2)]
     (first, _) = open_dataset(write_lines(tmp_path / "quiz.jsonl", rows)).splits["test"]
     assert (first.question, first.choices) == ("Which 0?", ("x", "y", "z", "w"))
+    cells = Cells(rows)
+    assert cells.questions == ["q"]
+    assert list(cells.pairs()) == [(Choices("correct_qs"), Choices("wrong"))]
 
 
 def test_answers_under_another_name_are_found(tmp_path: Path) -> None:

@@ -557,7 +557,7 @@ def test_a_bundle_that_counts_its_rows_otherwise_is_refused(bundle: Bundle, tmp_
         open_bundle(forge(bundle, tmp_path / "twice", [*rows, rows[0]]))
     with pytest.raises(StoreError, match="says longest 1, and"):
         open_bundle(forge(bundle, tmp_path / "longest", rows, longest=1))
-    large = TokenizerRecord("x", "", 2**60, None, None)
+    large = TokenizerRecord(name="x", digest="", vocabulary=2**60, bos=None, eos=None)
     with pytest.raises(
         StoreError, match="says that its tokenizer has 1,152,921,504,606,846,976 tokens"
     ):

@@ -1,6 +1,7 @@
-"""Writes a bundle: an evaluation whose model only notes what it is asked.
+"""Writing a bundle: an evaluation with a model that records its questions and answers none.
 
-So selection, prompts, fitting, shots, boundaries, refusals and the run folder are those of any other evaluation.
+So selection, prompts, fitting, shots, boundaries, refusals and the run folder are those of every
+other evaluation.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError, StoreError
 from choicewise.extensions.training.bundles.bundle import (
+    DIGESTED,
     LOGPROB,
     RANK,
     ROWS,
@@ -30,6 +32,7 @@ from choicewise.extensions.training.bundles.bundle import (
     BundleRecord,
     Probe,
     TokenizerRecord,
+    count_rows,
     open_bundle,
     rows_digest,
     write_record,
@@ -38,7 +41,7 @@ from choicewise.models.local.files import read_config, window_of
 from choicewise.models.local.tokenizer import BYTE_TOKENS, named_tokenizer, tokenizer_folder
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.questions import Answers, Ids, Prompt, Span, TokenScores, prompt_key
-from choicewise.records import MANIFEST, OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
+from choicewise.records import MANIFEST, OBSERVATIONS, REQUESTS, SPANS, BlockRecord
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import unique_tokens
@@ -55,24 +58,20 @@ UNANSWERED: Final = "the bundle of requests was not answered yet"
 NAME: Final = "a bundle of requests"
 
 PROBES: Final = (
-    *(
-        "The capital of France is",
-        " Paris",
-        "Answer:",
-        " A",
-        "A",
-        "Question: What is 17 + 25?\nAnswer: 42",
-    ),
-    *(
-        "  two spaces",
-        "\n\nA. one\nB. two",
-        "naïve façade",
-        "東京 is a city",
-        "don't",
-        "1234567890",
-    ),
+    "The capital of France is",
+    " Paris",
+    "Answer:",
+    " A",
+    "A",
+    "Question: What is 17 + 25?\nAnswer: 42",
+    "  two spaces",
+    "\n\nA. one\nB. two",
+    "naïve façade",
+    "東京 is a city",
+    "don't",
+    "1234567890",
 )
-"""Texts by which a tokenizer is known: letters with and without a space, line ends, numbers, other alphabets."""
+"""Texts that distinguish tokenizers: letters with and without a space, line ends, numbers, scripts."""
 
 _SPOOL: Final = "spool"
 _NOTED = pa.schema(
@@ -95,103 +94,109 @@ def write_bundle(
     progress: Progress | None = None,
     **part: Any,
 ) -> Bundle:
-    """Freeze what ``protocols`` ask about ``data`` in the new folder ``out``, and open that.
+    """Freeze the requests of ``protocols`` about ``data`` in the new folder ``out``, and open it.
 
-    ``tokenizer``: a folder, a model on the Hub, ``bundled:...`` or ``bytes``; no weights are read.  ``window``: the
-    most input tokens of a sequence, by default as ``config.json`` beside the tokenizer says.  ``part``,
-    what of the data is asked, ``progress`` and the others are arguments of :func:`choicewise.evaluate`.
+    ``tokenizer``: a folder, a model on the Hub, ``bundled:...`` or ``bytes``; no weights are read.
+    ``window``: the most input tokens of a sequence, by default from ``config.json`` beside the
+    tokenizer.  The other arguments are those of :func:`choicewise.evaluate`; ``part`` selects items.
 
-    Protocols that need more than log-probabilities of given tokens (generated text, masked models, hidden states, masks
-    of their own) are refused with a warning, and are in no bundle.  Raises StoreError where ``out`` holds anything, and
-    what evaluate raises.
+    Protocols that need more than log-probabilities of given tokens (generated text, masked models,
+    hidden states, attention masks) are refused with a warning, and are in no bundle.  Raises
+    StoreError if ``out`` is not empty, and the errors of evaluate.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StoreError(
             f"{out} is there already; choose a new folder for the bundle, or delete it first"
         )
-    own = named_tokenizer(str(tokenizer))
+    name = str(tokenizer)
+    opened = named_tokenizer(name)
     with new_folder(out) as folder:
-        (folder / _SPOOL).mkdir()
-        noting = _Noting(own, _window(str(tokenizer), window), folder / _SPOOL)
-        given = {
-            "data": data,
-            "protocols": protocols,
-            "rendered": rendered,
-            "progress": progress,
+        run = folder / RUN
+        spool = folder / _SPOOL
+        spool.mkdir()
+        model = _NotingModel(opened, _window(name, window), spool)
+        manifest = evaluate(
+            model=model,
+            out=run,
+            data=data,
+            protocols=protocols,
+            rendered=rendered,
+            progress=progress,
             **part,
-        }
-        asked = evaluate(model=noting, out=folder / RUN, **given).manifest
-        move(folder / RUN / MANIFEST, folder / RUN / RUN_MANIFEST)
-        remove(copy_of(folder / RUN / MANIFEST))
+        ).manifest
+        move(run / MANIFEST, run / RUN_MANIFEST)
+        remove(copy_of(run / MANIFEST))
         missing = Counter[str]()
-        counts = _write_rows(folder, asked, noting.calls, missing)
-        remove(folder / _SPOOL)
-        rows = pq.read_table(
-            folder / ROWS, columns=["key", "input_ids", "spans", "label_ids", "label_at"]
-        )
+        tables = _tables(run, manifest.blocks, spool, model.calls, missing)
+        write_parquet(folder / ROWS, tables, SCHEMA, repeated=["item", "null", "context"])
+        remove(spool)
+        rows = pq.read_table(folder / ROWS, columns=DIGESTED)
+        counts = count_rows(rows)
         record = BundleRecord(
             choicewise=choicewise.__version__,
             digest=rows_digest(rows),
-            dataset=asked.dataset.name,
-            dataset_digest=asked.dataset.digest,
-            protocols=dict(asked.protocols),
-            refused=dict(asked.refused),
+            dataset=manifest.dataset.name,
+            dataset_digest=manifest.dataset.digest,
+            protocols=dict(manifest.protocols),
+            refused=dict(manifest.refused),
             missing=dict(missing),
-            window=noting.window,
-            tokenizer=_record(str(tokenizer), own),
-            unique_tokens=noting.unique,
-            needs=_needs(asked.protocols),
-            files={name: file_record(folder / name) for name in (ROWS, f"{RUN}/{RUN_MANIFEST}")},
-            **counts,
+            window=model.window,
+            tokenizer=_tokenizer_record(name, opened),
+            rows=counts["rows"],
+            tokens=counts["tokens"],
+            unique_tokens=model.unique,
+            scored=counts["scored"],
+            longest=counts["longest"],
+            needs=_needs(manifest.protocols),
+            files={file: file_record(folder / file) for file in (ROWS, f"{RUN}/{RUN_MANIFEST}")},
         )
         write_record(folder, record)
     return open_bundle(out)
 
 
-class _Noting:
-    """A model that answers nothing, and notes the spans that it is asked about in files of ``spool``, one a call."""
+class _NotingModel:
+    """Answer nothing, and write the spans of every call to a file in ``spool``."""
 
     supports: frozenset[type] = frozenset({Span})
-    name, device, dtype = NAME, "cpu", ""
+    name = NAME
     kind_name = ""
+    device = "cpu"
+    dtype = ""
     recipe = selfcheck = computed = planned = None
 
     def __init__(self, tokenizer: Tokenizer, window: int, spool: Path) -> None:
-        self.tokenizer, self.window, self.digest = (
-            tokenizer,
-            window,
-            json_digest([tokenizer.digest, window]),
-        )
-        self.calls = self.unique = 0
+        self.tokenizer = tokenizer
+        self.window = window
+        self.digest = json_digest([tokenizer.digest, window])
+        self.calls = 0
+        self.unique = 0
         self._spool = spool
 
     def check(self, depth: int) -> None:
-        """Nothing to check."""
+        """Check nothing."""
 
     def objection(self, question: Prompt) -> None:
-        """None: it is asked about spans alone."""
+        """Return None: all questions are spans, and all spans can be written."""
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """No answer to any of them."""
+        """Write the questions to the spool, and yield an empty answer for each."""
         spans = [question for question in questions if isinstance(question, Span)]
         self.unique += unique_tokens(spans, self.tokenizer)
-        ordered = sorted(
-            spans, key=lambda span: (span.context.tobytes(), span.continuation.tobytes())
-        )
-        contexts, continuations = (
-            [span.context for span in ordered],
-            [span.continuation for span in ordered],
-        )
+        ordered = sorted(spans, key=_token_bytes)
         columns = [
             pa.array([span.key for span in ordered]),
-            _lists(contexts),
-            _lists(continuations),
+            _lists([span.context for span in ordered]),
+            _lists([span.continuation for span in ordered]),
         ]
-        write_parquet(self._spool / f"{self.calls:06d}.parquet", pa.table(columns, schema=_NOTED))
+        write_parquet(_spooled(self._spool, self.calls), pa.table(columns, schema=_NOTED))
         self.calls += 1
         for index, span in enumerate(spans):
             yield index, TokenScores.unanswered(UNANSWERED, span.continuation)
+
+
+def _token_bytes(span: Span) -> tuple[bytes, bytes]:
+    return span.context.tobytes(), span.continuation.tobytes()
 
 
 def _lists(arrays: Sequence[Ids]) -> pa.Array:
@@ -199,11 +204,16 @@ def _lists(arrays: Sequence[Ids]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(arrays), pa.int32()))
 
 
+def _spooled(spool: Path, call: int) -> Path:
+    return spool / f"{call:06d}.parquet"
+
+
 def _window(name: str, window: int | None) -> int:
-    """The most input tokens of a model with the tokenizer called ``name``; ModelError where nothing says it."""
-    folder = None if name == BYTE_TOKENS else tokenizer_folder(name)
-    if folder is not None and (folder / "config.json").is_file():
-        return window_of(read_config(folder), folder, window)
+    """Return the most input tokens of a model with this tokenizer; ModelError if unknown."""
+    if name != BYTE_TOKENS:
+        folder = tokenizer_folder(name)
+        if (folder / "config.json").is_file():
+            return window_of(read_config(folder), folder, window)
     if window is None:
         raise ModelError(
             f"nothing says how many tokens fit the model of tokenizer {name}; name a window"
@@ -213,154 +223,135 @@ def _window(name: str, window: int | None) -> int:
     return window
 
 
-def _record(name: str, tokenizer: Tokenizer) -> TokenizerRecord:
-    ids = tokenizer.encode(PROBES, special=False)
-    probes = tuple(Probe(text, tuple(own.tolist())) for text, own in zip(PROBES, ids, strict=True))
-    known = len(tokenizer.token_bytes)
+def _tokenizer_record(name: str, tokenizer: Tokenizer) -> TokenizerRecord:
+    probes = []
+    for text, ids in zip(PROBES, tokenizer.encode(PROBES, special=False), strict=True):
+        probes.append(Probe(text, tuple(ids.tolist())))
     return TokenizerRecord(
-        name, tokenizer.digest, known, tokenizer.bos_id, tokenizer.eos_id, probes
+        name=name,
+        digest=tokenizer.digest,
+        vocabulary=len(tokenizer.token_bytes),
+        bos=tokenizer.bos_id,
+        eos=tokenizer.eos_id,
+        probes=tuple(probes),
     )
 
 
-def _needs(protocols: Mapping[str, str]) -> tuple[str, ...]:
-    asked = map(parse_signature, protocols.values())
-    ranked = any(
-        each.score == "greedy" or each.decision == "greedy-match" or each.outside != "keep"
-        for each in asked
-    )
-    return (LOGPROB, RANK) if ranked else (LOGPROB,)
+def _needs(signatures: Mapping[str, str]) -> tuple[str, ...]:
+    for signature in signatures.values():
+        protocol = parse_signature(signature)
+        is_greedy = protocol.score == "greedy" or protocol.decision == "greedy-match"
+        if is_greedy or protocol.outside != "keep":
+            return (LOGPROB, RANK)
+    return (LOGPROB,)
 
 
-def _write_rows(folder: Path, asked: Manifest, calls: int, missing: Counter[str]) -> dict[str, int]:
-    """Write the rows of all that was noted in so many ``calls``; how many they are, with their tokens.
-
-    ``missing`` counts, by reason, the requests and choices that could not be asked.
-    """
-    counts = dict.fromkeys(("rows", "tokens", "scored", "longest"), 0)
-
-    def tables() -> Iterator[pa.Table]:
-        groups: dict[bytes, int] = {}
-        for number, askers in _askers(folder / RUN, asked.blocks, folder / _SPOOL, calls, missing):
-            noted = pq.read_table(folder / _SPOOL / f"{number:06d}.parquet")
-            table = pa.Table.from_pylist(list(_rows(noted, askers, groups)), schema=SCHEMA)
-            lengths = table["input_ids"].combine_chunks().value_lengths().to_numpy()
-            counts["rows"] += len(table)
-            counts["tokens"] += int(lengths.sum())
-            counts["scored"] += int(sum(len(each) for each in noted["continuation"].to_numpy()))
-            counts["longest"] = max(counts["longest"], int(lengths.max(initial=0)))
-            yield table
-
-    write_parquet(folder / ROWS, tables(), SCHEMA, repeated=["item", "null", "context"])
-    return counts
+_SpanRow = Mapping[str, Any]
+"""A row of the table of spans, with the context of its request."""
 
 
-_ASKER = ["choice", "part", "null", "context", "continuation"]
-_Asker = Mapping[str, Any]
-"""The first span that asks a question, with the context of its request."""
-
-
-def _askers(
+def _tables(
     run: Path, blocks: Sequence[BlockRecord], spool: Path, calls: int, missing: Counter[str]
-) -> Iterator[tuple[int, Mapping[str, _Asker]]]:
-    """The number of every call, and who first asked each of its questions; calls come in the order of blocks."""
-    number = 0
-    for named in _whole(blocks):
-        keys, contexts, askers = set[str](), dict[tuple[str, str], str](), dict[str, _Asker]()
-        for block in named:
-            keys.update(
-                read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"])[
-                    "key"
-                ].to_pylist()
-            )
-            requests = read_columns(
-                block_file(run, block, "requests"),
-                REQUESTS,
-                ["prompt", "item", "context", "missing"],
-            )
-            for prompt, item, context, reason in zip(
-                *(each.to_pylist() for each in requests.columns), strict=True
-            ):
-                contexts[prompt, item] = context
-                missing.update([reason] if reason else [])
-            columns = ["prompt", "item", *_ASKER, "key", "tokens_dropped", "missing"]
-            spans = read_columns(block_file(run, block, "spans"), SPANS, columns)
-            for values in zip(*(each.to_pylist() for each in spans.columns), strict=True):
-                row = dict(zip(columns, values, strict=True))
-                missing.update([row["missing"]] if row["missing"] else [])
-                if row["key"] in keys and row["key"] not in askers:
-                    if row["context"] is None:
-                        row["context"] = row["null"]
-                    if row["context"] is None:
-                        row["context"] = contexts[row["prompt"], row["item"]]
-                    askers[row["key"]] = row
-        left = len(keys)
-        while left and number < calls:
-            yield number, askers
-            left -= pq.read_metadata(spool / f"{number:06d}.parquet").num_rows
-            number += 1
-
-
-def _whole(blocks: Sequence[BlockRecord]) -> Iterator[list[BlockRecord]]:
-    """The blocks with those parts of them that were written earlier, which have no asks of their own."""
-    part: list[BlockRecord] = []
+) -> Iterator[pa.Table]:
+    """Yield the rows of every call of the model, and count in ``missing`` by reason what it lacks."""
+    # Contexts are numbered by digest, as all of them together may not fit in memory.
+    groups: dict[bytes, int] = {}
+    call = 0
+    keys: set[str] = set()
+    contexts: dict[tuple[str, str], str] = {}
+    spans: dict[str, _SpanRow] = {}
     for block in blocks:
-        part.append(block)
-        if block.asks:
-            yield part
-            part = []
+        _read_block(run, block, keys, contexts, spans, missing)
+        # A block that grew in several parts names its requests in the last one.  Calls come in the
+        # order of blocks, and a block has one call or several.
+        if not block.asks:
+            continue
+        remaining = len(keys)
+        while remaining and call < calls:
+            noted = pq.read_table(_spooled(spool, call))
+            yield pa.Table.from_pylist(list(_rows(noted, spans, groups)), schema=SCHEMA)
+            remaining -= len(noted)
+            call += 1
+        keys.clear()
+        contexts.clear()
+        spans.clear()
+
+
+def _read_block(
+    run: Path,
+    block: BlockRecord,
+    keys: set[str],
+    contexts: dict[tuple[str, str], str],
+    spans: dict[str, _SpanRow],
+    missing: Counter[str],
+) -> None:
+    """Add the keys of observations, the contexts of requests and the first span of each key."""
+    observations = block_file(run, block, "observations")
+    keys.update(read_columns(observations, OBSERVATIONS, ["key"])["key"].to_pylist())
+    columns = ["prompt", "item", "context", "missing"]
+    requests = read_columns(block_file(run, block, "requests"), REQUESTS, columns)
+    missing.update(requests["missing"].drop_null().to_pylist())
+    for request in requests.to_pylist():
+        contexts[request["prompt"], request["item"]] = request["context"]
+    columns = [
+        *("prompt", "item", "choice", "part", "null", "context", "continuation"),
+        *("key", "tokens_dropped", "missing"),
+    ]
+    table = read_columns(block_file(run, block, "spans"), SPANS, columns)
+    missing.update(table["missing"].drop_null().to_pylist())
+    for span in table.to_pylist():
+        key = span["key"]
+        if key not in keys or key in spans:
+            continue
+        if span["context"] is None:
+            span["context"] = span["null"]
+        if span["context"] is None:
+            span["context"] = contexts[span["prompt"], span["item"]]
+        spans[key] = span
 
 
 def _rows(
-    noted: pa.Table, askers: Mapping[str, _Asker], groups: dict[bytes, int]
+    noted: pa.Table, spans: Mapping[str, _SpanRow], groups: dict[bytes, int]
 ) -> Iterator[dict[str, Any]]:
-    """The rows of what was noted in one call: one a context for all tokens that stand alone after it, one a span.
-
-    ``groups``: the number of every context so far, by its digest.
-    """
-    columns = (
-        noted["key"].to_pylist(),
-        noted["context"].to_numpy(),
-        noted["continuation"].to_numpy(),
-    )
-    ordered = zip(*columns, strict=True)
-    for content, alike in groupby(ordered, key=lambda each: each[1].tobytes()):
-        asked = list(alike)
-        digest, context = hashlib.blake2b(content, digest_size=16).digest(), asked[0][1]
+    """Yield the rows of one call: for each context one row of labels, and one for each longer span."""
+    keys = noted["key"].to_pylist()
+    ordered = zip(keys, noted["context"].to_numpy(), noted["continuation"].to_numpy(), strict=True)
+    for content, same_context in groupby(ordered, key=lambda question: question[1].tobytes()):
+        digest = hashlib.blake2b(content, digest_size=16).digest()
         group = groups.setdefault(digest, len(groups))
-        labels = [(key, int(own[0])) for key, _, own in asked if len(own) == 1]
-        if labels:
-            ids = [token for _, token in labels]
-            key = prompt_key(b"labels", context, np.asarray(ids, dtype=np.int32))
-            texts = [askers[each] for each, _ in labels]
-            about = {**_about(texts, group), "choice": None}
-            yield {
-                "key": key,
-                "input_ids": context,
-                "spans": [],
-                "label_ids": ids,
-                "label_at": len(context),
-                **about,
-            }
-        for key, _, own in asked:
-            if len(own) > 1:
-                span = {"start": len(context), "stop": len(context) + len(own)}
-                whole = np.concatenate([context, own])
-                yield {
-                    "key": key,
-                    "input_ids": whole,
-                    "spans": [span],
-                    "label_ids": [],
-                    **_about([askers[key]], group),
-                }
+        context = np.frombuffer(content, dtype=np.int32)
+        label_spans = []
+        label_ids = []
+        longer_rows = []
+        for key, _, continuation in same_context:
+            if len(continuation) == 1:
+                label_spans.append(spans[key])
+                label_ids.append(int(continuation[0]))
+                continue
+            stop = len(context) + len(continuation)
+            row = _texts([spans[key]], group)
+            row["key"] = key
+            row["input_ids"] = np.concatenate([context, continuation])
+            row["spans"] = [{"start": len(context), "stop": stop}]
+            row["label_ids"] = []
+            longer_rows.append(row)
+        if label_spans:
+            row = _texts(label_spans, group)
+            row["key"] = prompt_key(b"labels", context, np.asarray(label_ids, dtype=np.int32))
+            row["input_ids"] = context
+            row["spans"] = []
+            row["label_ids"] = label_ids
+            row["label_at"] = len(context)
+            row["choice"] = None
+            yield row
+        yield from longer_rows
 
 
-def _about(asked: Sequence[_Asker], group: int) -> dict[str, Any]:
-    first = asked[0]
-    same = {name: first[name] for name in ("item", "choice", "part", "null", "context")}
-    cut = max(each["tokens_dropped"] for each in asked)
-    return {
-        **same,
-        "prefix_group": group,
-        "window_cut": cut,
-        "continuations": [each["continuation"] for each in asked],
-    }
+def _texts(spans: Sequence[_SpanRow], group: int) -> dict[str, Any]:
+    """Return the columns of a row that describe its ``spans``."""
+    first = spans[0]
+    row = {name: first[name] for name in ("item", "choice", "part", "null", "context")}
+    row["prefix_group"] = group
+    row["window_cut"] = max(span["tokens_dropped"] for span in spans)
+    row["continuations"] = [span["continuation"] for span in spans]
+    return row

@@ -131,8 +131,8 @@ def build(questions: Sequence[Span | Mass]) -> Tree:
         _new_tokens(sequences, common, first, nodes),
         depth.astype(np.int32),
         end,
-        _rows(_ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
-        sequences.flat[_ranges(sequences.start, scored)],
+        _rows(ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
+        sequences.flat[ranges(sequences.start, scored)],
         starts,
         sequences.span_of,
         tuple(sets.values()),
@@ -204,7 +204,7 @@ class Sequences:
         """How many inputs the sequences at ``places`` share with those before them, whose contexts are the same."""
         shorter = np.minimum(self.inputs[places], self.inputs[places - 1])
         first = np.cumsum(shorter) - shorter
-        steps = _ranges(np.zeros_like(shorter), shorter)
+        steps = ranges(np.zeros_like(shorter), shorter)
         before, own = (np.repeat(self.start[at], shorter) + steps for at in (places - 1, places))
         differences = np.append(np.flatnonzero(self.flat[before] != self.flat[own]), len(steps))
         return np.minimum(differences[np.searchsorted(differences, first)] - first, shorter)
@@ -301,7 +301,7 @@ def _shared(question: BlockPrompt) -> Span:
     return Span(first, first[:1])
 
 
-def _ranges(starts: _Integers, counts: _Integers) -> _Integers:
+def ranges(starts: _Integers, counts: _Integers) -> _Integers:
     """``start, start + 1, ...``, as many as its count, for every one of ``starts``, one after the other."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
@@ -317,8 +317,8 @@ def _new_tokens(sequences: Sequences, common: _Integers, first: _Integers, nodes
         tokens[first[place] : first[place] + len(part)] = part
     shared = np.maximum(-in_context, 0)
     counts = sequences.inputs - shared
-    places = _ranges(first + np.maximum(in_context, 0), counts)
-    tokens[places] = sequences.flat[_ranges(sequences.start + shared, counts)]
+    places = ranges(first + np.maximum(in_context, 0), counts)
+    tokens[places] = sequences.flat[ranges(sequences.start + shared, counts)]
     return tokens
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.engine import ranges
 from choicewise.errors import StoreError
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.questions import Ids, prompt_key
@@ -226,10 +227,9 @@ class Bundle:
         span_offsets, spans = _flat(self.rows["spans"])
         start = spans.field("start").to_numpy().astype(np.int64)
         stop = spans.field("stop").to_numpy().astype(np.int64)
-        edges = _offsets(stop - start)
-        span = row_of(edges)
+        span = np.repeat(np.arange(len(start)), stop - start)
         row = row_of(span_offsets)[span]
-        place = np.arange(len(span)) - edges[span] + start[span]
+        place = ranges(start, stop - start)
         token = tokens[offsets[row] + place]
 
         label_offsets, labels = _flat(self.rows["label_ids"])
@@ -463,11 +463,8 @@ def _flat(lists: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int64], pa.
     if isinstance(lists, pa.ChunkedArray):
         lists = lists.combine_chunks()
     counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    return _offsets(counts.astype(np.int64)), lists.flatten()
-
-
-def _offsets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return offsets, lists.flatten()
 
 
 def _damaged(problem: str) -> StoreError:

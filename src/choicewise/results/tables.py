@@ -1,7 +1,7 @@
-"""Tables of a run by portions.
+"""Read the tables of a run in portions that fit into memory, and the items of a run.
 
-Each question is asked once per run, so that equal texts of several items, such as those after a null context, share an
-observation, which lies where it was asked first.
+A prompt is answered once per run, so equal texts of several items share an observation, such as
+those after a null context.  It lies in the block of the item that was evaluated first.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ from choicewise.store.tables import (
 def find_elsewhere(
     folder: Path, blocks: Sequence[BlockRecord], portions: Sequence[Portion], checked: bool = True
 ) -> pa.Table:
-    """The observations of ``blocks`` that any of the ``portions`` needs and does not hold.
+    """Return the observations of ``blocks`` that a portion needs and that lie outside its blocks.
 
-    ``checked``: whether all blocks are known to be whole; else those that are of use are checked, and left out if not.
+    ``checked``: all blocks were checked before; if not, damaged ones are left out here.
     """
     if all(len(portion.blocks) == len(blocks) for portion in portions):
         return OBSERVATIONS.empty_table()
-    wanted = [_lacking(folder, portion) for portion in portions]
-    keys = pc.unique(pa.concat_arrays(wanted)) if wanted else pa.array([], pa.string())
-    tables = [OBSERVATIONS.empty_table()]
-    for block in blocks if len(keys) else ():
+    lacking = [_lacking_keys(folder, portion) for portion in portions]
+    keys = pc.unique(pa.concat_arrays(lacking))
+    if not len(keys):
+        return OBSERVATIONS.empty_table()
+
+    batches = []
+    for block in blocks:
+        # The keys alone are read first: most blocks have none of the observations.
         path = block_file(folder, block, "observations")
-        held = pc.is_in(read_columns(path, OBSERVATIONS, ["key"])["key"], keys)
-        if pc.any(held).as_py() and (checked or not damaged_blocks(folder, [block])):
-            batches = read_batches(path, OBSERVATIONS, OBSERVATIONS.names)
-            tables += [
-                pa.Table.from_batches([batch.filter(pc.is_in(batch["key"], keys))])
-                for batch in batches
-            ]
-    return pa.concat_tables(tables)
+        block_keys = read_columns(path, OBSERVATIONS, ["key"])["key"]
+        if not pc.any(pc.is_in(block_keys, keys)).as_py():
+            continue
+        if not checked and damaged_blocks(folder, [block]):
+            continue
+        for batch in read_batches(path, OBSERVATIONS, OBSERVATIONS.names):
+            batches.append(batch.filter(pc.is_in(batch["key"], keys)))
+    return pa.Table.from_batches(batches, OBSERVATIONS)
 
 
 def named(spans: pa.Table) -> pa.Array:
-    """The keys that ``spans`` name, each once."""
+    """Return the keys of the observations of ``spans``, without duplicates."""
     columns = [spans[name].combine_chunks() for name in KEYS]
-    return pc.unique(
-        pa.concat_arrays(
-            [column for column in columns if column.null_count < len(column)] or [_NONE]
-        )
-    )
+    return pc.unique(pa.concat_arrays(columns)).drop_null()
 
 
 MOST = 64_000_000
-"""Bytes that the spans and tokens of a portion take, about; more only where a single block has more."""
+"""Bytes that the spans and tokens of a portion take, roughly; a single block may have more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """``items``: rows of the item table, int64; ``blocks``: those that hold what was observed of them.
+    """Name a part of a run: rows of the item table, and the blocks with what was observed of them.
 
-    ``inside``: names of the blocks that hold nothing about other items.
+    ``inside``: names of the blocks without other items.
     """
 
     items: Integers
@@ -81,200 +81,234 @@ class Portion:
 
 
 def list_portions(
-    folder: Path, blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]
+    folder: Path, blocks: Sequence[BlockRecord], subject_rows: Mapping[Subject, Integers]
 ) -> list[Portion]:
-    """The portions of the run in ``folder`` that has these blocks, and items of every subject at ``places``.
+    """Return the portions of the run in ``folder`` with these blocks.
 
-    A continued run can have blocks that begin and end elsewhere than its earlier ones: such a block is in several
-    portions, each of which takes the rows of its own items.
+    ``subject_rows``: the rows of the item table by subject.  Blocks of a continued run can overlap
+    earlier ones: such a block is in several portions, each of which takes the rows of its items.
     """
-    order = {block.name: number for number, block in enumerate(blocks)}
     weights = {block.name: _weight(folder, block) for block in blocks}
-    portions, growing = list[_Growing](), _Growing()
-    for rows, covering in segments(blocks, places):
-        new = [block for block in covering if block.name not in growing.blocks]
-        weight = sum(weights[block.name] for block in new)
-        if growing.items and growing.weight + weight > MOST:
-            portions.append(growing)
-            growing, new, weight = (
-                _Growing(),
-                covering,
-                sum(weights[block.name] for block in covering),
-            )
-        growing.items.append(rows)
-        growing.blocks.update((block.name, block) for block in new)
-        growing.weight += weight
-        for block in covering:
-            growing.covered[block.name] += len(rows)
+    growing = _GrowingPortion()
+    finished: list[_GrowingPortion] = []
+    for rows, covering in segments(blocks, subject_rows):
+        if growing.items and growing.weight_with(covering, weights) > MOST:
+            finished.append(growing)
+            growing = _GrowingPortion()
+        growing.add(rows, covering, weights)
     if growing.items:
-        portions.append(growing)
-    return [each.portion(order) for each in portions]
+        finished.append(growing)
+    order = {block.name: number for number, block in enumerate(blocks)}
+    return [portion.finished(order) for portion in finished]
 
 
 def segments(
-    blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers]
+    blocks: Sequence[BlockRecord], subject_rows: Mapping[Subject, Integers]
 ) -> Iterator[tuple[Integers, list[BlockRecord]]]:
-    """The items between two places at which a block begins or ends, with the blocks that cover them."""
-    by_subject: dict[Subject, list[BlockRecord]] = {}
+    """Yield stretches of items that the same blocks cover: rows of the item table, and the blocks.
+
+    Raises StoreError if a block has more items of a subject than there are.
+    """
+    subject_blocks: dict[Subject, list[BlockRecord]] = {}
     for block in blocks:
-        by_subject.setdefault((block.split, block.subject), []).append(block)
-    for (split, name), own in by_subject.items():
-        if max(block.stop for block in own) > len(places.get((split, name), ())):
+        subject_blocks.setdefault((block.split, block.subject), []).append(block)
+    for (split, name), covering in subject_blocks.items():
+        item_count = len(subject_rows.get((split, name), ()))
+        if max(block.stop for block in covering) > item_count:
             raise StoreError(
-                f"block {own[-1].name} is about other items than the item table has of {name} ({split}); "
+                f"block {covering[-1].name} is about other items than the item table has of {name} ({split}); "
                 "evaluate again into a new folder"
             )
-    for subject in sorted(by_subject, key=lambda subject: int(places[subject][0])):
-        own = by_subject[subject]
-        waiting = sorted(own, key=lambda block: block.start, reverse=True)
-        covering: list[BlockRecord] = []
-        for start, stop in pairwise(
-            sorted({edge for block in own for edge in (block.start, block.stop)})
-        ):
-            covering = [block for block in covering if block.stop > start]
-            while waiting and waiting[-1].start <= start:
-                covering.append(waiting.pop())
-            if covering:
-                yield places[subject][start:stop], list(covering)
+    # In the order of the item table, whatever the order in which blocks were written.
+    for subject in sorted(subject_blocks, key=lambda subject: int(subject_rows[subject][0])):
+        for start, stop, covering in _covered_ranges(subject_blocks[subject]):
+            yield subject_rows[subject][start:stop], covering
 
 
 def covering_portion(
-    blocks: Sequence[BlockRecord], places: Mapping[Subject, Integers], items: Sequence[int]
+    blocks: Sequence[BlockRecord], subject_rows: Mapping[Subject, Integers], items: Sequence[int]
 ) -> Portion:
-    """The portion of these ``items``, which are places of the item table in its order."""
-    wanted, names = np.array(items, dtype=np.int64), set[str]()
-    for rows, covering in segments(blocks, places):
+    """Return the portion of ``items``, which are rows of the item table in its order."""
+    wanted = np.array(items, dtype=np.int64)
+    names: set[str] = set()
+    for rows, covering in segments(blocks, subject_rows):
         if np.isin(wanted, rows).any():
             names.update(block.name for block in covering)
     return Portion(wanted, tuple(block for block in blocks if block.name in names))
 
 
 Subject = tuple[str, str]
-"""A subject of a split."""
+"""The names of a split and of a subject in it."""
 
 
 def read_item_table(folder: Path, manifest: Manifest) -> pa.Table:
-    """The items of the run that ``manifest`` describes; raises StoreError when the table is missing or damaged.
+    """Return the items of the run that ``manifest`` describes, and their rows as ``position``.
 
-    ``position`` is the row.  The lists in ``choices`` are as long as in the file and hold nothing: a million questions
-    with their texts would take a gigabyte.
+    The lists in ``choices`` have their lengths and hold nulls: the texts of a million questions
+    would take a gigabyte.  Raises StoreError if the table is missing or damaged.
     """
     check_items(folder, manifest)
-    batches = [_counted(batch) for batch in read_batches(folder / ITEM_FILE, ITEMS, _COUNTED)]
-    table = pa.concat_tables(map(pa.table, batches)) if batches else _empty()
-    table = table.unify_dictionaries().combine_chunks()
+    # The empty table has the columns even if the file has no batch.
+    tables = [_without_choices(pa.RecordBatch.from_pylist([], ITEMS))]
+    for batch in read_batches(folder / ITEM_FILE, ITEMS, _ITEM_COLUMNS):
+        tables.append(_without_choices(batch))
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     return table.append_column("position", pa.array(np.arange(len(table))))
 
 
 def read_item_names(folder: Path) -> pa.Table:
-    """Columns ``item`` and ``subject`` alone, of an item file that was checked before."""
-    columns = ("item", "subject")
-    batches = [
-        pa.table({name: batch[name] for name in columns}) for batch in item_batches(folder, columns)
-    ]
-    names = pa.concat_tables(batches) if batches else _empty().select(columns)
-    return names.set_column(1, "subject", names["subject"].dictionary_encode()).combine_chunks()
+    """Return the columns ``item`` and ``subject`` of an item file that was checked before."""
+    schema = pa.schema([ITEMS.field("item"), ITEMS.field("subject")])
+    table = pa.Table.from_batches(item_batches(folder, ("item", "subject")), schema)
+    subjects = table["subject"].dictionary_encode()
+    return table.set_column(1, "subject", subjects).combine_chunks()
 
 
 def places_of(items: pa.Table) -> dict[Subject, Integers]:
-    """The rows of every subject of every split, in the order of the table, int64 [items of the subject]."""
+    """Return the rows of every subject of every split, in the order of the table, int64 [items]."""
     if not len(items):
         return {}
-    columns = [items[name].combine_chunks() for name in ("split", "subject")]
-    codes = [column.indices.to_numpy().astype(np.int64) for column in columns]
-    splits, subjects = (column.dictionary.to_pylist() for column in columns)
-    number = codes[0] * len(subjects) + codes[1]
+    splits = items["split"].combine_chunks()
+    subjects = items["subject"].combine_chunks()
+    split_codes = splits.indices.to_numpy().astype(np.int64)
+    subject_codes = subjects.indices.to_numpy().astype(np.int64)
+    split_names = splits.dictionary.to_pylist()
+    subject_names = subjects.dictionary.to_pylist()
+
+    # A stable sort keeps the order of the table within each subject.
+    number = split_codes * len(subject_names) + subject_codes
     order = np.argsort(number, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
-    return {(splits[codes[0][part[0]]], subjects[codes[1][part[0]]]): part for part in parts}
+    ends = np.flatnonzero(np.diff(number[order])) + 1
+    rows_of_subject = {}
+    for rows in np.split(order, ends):
+        first = rows[0]
+        subject = split_names[split_codes[first]], subject_names[subject_codes[first]]
+        rows_of_subject[subject] = rows
+    return rows_of_subject
 
 
 def item_batches(folder: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Some columns of the item file, which was checked before, in batches."""
+    """Yield some columns of the item file, which was checked before, in batches."""
     return read_batches(folder / ITEM_FILE, ITEMS, columns)
 
 
-def read_item_rows(folder: Path, places: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Everything the item file says about the items at these ``places``, by place and column."""
-    rows: dict[int, dict[str, Any]] = {}
-    start, waiting = 0, sorted(set(places))
-    for batch in item_batches(folder, tuple(ITEMS.names)) if waiting else ():
-        own = [place for place in waiting if start <= place < start + len(batch)]
-        rows |= zip(
-            own,
-            batch.take(pa.array([place - start for place in own], pa.int64())).to_pylist(),
-            strict=True,
-        )
+def read_item_rows(folder: Path, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return the rows of the item file with these ``numbers``, as a value by column."""
+    found: dict[int, dict[str, Any]] = {}
+    wanted = sorted(set(numbers))
+    if not wanted:
+        return found
+    start = 0
+    for batch in item_batches(folder, tuple(ITEMS.names)):
+        inside = [number for number in wanted if start <= number < start + len(batch)]
+        rows = batch.take(pa.array([number - start for number in inside], pa.int64()))
+        found.update(zip(inside, rows.to_pylist(), strict=True))
         start += len(batch)
-        if start > waiting[-1]:
+        if start > wanted[-1]:
             break
-    return rows
+    return found
 
 
-def _lacking(folder: Path, portion: Portion) -> pa.Array:
-    """The keys that the spans of ``portion`` name and its blocks do not hold."""
-    spans = _read(folder, portion, "spans", KEYS)
-    own = _read(folder, portion, "observations", ["key"])["key"]
-    keys = named(spans)
-    return keys.filter(pc.invert(pc.or_(pc.is_in(keys, own), pc.is_null(keys))))
+def _lacking_keys(folder: Path, portion: Portion) -> pa.Array:
+    """Return the keys in the spans of ``portion`` whose observations lie in other blocks."""
+    spans = [SPANS.empty_table().select(KEYS)]
+    observations = [OBSERVATIONS.empty_table().select(["key"])]
+    for block in portion.blocks:
+        spans.append(read_columns(block_file(folder, block, "spans"), SPANS, KEYS))
+        path = block_file(folder, block, "observations")
+        observations.append(read_columns(path, OBSERVATIONS, ["key"]))
+    keys = named(pa.concat_tables(spans))
+    is_inside = pc.is_in(keys, pa.concat_tables(observations)["key"])
+    return keys.filter(pc.invert(is_inside))
 
 
-def _read(folder: Path, portion: Portion, table: str, columns: Sequence[str]) -> pa.Table:
-    schema = SPANS if table == "spans" else OBSERVATIONS
-    tables = [
-        read_columns(block_file(folder, block, table), schema, columns) for block in portion.blocks
-    ]
-    return pa.concat_tables([schema.empty_table().select(columns), *tables])
+_SPAN_BYTES = 256
+"""Bytes of a span with its texts and its observation."""
 
-
-_NONE = pa.array([], pa.string())
-
-_SPAN, _TOKEN = 256, 32
-"""Bytes of a span with its texts and its observation, and of a token laid out."""
+_TOKEN_BYTES = 32
+"""Bytes of a token laid out."""
 
 _MOST_OF_USUAL = 4
-"""How many times as many bytes the tables of a block may take before they count themselves."""
+"""Times of the usual bytes from which on the tables of a block are weighed by their real size."""
 
 
 @dataclass(slots=True)
-class _Growing:
-    """A portion that takes more items until it is heavy."""
+class _GrowingPortion:
+    """Collect segments until they are too heavy; ``covered`` counts the items by block."""
 
     items: list[Integers] = field(default_factory=list)
     blocks: dict[str, BlockRecord] = field(default_factory=dict)
     weight: int = 0
     covered: Counter[str] = field(default_factory=Counter)
 
-    def portion(self, order: Mapping[str, int]) -> Portion:
-        """The portion, with its blocks in the order of the run."""
-        blocks = tuple(sorted(self.blocks.values(), key=lambda block: order[block.name]))
-        inside = frozenset(
-            block.name for block in blocks if self.covered[block.name] == block.stop - block.start
-        )
-        return Portion(np.concatenate(self.items), blocks, inside)
+    def weight_with(self, covering: Sequence[BlockRecord], weights: Mapping[str, int]) -> int:
+        """Return the bytes that the portion takes with further blocks."""
+        added = [weights[block.name] for block in covering if block.name not in self.blocks]
+        return self.weight + sum(added)
+
+    def add(
+        self, rows: Integers, covering: Sequence[BlockRecord], weights: Mapping[str, int]
+    ) -> None:
+        """Add a segment."""
+        self.weight = self.weight_with(covering, weights)
+        self.items.append(rows)
+        for block in covering:
+            self.blocks[block.name] = block
+            self.covered[block.name] += len(rows)
+
+    def finished(self, order: Mapping[str, int]) -> Portion:
+        """Return the portion, with its blocks in the order of the run."""
+        blocks = sorted(self.blocks.values(), key=lambda block: order[block.name])
+        inside = []
+        for block in blocks:
+            if self.covered[block.name] == block.stop - block.start:
+                inside.append(block.name)
+        return Portion(np.concatenate(self.items), tuple(blocks), frozenset(inside))
+
+
+def _covered_ranges(
+    blocks: Sequence[BlockRecord],
+) -> Iterator[tuple[int, int, list[BlockRecord]]]:
+    """Yield (start, stop, blocks that cover it) for the ranges between the ends of the blocks."""
+    edges = {block.start for block in blocks} | {block.stop for block in blocks}
+    waiting = sorted(blocks, key=lambda block: block.start, reverse=True)
+    covering: list[BlockRecord] = []
+    for start, stop in pairwise(sorted(edges)):
+        covering = [block for block in covering if block.stop > start]
+        while waiting and waiting[-1].start <= start:
+            covering.append(waiting.pop())
+        if covering:
+            yield start, stop, list(covering)
 
 
 def _weight(folder: Path, block: BlockRecord) -> int:
+    """Return how many bytes a block takes in memory, roughly."""
     spans, span_bytes = read_metadata(block_file(folder, block, "spans"), SPANS)
-    observations, observed_bytes = read_metadata(
-        block_file(folder, block, "observations"), OBSERVATIONS
-    )
-    groups = (observations.row_group(number) for number in range(observations.num_row_groups))
-    tokens = sum(group.column(1).num_values for group in groups)
-    usual = _SPAN * (spans.num_rows + observations.num_rows) + _TOKEN * tokens
+    path = block_file(folder, block, "observations")
+    observations, observed_bytes = read_metadata(path, OBSERVATIONS)
+    token_count = 0
+    for number in range(observations.num_row_groups):
+        token_count += observations.row_group(number).column(1).num_values
+    row_count = spans.num_rows + observations.num_rows
+    usual = _SPAN_BYTES * row_count + _TOKEN_BYTES * token_count
+    # A foreign run can hold texts of megabytes: then the size of the tables counts.
     return max(usual, (span_bytes + observed_bytes) // _MOST_OF_USUAL)
 
 
-_COUNTED = ("split", "item", "subject", "choices", "gold")
+_ITEM_COLUMNS = ("split", "item", "subject", "choices", "gold")
 
 
-def _counted(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    columns = {name: batch[name] for name in _COUNTED}
-    offsets = columns["choices"].offsets
+def _without_choices(batch: pa.RecordBatch) -> pa.Table:
+    """Return the columns of an item table, with lists of nulls in place of the choices."""
+    offsets = batch["choices"].offsets
     starts = pa.array(offsets.to_numpy() - offsets[0].as_py(), pa.int32())
-    columns["choices"] = pa.ListArray.from_arrays(starts, pa.nulls(starts[-1].as_py()))
-    return columns | {name: columns[name].dictionary_encode() for name in ("split", "subject")}
-
-
-def _empty() -> pa.Table:
-    return pa.table(_counted(pa.RecordBatch.from_pylist([], ITEMS)))
+    nulls = pa.nulls(starts[-1].as_py())
+    return pa.table(
+        {
+            "split": batch["split"].dictionary_encode(),
+            "item": batch["item"],
+            "subject": batch["subject"].dictionary_encode(),
+            "choices": pa.ListArray.from_arrays(starts, nulls),
+            "gold": batch["gold"],
+        }
+    )

@@ -1,7 +1,4 @@
-"""Scores while a model is trained.
-
-Frozen bundles of requests, the evaluation inside a training loop, and callbacks of trainers.
-"""
+"""Registers frozen bundles of requests, and the evaluation inside a training loop."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from choicewise.ports import Command, Extension, returns
 
 
 class Requests(Command):
-    """``choicewise requests``."""
+    """Declare ``choicewise requests``."""
 
     name = "requests"
     summary = "Freeze what protocols ask, in tokens, for another engine."

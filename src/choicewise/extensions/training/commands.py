@@ -1,4 +1,4 @@
-"""Requests."""
+"""The command ``choicewise requests``."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ def requests(
     job = job_of({"protocols": protocol, "shots": options.shots_of(shots), "score": score, **given})
     sources = options.sources_of(job)
     if len(sources) > 1:
+        names = ", ".join(source.name for source in sources)
         raise UsageError(
-            f"these protocols ask {len(sources)} datasets ({', '.join(each.name for each in sources)}), and a bundle"
+            f"these protocols ask {len(sources)} datasets ({names}), and a bundle"
             " holds one; write a bundle of each, or name --data"
         )
     opened, failed = open_all(sources, job, show_download(), measured=False)
@@ -66,12 +67,12 @@ def requests(
     (source,) = opened.values()
     options.tell_reading(source.data, source.source.notes, source.without)
     options.tell_notes(source.data, source.protocols, job.selection)
-    asked = in_chat(source.protocols, None if chat is None else str(chat), system)
+    chat_rendering = None if chat is None else str(chat)
     with progress("requests") as report:
         bundle = write_bundle(
             tokenizer=tokenizer,
             data=source.data,
-            protocols=asked,
+            protocols=in_chat(source.protocols, chat_rendering, system),
             out=out,
             window=window,
             rendered=source.source.rendered,
@@ -84,14 +85,11 @@ def requests(
             "note: an engine with a server of its own can be asked what no bundle holds:"
             " `choicewise run --model server:URL#NAME`, see docs/servers.md"
         )
-    tell(
-        *(
-            f"note: {counted(count, 'request')} can't be asked: {reason}"
-            for reason, count in record.missing.items()
-        )
-    )
+    for reason, count in record.missing.items():
+        tell(f"note: {counted(count, 'request')} can't be asked: {reason}")
     if json:
-        print_json({"bundle": str(out), **{name: getattr(record, name) for name in _COUNTED}})
+        fields = {name: getattr(record, name) for name in _JSON_FIELDS}
+        print_json({"bundle": str(out), **fields})
     else:
         show(
             f"{counted(len(record.protocols), 'protocol')} on {record.dataset}: {counted(record.rows, 'row')} of"
@@ -103,8 +101,18 @@ def requests(
     tell(f"wrote {out}; an engine reads {out / ROWS}, and `{line}` takes its answers")
 
 
-_COUNTED = (
-    *("digest", "dataset", "protocols", "refused", "missing", "window"),
-    *("rows", "tokens", "unique_tokens", "scored", "longest", "needs"),
+_JSON_FIELDS = (
+    "digest",
+    "dataset",
+    "protocols",
+    "refused",
+    "missing",
+    "window",
+    "rows",
+    "tokens",
+    "unique_tokens",
+    "scored",
+    "longest",
+    "needs",
 )
-"""What is printed of a bundle as JSON."""
+"""Fields of the bundle's record that ``--json`` prints."""

@@ -1,9 +1,9 @@
-"""A bundle asked of a model in training: log-probabilities by its own forward pass, a run folder a step, metrics.
+"""The evaluation of a model in training: a bundle, a run folder and metrics for each step.
 
-Sequences are plain causal rows, padded on the right: exact on every decoder, and no mask is needed.  In a job of
-several processes every rank calls forward equally often with equally many tokens, as sharded weights are gathered in
-every call; what all of them have to agree on, whether to begin and how it ended, they exchange before any of them
-raises.  The run folder and its numbers are made as those of any other answers to a bundle
+Sequences are plain causal rows, padded on the right: exact on every decoder, and no mask is needed.
+In a job of several processes all ranks call forward equally often with equally many tokens, as
+sharded weights are gathered in every call; before a rank raises, all exchange whether to begin and
+how it ended.  The run folder and its numbers are made like those of any answers to a bundle
 (:func:`choicewise.extensions.training.bundles.answers.write_run`): no metric is computed here.
 """
 
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 
+from choicewise.engine import ranges
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.extensions.training.bundles.answers import Answered, write_run
 from choicewise.extensions.training.bundles.bundle import RUN, Bundle, open_bundle
@@ -48,38 +49,45 @@ METRICS: Final = ("acc", "prob", "bpb")
 """Accuracy, probability of the right choice, bits per byte."""
 
 BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 16384}
-"""Tokens of a batch of one rank, padding among them."""
+"""Tokens of a batch of one rank, with padding."""
 
-COARSE, FINE, SHORT = 128, 32, 512
-"""Rows are padded to multiples of the first; of the second where none has more tokens than the third."""
+COARSE: Final = 128
+FINE: Final = 32
+SHORT: Final = 512
+"""Rows are padded to multiples of ``COARSE``, or of ``FINE`` if none has more than ``SHORT`` tokens."""
 
 RUN_FILES: Final = {MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER}
 """Names in the folder of a run."""
 
 Forward = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From ids, positions (int64) and what is no padding (bool), all [rows, tokens]: logits [rows, tokens, vocabulary]."""
+"""Compute logits [rows, tokens, vocabulary] from three tensors [rows, tokens].
+
+They are ids (int64), positions (int64), and True for tokens that are no padding.
+"""
 
 Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
 Integers = npt.NDArray[np.int64]
 
 
 class InLoop:
-    """Asks a bundle of a model in memory, at any step of its training.
+    """Evaluate a model in memory on a bundle, at any step of its training.
 
-    ``bundle``: a folder that `choicewise requests` made, or what :func:`choicewise.open_bundle` gave; it holds tokens,
-    so that no tokenizer is needed.  ``out``: below it lies a run folder a step, ``step1000``, which all commands read.
-    ``name``: what the model is called there.  ``every``: the cadence of :meth:`when_due`, in steps.  ``metrics``: names
-    as of `choicewise report`, of which every protocol of accuracy gives those that it can; others give their own.
+    ``bundle``: a folder that `choicewise requests` made, or a :class:`.bundle.Bundle`.  It holds
+    tokens, so no tokenizer is needed.  ``out``: the folder of the run folders, ``step1000`` and so
+    on, which all commands read.  ``name``: the model's name there.  ``every``: the interval of
+    :meth:`when_due`, in steps.  ``metrics``: names of `choicewise report`, for the protocols that
+    measure accuracy; other protocols have one metric.
 
-    ``tokenizer``: the one of the training, a folder or name, or an object of transformers: it is compared with the
-    bundle's, once.  ``forward``: for a model that does not take ids [rows, tokens] and give logits.  ``window``: the
-    most input tokens, where no ``model.config`` says it.  ``group``: the ranks among which rows are divided; None for
-    all of the job, False where each takes all rows, as tensor parallelism alone needs.  ``batch_tokens``: of a forward
-    pass on a rank.  ``overwrite``: whether a new run of a step replaces the one that is there, as a training that goes
-    on from a checkpoint comes to the same steps again.  A folder with anything but a run of that model and step, such
-    as a checkpoint, is never replaced.
+    ``tokenizer``: that of the training, to compare with the bundle's once; a folder, a name, or an
+    object of transformers.  ``forward``: for a model that does not take ids [rows, tokens] and
+    return logits.  ``window``: the most input tokens, if no ``model.config`` states it.  ``group``:
+    the ranks that share the rows; None for the whole job; False if all ranks need all rows, as
+    tensor parallelism alone does.  ``batch_tokens``: of a forward pass on one rank.  ``overwrite``:
+    True to replace the run of a step, as a training that resumes from a checkpoint repeats steps.
+    A folder that holds anything but a run of that model and step is never replaced.
 
-    Raises StoreError for what is no bundle, ModelError for another tokenizer, UsageError for an unknown metric.
+    Raises StoreError if the bundle can't be used, ModelError for a different tokenizer, and
+    UsageError for an unknown metric.
     """
 
     def __init__(
@@ -97,17 +105,20 @@ class InLoop:
         batch_tokens: int | None = None,
         overwrite: bool = False,
     ) -> None:
-        self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
-        self.out, self.name, self.every = Path(out), name, every
-        for what, number in {
-            "every": every,
-            "window": window,
-            "batch_tokens": batch_tokens,
-        }.items():
+        numbers = {"every": every, "window": window, "batch_tokens": batch_tokens}
+        for argument, number in numbers.items():
             if number is not None and number < 1:
-                raise UsageError(f"{what} is {number}; it must be at least 1")
-        self._forward, self._window, self._group = forward, window, group
-        self._batch_tokens, self._overwrite, self._next = batch_tokens, overwrite, 0
+                raise UsageError(f"{argument} is {number}; it must be at least 1")
+        self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
+        self.out = Path(out)
+        self.name = name
+        self.every = every
+        self._forward = forward
+        self._window = window
+        self._group = group
+        self._batch_tokens = batch_tokens
+        self._overwrite = overwrite
+        self._next = 0
         self._scalars = _scalars(self.bundle, metrics)
         scored = self.bundle.scored
         if not len(scored) or not scored.place.min():
@@ -116,6 +127,7 @@ class InLoop:
                 " with protocols and data that `choicewise run` can ask"
             )
         self._first = np.searchsorted(scored.row, np.arange(self.bundle.record.rows + 1))
+        # A row needs no input after the one that predicts its last scored token.
         self._inputs = np.maximum.reduceat(scored.place, self._first[:-1])
         ids = self.bundle.rows["input_ids"].combine_chunks().flatten()
         self._greatest = max(int(scored.token.max()), pc.max(ids).as_py())
@@ -123,25 +135,29 @@ class InLoop:
             self.compare_tokenizer(tokenizer)
 
     def when_due(self, model: nn.Module, step: int) -> dict[str, float]:
-        """As a call, at every step that is a multiple of ``every``; at the others nothing, and no metrics."""
-        return self(model, step) if step % self.every == 0 else {}
+        """Evaluate ``model`` if ``step`` is a multiple of ``every``; else return no metrics."""
+        if step % self.every:
+            return {}
+        return self(model, step)
 
     def folder(self, step: int) -> Path:
-        """Where the run of ``step`` lies."""
+        """Return the path of the run of ``step``."""
         return self.out / f"step{step}"
 
     def __call__(self, model: nn.Module, step: int | None = None) -> dict[str, float]:
-        """Ask everything of ``model``, write the run of ``step``, and return ``choicewise/PROTOCOL/METRIC`` → value.
+        """Evaluate ``model``, write the run of ``step``, and return ``choicewise/PROTOCOL/METRIC`` → value.
 
-        Without a step it is the one after the last call's, and 0 the first time.  NaN stands for a metric without a
-        number.  All ranks of a job call it, and all get the metrics; the first one writes.  The model is in eval mode
-        meanwhile and then as it was, and so are random numbers and gradients.
+        Without a step it is the one after the last call's, and 0 in the first call.  A metric without
+        a number is NaN.  All ranks of a job must call it, and all get the metrics; the first one
+        writes.  The model is put into eval mode meanwhile; its modes, random numbers and gradients
+        are then as before.
 
-        Raises, on all ranks, ModelError for a model that does not fit the bundle, or that answers with NaN, and
-        StoreError for a step that is there already, or where nothing can be written; UsageError for a step that is no
-        whole number.  No run is written then.
+        Raises, on all ranks, ModelError if the model does not fit the bundle or gives NaN, StoreError
+        if the step exists or can't be written, and UsageError if it is no whole number.  Then no run
+        is written.
         """
-        step = self._next if step is None else step
+        if step is None:
+            step = self._next
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
             raise UsageError(
                 f"step is {step!r}; name a whole number from 0 on, which the folder of its run is called by"
@@ -153,28 +169,37 @@ class InLoop:
                 "layers of the model are divided among ranks, which then need the same rows: name the group of ranks"
                 ' that are data-parallel, as mesh["dp"].get_group(), or False where none are'
             )
-        folder, (vocabulary, window) = self.folder(step), self._fit(model)
+        vocabulary, window = self._fit(model)
+        folder = self.folder(step)
         name = f"{self.name}@step{step}"
         ranks.first(lambda: self._refuse_loss(folder, name))
-        logprobs, likelier = self._ask(model, ranks, vocabulary, window)
+        logprobs, likelier = self._score(model, ranks, vocabulary, window)
         self._refuse_numbers(logprobs, step)
-        dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in model.parameters()})
-        facts = {"step": str(step), "dtype": ", ".join(dtypes), "processes": str(ranks.world)}
+        dtypes = {str(weights.dtype).removeprefix("torch.") for weights in model.parameters()}
+        settings = {
+            "step": str(step),
+            "dtype": ", ".join(sorted(dtypes)),
+            "processes": str(ranks.world),
+        }
         engine = f"torch {torch.__version__}"
-        answers = Answered(name, logprobs, likelier, engine=engine, settings=facts)
+        answers = Answered(name, logprobs, likelier, engine=engine, settings=settings)
         values = ranks.first(lambda: self._write(answers, folder))
         self._next = step + 1
+        # JSON, by which ranks exchange the metrics, has no NaN.
         return {name: float("nan") if value is None else value for name, value in values.items()}
 
     def compare_tokenizer(self, tokenizer: Any) -> None:
-        """Raise ModelError where ``tokenizer`` is not the bundle's: by the digest of a folder or name, else by probes.
+        """Raise ModelError if ``tokenizer`` is not the bundle's.
 
-        An object is asked with ``encode(text, add_special_tokens=False)``.
+        A folder or name is compared by digest, an object by the tokens of probes, which it makes with
+        ``encode(text, add_special_tokens=False)``.
         """
-        record, path = self.bundle.record.tokenizer, self.bundle.path
+        record = self.bundle.record.tokenizer
+        path = self.bundle.path
         advice = "make a bundle with the tokenizer of this model"
         if isinstance(tokenizer, str | Path):
-            if (digest := named_tokenizer(str(tokenizer)).digest) != record.digest:
+            digest = named_tokenizer(str(tokenizer)).digest
+            if digest != record.digest:
                 raise ModelError(
                     f"{path} was made for tokenizer {record.name} ({record.digest[:12]}), and {tokenizer} is another"
                     f" ({digest[:12]}); {advice}"
@@ -182,28 +207,35 @@ class InLoop:
             return
         for probe in record.probes:
             ids = [int(token) for token in tokenizer.encode(probe.text, add_special_tokens=False)]
-            if ids != [*probe.ids]:
+            expected = list(probe.ids)
+            if ids != expected:
                 raise ModelError(
-                    f"{path} was made for tokenizer {record.name}, in which {probe.text!r} is {[*probe.ids]}; in the"
+                    f"{path} was made for tokenizer {record.name}, in which {probe.text!r} is {expected}; in the"
                     f" one of this training it is {ids}; {advice}"
                 )
 
     def _fit(self, model: nn.Module) -> tuple[int | None, int]:
-        """Entries of the logits that are tokens, None for all, and input tokens that fit; ModelError for too few."""
-        path, longest = self.bundle.path, int(self._inputs.max())
+        """Return how many logits are tokens, None for all, and how many input tokens fit.
+
+        Raises ModelError if the bundle needs more of either.
+        """
+        path = self.bundle.path
+        longest = int(self._inputs.max())
         config: Any = getattr(_innermost(model), "config", None)
         stated: dict[str, Any] = config.to_dict() if hasattr(config, "to_dict") else {}
         vocabulary = (stated.get("text_config") or stated).get("vocab_size")
-        embeddings = [
-            each.num_embeddings for each in model.modules() if isinstance(each, nn.Embedding)
-        ]
-        known = max(embeddings, default=None) if vocabulary is None else vocabulary
-        if known is not None and known <= self._greatest:
+        tokens = vocabulary
+        if tokens is None:
+            embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+            tokens = max((module.num_embeddings for module in embeddings), default=None)
+        if tokens is not None and tokens <= self._greatest:
             raise ModelError(
-                f"the model knows {known:,} tokens, and {path} asks about token {self._greatest}: it was made for"
+                f"the model knows {tokens:,} tokens, and {path} asks about token {self._greatest}: it was made for"
                 f" tokenizer {self.bundle.record.tokenizer.name}; make a bundle with the tokenizer of this model"
             )
-        window = _positions(stated, longest) if self._window is None else self._window
+        window = self._window
+        if window is None:
+            window = _positions(stated, longest)
         if window < longest:
             raise ModelError(
                 f"{window:,} input tokens fit the model, and {path} has a row of {longest:,}; make the bundle again"
@@ -224,11 +256,10 @@ class InLoop:
             raise StoreError(
                 f"{folder} is a file, not the run of a step; choose another folder for InLoop"
             )
-        foreign = [
-            path.name
-            for path in folder.iterdir()
-            if path.name not in RUN_FILES and path.suffix != PARTIAL
-        ]
+        foreign = []
+        for path in folder.iterdir():
+            if path.name not in RUN_FILES and path.suffix != PARTIAL:
+                foreign.append(path.name)
         if foreign:
             raise StoreError(
                 f"{folder} holds {listed(sorted(foreign))}, which a run does not have; InLoop does not delete it."
@@ -245,18 +276,18 @@ class InLoop:
     def _refuse_numbers(self, logprobs: npt.NDArray[np.float32], step: int) -> None:
         wrong = np.flatnonzero(~np.isfinite(logprobs))
         if len(wrong):
-            keys = self.bundle.rows["key"]
-            named = dict.fromkeys(str(keys[int(self.bundle.scored.row[at])]) for at in wrong[:3])
+            rows = self.bundle.scored.row[wrong[:3]].tolist()
+            keys = self.bundle.rows["key"].take(list(dict.fromkeys(rows))).to_pylist()
             raise ModelError(
                 f"at step {step} {counted(len(wrong), 'log-probability', 'log-probabilities')} of {len(logprobs):,} are"
-                f" no numbers but {logprobs[wrong[0]]}: rows {listed(list(named))} of {self.bundle.path}; no run was"
+                f" no numbers but {logprobs[wrong[0]]}: rows {listed(keys)} of {self.bundle.path}; no run was"
                 " written; look at the loss of the steps before"
             )
 
     def _write(self, answers: Answered, folder: Path) -> dict[str, float | None]:
-        self._refuse_loss(
-            folder, answers.model
-        )  # a checkpoint may have been written there meanwhile
+        """Write the run of a step, and return its metrics, None for a metric without a number."""
+        # The training may have written a checkpoint there since the first check.
+        self._refuse_loss(folder, answers.model)
         partial = folder.with_name(folder.name + PARTIAL)
         with disk_errors(folder):
             put_back(folder)
@@ -267,117 +298,133 @@ class InLoop:
             finally:
                 remove(partial)
         run = open_run(folder)
-        distinct = dict(zip(reversed(self._scalars.values()), reversed(self._scalars), strict=True))
-        part = run.under({name: protocol for protocol, name in distinct.items()})
-        values = {row.protocol: row.value for row in part.rows() if row.subject == "all"}
+        # Several scalars may have one protocol, which is measured once.
+        name_of: dict[Protocol, str] = {}
+        for name, protocol in self._scalars.items():
+            name_of.setdefault(protocol, name)
+        part = run.under({name: protocol for protocol, name in name_of.items()})
+        value_of = {row.protocol: row.value for row in part.rows() if row.subject == "all"}
         run.release()
-        numbers = {name: values[distinct[protocol]] for name, protocol in self._scalars.items()}
-        return {name: value if np.isfinite(value) else None for name, value in numbers.items()}
+        values: dict[str, float | None] = {}
+        for name, protocol in self._scalars.items():
+            value = value_of[name_of[protocol]]
+            values[name] = value if np.isfinite(value) else None
+        return values
 
-    def _ask(
+    def _score(
         self, model: nn.Module, ranks: _Ranks, vocabulary: int | None, window: int
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-        """Log-probabilities (nats) of everything that is scored, and how many tokens are likelier, in its order."""
-        device = next((each.device for each in model.parameters()), torch.device("cpu"))
-        scored, places, parts = self.bundle.scored, list[Integers](), list[Tensor]()
+        """Return for all scored tokens the log-probability (nats), and how many tokens are likelier."""
+        scored = self.bundle.scored
+        device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
         most = self._batch_tokens or BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
+        scored_parts = []
+        value_parts = []
         with _undisturbed(model, device):
-            for length, rows in _batches(self._inputs, ranks.parts, window, most):
-                own = rows[ranks.part]
-                asked = [
-                    np.arange(self._first[row], self._first[row + 1])
-                    for row in own[own >= 0].tolist()
-                ]
-                at = np.concatenate([np.zeros(0, np.int64), *asked])
-                line = np.repeat(np.arange(len(asked)), [len(each) for each in asked])
-                logits, kept = self._logits(model, own, length, scored.place[at] - 1, device)
-                column = np.searchsorted(kept, scored.place[at] - 1)
-                parts.append(_read(logits, line, column, scored.token[at], vocabulary))
-                places.append(at)
-        values = np.zeros((2, len(scored)), np.float32)
-        values[:, np.concatenate(places)] = torch.cat(parts, dim=1).cpu().numpy()
-        logprobs, likelier = ranks.total(values)
+            for length, batch in _batches(self._inputs, ranks.parts, window, most):
+                rows = batch[ranks.part]
+                filled = rows[rows >= 0]
+                counts = self._first[filled + 1] - self._first[filled]
+                tokens = ranges(self._first[filled], counts)
+                line = np.repeat(np.arange(len(filled)), counts)
+                # The logits of a token stand at the one before it.
+                inputs = scored.place[tokens] - 1
+                logits, kept = self._logits(model, rows, length, inputs, device)
+                column = np.searchsorted(kept, inputs)
+                values = _read(logits, line, column, scored.token[tokens], vocabulary)
+                scored_parts.append(tokens)
+                value_parts.append(values)
+        whole = np.zeros((2, len(scored)), np.float32)
+        whole[:, np.concatenate(scored_parts)] = torch.cat(value_parts, dim=1).cpu().numpy()
+        logprobs, likelier = ranks.total(whole)
         return logprobs, likelier.astype(np.int32)
 
     def _logits(
-        self, model: nn.Module, rows: Integers, length: int, places: Integers, device: torch.device
+        self, model: nn.Module, rows: Integers, length: int, inputs: Integers, device: torch.device
     ) -> tuple[Tensor, Integers]:
-        """Logits [rows, kept, vocabulary], and the places that are kept, ascending: all, or those that are asked for.
+        """Return logits [rows, kept, vocabulary], and the indices of the kept inputs, ascending.
 
-        A row -1 stands for none, at the end of ``rows``: its tokens are those of another.
+        All inputs of ``length`` are kept, or those of ``inputs`` if the model can leave out others.
+        A row -1 at the end of ``rows`` is empty, and gets the tokens of another row.
         """
         ids = np.zeros((len(rows), length), np.int64)
         sizes = np.zeros(len(rows), np.int64)
-        for line, row in enumerate(rows.tolist()):
-            own = self.bundle.ids(max(row, 0))[: self._inputs[max(row, 0)]][:length]
-            ids[line, : len(own)], ids[line, len(own) :], sizes[line] = own, own[-1], len(own)
-        inputs = torch.from_numpy(ids).to(device)
+        for line, row in enumerate(np.maximum(rows, 0).tolist()):
+            tokens = self.bundle.ids(row)[: self._inputs[row]][:length]
+            ids[line, : len(tokens)] = tokens
+            ids[line, len(tokens) :] = tokens[-1]
+            sizes[line] = len(tokens)
+        input_ids = torch.from_numpy(ids).to(device)
         kept = np.arange(length)
         if self._forward is not None:
-            positions = torch.arange(length, device=device).expand(inputs.shape)
-            output = self._forward(
-                inputs, positions, positions < torch.from_numpy(sizes).to(device)[:, None]
-            )
+            positions = torch.arange(length, device=device).expand(input_ids.shape)
+            is_token = positions < torch.from_numpy(sizes).to(device)[:, None]
+            output = self._forward(input_ids, positions, is_token)
         else:
-            takes = inspect.signature(type(_innermost(model)).forward).parameters
-            further: dict[str, Any] = {"use_cache": False} if "use_cache" in takes else {}
-            if "logits_to_keep" in takes and not _is_divided(model):
-                kept = np.unique(places) if len(places) else np.zeros(1, np.int64)
-                further["logits_to_keep"] = torch.from_numpy(kept).to(device)
-            output = model(input_ids=inputs, **further) if "input_ids" in takes else model(inputs)
-        logits = getattr(output, "logits", output[0] if isinstance(output, tuple) else output)
-        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
-        if (
-            len(shape) != 3
-            or shape[:2] != (len(rows), len(kept))
-            or shape[2] <= self.bundle.scored.token.max()
-        ):
-            raise ModelError(
-                f"the forward pass gave {shape} for {len(rows)} rows of {length} tokens, and not logits [rows, tokens,"
-                f" vocabulary] with token {int(self.bundle.scored.token.max())}; name a forward that does"
-            )
+            parameters = inspect.signature(type(_innermost(model)).forward).parameters
+            options: dict[str, Any] = {}
+            if "use_cache" in parameters:
+                options["use_cache"] = False
+            if "logits_to_keep" in parameters and not _is_divided(model):
+                # A rank without rows of its own keeps one input, as transformers reads none as all.
+                kept = np.unique(inputs) if len(inputs) else np.zeros(1, np.int64)
+                options["logits_to_keep"] = torch.from_numpy(kept).to(device)
+            if "input_ids" in parameters:
+                output = model(input_ids=input_ids, **options)
+            else:
+                output = model(input_ids)
+        first = output[0] if isinstance(output, tuple) else output
+        logits = getattr(output, "logits", first)
+        self._check_logits(logits, output, len(rows), length, len(kept))
         return logits, kept
+
+    def _check_logits(self, logits: Any, output: Any, rows: int, length: int, kept: int) -> None:
+        shape: Any = type(output).__name__
+        greatest = int(self.bundle.scored.token.max())
+        if isinstance(logits, Tensor):
+            shape = tuple(logits.shape)
+            if len(shape) == 3 and shape[:2] == (rows, kept) and shape[2] > greatest:
+                return
+        raise ModelError(
+            f"the forward pass gave {shape} for {rows} rows of {length} tokens, and not logits [rows, tokens,"
+            f" vocabulary] with token {greatest}; name a forward that does"
+        )
 
 
 def _scalars(bundle: Bundle, metrics: Sequence[str]) -> dict[str, Protocol]:
-    """The name of every scalar, and the protocol whose value it is; UsageError for a metric that nobody knows."""
-    run, scalars = (
-        Run(RunEvidence(bundle.path / RUN, bundle.manifest), bundle.protocols),
-        dict[str, Protocol](),
-    )
+    """Return scalar name → the protocol that measures it; UsageError for an unknown metric."""
+    run = Run(RunEvidence(bundle.path / RUN, bundle.manifest), bundle.protocols)
+    scalars: dict[str, Protocol] = {}
     for name, protocol in bundle.protocols.items():
         if protocol.metric != "acc":
             scalars[f"choicewise/{name}/{protocol.metric}"] = protocol
             continue
         for metric in metrics:
             try:
-                (own,) = under_metrics({name: protocol}, [metric]).values()
+                (measured,) = under_metrics({name: protocol}, [metric]).values()
             except UsageError:
                 if metric in KNOWN or metric in METRIC_NAMES:
                     continue  # it can't be made of this protocol's scores
                 raise
-            if not run.lacking({name: own}):
-                scalars[f"choicewise/{name}/{metric}"] = own
+            if not run.lacking({name: measured}):
+                scalars[f"choicewise/{name}/{metric}"] = measured
     return scalars
 
 
 def _positions(stated: Mapping[str, Any], longest: int) -> int:
-    """The input tokens that fit a model by its configuration; ``longest`` where that does not say it."""
+    """Return how many input tokens fit a model of this configuration; ``longest`` if it is silent."""
     try:
-        known = window_of(stated, Path("model"))
+        window = window_of(stated, Path("model"))
     except ModelError:
         return longest
-    with suppress(ModelError):  # positions of some models have no end
-        return max(known, window_of(stated, Path("model"), longest))
-    return known
+    with suppress(ModelError):  # models with relative positions take more than they state
+        return max(window, window_of(stated, Path("model"), longest))
+    return window
 
 
 def _innermost(model: nn.Module) -> nn.Module:
-    """The module below what only wraps another: for data parallelism, or what a compiler made of it."""
-    while any(
-        each.kind is each.VAR_POSITIONAL
-        for each in inspect.signature(type(model).forward).parameters.values()
-    ):
+    """Return the module inside wrappers, such as those of data parallelism and of compilers."""
+    while _takes_anything(model):
         inner = getattr(model, "module", getattr(model, "_orig_mod", None))
         if not isinstance(inner, nn.Module):
             break
@@ -385,33 +432,36 @@ def _innermost(model: nn.Module) -> nn.Module:
     return model
 
 
-def _is_divided(model: nn.Module) -> bool:
-    """Whether layers are divided among ranks (tensor parallelism), and not only weights that a forward gathers.
+def _takes_anything(model: nn.Module) -> bool:
+    parameters = inspect.signature(type(model).forward).parameters.values()
+    return any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
 
-    ``fully_shard`` shards every weight once, whatever replicas there are; together with other shards that is twice.
-    """
-    gathered = any(isinstance(each, FSDPModule) for each in model.modules())
-    shards = [
-        sum(not place.is_replicate() for place in each.placements)
-        for each in model.parameters()
-        if isinstance(each, DTensor)
-    ]
-    return max(shards, default=0) > int(gathered)
+
+def _is_divided(model: nn.Module) -> bool:
+    """Return True if ranks share layers (tensor parallelism), not only weights to be gathered."""
+    shards = 0
+    for weights in model.parameters():
+        if isinstance(weights, DTensor):
+            sharded = [part for part in weights.placements if not part.is_replicate()]
+            shards = max(shards, len(sharded))
+    # ``fully_shard`` shards every weight once, whatever replicas there are.
+    is_gathered = any(isinstance(module, FSDPModule) for module in model.modules())
+    return shards > int(is_gathered)
 
 
 def _batches(
     inputs: Integers, parts: int, window: int, most: int
 ) -> Iterator[tuple[int, Integers]]:
-    """Of all rows, by their numbers of ``inputs``: a length, and which rows each part takes, int64 [parts, rows].
+    """Yield a padded length, and the rows that each part takes, int64 [parts, rows].
 
-    Lengths are few, and so are numbers of rows, as compiled models and allocators have work with every new one.  A row
-    -1 stands for none, after the others.
+    ``inputs``: input tokens of each row.  ``most``: tokens of a batch of one part.  Lengths are few,
+    and so are numbers of rows, as compilers and allocators do work for every new shape.  A batch is
+    filled up with rows -1, which are empty.
     """
     step = FINE if inputs.max() <= SHORT else COARSE
     lengths = np.minimum(-(-inputs // step) * step, window)
-    for length in np.unique(lengths)[
-        ::-1
-    ].tolist():  # the longest first: what does not fit in memory fails at once
+    # The longest first: if it does not fit into memory, the first batch fails.
+    for length in np.unique(lengths)[::-1].tolist():
         rows = np.flatnonzero(lengths == length)
         times = -(-len(rows) // (max(most // length, 1) * parts))
         size = -(-len(rows) // (times * parts))
@@ -424,107 +474,121 @@ def _batches(
 def _read(
     logits: Tensor, line: Integers, column: Integers, tokens: Integers, vocabulary: int | None
 ) -> Tensor:
-    """Log-probabilities (nats) of ``tokens`` at the places (``line``, ``column``) of ``logits``, and how many are
-    likelier, float32 [2, places]; over the first ``vocabulary`` entries, as others only fill up."""
+    """Return log-probabilities (nats) and how many tokens are likelier, float32 [2, tokens].
+
+    ``logits[line[i], column[i]]`` are those of ``tokens[i]``; beyond ``vocabulary`` they are padding.
+    """
     if not len(line):
         return torch.zeros(2, 0, device=logits.device)
-    codes, of_token = np.unique(line * logits.shape[1] + column, return_inverse=True)
-    step = max(1, LOGITS.get(logits.device.type, LOGITS["cpu"]) // (4 * logits.shape[2]))
-    order = np.argsort(of_token, kind="stable")
-    read = []
-    for first in range(0, len(codes), step):
-        some = torch.from_numpy(codes[first : first + step]).to(logits.device)
-        width = logits.shape[1]
-        numbers = _picked(logits, some // width, some % width)[:, :vocabulary].float()
-        low, high = np.searchsorted(of_token[order], [first, first + step])
-        own = torch.from_numpy(of_token[order[low:high]] - first).to(logits.device)
-        wanted = torch.from_numpy(tokens[order[low:high]]).to(logits.device)[:, None]
+    device = logits.device
+    width = logits.shape[1]
+    # The labels of a row share one place, whose softmax is computed once.
+    places, place_of = np.unique(line * width + column, return_inverse=True)
+    order = np.argsort(place_of, kind="stable")
+    place_of = place_of[order]
+    tokens = tokens[order]
+    step = max(1, LOGITS.get(device.type, LOGITS["cpu"]) // (4 * logits.shape[2]))
+    parts = []
+    for first in range(0, len(places), step):
+        chosen = torch.from_numpy(places[first : first + step]).to(device)
+        numbers = _picked(logits, chosen // width, chosen % width)[:, :vocabulary].float()
         logprobs = torch.log_softmax(numbers, dim=-1)
-        for some_own, some_wanted in zip(own.split(step), wanted.split(step), strict=True):
-            of_own = numbers[some_own]
-            likelier = (of_own > of_own.gather(1, some_wanted)).sum(dim=1).float()
-            read.append(torch.stack([logprobs[some_own, some_wanted[:, 0]], likelier]))
-    back = torch.from_numpy(np.argsort(order)).to(logits.device)
-    return torch.cat(read, dim=1)[:, back]
+        low, high = np.searchsorted(place_of, [first, first + step])
+        rows = torch.from_numpy(place_of[low:high] - first).to(device)
+        columns = torch.from_numpy(tokens[low:high]).to(device)[:, None]
+        # Comparing takes as much memory as the logits, so it is done for as many places at a time.
+        for some_rows, some_columns in zip(rows.split(step), columns.split(step), strict=True):
+            of_token = numbers[some_rows]
+            likelier = (of_token > of_token.gather(1, some_columns)).sum(dim=1).float()
+            parts.append(torch.stack([logprobs[some_rows, some_columns[:, 0]], likelier]))
+    back = torch.from_numpy(np.argsort(order)).to(device)
+    return torch.cat(parts, dim=1)[:, back]
 
 
 def _picked(logits: Tensor, line: Tensor, column: Tensor) -> Tensor:
-    """Logits at these places, [places, vocabulary], whole where each rank has a part of them."""
+    """Return ``logits[line, column]``, whole even if each rank has a part of the vocabulary."""
     if not isinstance(logits, DTensor):
         return logits[line, column]
-    if any(not (place.is_replicate() or place.is_shard(2)) for place in logits.placements):
-        return logits.full_tensor()[line, column]
+    for part in logits.placements:
+        if not part.is_replicate() and not part.is_shard(2):
+            return logits.full_tensor()[line, column]
+    # Only the picked logits are gathered.
     shape = torch.Size([len(line), logits.shape[2]])
-    places = [Shard(1) if place.is_shard() else place for place in logits.placements]
-    own = logits.to_local()[line, column]
-    mesh = logits.device_mesh
-    return DTensor.from_local(
-        own, mesh, places, run_check=False, shape=shape, stride=(shape[1], 1)
-    ).full_tensor()
+    placements = [Shard(1) if part.is_shard() else part for part in logits.placements]
+    picked = DTensor.from_local(
+        logits.to_local()[line, column],
+        logits.device_mesh,
+        placements,
+        run_check=False,
+        shape=shape,
+        stride=(shape[1], 1),
+    )
+    return picked.full_tensor()
 
 
 @contextmanager
 def _undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """``model`` in eval mode, without gradients; afterwards everything is as it was.
-
-    Not in inference mode: what a module keeps from it, such as tables of positions, could not be trained with.
-    """
-    training, modes = model.training, [(each, each.training) for each in model.modules()]
-    with ExitStack() as ended:
-        ended.enter_context(torch.no_grad())
-        others = [] if device.type == "cpu" else [device]
-        ended.enter_context(
-            torch.random.fork_rng(others, device_type=device.type if others else "cuda")
-        )
-        if (
-            "torch._dynamo" in sys.modules
-        ):  # shapes of ours are not compiled, nor do they replace those of the training
-            ended.enter_context(torch.compiler.set_stance("force_eager"))
-        # Older torch takes weights that were cast here, without gradients, again in a pass of the same autocast.
-        ended.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
+    """Put ``model`` into eval mode without gradients, and restore everything afterwards."""
+    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
+    with ExitStack() as stack:
+        # Not inference mode: tensors that a module caches in it, such as tables of positions, can't
+        # take part in the training afterwards.
+        stack.enter_context(torch.no_grad())
+        if device.type == "cpu":
+            stack.enter_context(torch.random.fork_rng([], device_type="cuda"))
+        else:
+            stack.enter_context(torch.random.fork_rng([device], device_type=device.type))
+        # Shapes of the evaluation are not compiled, nor do they evict those of the training.
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        # Older torch reuses weights that were cast here, without gradients, in a later pass of the
+        # same autocast.
+        stack.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
         torch.set_autocast_cache_enabled(False)
         try:
             model.eval()
             yield
         finally:
-            for each in model.modules():
-                if isinstance(each, FSDPModule):
-                    each.reshard()  # else the last gathered weights are used again after the optimizer's step
+            for module in model.modules():
+                if isinstance(module, FSDPModule):
+                    # Else the gathered weights are used again after the optimizer's step.
+                    module.reshard()
             model.train(training)
-            for each, mode in modes:
-                each.training = mode
+            for module, mode in modes:
+                module.training = mode
 
 
 class _Ranks:
-    """The processes of a job, one where none was started: ``world`` of them, with rows in ``parts``, of which this one
-    has number ``part``."""
+    """Describe the processes of a job, and exchange values among them.
+
+    There are ``world`` processes, one if no job was started.  Rows are shared in ``parts``, of which
+    this process has number ``part``.
+    """
 
     def __init__(self, group: Group) -> None:
-        self.world, self.parts, self.part, self._group = 1, 1, 0, group or None
+        self.world = 1
+        self.parts = 1
+        self.part = 0
+        self._group = group or None
         if dist.is_available() and dist.is_initialized():
             self.world = dist.get_world_size()
-            backend = dist.get_backend()
-            own = torch.device("cpu")
-            if (
-                "gloo" not in backend
-                and "mpi" not in backend
-                and (device := torch.accelerator.current_accelerator())
-            ):
-                own = torch.device(device.type, torch.accelerator.current_device_index())
-            self._device = own
+            self._device = _exchange_device()
             if group is not False:
-                self.parts, self.part = dist.get_world_size(self._group), dist.get_rank(self._group)
+                self.parts = dist.get_world_size(self._group)
+                self.part = dist.get_rank(self._group)
         if self.part < 0:
             raise UsageError(
                 "this process is not in the group that rows are divided among; name its own group"
             )
 
     def refuse_differences(self, bundle: Bundle, step: int) -> None:
-        """Raise on all of them where they ask another bundle, or are at another step."""
+        """Raise on all ranks if their bundles or steps differ."""
         if self.world == 1:
             return
-        said = torch.tensor([int(bundle.digest[:15], 16), step], device=self._device)
-        least, most = said.clone(), said.clone()
+        numbers = torch.tensor([int(bundle.digest[:15], 16), step], device=self._device)
+        least = numbers.clone()
+        most = numbers.clone()
         dist.all_reduce(least, dist.ReduceOp.MIN)
         dist.all_reduce(most, dist.ReduceOp.MAX)
         if least[0] != most[0]:
@@ -537,34 +601,45 @@ class _Ranks:
             )
 
     def total(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The sum of what each part has, where the others have 0."""
+        """Return the sum over the parts, each of which has 0 for the values of the others."""
         if self.parts == 1:
             return values
         summed = torch.from_numpy(values).to(self._device)
         dist.all_reduce(summed, group=self._group)
         return summed.cpu().numpy()
 
-    def first(self, do: Callable[[], Any]) -> Any:
-        """What ``do`` returns in the first process, something that JSON can hold; or its error, on all of them."""
+    def first(self, function: Callable[[], Any]) -> Any:
+        """Call ``function`` in the first process; return its JSON value, or raise, on all ranks."""
         if self.world == 1:
-            return do()
-        said, error = {}, None
-        if dist.get_rank() == 0:
+            return function()
+        is_first = dist.get_rank() == 0
+        result: dict[str, Any] = {}
+        error = None
+        if is_first:
             try:
-                said = {"value": do()}
-            except Exception as raised:  # the others wait for whatever happened
-                said, error = {"error": str(raised)}, raised
-        content = torch.frombuffer(bytearray(json_text(said).encode()), dtype=torch.uint8).to(
-            self._device
-        )
+                result = {"value": function()}
+            except Exception as raised:  # the other ranks wait for the result, whatever happened
+                result = {"error": str(raised)}
+                error = raised
+        content = torch.frombuffer(bytearray(json_text(result).encode()), dtype=torch.uint8)
+        content = content.to(self._device)
         size = torch.tensor([len(content)], device=self._device)
         dist.broadcast(size, 0)
-        if dist.get_rank() > 0:
+        if not is_first:
             content = torch.zeros(int(size), dtype=torch.uint8, device=self._device)
         dist.broadcast(content, 0)
         if error is not None:
             raise error
-        said = json.loads(bytes(content.cpu().numpy()))
-        if "error" in said:
-            raise StoreError(f"the first process of the job could not go on: {said['error']}")
-        return said["value"]
+        result = json.loads(bytes(content.cpu().numpy()))
+        if "error" in result:
+            raise StoreError(f"the first process of the job could not go on: {result['error']}")
+        return result["value"]
+
+
+def _exchange_device() -> torch.device:
+    """Return the device whose tensors the processes can exchange."""
+    backend = dist.get_backend()
+    accelerator = torch.accelerator.current_accelerator()
+    if "gloo" in backend or "mpi" in backend or accelerator is None:
+        return torch.device("cpu")
+    return torch.device(accelerator.type, torch.accelerator.current_device_index())

@@ -1,16 +1,14 @@
-"""`choicewise data`: what was recognised, doubles, text faults."""
+"""Survey a dataset for ``choicewise data``: its splits, doubles, and faults of its texts."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,17 +19,33 @@ from choicewise.data.items import BLANK, Item
 from choicewise.data.patterns import AnswerPattern, answer_pattern
 from choicewise.data.rows import shape_of_columns
 
-_SHOWN: Final = 10  # items that are shown
-LISTED: Final = 10  # doubles that are named, of each kind; all are counted
+LISTED: Final = 10  # doubles of each kind that are named; all are counted
+_PRINTED: Final = 10  # items
+# Splits that are tested before those that shots come from.
+_ORDER: Final = ("test", "validation", "dev", "train")
+
+# What can be wrong with the texts of an item, and what that means.
+FAULTS: Final = {
+    "same choices": "two choices have the same text",
+    "same choices but for case or spaces": "two choices differ in case or white space alone",
+    "spaces at an edge": "a choice begins or ends with white space",
+    "control characters": "a text has control or invisible characters",
+    "mojibake": "a text was read in the wrong encoding, such as Ã© for é",
+    "replacement character": "a text has U+FFFD in place of a character that was lost",
+    "not NFC": "a text spells letters and their marks apart (not Unicode NFC)",
+}
+
 _LATIN = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
-_Key = tuple[str, ...]
-_Right = frozenset[str]
-_Repeat = tuple[_Key, str, _Right]
+# UTF-8 read as Windows-1252: the first bytes of Latin, Cyrillic, punctuation and emoji, and what
+# can follow them.
+_MOJIBAKE = re.compile(f"[ÂÃÅÐÑ][{_LATIN}]|[âï][{_LATIN}]{{2}}|ð[{_LATIN}]{{3}}")
+# What no text needs; soft hyphens and joiners are not among them.
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """How many items have a fault, and the id of the first."""
+    """Count the items that have a fault, and give the id of the first."""
 
     count: int
     example: str
@@ -39,7 +53,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class SplitSurvey:
-    """One split: its items, their subjects with how many each has, what its answers have in common, and its faults."""
+    """Describe one split; ``subjects``: subject → its number of items."""
 
     items: int
     subjects: Mapping[str, int]
@@ -47,9 +61,9 @@ class SplitSurvey:
     faults: Mapping[str, Fault]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Double:
-    """Two items that are the same question: their splits and ids, and whether they have other right answers."""
+    """Two items that are the same question; ``disagree``: they have other right answers."""
 
     split: str
     item: str
@@ -60,11 +74,11 @@ class Double:
 
 @dataclass(frozen=True)
 class Doubles:
-    """Questions that are there again, of which the first ``LISTED`` are named.
+    """Count repeated questions, of which the first ``LISTED`` of each kind are examples.
 
-    ``within``: split → items that are the same question as one before them in the split.  ``across``: two splits → how
-    many items of the first are in the other as well.  ``disagreeing``: pairs, counted in these, with other right
-    answers.
+    ``within``: split → items that are the same question as one before them in the split.
+    ``across``: two splits → how many items of the first are in the other as well.
+    ``disagreeing``: pairs, counted in these, with other right answers.
     """
 
     within: Mapping[str, int]
@@ -73,15 +87,15 @@ class Doubles:
     examples: tuple[Double, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Survey:
     """A dataset in numbers.
 
-    ``shape``: the name of the known shape, ``guessed``, nothing where the columns were declared or have no names;
-    ``columns``: what each column was read as, None for that layout.  ``evaluated``: the split that is scored unless a
-    protocol names another, nothing where there are several others.  ``rows``: ``_SHOWN`` items of it, evenly spread.
-    ``skipped``: why rows were skipped → how many.  ``fields``: the further columns, and ``content`` those of them that
-    belong to the question.
+    ``shape``: the name of the known shape, ``guessed``, or empty if the columns were declared or
+    have no names; ``columns``: what each column was read as, None if they have no names.
+    ``evaluated``: the split that is scored unless a protocol names another, or the first.
+    ``rows``: items of it, evenly spread.  ``skipped``: why rows were skipped → how many.
+    ``fields``: the further columns, and ``content`` those of them that belong to the question.
     """
 
     name: str
@@ -97,229 +111,269 @@ class Survey:
     rows: tuple[Item, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The survey in dicts and lists; the items in columns of their own names."""
-        own = {
-            name: getattr(self, name)
-            for name in ("name", "digest", "shape", "evaluated", "fields", "content")
-        }
-        columns = (
-            None
-            if self.columns is None
-            else {key: _plain(value) for key, value in _fields(self.columns)}
-        )
-        splits = {
-            split: {**dict(_fields(each)), "answers": dict(_fields(each.answers))}
-            for split, each in self.splits.items()
-        }
-        across = [
-            {"split": one, "other": other, "items": n}
-            for (one, other), n in self.doubles.across.items()
-        ]
+        """Return the survey in dicts and lists; the items in columns of their own names."""
+        # Keys of JSON are single texts, so that pairs of splits become a list.
+        across = []
+        for (split, other), count in self.doubles.across.items():
+            across.append({"split": split, "other": other, "items": count})
         return {
-            **own,
-            "columns": columns,
-            "splits": _plain(splits),
-            "doubles": _plain(dict(_fields(self.doubles))) | {"across": across},
+            "name": self.name,
+            "digest": self.digest,
+            "shape": self.shape,
+            "evaluated": self.evaluated,
+            "fields": self.fields,
+            "content": self.content,
+            "columns": _plain(self.columns),
+            "splits": _plain(self.splits),
+            "doubles": _plain(self.doubles) | {"across": across},
             "skipped": dict(self.skipped),
-            "rows": [_plain(dict(_fields(item))) for item in self.rows],
+            "rows": _plain(self.rows),
         }
+
+
+def _plain(value: Any) -> Any:
+    """Return dataclasses as dicts, of which keys that are pairs are left out, and tuples as lists."""
+    if is_dataclass(value):
+        value = {spec.name: getattr(value, spec.name) for spec in fields(value) if spec.init}
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items() if not isinstance(key, tuple)}
+    if isinstance(value, list | tuple):
+        return list(map(_plain, value))
+    return value
 
 
 def survey(dataset: Dataset) -> Survey:
-    """The survey of ``dataset``; a million items take some ten seconds, and no more memory than they have."""
+    """Survey ``dataset``; a million items take some ten seconds, and no more memory than they have."""
     splits = {}
-    for split, each in dataset.splits.items():
-        items = Items.of(each)
-        subjects = {subject: len(own) for subject, own in items.by_subject().items()}
+    for split, sequence in dataset.splits.items():
+        items = Items.of(sequence)
+        subjects = {name: len(of_subject) for name, of_subject in items.by_subject().items()}
         splits[split] = SplitSurvey(len(items), subjects, answer_pattern(items), text_faults(items))
-    evaluated = next((split for split in ("test", "validation", *splits) if split in splits), "")
+    evaluated = _evaluated(splits)
     items = Items.of(dataset.splits.get(evaluated, ()))
-    spread = np.unique(
-        np.linspace(0, max(len(items) - 1, 0), min(_SHOWN, len(items)), dtype=np.int64)
-    )
-    rows = tuple(items.take(spread))
+    last = max(len(items) - 1, 0)
+    positions = np.linspace(0, last, min(_PRINTED, len(items)), dtype=np.int64)
+    rows = tuple(items.take(np.unique(positions)))
+    names: set[str] = set()
+    for item in rows:
+        names.update(item.fields)
+    reasons = Counter(row.reason for row in dataset.skipped)
     return Survey(
         name=dataset.name,
         digest=dataset.digest,
-        shape="guessed"
-        if dataset.guess
-        else ""
-        if dataset.columns is None
-        else shape_of_columns(dataset.columns),
+        shape=_shape(dataset),
         columns=dataset.columns,
         splits=splits,
         evaluated=evaluated,
-        fields=tuple(sorted({name for item in rows for name in item.fields})),
+        fields=tuple(sorted(names)),
         content=dataset.content,
         doubles=doubles(dataset),
-        skipped=dict(Counter(row.reason for row in dataset.skipped).most_common()),
+        skipped=dict(reasons.most_common()),
         rows=rows,
     )
 
 
+def _evaluated(splits: Mapping[str, SplitSurvey]) -> str:
+    for split in ("test", "validation", *splits):
+        if split in splits:
+            return split
+    return ""
+
+
+def _shape(dataset: Dataset) -> str:
+    if dataset.guess:
+        return "guessed"
+    if dataset.columns is None:
+        return ""
+    return shape_of_columns(dataset.columns)
+
+
+class _Question(NamedTuple):
+    """An item as a question; its ``key`` is the same for all its doubles."""
+
+    key: tuple[str, ...]
+    id: str
+    right: frozenset[str]
+
+
+@dataclass
+class _Questions:
+    """Questions of a split that may have doubles: the first of each, and the others."""
+
+    firsts: dict[tuple[str, ...], _Question] = field(default_factory=dict)
+    repeats: list[_Question] = field(default_factory=list)
+
+    def add(self, question: _Question) -> None:
+        """Add a question, which comes after those before it."""
+        if question.key in self.firsts:
+            self.repeats.append(question)
+        else:
+            self.firsts[question.key] = question
+
+
 def doubles(dataset: Dataset) -> Doubles:
-    """The doubles of all splits: the same question, the same content fields and the same choices in any order."""
+    """Find the doubles of all splits.
+
+    Items are doubles if they have the same question, the same content fields and the same choices
+    in any order.
+    """
     content = [name for name in dataset.content if name != BLANK]
-    firsts = {
-        split: _first(items, suspects, content)
-        for (split, items), suspects in _suspects(dataset, content)
-    }
-    within, across, disagreeing = {}, {}, 0
+    questions = _questions(dataset, content)
+    within: dict[str, list[Double]] = {}
+    for split, of_split in questions.items():
+        within[split] = [
+            _double(split, of_split.firsts[repeat.key], split, repeat)
+            for repeat in of_split.repeats
+        ]
+    across: dict[tuple[str, str], list[Double]] = {}
+    for split, other in combinations(sorted(questions, key=_use), 2):
+        firsts = questions[split].firsts
+        other_firsts = questions[other].firsts
+        across[split, other] = [
+            _double(split, question, other, other_firsts[question.key])
+            for question in [*firsts.values(), *questions[split].repeats]
+            if question.key in other_firsts
+        ]
+
+    disagreeing = 0
     examples: list[Double] = []
-    for split, (first, repeats) in firsts.items():
-        within[split] = len(repeats)
-        pairs = [
-            Double(split, first[key][0], split, id, first[key][1] != right)
-            for key, id, right in repeats
-        ]
+    for pairs in [*within.values(), *across.values()]:
         disagreeing += sum(pair.disagree for pair in pairs)
-        examples += pairs[:LISTED]
-    order = (
-        "test",
-        "validation",
-        "dev",
-        "train",
-    )  # those that are tested before those that shots come from
-    by_use = sorted(firsts, key=lambda split: order.index(split) if split in order else len(order))
-    for one, other in combinations(by_use, 2):
-        (mine, again), (theirs, _) = firsts[one], firsts[other]
-        pairs = [
-            Double(one, id, other, theirs[key][0], theirs[key][1] != right)
-            for key, id, right in [*((key, *mine[key]) for key in mine), *again]
-            if key in theirs
-        ]
-        across[one, other] = len(pairs)
-        disagreeing += sum(pair.disagree for pair in pairs)
-        examples += pairs[:LISTED]
-    counts = {splits: count for splits, count in across.items() if count}
+        examples.extend(pairs[:LISTED])
     return Doubles(
-        {split: count for split, count in within.items() if count},
-        counts,
+        {split: len(pairs) for split, pairs in within.items() if pairs},
+        {splits: len(pairs) for splits, pairs in across.items() if pairs},
         disagreeing,
         tuple(examples),
     )
 
 
-FAULTS: Final = {
-    "same choices": "two choices have the same text",
-    "same choices but for case or spaces": "two choices differ in case or white space alone",
-    "spaces at an edge": "a choice begins or ends with white space",
-    "control characters": "a text has control or invisible characters",
-    "mojibake": "a text was read in the wrong encoding, such as Ã© for é",
-    "replacement character": "a text has U+FFFD in place of a character that was lost",
-    "not NFC": "a text spells letters and their marks apart (not Unicode NFC)",
-}
-"""What can be wrong with an item's texts, and what that means."""
+def _questions(dataset: Dataset, content: Sequence[str]) -> dict[str, _Questions]:
+    """Return the questions of each split that may have doubles."""
+    questions = {}
+    for split, positions in _suspects(dataset, content).items():
+        questions[split] = _Questions()
+        for position in positions:
+            item = dataset.splits[split][position]
+            right = frozenset(item.choices[index] for index in item.gold)
+            questions[split].add(_Question(_key(item, content), item.id, right))
+    return questions
+
+
+def _use(split: str) -> int:
+    if split not in _ORDER:
+        return len(_ORDER)
+    return _ORDER.index(split)
+
+
+def _double(split: str, question: _Question, other_split: str, other: _Question) -> Double:
+    return Double(
+        split=split,
+        item=question.id,
+        other_split=other_split,
+        other=other.id,
+        disagree=question.right != other.right,
+    )
+
+
+def _key(item: Item, content: Sequence[str]) -> tuple[str, ...]:
+    values = [item.fields.get(name, "") for name in content]
+    return (item.question, *sorted(item.choices), *values)
+
+
+def _suspects(dataset: Dataset, content: Sequence[str]) -> dict[str, list[int]]:
+    """Return split → the positions of items whose hash another item has as well.
+
+    A hash takes 8 bytes, so that the questions themselves need not be kept.
+    """
+    hashes = {}
+    for split, items in dataset.splits.items():
+        keys = (hash(_key(item, content)) for item in items)
+        hashes[split] = np.fromiter(keys, np.int64, len(items))
+    none = np.zeros(0, np.int64)
+    values, counts = np.unique(np.concatenate([none, *hashes.values()]), return_counts=True)
+    repeated = values[counts > 1]
+    suspects = {}
+    for split, hashes_of_split in hashes.items():
+        suspects[split] = np.flatnonzero(np.isin(hashes_of_split, repeated)).tolist()
+    return suspects
 
 
 def text_faults(items: Items) -> Mapping[str, Fault]:
-    """Fault → items that have it, in the order of ``FAULTS``; in the question, the choices and the further fields."""
+    """Return fault → items that have it, in the order of ``FAULTS``.
+
+    Faults are those of the question, the choices and the further fields.
+    """
     faults: dict[str, Fault] = {}
     for batch in items.table().to_batches():
         for name, rows in _faults(batch):
-            if rows:
-                earlier = faults.get(name)
-                example = batch["item"][min(rows)].as_py() if earlier is None else earlier.example
-                faults[name] = Fault(len(rows) + (earlier.count if earlier else 0), example)
+            if not rows:
+                continue
+            if name in faults:
+                first = faults[name]
+                faults[name] = Fault(first.count + len(rows), first.example)
+            else:
+                faults[name] = Fault(len(rows), batch["item"][min(rows)].as_py())
     return {name: faults[name] for name in FAULTS if name in faults}
 
 
-_MOJIBAKE = re.compile(f"[ÂÃÅÐÑ][{_LATIN}]|[âï][{_LATIN}]{{2}}|ð[{_LATIN}]{{3}}")
-"""UTF-8 read as Windows-1252: the first bytes of Latin, Cyrillic, punctuation and emoji, and what can follow them."""
-
-
 def is_mojibake(text: str) -> bool:
-    """Whether a part of ``text`` is UTF-8 that was read as Windows-1252."""
+    """Check that a part of ``text`` is UTF-8 that was read as Windows-1252."""
     for part in _MOJIBAKE.finditer(text):
-        with suppress(UnicodeError):
-            b"".join(
-                letter.encode("latin-1" if letter <= "\xff" else "cp1252") for letter in part[0]
-            ).decode()
-            return True
+        try:
+            b"".join(map(_windows_byte, part[0])).decode()
+        except UnicodeError:
+            continue
+        return True
     return False
 
 
-def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    return ((spec.name, getattr(value, spec.name)) for spec in fields(value) if spec.init)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        value = dict(_fields(value))
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items() if not isinstance(key, tuple)}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _key(item: Item, content: Sequence[str]) -> _Key:
-    return (item.question, *sorted(item.choices), *(item.fields.get(name, "") for name in content))
-
-
-def _suspects(
-    dataset: Dataset, content: Sequence[str]
-) -> list[tuple[tuple[str, Sequence[Item]], list[int]]]:
-    """For every split the positions of items whose hash another item has, too; a hash takes 8 bytes."""
-    hashes = {}
-    for split, items in dataset.splits.items():
-        hashes[split] = np.frombuffer(
-            array("q", (hash(_key(item, content)) for item in items)), np.int64
-        )
-    values, counts = np.unique(
-        np.concatenate([*hashes.values(), np.zeros(0, np.int64)]), return_counts=True
-    )
-    repeated = values[counts > 1]
-    return [
-        ((split, dataset.splits[split]), np.flatnonzero(np.isin(own, repeated)).tolist())
-        for split, own in hashes.items()
-    ]
-
-
-def _first(
-    items: Sequence[Item], suspects: Sequence[int], content: Sequence[str]
-) -> tuple[dict[_Key, tuple[str, _Right]], list[_Repeat]]:
-    first: dict[_Key, tuple[str, _Right]] = {}
-    repeats = []
-    for position in suspects:
-        item = items[position]
-        key, right = _key(item, content), frozenset(item.choices[index] for index in item.gold)
-        if key in first:
-            repeats.append((key, item.id, right))
-        else:
-            first[key] = item.id, right
-    return first, repeats
-
-
-_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
-"""What no text needs; soft hyphens and joiners are not among them."""
+def _windows_byte(letter: str) -> bytes:
+    # Python's cp1252 has no letters for five bytes, which programs read as Latin-1.
+    if letter <= "\xff":
+        return letter.encode("latin-1")
+    return letter.encode("cp1252")
 
 
 def _faults(batch: pa.RecordBatch) -> Iterator[tuple[str, set[int]]]:
-    choices = batch["choices"]
-    flat, owner = choices.flatten(), pc.list_parent_indices(choices)
-    same = _twice(owner, flat)
+    """Yield the name of a fault and the rows of the batch that have it."""
+    lists = batch["choices"]
+    choices = lists.flatten()
+    rows_of_choices = pc.list_parent_indices(lists)
+    trimmed = pc.utf8_trim_whitespace(choices)
+    same = _rows_with_repeats(rows_of_choices, choices)
+    same_but_for_case = _rows_with_repeats(rows_of_choices, pc.utf8_lower(trimmed))
     yield "same choices", same
-    yield (
-        "same choices but for case or spaces",
-        _twice(owner, pc.utf8_lower(pc.utf8_trim_whitespace(flat))) - same,
-    )
-    trimmed = pc.not_equal(pc.utf8_length(pc.utf8_trim_whitespace(flat)), pc.utf8_length(flat))
-    yield "spaces at an edge", {*owner.filter(trimmed).to_pylist()}
-    rows = pa.array(range(batch.num_rows), owner.type)
-    texts = pa.concat_arrays([batch["question"], flat, batch["fields"]])
-    owners = pa.concat_arrays([rows, owner, rows])
-    yield (
-        "control characters",
-        {*owners.filter(pc.match_substring_regex(texts, _CONTROL)).to_pylist()},
-    )
-    wide = pc.invert(pc.string_is_ascii(texts))
-    texts, owners = texts.filter(wide), owners.filter(wide)
-    yield "replacement character", {*owners.filter(pc.match_substring(texts, "\ufffd")).to_pylist()}
-    pairs = [*zip(texts.to_pylist(), owners.to_pylist(), strict=True)]
-    yield "mojibake", {row for text, row in pairs if is_mojibake(text)}
-    yield "not NFC", {row for text, row in pairs if not unicodedata.is_normalized("NFC", text)}
+    yield "same choices but for case or spaces", same_but_for_case - same
+    is_spaced = pc.not_equal(pc.utf8_length(trimmed), pc.utf8_length(choices))
+    yield "spaces at an edge", set(rows_of_choices.filter(is_spaced).to_pylist())
+
+    texts = pa.concat_arrays([batch["question"], choices, batch["fields"]])
+    all_rows = pa.array(range(batch.num_rows), rows_of_choices.type)
+    rows = pa.concat_arrays([all_rows, rows_of_choices, all_rows])
+    has_control = pc.match_substring_regex(texts, _CONTROL)
+    yield "control characters", set(rows.filter(has_control).to_pylist())
+
+    # The other faults need a character beyond ASCII, which few texts have.
+    is_wide = pc.invert(pc.string_is_ascii(texts))
+    texts = texts.filter(is_wide)
+    rows = rows.filter(is_wide)
+    is_lossy = pc.match_substring(texts, "\ufffd")
+    yield "replacement character", set(rows.filter(is_lossy).to_pylist())
+    mojibake = set()
+    not_composed = set()
+    for text, row in zip(texts.to_pylist(), rows.to_pylist(), strict=True):
+        if is_mojibake(text):
+            mojibake.add(row)
+        if not unicodedata.is_normalized("NFC", text):
+            not_composed.add(row)
+    yield "mojibake", mojibake
+    yield "not NFC", not_composed
 
 
-def _twice(owner: pa.Array, texts: pa.Array) -> set[int]:
-    table = pa.table({"row": owner, "text": texts})
+def _rows_with_repeats(rows: pa.Array, texts: pa.Array) -> set[int]:
+    """Return the rows that have one text more than once; ``rows`` holds the row of each text."""
+    table = pa.table({"row": rows, "text": texts})
     counts = table.group_by(["row", "text"], use_threads=False).aggregate([([], "count_all")])
-    return {*counts.filter(pc.greater(counts["count_all"], 1))["row"].to_pylist()}
+    repeated = counts.filter(pc.greater(counts["count_all"], 1))
+    return set(repeated["row"].to_pylist())

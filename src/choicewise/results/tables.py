@@ -194,19 +194,19 @@ def item_batches(folder: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBa
 
 def read_item_rows(folder: Path, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return the rows of the item file with these ``numbers``, as a value by column."""
-    found: dict[int, dict[str, Any]] = {}
+    rows_by_number: dict[int, dict[str, Any]] = {}
     wanted = sorted(set(numbers))
     if not wanted:
-        return found
+        return rows_by_number
     start = 0
     for batch in item_batches(folder, tuple(ITEMS.names)):
         inside = [number for number in wanted if start <= number < start + len(batch)]
         rows = batch.take(pa.array([number - start for number in inside], pa.int64()))
-        found.update(zip(inside, rows.to_pylist(), strict=True))
+        rows_by_number.update(zip(inside, rows.to_pylist(), strict=True))
         start += len(batch)
         if start > wanted[-1]:
             break
-    return found
+    return rows_by_number
 
 
 def _lacking_keys(folder: Path, portion: Portion) -> pa.Array:

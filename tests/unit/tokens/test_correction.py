@@ -40,7 +40,7 @@ WORDY = ToyTokenizer(WORDS, eos=False)
 
 def score(model: ToyModel, asked: Sequence[ChoicePrompt]) -> list[float]:
     """Nats of every choice, its corrections included."""
-    questions = [question for one in asked for question in one.questions()]
+    questions = [question for one in asked for question in one.prompts()]
     seen = {
         id(questions[place]): found.logprobs.sum(dtype=float)
         for place, found in answer_with_bytes(model.answer, questions, model.tokenizer)
@@ -342,14 +342,14 @@ def test_flags() -> None:
 def test_corrections_fit_the_window_with_their_span(policy: str) -> None:
     choice = {"heal": "b", "word": " ab", "bytes": "abab"}[policy]
     (one,) = under(policy, "aabaaba", [choice], ToyTokenizer() if policy == "heal" else WORDY)
-    needed = max(question.inputs for question in one.questions())
+    needed = max(question.inputs for question in one.prompts())
     assert fit_span(one, needed, cut_start=False) is one
     refused = fit_span(one, needed - 1, cut_start=False)
     assert f"{needed} tokens do not fit the window of {needed - 1}" in (refused.missing or "")
-    assert list(refused.questions()) == []
+    assert list(refused.prompts()) == []
     cut = fit_span(one, needed - 1, cut_start=True)
     assert cut.tokens_dropped == 1
-    for kept, whole in zip(cut.questions(), one.questions(), strict=True):
+    for kept, whole in zip(cut.prompts(), one.prompts(), strict=True):
         assert kept.context.tolist() == whole.context[1:].tolist()
 
 

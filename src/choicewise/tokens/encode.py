@@ -1,11 +1,11 @@
-"""The tokens of many texts: each text, and where that is proven right each part of a text, is encoded once.
+"""Encode many texts, and every distinct part of them only once if the tokenizer is proven to allow that.
 
 Axis ``bos``: with ``default`` a sequence gets what the tokenizer adds by default, with ``none`` nothing.  A text that
-itself starts with the BOS gets nothing added, as in the harness, so a BOS is never doubled.  Where nothing precedes the
-first scored token, the prefix token does: BOS, or EOS where there is none.
+itself starts with the BOS gets nothing added, as in the harness, so a BOS is never doubled.  If nothing precedes the
+first scored token, the prefix token does: BOS, or EOS if there is none.
 
-The places at which texts are split follow from the pipeline that ``tokenizer.json`` declares, and only pipelines for
-which it can be proven have any; the proofs are in ``docs/design/encoding.md``.
+The positions at which texts are split follow from the pipeline that ``tokenizer.json`` declares, and only pipelines
+for which it can be proven have any; the proofs are in ``docs/design/encoding.md``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ _NONE: Ids = np.empty(0, dtype=np.int32)
 _REMEMBERED = 24_000_000
 """Characters of parts that are remembered: more than one subject of MMLU has; with their tokens some 100 MB."""
 
-_TEXTS = 2048  # texts split at once: enough new parts for every thread, few enough to hold all parts in memory
-COMPARED = 1000  # texts of which one is also encoded without splitting
+# Texts that are split at once: enough new parts for every thread, few enough to hold all parts in memory.
+_TEXTS = 2048
+
+# Of so many texts one is also encoded without splitting.
+COMPARED = 1000
 
 _PROBES = (
     "Question: What?\nA. One\nB: two\n\n(C) three\n\nAnswer: A\n\nQ.E.D. is\u00a0it: \nno.\nD) 4\nE. \u0301e\nF.  x",
@@ -42,20 +45,20 @@ _PROBES = (
 _Continued = tuple[str, list[Ids]]
 """The end of a text; the tokens of that end alone, then of that end and each of the texts after it."""
 
-NEWLINE_STARTS = re.compile(
-    r"\n(?<=[!-~]\n)"
-)  # a newline after a visible ASCII character; the text is split before it
-NEWLINE_ENDS = re.compile(
-    r"\n(?=[!-~])"
-)  # a newline before a visible ASCII character; the text is split after it
+NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
+"""A newline after a visible ASCII character: the text is split before it."""
+
+NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
+"""A newline before a visible ASCII character: the text is split after it."""
 
 _WORD_STARTS = re.compile(r"(?=(?<=[!-~]) [A-Za-z])")
 """Before a space between a visible ASCII character and an ASCII letter."""
 
-_WORD = re.compile(" [A-Za-z]")  # what follows such a place
+_WORD = re.compile(" [A-Za-z]")
+"""The text after such a split."""
 
 _LABEL = re.compile(r"\n*[!-~]{1,16}(?<=[.:)])(?= [A-Za-z])")
-"""What a line begins with (``Question:``, ``A.``), up to the start of a word."""
+"""The label of a line (``Question:``, ``A.``), up to the start of a word."""
 
 _MARKS_AND_SPACE = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -70,17 +73,20 @@ SPLITS = {
 class Encodings:
     """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
 
-    ``bare``: the same as ``plain`` without the dummy space that a tokenizer may put before a text by itself; no tokens
-    where a text has none without it.  ``located``: what :mod:`choicewise.tokens.boundary` remembers of them.
-    ``enclosed``: whether whole texts are asked, which may end with what the tokenizer appends to every text:
+    ``bare``: plain tokens without the dummy space that a tokenizer may put before a text by itself; no tokens for a
+    text that has none without it.  ``located``: the choices that :mod:`choicewise.tokens.boundary` has located.
+    ``enclosed``: whether whole texts are scored, which may end with what the tokenizer appends to every text:
     ``suffix``, which is in none of these tokens.
 
-    Raises ModelError when the tokenizer appends tokens and texts are not ``enclosed``.
+    Raises ModelError if the tokenizer appends tokens and texts are not ``enclosed``.
     """
 
     def __init__(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> None:
         self._special = bos == "default"
-        self._front, self.suffix = _added(tokenizer) if self._special else (_NONE, _NONE)
+        self._front = _NONE
+        self.suffix = _NONE
+        if self._special:
+            self._front, self.suffix = _added(tokenizer)
         if len(self.suffix) and not enclosed:
             raise _suffix_error(self.suffix)
         self._enclosed = enclosed
@@ -93,18 +99,18 @@ class Encodings:
 
     def add_sequences(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` as sequences."""
-        doubled = [self.tokenizer.bos_id] * 2
         added = self._encode(self.sequences, texts, special=self._special)
         if len(self.suffix):
-            self.sequences.update(
-                (text, self.sequences[text][: -len(self.suffix)]) for text in added
-            )
-        if again := [
-            text for text in added if self._special and self.sequences[text][:2].tolist() == doubled
-        ]:
-            self.sequences.update(
-                zip(again, self.tokenizer.encode(again, special=False), strict=True)
-            )
+            for text in added:
+                self.sequences[text] = self.sequences[text][: -len(self.suffix)]
+        if not self._special:
+            return
+        # A text that itself starts with a BOS, such as a chat, has two now.
+        two_bos = [self.tokenizer.bos_id] * 2
+        doubled = [text for text in added if self.sequences[text][:2].tolist() == two_bos]
+        if doubled:
+            tokens = self.tokenizer.encode(doubled, special=False)
+            self.sequences.update(zip(doubled, tokens, strict=True))
 
     def add_plain(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` with nothing added."""
@@ -112,81 +118,103 @@ class Encodings:
 
     def add_bare(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` without a dummy space: after a line break, which is cut off again."""
-        new = [text for text in dict.fromkeys(texts) if text not in self.bare]
-        lead = "\n" if self.has_dummy_space else ""
+        new = _new_texts(texts, self.bare)
+        lead = ""
+        if self.has_dummy_space:
+            lead = "\n"
         self.add_plain([lead, *(lead + text for text in new)])
-        self.bare.update((text, self._without(lead, text)) for text in new)
+        for text in new:
+            self.bare[text] = self._without(lead, text)
+
+    def _without(self, lead: str, text: str) -> Ids:
+        lead_tokens = self.plain[lead]
+        tokens = self.plain[lead + text]
+        bare = tokens[len(lead_tokens) :]
+        if not np.array_equal(tokens[: len(lead_tokens)], lead_tokens):
+            return _NONE
+        if spelled(self.tokenizer, bare).startswith(b" ") and not text.startswith(" "):
+            return _NONE
+        return bare
 
     def continued(
         self, contexts: Sequence[str], ends: Sequence[Sequence[str]]
     ) -> list[_Continued | None]:
-        """As :meth:`PartwiseTokenizer.continued`; None for all where the tokenizer does not split texts."""
+        """Call :meth:`PartwiseTokenizer.continued`, or return None for every context if texts are not split."""
         if isinstance(self.tokenizer, PartwiseTokenizer):
             return self.tokenizer.continued(contexts, ends, special=self._special)
         return [None] * len(contexts)
 
-    def _without(self, lead: str, text: str) -> Ids:
-        before, tokens = self.plain[lead], self.plain[lead + text]
-        bare = tokens[len(before) :]
-        spaced = spelled(self.tokenizer, bare).startswith(b" ") and not text.startswith(" ")
-        return bare[:0] if spaced or not np.array_equal(tokens[: len(before)], before) else bare
-
     @cached_property
     def has_dummy_space(self) -> bool:
-        """Whether a text by itself gets a space before it."""
+        """Return whether the tokenizer puts a space before a text by itself."""
         self.add_plain(["a"])
         return spelled(self.tokenizer, self.plain["a"]) == b" a"
 
-    def _encode(self, known: dict[str, Ids], texts: Iterable[str], *, special: bool) -> list[str]:
-        new = [text for text in dict.fromkeys(texts) if text not in known]
+    def _encode(
+        self, tokens_of: dict[str, Ids], texts: Iterable[str], *, special: bool
+    ) -> list[str]:
+        new = _new_texts(texts, tokens_of)
         if new:
-            known.update(zip(new, self.tokenizer.encode(new, special=special), strict=True))
+            tokens_of.update(zip(new, self.tokenizer.encode(new, special=special), strict=True))
         return new
 
     def contexts(self, texts: Sequence[str]) -> list[Ids]:
-        """Tokens of texts that something follows: at least one each, never a doubled BOS; the new ones in one call."""
+        """Return the tokens of texts that something follows: at least one each, never a doubled BOS."""
         self.add_sequences(texts)
         return [self.context(text) for text in texts]
 
     def context(self, text: str) -> Ids:
-        """Tokens of ``text`` as a sequence, or the prefix token where there are none."""
-        return self.sequences[text] if text and len(self.sequences[text]) else self.prefix_token
+        """Return the tokens of ``text`` as a sequence, or the prefix token if it has none."""
+        if not text:
+            return self.prefix_token
+        tokens = self.sequences[text]
+        if not len(tokens):
+            return self.prefix_token
+        return tokens
 
     def joined(self, context: str, continuation: str) -> Ids:
-        """Tokens of the two texts as one, after the prefix token where the context alone has no tokens."""
-        tokens = self.sequences[context + continuation] if context else self.plain[continuation]
-        if context and len(self.sequences[context]):
-            return tokens
+        """Return the tokens of the two texts as one, after the prefix token if the context alone has no tokens."""
+        if not context:
+            tokens = self.plain[continuation]
+        else:
+            tokens = self.sequences[context + continuation]
+            if len(self.sequences[context]):
+                return tokens
         prefix = self.prefix_token
-        return (
-            tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
-        )
+        if tokens[:1].tolist() == prefix.tolist():
+            return tokens
+        return np.concatenate([prefix, tokens])
 
     @property
     def lossless(self) -> bool:
-        """Whether the tokens of all texts so far are known to spell them."""
+        """Return whether the tokens of all texts so far are proven to spell them."""
         return isinstance(self.tokenizer, PartwiseTokenizer) and self.tokenizer.lossless
 
     def is_lossy(self, context: str) -> bool:
-        """Whether the tokens of ``context`` spell anything but its text, except for a dummy space at the start."""
+        """Return whether the tokens of ``context`` spell another text, a dummy space at its start aside."""
         if self.lossless:
             return False
         if context not in self._lossy:
             tokens = self.context(context)
-            front = len(self._front) if self._enclosed else count(tokens[:1], self.tokenizer.bos_id)
-            tokens = tokens[front:]
-            self._lossy[context] = not spells(self.tokenizer, tokens, "", context, complete=True)
+            front = len(self._front)
+            if not self._enclosed:
+                front = count(tokens[:1], self.tokenizer.bos_id)
+            is_spelled = spells(self.tokenizer, tokens[front:], "", context, complete=True)
+            self._lossy[context] = not is_spelled
         return self._lossy[context]
 
     @property
     def prefix_token(self) -> Ids:
-        """The one token that a text without context is scored after; ModelError when the tokenizer names none.
+        """Return the one token after which a text without context is scored.
 
-        Of enclosed texts that is what the tokenizer puts before them, if anything.
+        Enclosed texts are scored after what the tokenizer puts before them, if anything.  Raises ModelError if the
+        tokenizer names none.
         """
         if self._enclosed and len(self._front):
             return self._front
-        token = self.tokenizer.eos_id if self.tokenizer.bos_id is None else self.tokenizer.bos_id
+        token = self.tokenizer.bos_id
+        if token is None:
+            token = self.tokenizer.eos_id
         if token is None:
             raise ModelError(
                 "the context is empty and the tokenizer names neither a BOS nor an EOS to score after; "
@@ -199,29 +227,37 @@ class Encodings:
 class PartwiseTokenizer:
     """A tokenizer that gives what ``inner`` gives, but splits texts and encodes every distinct part only once.
 
-    ``rule`` is None where nothing is proven of ``inner``, or where a probe says otherwise: texts are then not split.
+    ``rule`` is None if nothing is proven of ``inner``, or if a probe says otherwise: texts are then not split.
     One in ``COMPARED`` texts, the first of all among them, is also encoded without splitting, and compared.
-    ``lossless``: whether the tokens of every text so far are known to spell it.
+    ``lossless``: whether the tokens of every text so far are proven to spell it.
     """
 
     def __init__(
         self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = _REMEMBERED
     ) -> None:
-        """``remembered``: how many characters of parts are remembered."""
+        """Wrap ``inner``; ``remembered``: the most characters of parts that are kept with their tokens."""
         self.inner = inner
-        self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
-        self.token_bytes, self.mask_id, self.digest = inner.token_bytes, inner.mask_id, inner.digest
+        self.bos_id = inner.bos_id
+        self.eos_id = inner.eos_id
+        self.unknown_id = inner.unknown_id
+        self.mask_id = inner.mask_id
+        self.token_bytes = inner.token_bytes
         self.special = inner.special
-        self._uncompared, self.lossless = COMPARED, True
+        self.digest = inner.digest
+        self._uncompared = COMPARED
+        self.lossless = True
         self._limit = remembered
         self._forget()
-        self.rule = rule if rule is not None and self._prepare(rule) else None
-        self.lossless = self.rule is not None  # the probes have lost text on purpose
+        self.rule: SplitRule | None = None
+        if rule is not None and self._prepare(rule):
+            self.rule = rule
+        # The probes have lost text on purpose.
+        self.lossless = self.rule is not None
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Token ids of each text, exactly as ``inner`` gives them.
+        """Return the token ids of each text, exactly as ``inner`` gives them.
 
-        Raises ModelError when the longest text has other tokens without splitting, which no known tokenizer causes.
+        Raises ModelError if the longest text has other tokens without splitting, which no known tokenizer causes.
         """
         if self.rule is None or not texts:
             return self.inner.encode(texts, special=special)
@@ -236,49 +272,73 @@ class PartwiseTokenizer:
     def continued(
         self, starts: Sequence[str], ends: Sequence[Sequence[str]], *, special: bool
     ) -> list[_Continued | None]:
-        """For each of ``starts`` its text after the last place to split, and the tokens of that and each of its ends.
+        """Return the text of every start after its last split, and the tokens of that and each of its ends.
 
-        That place is its end where words follow, else its last line break.  Before it these texts all have the same
-        tokens, so that they need not be encoded.  None where a text is not split.  Raises ModelError as :meth:`encode`.
+        The last split is the end of a start if words follow, else its last line break.  Before it these texts all
+        have the same tokens, so that they need not be encoded.  None for a text that is not split.  Raises ModelError
+        as :meth:`encode`.
         """
-        if self.rule is None:
+        rule = self.rule
+        if rule is None:
             return [None] * len(starts)
         if self.remembered > self._limit:
             self._forget()
-        rule, hazards = self.rule, bool(self.rule.hazards)
-        places = [
-            0 if hazards and self._hazard.search(start) else rule.last_place(start, own)
-            for start, own in zip(starts, ends, strict=True)
-        ]
-        wanted = [
-            [start[place:], *(start[place:] + end for end in own)] if place else []
-            for start, place, own in zip(starts, places, ends, strict=True)
-        ]
-        parts = {text: rule.parts(text) for texts in wanted for text in texts}
-        self._learn(rule, chain.from_iterable(parts.values()))
-        tokens = {
-            text: _joined([self._tokens[part][self._dummy :] for part in own])
-            for text, own in parts.items()
-            if self._unsplittable.isdisjoint(own)
-        }
-        continued = [
-            (texts[0], [tokens[text] for text in texts])
-            if texts and all(text in tokens for text in texts)
-            else None
-            for texts in wanted
-        ]
-        split = {
-            index: rests
-            for index, rests in enumerate(continued)
-            if rests is not None and ends[index]
-        }
-        if split and self._due(len(split)):
-            longest = max(split, key=lambda index: len(starts[index]))
-            front, back = self._frame if special else (_NONE, _NONE)
-            before = self._encode(rule, [starts[longest][: places[longest]]], special=False)[0]
-            whole = np.concatenate([front, before, split[longest][1][1], back])
-            self._compare(starts[longest] + ends[longest][0], whole, special)
+        splits = []
+        texts_of: list[list[str]] = []
+        for start, choices in zip(starts, ends, strict=True):
+            split = 0
+            if not (rule.hazards and self._hazard.search(start)):
+                split = rule.last_split(start, choices)
+            splits.append(split)
+            if split:
+                tail = start[split:]
+                texts_of.append([tail, *(tail + choice for choice in choices)])
+            else:
+                texts_of.append([])
+        tokens = self._tokens_after_split(rule, chain.from_iterable(texts_of))
+        continued: list[_Continued | None] = []
+        for texts in texts_of:
+            if texts and all(text in tokens for text in texts):
+                continued.append((texts[0], [tokens[text] for text in texts]))
+            else:
+                continued.append(None)
+        self._compare_continued(rule, starts, ends, splits, continued, special)
         return continued
+
+    def _tokens_after_split(self, rule: SplitRule, texts: Iterable[str]) -> dict[str, Ids]:
+        """Return the tokens that texts have after a split, without those that may not be split themselves."""
+        parts_of = {text: rule.parts(text) for text in dict.fromkeys(texts)}
+        self._learn(rule, chain.from_iterable(parts_of.values()))
+        tokens = {}
+        for text, parts in parts_of.items():
+            if self._unsplittable.isdisjoint(parts):
+                tokens[text] = _joined([self._tokens[part][self._dummy :] for part in parts])
+        return tokens
+
+    def _compare_continued(
+        self,
+        rule: SplitRule,
+        starts: Sequence[str],
+        ends: Sequence[Sequence[str]],
+        splits: Sequence[int],
+        continued: Sequence[_Continued | None],
+        special: bool,
+    ) -> None:
+        rests: dict[int, _Continued] = {}
+        for index, rest in enumerate(continued):
+            if rest is not None and ends[index]:
+                rests[index] = rest
+        if not rests or not self._due(len(rests)):
+            return
+        longest = max(rests, key=lambda index: len(starts[index]))
+        _, tokens_of_texts = rests[longest]
+        first_choice = tokens_of_texts[1]
+        (before,) = self._encode(rule, [starts[longest][: splits[longest]]], special=False)
+        tokens = np.concatenate([before, first_choice])
+        if special:
+            front, back = self._frame
+            tokens = np.concatenate([front, tokens, back])
+        self._compare(starts[longest] + ends[longest][0], tokens, special)
 
     def _due(self, texts: int) -> bool:
         self._uncompared += texts
@@ -296,71 +356,62 @@ class PartwiseTokenizer:
 
     @property
     def chat(self) -> ChatTemplate | None:
-        """That of ``inner``."""
+        """Return the chat template of ``inner``."""
         return self.inner.chat
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
-        """As ``inner`` does."""
+        """Return the word numbers that ``inner`` gives."""
         return self.inner.words(texts)
 
     def decode(self, ids: Ids) -> str:
-        """As ``inner`` does."""
+        """Return the text that ``inner`` gives."""
         return self.inner.decode(ids)
 
     def _prepare(self, rule: SplitRule) -> bool:
-        """Learn what is put around every text; whether the probes have the tokens that they have without splitting."""
-        newline, plain = self.inner.encode(["\n", "a"], special=False)
-        (framed,) = self.inner.encode(["a"], special=True)
+        """Learn what is put around every text, and check that the probes have the tokens of the whole text."""
+        (newline,) = self.inner.encode(["\n"], special=False)
         self._dummy = len(newline) - 1
-        front = next(
-            (
-                at
-                for at in range(len(framed))
-                if np.array_equal(framed[at : at + len(plain)], plain)
-            ),
-            None,
-        )
-        if front is None or self._dummy != int(rule.prefixed):
+        if self._dummy != int(rule.prefixed):
             return False
-        self._frame = framed[:front], framed[front + len(plain) :]
+        try:
+            self._frame = _added(self.inner)
+        except ModelError:
+            return False
         self._hazard = re.compile("|".join(map(re.escape, rule.hazards)) or r"(?!)")
-        return all(
-            all(
-                map(
-                    np.array_equal,
-                    self._encode(rule, _PROBES, special),
-                    self.inner.encode(_PROBES, special=special),
-                )
-            )
-            for special in (False, True)
-        )
+        return self._probes_agree(rule, special=False) and self._probes_agree(rule, special=True)
+
+    def _probes_agree(self, rule: SplitRule, *, special: bool) -> bool:
+        in_parts = self._encode(rule, _PROBES, special)
+        whole = self.inner.encode(_PROBES, special=special)
+        return all(map(np.array_equal, in_parts, whole))
 
     def _encode(self, rule: SplitRule, texts: Sequence[str], special: bool) -> list[Ids]:
         if self.remembered > self._limit:
             self._forget()
-        places = [rule.last_paragraph(text) for text in texts]
-        heads = [text[:place] for text, place in zip(texts, places, strict=True)]
-        tails = [rule.parts(text[place:]) for text, place in zip(texts, places, strict=True)]
-        new = [head for head in dict.fromkeys(heads) if head not in self._heads]
-        parts = [rule.parts(head) for head in new]
-        self._learn(rule, chain.from_iterable([*parts, *tails]))
-        self._heads.update(
-            (head, self._join("", part, special=False))
-            for head, part in zip(new, parts, strict=True)
-        )
-        self._remember(new)
+        heads = []
+        tails = []
+        for text in texts:
+            split = rule.last_paragraph(text)
+            heads.append(text[:split])
+            tails.append(rule.parts(text[split:]))
+        new_heads = _new_texts(heads, self._heads)
+        parts_of_heads = [rule.parts(head) for head in new_heads]
+        self._learn(rule, chain.from_iterable([*parts_of_heads, *tails]))
+        for head, parts in zip(new_heads, parts_of_heads, strict=True):
+            self._heads[head] = self._join("", parts, special=False)
+        self._remember(new_heads)
         encoded = [self._join(head, tail, special) for head, tail in zip(heads, tails, strict=True)]
-        if self._unsplittable:
-            self.lossless = False  # not looked at
-            odd = [
-                i
-                for i in range(len(texts))
-                if not self._unsplittable.isdisjoint((heads[i], *tails[i]))
-            ]
-            for i, tokens in zip(
-                odd, self.inner.encode([texts[i] for i in odd], special=special), strict=True
-            ):
-                encoded[i] = tokens
+        if not self._unsplittable:
+            return encoded
+        # Texts with a hazard are encoded as a whole, and their bytes are not compared.
+        self.lossless = False
+        odd = []
+        for index, (head, tail) in enumerate(zip(heads, tails, strict=True)):
+            if not self._unsplittable.isdisjoint((head, *tail)):
+                odd.append(index)
+        whole = self.inner.encode([texts[index] for index in odd], special=special)
+        for index, tokens in zip(odd, whole, strict=True):
+            encoded[index] = tokens
         return encoded
 
     def _forget(self) -> None:
@@ -371,67 +422,83 @@ class PartwiseTokenizer:
         self.remembered = 0
 
     def _learn(self, rule: SplitRule, parts: Iterable[str]) -> None:
-        new = [part for part in dict.fromkeys(parts) if part not in self._tokens]
+        new = _new_texts(parts, self._tokens)
         if rule.words:
-            words = list(map(_WORD_STARTS.split, new))
-            self._encode_new(self._words, chain.from_iterable(words))
-            self._tokens.update(
-                (part, _joined([self._words[word] for word in own]))
-                for part, own in zip(new, words, strict=True)
-            )
+            words_of_parts = list(map(_WORD_STARTS.split, new))
+            self._encode_new(self._words, chain.from_iterable(words_of_parts))
+            for part, words in zip(new, words_of_parts, strict=True):
+                self._tokens[part] = _joined([self._words[word] for word in words])
         else:
             self._encode_new(self._tokens, new)
         self._remember(new)
 
-    def _encode_new(self, known: dict[str, Ids], texts: Iterable[str]) -> None:
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        tokens = self.inner.encode(new, special=False)
-        known.update(zip(new, tokens, strict=True))
-        for text, own in zip(new, tokens, strict=True) if self.lossless else ():
-            self.lossless &= (
-                spelled(self, own) == (b" " if self._dummy and text else b"") + text.encode()
-            )
+    def _encode_new(self, tokens_of: dict[str, Ids], texts: Iterable[str]) -> None:
+        new = _new_texts(texts, tokens_of)
+        encoded = self.inner.encode(new, special=False)
+        tokens_of.update(zip(new, encoded, strict=True))
+        if not self.lossless:
+            return
+        for text, tokens in zip(new, encoded, strict=True):
+            expected = text.encode()
+            if self._dummy and text:
+                expected = b" " + expected
+            if spelled(self, tokens) != expected:
+                self.lossless = False
+                return
 
     def _remember(self, new: Sequence[str]) -> None:
-        self._unsplittable.update(text for text in new if self._hazard.search(text))
+        self._unsplittable.update(filter(self._hazard.search, new))
         self.remembered += sum(map(len, new))
 
     def _join(self, head: str, parts: Sequence[str], special: bool) -> Ids:
-        """Tokens of ``head`` and the ``parts`` after it; only what a text starts with keeps the dummy space."""
+        """Join the tokens of ``head`` and of the ``parts``; only the start of the text keeps the dummy space."""
         tokens = [self._heads[head], *[self._tokens[part] for part in parts]]
         if self._dummy:
             first = 1 if head else 2
             tokens[first:] = [part[self._dummy :] for part in tokens[first:]]
-        return np.concatenate([self._frame[0], *tokens, self._frame[1]] if special else tokens)
+        if special:
+            front, back = self._frame
+            tokens = [front, *tokens, back]
+        return np.concatenate(tokens)
+
+
+def _new_texts(texts: Iterable[str], tokens_of: Mapping[str, Ids]) -> list[str]:
+    return [text for text in dict.fromkeys(texts) if text not in tokens_of]
 
 
 def _joined(parts: Sequence[Ids]) -> Ids:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts)
 
 
 def spells(
     tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False
 ) -> bool:
-    """Whether ``tokens`` spell the end of context + continuation or, with ``complete``, all of it.
+    """Return whether ``tokens`` spell the end of context + continuation or, with ``complete``, all of it.
 
     The dummy space before a text that is encoded by itself does not count.  The text of special tokens is not known,
-    so sequences that hold some pass where nothing is unknown.
+    so sequences that hold some pass if nothing is unknown.
     """
     parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
     if b"" in parts:
         return count(tokens, tokenizer.unknown_id) == 0
     given = b"".join(parts)
-    # no more than as many characters as there are bytes can be spelled, and contexts are long
-    text = ((context if complete else context[-len(given) - 1 :]) + continuation).encode()
+    if not complete:
+        # No more than as many characters as there are bytes can be spelled, and contexts are long.
+        context = context[-len(given) - 1 :]
+    text = (context + continuation).encode()
     if given in (b" " + text, b" " + continuation.encode()):
         return True
-    return given == text if complete else text.endswith(given)
+    if complete:
+        return given == text
+    return text.endswith(given)
 
 
 class SplitRule(NamedTuple):
-    """Kinds of place at which texts may be split.
+    """The positions at which texts may be split.
 
-    ``newline`` matches the newlines at which to split, before them when ``before``, else after.  With ``words`` they
+    ``newline`` matches the newlines at which to split, before them if ``before``, else after.  With ``words`` they
     may be split at ``_WORD_STARTS``, too.  With ``prefixed`` the tokenizer puts a dummy space before every text it is
     given, which a part from the middle of a text must lose.  A text that contains one of ``hazards`` is never split.
     """
@@ -443,102 +510,102 @@ class SplitRule(NamedTuple):
     words: bool = False
 
     def parts(self, text: str) -> list[str]:
-        """The parts of ``text``, which joined are the text.  Of words, only one after a line's label begins a part."""
-        places = [0]
-        starts_line = self.before or not text.startswith("\n")
-        if self.words and starts_line and (label := _LABEL.match(text)):
-            places.append(label.end())
+        """Split ``text`` into parts, at newlines and between the label of a line and its words."""
+        splits = [0]
+        if self.words and (self.before or not text.startswith("\n")):
+            label = _LABEL.match(text)
+            if label:
+                splits.append(label.end())
         if "\n" not in text:
-            return [text] if len(places) == 1 else [text[: places[1]], text[places[1] :]]
-        for match in self.newline.finditer(text):
-            places.append(match.start() if self.before else match.end())
-            if self.words and (label := _LABEL.match(text, match.end())):
-                places.append(label.end())
-        return [
-            text[start:end] for start, end in zip(places, [*places[1:], len(text)], strict=True)
-        ]
+            if len(splits) == 1:
+                return [text]
+            return [text[: splits[1]], text[splits[1] :]]
+        for newline in self.newline.finditer(text):
+            splits.append(self._split_at(newline))
+            if self.words:
+                label = _LABEL.match(text, newline.end())
+                if label:
+                    splits.append(label.end())
+        ends = [*splits[1:], len(text)]
+        return [text[start:end] for start, end in zip(splits, ends, strict=True)]
 
-    def last_place(self, text: str, ends: Iterable[str]) -> int:
-        """Where ``text`` may be split last whichever of ``ends`` follows it, or 0 where it may not be split.
+    def last_split(self, text: str, ends: Iterable[str]) -> int:
+        """Return the last position at which ``text`` is split whichever of ``ends`` follows, 0 if there is none.
 
-        That is its end where words follow it, else a newline.
+        That is its end if words follow it, else a newline.
         """
         if self.words and "!" <= text[-1:] <= "~" and all(map(_WORD.match, ends)):
             return len(text)
-        end = len(text)
-        while (place := text.rfind("\n", 0, end)) >= 0:
-            if match := self.newline.match(text, place):
-                return match.start() if self.before else match.end()
-            end = place
+        position = text.rfind("\n")
+        while position >= 0:
+            newline = self.newline.match(text, position)
+            if newline:
+                return self._split_at(newline)
+            position = text.rfind("\n", 0, position)
         return 0
 
     def last_paragraph(self, text: str) -> int:
-        """Where the part that begins at the last blank line starts, or 0 where the text is not split there."""
+        """Return where the part that begins at the last blank line starts, or 0 if the text is not split there."""
         blank = text.rfind("\n\n")
-        match = (
-            self.newline.match(text, blank if self.before else blank + 1) if blank >= 0 else None
-        )
-        return 0 if match is None else match.start() if self.before else match.end()
+        if blank < 0:
+            return 0
+        newline = self.newline.match(text, blank if self.before else blank + 1)
+        if newline is None:
+            return 0
+        return self._split_at(newline)
+
+    def _split_at(self, newline: re.Match[str]) -> int:
+        return newline.start() if self.before else newline.end()
 
 
 def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
-    """Where texts may be split for the parsed ``tokenizer.json``, or None where nothing is proven of its pipeline."""
+    """Return where texts may be split by the parsed ``tokenizer.json``, None if nothing is proven of its pipeline."""
     model = tokenizer["model"]
-    normalizers, splitters = (
-        declared_steps(tokenizer.get(key)) for key in ("normalizer", "pre_tokenizer")
-    )
-    if (
-        model.get("type") != "BPE"
-        or model.get("dropout")
-        or not all(map(_keeps_newlines, normalizers))
-    ):
+    if model.get("type") != "BPE" or model.get("dropout"):
         return None
-    before = True
-    match splitters:
-        case [
-            {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
-            level,
-        ]:
-            before = not (regex in SPLITS.values() and _byte_level(level, use_regex=False))
-    prefixed = any(
-        step["type"] in ("Prepend", "Metaspace") and step.get("prepend_scheme") != "never"
-        for step in (*normalizers, *splitters)
-    )
-    # GPT-2's own splitting: no piece holds a visible character and then white space
-    gpt2 = len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
-    proven = gpt2 or _never_merges_newlines(model, splitters) if before else not prefixed
-    newline = NEWLINE_STARTS if before else NEWLINE_ENDS
+    normalizers = declared_steps(tokenizer.get("normalizer"))
+    splitters = declared_steps(tokenizer.get("pre_tokenizer"))
+    if not all(map(_keeps_newlines, normalizers)):
+        return None
+    prefixed = any(map(_puts_dummy_space, [*normalizers, *splitters]))
+    before = not _newlines_end_pieces(splitters)
+    # GPT-2's own splitting: no piece holds a visible character and then white space.
+    is_gpt2 = len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
+    if before:
+        newline = NEWLINE_STARTS
+        proven = is_gpt2 or _never_merges_newlines(model, splitters)
+    else:
+        newline = NEWLINE_ENDS
+        proven = not prefixed
     added: Sequence[Mapping[str, Any]] = tokenizer.get("added_tokens") or []
-    hazards = [
-        token
-        for token in added
-        if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]
-    ]
-    if not proven or any(newline.search(token["content"]) for token in added):
+    contents = [token["content"] for token in added]
+    if not proven or any(map(newline.search, contents)):
         return None
-    if not all(_seen_in_text(token, normalizers) for token in hazards):
-        return None
+    hazards = []
+    for token in added:
+        if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]:
+            if not _seen_in_text(token, normalizers):
+                return None
+            hazards.append(token["content"])
     # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
-    words = (gpt2 or not before) and not any(
-        _WORD_STARTS.search(token["content"]) for token in added
-    )
-    return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards), words)
+    words = (is_gpt2 or not before) and not any(map(_WORD_STARTS.search, contents))
+    return SplitRule(newline, before, prefixed, tuple(hazards), words)
 
 
 def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:
-    """The tokens that the default puts before and after every text."""
-    (plain,), (special,) = (tokenizer.encode(["a"], special=special) for special in (False, True))
-    starts = range(
-        len(special) - len(plain), -1, -1
-    )  # what comes last wins, as most tokenizers append nothing
-    at = next((at for at in starts if np.array_equal(special[at : at + len(plain)], plain)), None)
-    if at is None:
-        raise _suffix_error(special)
-    return special[:at], special[at + len(plain) :]
+    """Return the tokens that the default puts before and after every text; ModelError if they can't be told."""
+    (plain,) = tokenizer.encode(["a"], special=False)
+    (special,) = tokenizer.encode(["a"], special=True)
+    # The last match counts, as most tokenizers append nothing.
+    for start in range(len(special) - len(plain), -1, -1):
+        end = start + len(plain)
+        if np.array_equal(special[start:end], plain):
+            return special[:start], special[end:]
+    raise _suffix_error(special)
 
 
 def _suffix_error(suffix: Ids) -> ModelError:
-    """The default adds a token after the text: the continuation would not follow the context."""
+    """Return the error of a tokenizer that adds a token after the text: no continuation would follow the context."""
     return ModelError(
         f"this tokenizer appends token {int(suffix[-1])} to every text, so no continuation can follow a context; "
         "use a protocol with bos:none, or a tokenizer made for a causal model"
@@ -546,7 +613,7 @@ def _suffix_error(suffix: Ids) -> ModelError:
 
 
 def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
-    """Whether it handles the text before a newline and the text from it on separately, and keeps visible ASCII."""
+    """Return whether it handles the texts before and from a newline on separately, and keeps visible ASCII."""
     match normalizer:
         case {"type": "NFC"} | {"type": "Prepend", "prepend": "▁"}:
             return True
@@ -555,12 +622,27 @@ def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
     return False
 
 
+def _puts_dummy_space(step: Mapping[str, Any]) -> bool:
+    return step["type"] in ("Prepend", "Metaspace") and step.get("prepend_scheme") != "never"
+
+
+def _newlines_end_pieces(splitters: Sequence[Mapping[str, Any]]) -> bool:
+    match splitters:
+        case [
+            {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+            level,
+        ]:
+            return regex in SPLITS.values() and _byte_level(level, use_regex=False)
+    return False
+
+
 def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a text in which the tokenizer finds the added token contains it before normalisation, too."""
+    """Return whether a text in which the tokenizer finds the added token contains it before normalisation, too."""
     if not normalizers or not token["normalized"]:
         return True
-    composed = any(normalizer["type"] == "NFC" for normalizer in normalizers)
-    return not composed and re.fullmatch("[!-~]+", token["content"]) is not None
+    if any(normalizer["type"] == "NFC" for normalizer in normalizers):
+        return False
+    return re.fullmatch("[!-~]+", token["content"]) is not None
 
 
 def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
@@ -571,25 +653,26 @@ def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
 def _never_merges_newlines(
     model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Whether BPE over all of the text never merges a newline with what precedes it, except with newlines."""
-    level = any(_byte_level(splitter, use_regex=False) for splitter in splitters)
-    whole = level or all(
-        splitter["type"] == "Metaspace" and not splitter["split"] for splitter in splitters
-    )
-    if not whole or len(splitters) > 1:
+    """Return whether BPE over all of the text never merges a newline with what precedes it, except with newlines."""
+    if len(splitters) > 1:
         return False
-    if (
-        model.get("ignore_merges")
-        or model.get("continuing_subword_prefix")
-        or model.get("end_of_word_suffix")
-    ):
-        return False
-    newlines = ("Ċ",) if level else ("\n",)
-    if newlines[0] not in model["vocab"]:
-        if level or not model.get("byte_fallback") or "<0x0A>" not in model["vocab"]:
-            return False  # an unknown newline may be fused with other unknown characters
-        newlines = ("<0x0A>",)
-    return not any(
-        right.startswith(newlines) and not left.endswith(newlines)
-        for left, right in model["merges"]
-    )
+    is_byte_level = False
+    for splitter in splitters:
+        is_byte_level = _byte_level(splitter, use_regex=False)
+        if not is_byte_level and (splitter["type"] != "Metaspace" or splitter["split"]):
+            return False
+    for option in ("ignore_merges", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option):
+            return False
+    newline = "\n"
+    if is_byte_level:
+        newline = "Ċ"
+    if newline not in model["vocab"]:
+        # An unknown newline may be fused with other unknown characters.
+        newline = "<0x0A>"
+        if is_byte_level or not model.get("byte_fallback") or newline not in model["vocab"]:
+            return False
+    for left, right in model["merges"]:
+        if right.startswith(newline) and not left.endswith(newline):
+            return False
+    return True

@@ -156,7 +156,7 @@ def test_a_run_that_never_came_to_a_thought_has_its_reasons_and_one_that_asked_n
     cut = evaluate(model=model, data=quiz([0, 1]), protocols={"p": along(20)}, out=tmp_path / "cut")
     (found,) = along_thoughts(cut)
     assert (found.n, found.points, found.missing[0].count) == (0, (), 2)
-    assert not chart.shown_along(read_study([cut.folder]))
+    assert not chart.thoughts_of(read_study([cut.folder]))
     letters = replace(along(20), reading="loglikelihood", new_tokens=None, thought="close")
     other = evaluate(
         model=model, data=quiz([0]), protocols={"p": letters}, out=tmp_path / "letters"
@@ -197,17 +197,17 @@ def test_the_page_draws_every_point_and_has_the_table(run: Run) -> None:
         for tag, about in page.elements
         if about.get("role") == "graphics-symbol"
     }
-    thoughts = chart.shown_along(study)
+    thoughts = chart.thoughts_of(study)
     for each in thoughts:
         for table in each.tables:
             assert page.tables[table.title][1:] == table.rows
-        points = [record for record in chart.values(each.known) if record["kind"] == "point"]
+        points = [record for record in chart.values(each.answers) if record["kind"] == "point"]
         assert len(points) == 15
         assert said >= {record["description"] for record in points}
         assert all(line in page.text for line in each.lines)
     drawn = draw("along", study, protocol="limited")
     points = [record for record in drawn.spec["data"]["values"] if record["kind"] == "point"]
-    known: AlongThought = thoughts[1].known
+    known: AlongThought = thoughts[1].answers
     assert [record["value"] for record in points[:5]] == [point.accuracy for point in known.points]
     assert [record["value"] for record in points[5:10]] == [
         point.probability for point in known.points

@@ -1,15 +1,11 @@
-"""Answers along a thought: how the choices' probabilities move as a model thinks, and where the answer stops changing.
-
-The thought of an item is cut after shares of its tokens and closed by the chat template's bytes, and the choices are
-scored there (reading ``along-thought``).  All numbers of an :class:`AlongThought` are about the same items: those whose
-thought was scored after every share.  Thoughts that were cut, and items without one, are counted beside.
-"""
+"""Measure how the choices' probabilities move along a thought, and where the answer stops changing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -17,22 +13,25 @@ from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import ALONG, READINGS
-from choicewise.results.evidence import Column, Evidence, MissingReason
-from choicewise.results.measurement import Measurement
+from choicewise.results.evidence import Column, MissingReason
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.intervals import micro, number
 from choicewise.scoring.observed import Floats, Integers, Mask
 
+# The thought of an item is cut after shares of its tokens and closed by the chat template's bytes, and the choices are
+# scored there (reading along-thought). All numbers of an AlongThought are of the same items, those with a score after
+# every share, so that points differ by what was thought and not by who was counted.
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The answers of all items at one place: after a ``share`` of each thought, or within a number of ``tokens``.
+    """Hold the answers of all items after a ``share`` of each thought, or within a budget of ``tokens``.
 
-    ``tokens``: the median that the thoughts have there, or the budget.  ``share``: None for a budget.  ``spent``: the
-    mean.  ``accuracy`` and ``probability`` (mean share of the right choices in the softmax) with 95 % intervals.
-    ``open``: the share of items whose answer still changes after this place.
+    ``share``: None for a budget. ``tokens``: the budget, or the median number after this share. ``spent``: the mean
+    number of tokens. ``accuracy`` and ``probability`` (mean share of the right choices in the softmax) have 95 %
+    intervals. ``open``: share of items whose answer still changes.
     """
 
     share: float | None
@@ -49,10 +48,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """How many items change their answer along the thought, by what becomes of it from no thought to all of it.
+    """Count the items whose answer changes along the thought, by its credit before and after the whole thought.
 
-    ``gained``: wrong without a thought, right with it; ``lost``: the other way; ``other``: another answer that counts
-    as much; ``back``: the answer they began with.
+    ``gained``: more credit. ``lost``: less credit. ``other``: another answer of the same credit. ``back``: the first
+    answer again.
     """
 
     gained: int
@@ -62,19 +61,19 @@ class Turns:
 
     @property
     def turned(self) -> int:
-        """How many items change their answer at all."""
+        """Return how many items change their answer at all."""
         return self.gained + self.lost + self.other + self.back
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlongThought:
-    """The answers along the thoughts of ``n`` items under one protocol.
+    """Hold the answers along the thoughts of ``n`` items under one protocol.
 
-    ``ended``: ``itself`` where the model ended its thoughts, ``limit`` where they were closed at ``thought_tokens``:
-    never together.  ``whole``, ``closed``: how many items there are of each.  ``missing``: those of neither, by reason.
-    ``thought_tokens``: the median of their tokens.  ``chance``: what guessing gives.  ``settled``: share of the thought
-    → how many items answer the same from there on to the end; ``settled_share`` and ``settled_tokens`` are the medians
-    of that place, and ``tokens_after`` the median of the tokens behind it.
+    ``ended``: "itself" if the model ended these thoughts, "limit" if they were closed at ``thought_tokens``. ``whole``,
+    ``closed``: how many items there are of the two. ``missing``: why other items have no number. ``thought_tokens``:
+    median number of tokens. ``chance``: the accuracy of guessing. ``settled``: share of the thought → how many items
+    keep their answer from there on. ``settled_share``, ``settled_tokens``: the median of that share and of the tokens
+    before it; ``tokens_after``: the median of the tokens behind it.
     """
 
     protocol: str
@@ -95,32 +94,29 @@ class AlongThought:
 
 
 def along_thoughts(run: Run) -> list[AlongThought]:
-    """What the protocols of ``run`` say that ask along thoughts; two of one protocol with thoughts of both kinds.
-
-    Protocols that differ only in the share that is their number say the same, and count once.
-    """
-    known: dict[Protocol, str] = {}
+    """Return the answers along thoughts under each protocol of ``run`` that reads them, by how the thoughts ended."""
+    # Protocols that differ only in the share that is their number have the same answers, and count once.
+    first_names: dict[Protocol, str] = {}
     for name, protocol in run.protocols.items():
         if READINGS[protocol.reading].along and not run.lacking({name: protocol}):
-            known.setdefault(replace(as_accuracy(protocol), score="sum"), name)
-    return [
-        each
-        for protocol, name in known.items()
-        for each in _under(run, name, run.protocols[name], protocol)
-    ]
+            first_names.setdefault(replace(as_accuracy(protocol), score="sum"), name)
+    thoughts: list[AlongThought] = []
+    for plain, name in first_names.items():
+        thoughts.extend(_thoughts_under(run, name, plain))
+    return thoughts
 
 
-BUDGETS = 10
-"""Budgets in tokens that are shown at most."""
+BUDGETS: Final = 10
+"""The greatest number of budgets."""
 
 _THOUGHTS = Column("thoughts", compute=ObservedPortion.thoughts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Answers:
-    """By share and item, [shares, items]: ``tokens`` before, ``prediction``, ``credit`` and ``probability``.
+    """Hold the answers after each share, [shares, items].
 
-    ``guesses``: the credit that is expected of guessing, [items].
+    ``tokens``: those before the cut. ``guesses``: the credit that is expected of guessing, [items].
     """
 
     tokens: Floats
@@ -130,130 +126,158 @@ class _Answers:
     guesses: Floats
 
     def among(self, items: Mask) -> _Answers:
-        tokens, prediction = self.tokens[:, items], self.prediction[:, items]
         return _Answers(
-            tokens,
-            prediction,
-            self.credit[:, items],
-            self.probability[:, items],
-            self.guesses[items],
+            tokens=self.tokens[:, items],
+            prediction=self.prediction[:, items],
+            credit=self.credit[:, items],
+            probability=self.probability[:, items],
+            guesses=self.guesses[items],
         )
 
-    @property
+    def is_scored(self) -> Mask:
+        """Mark the items with a number after every share, [items]."""
+        unknown = np.isnan(self.credit) | np.isnan(self.probability) | np.isnan(self.tokens)
+        return np.asarray(~unknown.any(axis=0), dtype=np.bool_)
+
     def settled(self) -> Integers:
-        """The first share from which on the answer of each item stays the same, [items]."""
-        same = self.prediction == self.prediction[-1]
-        return np.asarray(len(same) - np.cumprod(same[::-1], axis=0).sum(axis=0), dtype=np.int64)
+        """Return the index of the first share from which on the answer of each item stays the same, [items]."""
+        is_last = self.prediction == self.prediction[-1]
+        stays = np.cumprod(is_last[::-1], axis=0).sum(axis=0)
+        return np.asarray(len(is_last) - stays, dtype=np.int64)
 
 
-def _under(run: Run, name: str, own: Protocol, plain: Protocol) -> Iterator[AlongThought]:
-    softmax = replace(plain, metric="norm-prob", golds=own.golds, temperature=own.temperature)
-    asked = {
-        (metric.metric, score): replace(metric, score=score)
-        for metric in (plain, softmax)
-        for score in ALONG
-    }
-    measured = run.under({" ".join(key): protocol for key, protocol in asked.items()}).measurements
-    acc = [measured[" ".join(key)] for key in asked if key[0] == "acc"]
-    probable = [measured[" ".join(key)] for key in asked if key[0] == "norm-prob"]
-    evidence = run.evidence.gather({plain.prompt_digest: [_THOUGHTS]})[plain.prompt_digest]
-    yield from _kinds(name, acc, probable, evidence)
-
-
-def _kinds(
-    name: str, acc: Sequence[Measurement], probable: Sequence[Measurement], evidence: Evidence
-) -> Iterator[AlongThought]:
-    tokens, forced = evidence.column(_THOUGHTS)
-    prediction, credit = (
-        np.array([getattr(each, column) for each in acc]) for column in ("prediction", "credit")
+def _thoughts_under(run: Run, name: str, plain: Protocol) -> Iterator[AlongThought]:
+    """Yield the answers under the protocol of that name, which is ``plain`` as accuracy after the whole thought."""
+    protocol = run.protocols[name]
+    softmax = replace(
+        plain, metric="norm-prob", golds=protocol.golds, temperature=protocol.temperature
     )
-    probability = np.array([each.credit for each in probable])
-    answers = _Answers(tokens, prediction, credit, probability, acc[-1].guesses)
-    unknown = np.isnan(answers.credit) | np.isnan(answers.probability) | np.isnan(tokens)
-    scored = np.asarray(~unknown.any(axis=0), dtype=np.bool_)
-    missing = acc[-1].missing_reasons(np.ones(len(scored), dtype=np.bool_))
-    counts = int((scored & ~forced).sum()), int((scored & forced).sum())
-    kinds = {"itself": scored & ~forced, "limit": scored & forced}
-    for ended, among in kinds.items():
-        if among.any() or (ended == "itself" and not scored.any()):
-            yield _along(name, ended, answers.among(among), counts, missing)
+    by_name = {}
+    for score in ALONG:
+        by_name[f"acc {score}"] = replace(plain, score=score)
+        by_name[f"norm-prob {score}"] = replace(softmax, score=score)
+    measurements = run.under(
+        by_name
+    ).measurements  # under all at once, so that the run is read once
+    accuracies = [measurements[f"acc {score}"] for score in ALONG]
+    probabilities = [measurements[f"norm-prob {score}"] for score in ALONG]
+    evidence = run.evidence.gather({plain.prompt_digest: [_THOUGHTS]})[plain.prompt_digest]
+    tokens, is_closed = evidence.column(_THOUGHTS)
+    answers = _Answers(
+        tokens=tokens,
+        prediction=np.array([measurement.prediction for measurement in accuracies]),
+        credit=np.array([measurement.credit for measurement in accuracies]),
+        probability=np.array([measurement.credit for measurement in probabilities]),
+        guesses=accuracies[-1].guesses,
+    )
+    scored = answers.is_scored()
+    whole = scored & ~is_closed
+    closed = scored & is_closed
+    shared = _Shared(
+        protocol=name,
+        whole=int(whole.sum()),
+        closed=int(closed.sum()),
+        missing=accuracies[-1].missing_reasons(np.ones(len(scored), dtype=np.bool_)),
+    )
+    # A run that never came to the end of a thought has its reasons, and no points.
+    if shared.whole or not shared.closed:
+        yield _along("itself", answers.among(whole), shared)
+    if shared.closed:
+        yield _along("limit", answers.among(closed), shared)
 
 
-def _along(
-    name: str,
-    ended: str,
-    answers: _Answers,
-    counts: tuple[int, int],
-    missing: tuple[MissingReason, ...],
-) -> AlongThought:
-    n, shares, settled = answers.tokens.shape[1], list(ALONG.values()), answers.settled
-    item = np.arange(n)
-    points, budgets = list[Point](), list[Point]()
+@dataclass(frozen=True)
+class _Shared:
+    """Hold what the answers of one protocol share, however the thoughts ended."""
+
+    protocol: str
+    whole: int
+    closed: int
+    missing: tuple[MissingReason, ...]
+
+
+def _along(ended: str, answers: _Answers, shared: _Shared) -> AlongThought:
+    shares = list(ALONG.values())
+    n = answers.tokens.shape[1]
+    points = []
+    budgets = []
+    chance = math.nan
     if n:
-        points = [_point(answers, np.full(n, place), share) for place, share in enumerate(shares)]
+        chance = float(answers.guesses.mean())
+        for index, share in enumerate(shares):
+            cut = np.full(n, index)
+            points.append(_point(answers, cut, _median(answers.tokens[index]), share))
         for budget in _budgets(answers.tokens):
-            place = (answers.tokens <= budget).sum(axis=0) - 1
-            budgets.append(_point(answers, place, None, budget))
-    whole, at = answers.tokens[-1], answers.tokens[settled, item]
+            last_cut = (answers.tokens <= budget).sum(axis=0) - 1
+            budgets.append(_point(answers, last_cut, budget))
+    settled = answers.settled()
+    thought_tokens = answers.tokens[-1]
+    settled_tokens = answers.tokens[settled, np.arange(n)]
     return AlongThought(
-        *(name, ended, n, *counts, missing),
-        thought_tokens=_median(whole),
-        chance=float(answers.guesses.mean()) if n else math.nan,
+        protocol=shared.protocol,
+        ended=ended,
+        n=n,
+        whole=shared.whole,
+        closed=shared.closed,
+        missing=shared.missing,
+        thought_tokens=_median(thought_tokens),
+        chance=chance,
         points=tuple(points),
         budgets=tuple(budgets),
-        settled={share: int((settled == place).sum()) for place, share in enumerate(shares)},
+        settled={share: int((settled == index).sum()) for index, share in enumerate(shares)},
         settled_share=_median(np.array(shares)[settled]),
-        settled_tokens=_median(at),
-        tokens_after=_median(whole - at),
+        settled_tokens=_median(settled_tokens),
+        tokens_after=_median(thought_tokens - settled_tokens),
         turns=_turns(answers),
     )
 
 
-def _point(
-    answers: _Answers, place: Integers, share: float | None, budget: float | None = None
-) -> Point:
-    """The answers with each item at its ``place`` among the shares."""
-    item = np.arange(len(place))
-    tokens, prediction = answers.tokens[place, item], answers.prediction[place, item]
-    right = micro(Decisions.uncompared(prediction, answers.credit[place, item]))
-    probability = micro(
-        Decisions.uncompared(prediction, answers.probability[place, item]), counted=False
-    )
-    probable = number(probability, METRICS["norm-prob"])
+def _point(answers: _Answers, cut: Integers, tokens: float, share: float | None = None) -> Point:
+    """Return the answers with the thought of each item at the share with the index ``cut``, [items]."""
+    item = np.arange(len(cut))
+    prediction = answers.prediction[cut, item]
+    accuracy = micro(Decisions.uncompared(prediction, answers.credit[cut, item]))
+    mean = micro(Decisions.uncompared(prediction, answers.probability[cut, item]), counted=False)
+    probability = number(mean, METRICS["norm-prob"])
     return Point(
         share=share,
-        tokens=_median(tokens) if budget is None else budget,
-        spent=float(tokens.mean()),
-        accuracy=right.value,
-        accuracy_low=right.ci_low,
-        accuracy_high=right.ci_high,
-        probability=probable.value,
-        probability_low=probable.ci_low,
-        probability_high=probable.ci_high,
-        open=float((answers.settled > place).mean()),
+        tokens=tokens,
+        spent=float(answers.tokens[cut, item].mean()),
+        accuracy=accuracy.value,
+        accuracy_low=accuracy.ci_low,
+        accuracy_high=accuracy.ci_high,
+        probability=probability.value,
+        probability_low=probability.ci_low,
+        probability_high=probability.ci_high,
+        open=float((answers.settled() > cut).mean()),
     )
 
 
 def _budgets(tokens: Floats) -> list[float]:
-    """Powers of two within which half of the thoughts have their first cut, below the longest thought."""
+    """Return powers of two within which half of the thoughts have their first cut, below the longest thought."""
     longest = int(tokens[-1].max())
-    powers = [
-        2**power
-        for power in range(longest.bit_length())
-        if _median(tokens[1]) <= 2**power < longest
-    ]
-    return [float(power) for power in powers[-BUDGETS:]]
+    first_cut = _median(tokens[1])
+    powers = [float(2**power) for power in range(longest.bit_length())]
+    return [power for power in powers if first_cut <= power < longest][-BUDGETS:]
 
 
 def _turns(answers: _Answers) -> Turns:
-    first, last = answers.prediction[0], answers.prediction[-1]
-    moved = answers.credit[-1] - answers.credit[0]
+    first = answers.prediction[0]
+    last = answers.prediction[-1]
     changed = (answers.prediction != last).any(axis=0)
-    gained, lost, back = moved > 0, moved < 0, first == last
-    other = changed & ~(gained | lost | back)
-    counts = [changed & gained, changed & lost, other, changed & back & ~(gained | lost)]
-    return Turns(*(int(each.sum()) for each in counts))
+    moved = answers.credit[-1] - answers.credit[0]
+    gained = moved > 0
+    lost = moved < 0
+    same_credit = changed & ~(gained | lost)
+    return Turns(
+        gained=int((changed & gained).sum()),
+        lost=int((changed & lost).sum()),
+        other=int((same_credit & (first != last)).sum()),
+        back=int((same_credit & (first == last)).sum()),
+    )
 
 
 def _median(values: Floats) -> float:
-    return float(np.median(values)) if len(values) else math.nan
+    if not len(values):
+        return math.nan
+    return float(np.median(values))

@@ -1,4 +1,4 @@
-"""Answers along thoughts as tables: by share of the thought and within budgets of tokens."""
+"""Write answers along thoughts as tables, by share of the thought and within budgets of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from choicewise.table import KINDS, Column, Table
 from choicewise.util.text import counted, percent
 
 ENDED: Final = {"itself": "that the model ended", "limit": "closed at their limit"}
-"""Which thoughts they are, in words."""
+"""How thoughts ended, in words."""
 
 _ANSWERS: Final = (
     Column(name="accuracy", heading="right %", kind="share"),
@@ -55,40 +55,47 @@ BUDGETS: Final = (
 
 def run_tables(run: Run) -> Iterator[Table]:
     """Yield the tables of each protocol of a run, or one without rows if none asks along thoughts."""
-    about = {"run": str(run.folder), "model": run.manifest.model.name}
+    facts = {"run": str(run.folder), "model": run.manifest.model.name}
     thoughts = along_thoughts(run)
     if not thoughts:
         yield Table(
             name="along",
             title=f"{run.folder}: no protocol asks along thoughts; run one of letters with "
             "@chat=message,reading=along-thought,new_tokens=1024, on a model that thinks",
-            facts=about,
+            facts=facts,
         )
     for along in thoughts:
-        yield from along_tables(str(run.folder), along, about)
+        yield from along_tables(str(run.folder), along, facts)
 
 
-def along_tables(subject: str, along: AlongThought, about: dict[str, Any]) -> Iterator[Table]:
+def along_tables(subject: str, along: AlongThought, run_facts: dict[str, Any]) -> Iterator[Table]:
     """Yield a protocol's answers by share, and within budgets of tokens if there are any.
 
-    ``subject``: what the title begins with. ``about``: facts of the run, for programs.
+    ``subject``: the beginning of the title. ``run_facts``: facts of the run, for programs.
     """
     title = f"{subject}: {counted(along.n, 'thought')} {ENDED[along.ended]}, {along.protocol}"
-    counts: dict[str, Any] = {"protocol": along.protocol, "ended": along.ended, "n": along.n}
-    counts |= {
+    rows = [[point.share, point.tokens, point.spent, *_answers(point)] for point in along.points]
+    facts = {
+        **run_facts,
+        "protocol": along.protocol,
+        "ended": along.ended,
+        "n": along.n,
         "whole": along.whole,
         "closed": along.closed,
-        "missing": [asdict(each) for each in along.missing],
+        "missing": [asdict(reason) for reason in along.missing],
+        "thought_tokens": along.thought_tokens,
+        "chance": along.chance,
+        "settled": dict(along.settled),
+        "settled_share": along.settled_share,
+        "settled_tokens": along.settled_tokens,
+        "tokens_after": along.tokens_after,
+        "turns": asdict(along.turns),
     }
-    settled: dict[str, Any] = {"thought_tokens": along.thought_tokens, "chance": along.chance}
-    settled |= {"settled": dict(along.settled), "settled_share": along.settled_share}
-    settled |= {"settled_tokens": along.settled_tokens, "tokens_after": along.tokens_after}
-    facts = {**about, **counts, **settled, "turns": asdict(along.turns)}
     yield Table(
         name="along",
         title=title,
         columns=SHARES,
-        rows=[[point.share, point.tokens, point.spent, *_answers(point)] for point in along.points],
+        rows=rows,
         notes=along_lines(along),
         facts=facts,
     )
@@ -99,13 +106,14 @@ def along_tables(subject: str, along: AlongThought, about: dict[str, Any]) -> It
             title=f"{title}, within budgets",
             columns=BUDGETS,
             rows=rows,
-            facts=about,
+            facts=run_facts,
         )
 
 
 def _answers(point: Point) -> list[float]:
-    right = [point.accuracy, point.accuracy_low, point.accuracy_high]
-    return [*right, point.probability, point.probability_low, point.probability_high, point.open]
+    accuracy = [point.accuracy, point.accuracy_low, point.accuracy_high]
+    probability = [point.probability, point.probability_low, point.probability_high]
+    return [*accuracy, *probability, point.open]
 
 
 tokens = KINDS["tokens"]
@@ -121,13 +129,12 @@ def along_lines(along: AlongThought) -> list[str]:
             f"In the median the answer stays the same from {100 * along.settled_share:.0f} % of the thought on; "
             f"{after} of {tokens(along.thought_tokens)} tokens follow."
         )
-        places = [f"{100 * share:.0f} % {count:,}" for share, count in along.settled.items()]
-        lines.append(f"Items by the share from which theirs stays: {', '.join(places)}.")
+        counts = [f"{100 * share:.0f} % {count:,}" for share, count in along.settled.items()]
+        lines.append(f"Items by the share from which theirs stays: {', '.join(counts)}.")
         lines.append(_turns(along))
-    beside = {"itself": along.whole, "limit": along.closed}
-    del beside[along.ended]
-    for ended, count in beside.items():
-        if count:
+    count_by_end = {"itself": along.whole, "limit": along.closed}
+    for ended, count in count_by_end.items():
+        if count and ended != along.ended:
             lines.append(f"Not among these: {counted(count, 'thought')} {ENDED[ended]}.")
     for reason in along.missing:
         lines.append(

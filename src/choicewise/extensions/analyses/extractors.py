@@ -1,17 +1,14 @@
-"""What every published rule reads in the texts of a run, side by side.
-
-No rule is right: each was written for what its own prompt asks for, and one text may be A to one of them and B to the
-next.  How far they are apart on a run is how much of its number the rule alone makes.
-"""
+"""Compare what every published extraction rule reads in the generated texts of a run."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +22,21 @@ from choicewise.scoring.answers import Written
 from choicewise.scoring.combine import extract
 from choicewise.scoring.decide import Decisions, letter_match
 from choicewise.scoring.intervals import wilson
-from choicewise.scoring.observed import Integers
+from choicewise.scoring.observed import Floats, Integers
 
-LETTER_RULES = ("letter-match", *EXTRACTIONS)
+# No rule is right: each was written for what its own prompt asks for, and one text may be A to one of them and B to
+# the next. How far they are apart on a run is how much of its number the rule alone makes.
+
+LETTER_RULES: Final = ("letter-match", *EXTRACTIONS)
 """Decisions that read an option's letter in generated text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleReading:
-    """What one rule makes of the texts: ``read``, the share in which it finds an option, and the ``accuracy``.
+    """Describe what one rule reads in the texts.
 
-    Texts without an option are wrong.  ``protocols``: those of the run that decide by it.
+    ``read``: share of the texts in which it finds an option. ``accuracy``: with its 95 % interval; a text without an
+    option is wrong. ``protocols``: those of the run that decide by the rule.
     """
 
     rule: str
@@ -48,7 +49,10 @@ class RuleReading:
 
 @dataclass(frozen=True, slots=True)
 class RulePair:
-    """How two rules agree: the share of texts in which both find the ``same``, none included, and Cohen's ``kappa``."""
+    """Describe how two rules agree, by Cohen's ``kappa`` and by the share of texts in which both find the ``same``.
+
+    No option is an answer, too.
+    """
 
     left: str
     right: str
@@ -56,12 +60,13 @@ class RulePair:
     kappa: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DisputedItem:
-    """An item in whose text two rules find different options.
+    """Describe an item in whose text two rules find different options.
 
-    ``text``: as it is, of a long one ``start`` and ``end``, which else is empty; ``right``: the letters of the right
-    options; ``read``: letter → the rules that find it, the most first; those that find none stand under "".
+    ``start``, ``end``: the ends of a long text; a short one is in ``start``. ``right``: the letters of the right
+    options. ``read``: letter → the rules that find it, the letter of most rules first; the key of rules that find no
+    option is "".
     """
 
     item: str
@@ -70,14 +75,21 @@ class DisputedItem:
     right: str
     read: Mapping[str, tuple[str, ...]]
 
+    @property
+    def unity(self) -> int:
+        """Return how many rules read the commonest option, less those that read another one."""
+        counts = Counter({letter: len(rules) for letter, rules in self.read.items() if letter})
+        most = max(counts.values())
+        return 2 * most - counts.total()
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractorsReport:
-    """The rules on the ``n`` texts of one prompt; ``missing``: items that have none.
+    """Hold what the rules read in the ``n`` texts of one prompt.
 
-    ``protocols``: those of the run that read these texts.  ``partly``: items of which some rules read one option and
-    the others nothing.  ``disputed``: those of which two rules read different ones, where most rules are of another
-    opinion than the most first.
+    ``missing``: how many items have no text. ``protocols``: those of the run that read these texts. ``partly``: how
+    many items are read by some rules, all as one option, and not by others. ``disputed``: the most evenly divided
+    items first.
     """
 
     protocols: tuple[str, ...]
@@ -90,141 +102,180 @@ class ExtractorsReport:
 
 
 def answer_texts(portion: ObservedPortion) -> list[str | None]:
-    """What the rules read: the generated text of every item, None where there is none."""
-    return [each.read("read") if isinstance(each, Written) else None for each in portion.written()]
+    """Return the generated text of every item that the rules read, None for an item without one."""
+    texts = []
+    for answer in portion.written():
+        text = None
+        if isinstance(answer, Written):
+            text = answer.read("read")
+        texts.append(text)
+    return texts
 
 
 def extractors(run: Run) -> list[ExtractorsReport]:
-    """Every rule on the texts of each prompt under which the run's protocols read letters in generated text."""
+    """Apply every rule to the texts of each prompt whose protocols read letters in generated text."""
     prompts: dict[str, dict[str, Protocol]] = {}
     for name, protocol in run.protocols.items():
         if READINGS[protocol.reading].text and protocol.decision in LETTER_RULES:
             prompts.setdefault(protocol.prompt_digest, {})[name] = protocol
-    columns = {
-        prompt: _read_column(next(iter(own.values())).letters) for prompt, own in prompts.items()
-    }
+
+    columns = {prompt: _read_column(protocols) for prompt, protocols in prompts.items()}
     evidence = run.evidence.gather({prompt: [column] for prompt, column in columns.items()})
-    return [_report(own, evidence[prompt], columns[prompt]) for prompt, own in prompts.items()]
+    reports = []
+    for prompt, protocols in prompts.items():
+        reports.append(_report(protocols, evidence[prompt], columns[prompt]))
+    return reports
 
 
 def cohen_kappa(left: Integers, right: Integers) -> float:
-    """How far two raters agree beyond what their own shares of each answer give by chance (Cohen 1960).
+    """Return how far two raters agree beyond what their shares of each answer give by chance (Cohen 1960).
 
-    NaN without items, and where both always give one and the same answer.
+    It is NaN without items, and if both always give one and the same answer.
     """
     if not len(left):
-        return float("nan")
-    shares = [
-        (np.mean(left == answer), np.mean(right == answer)) for answer in np.union1d(left, right)
-    ]
-    expected = float(sum(one * other for one, other in shares))
-    return (
-        float("nan")
-        if expected == 1
-        else (float(np.mean(left == right)) - expected) / (1 - expected)
-    )
+        return math.nan
+    by_chance = 0.0
+    for answer in np.union1d(left, right):
+        by_chance += np.mean(left == answer) * np.mean(right == answer)
+    if by_chance == 1:
+        return math.nan
+    observed = float(np.mean(left == right))
+    return (observed - float(by_chance)) / (1 - float(by_chance))
 
 
-_START, _END = 60, 120
-"""Characters of a long text that are kept of each disputed item."""
+_START: Final = 60
+_END: Final = 120
+"""Characters at the ends of a long text that are kept of a disputed item."""
 
-_Read = tuple[dict[str, Decisions], npt.NDArray[Any], npt.NDArray[Any]]
-"""By rule what is read; start and end of every item's text, where it is disputed."""
+_Excerpts = npt.NDArray[Any]
+_Read = tuple[dict[str, Decisions], _Excerpts, _Excerpts]
+"""What every rule reads; starts and ends of the texts of disputed items."""
 
 
-def _read_column(letters: str) -> Column[_Read]:
-    """Describe what every rule reads in texts of options that are called by ``letters``."""
+def _letters(protocols: Mapping[str, Protocol]) -> str:
+    """Return the letters of the options, which all ``protocols`` of one prompt share."""
+    return next(iter(protocols.values())).letters
+
+
+def _read_column(protocols: Mapping[str, Protocol]) -> Column[_Read]:
+    letters = _letters(protocols)
     return Column("extractors", (letters,), compute=partial(_read, letters))
 
 
 def _read(letters: str, portion: ObservedPortion) -> _Read:
     texts = answer_texts(portion)
-    choices = [end - start for start, end in pairwise(portion.item_offsets.tolist())]
+    choice_counts = [end - start for start, end in pairwise(portion.item_offsets.tolist())]
+    decisions = {"letter-match": letter_match(texts, portion.options(), portion.gold, letters)}
+    for rule in EXTRACTIONS:
+        decisions[rule] = extract(rule, texts, portion.gold, choice_counts, letters)
 
-    def decided(rule: str) -> Decisions:
-        if rule == "letter-match":
-            return letter_match(texts, portion.options(), portion.gold, letters)
-        return extract(rule, texts, portion.gold, choices, letters)
-
-    decisions = {rule: decided(rule) for rule in LETTER_RULES}
-    starts, ends = (np.full(len(texts), "", dtype=object) for _ in range(2))
-    for place in np.flatnonzero(_options(_predictions(decisions)) > 1).tolist():
-        text = texts[place] or ""
-        long = len(text) > _START + _END
-        starts[place], ends[place] = (text[:_START], text[-_END:]) if long else (text, "")
+    # Only texts in dispute are shown, and those of a whole run would fill the memory.
+    starts = np.full(len(texts), "", dtype=object)
+    ends = np.full(len(texts), "", dtype=object)
+    disputed = _option_counts(_predictions(decisions)) > 1
+    for item in np.flatnonzero(disputed).tolist():
+        text = texts[item] or ""
+        if len(text) > _START + _END:
+            starts[item] = text[:_START]
+            ends[item] = text[-_END:]
+        else:
+            starts[item] = text
     return decisions, starts, ends
 
 
 def _predictions(decisions: Mapping[str, Decisions]) -> Integers:
-    """What every rule reads, int64 [rules, items]; -1 for none."""
-    return np.array([each.prediction for each in decisions.values()])
+    """Return the option that every rule reads, int64 [rules, items]; -1 for none."""
+    return np.array([decision.prediction for decision in decisions.values()])
 
 
-def _options(predictions: Integers) -> Integers:
-    """How many different options the rules read in each text, int64 [items]."""
+def _option_counts(predictions: Integers) -> Integers:
+    """Count the different options that the rules read in each text, int64 [items]."""
     ordered = np.sort(predictions, axis=0)
-    new = (np.diff(ordered, axis=0, prepend=-1) > 0) & (ordered >= 0)
-    return np.asarray(new.sum(axis=0), dtype=np.int64)
+    is_new = (np.diff(ordered, axis=0, prepend=-1) > 0) & (ordered >= 0)
+    return np.asarray(is_new.sum(axis=0), dtype=np.int64)
 
 
 def _report(
     protocols: Mapping[str, Protocol], evidence: Evidence, column: Column[_Read]
 ) -> ExtractorsReport:
     decisions, starts, ends = evidence.column(column)
-    predictions, credits = (
-        _predictions(decisions),
-        np.array([each.credit for each in decisions.values()]),
-    )
-    there = ~np.isnan(credits[0])
-    read, credit, n = predictions[:, there], credits[:, there], int(there.sum())
-    letters = next(iter(protocols.values())).letters
+    predictions = _predictions(decisions)
+    credits = np.array([decision.credit for decision in decisions.values()])
+    has_text = ~np.isnan(credits[0])
+    read = predictions[:, has_text]
+    n = int(has_text.sum())
+
     rules = []
-    for rule, own, right in zip(LETTER_RULES, read, credit, strict=True):
-        accuracy = float(right.mean()) if n else float("nan")
+    for index, rule in enumerate(LETTER_RULES):
         deciding = tuple(name for name, protocol in protocols.items() if protocol.decision == rule)
-        share = float(np.mean(own >= 0)) if n else float("nan")
-        rules.append(RuleReading(rule, deciding, share, accuracy, *wilson(accuracy, n)))
-    pairs = tuple(
-        RulePair(
-            LETTER_RULES[left],
-            LETTER_RULES[right],
-            float(np.mean(read[left] == read[right])) if n else float("nan"),
-            cohen_kappa(read[left], read[right]),
+        rules.append(_rule_reading(rule, deciding, read[index], credits[index][has_text]))
+    pairs = []
+    for left, right in combinations(range(len(LETTER_RULES)), 2):
+        pairs.append(
+            RulePair(
+                left=LETTER_RULES[left],
+                right=LETTER_RULES[right],
+                same=_mean(read[left] == read[right]),
+                kappa=cohen_kappa(read[left], read[right]),
+            )
         )
-        for left, right in combinations(range(len(LETTER_RULES)), 2)
-    )
-    options = _options(predictions)
-    places, ids, gold = (
-        np.flatnonzero(options > 1).tolist(),
-        evidence.about["item"],
-        evidence.about["gold"],
-    )
-    disputed = [
-        DisputedItem(
-            ids[place].as_py(),
-            starts[place],
-            ends[place],
-            "".join(letters[index] for index in gold[place].as_py() if index < len(letters)),
-            _by_letter(predictions[:, place].tolist(), letters),
+
+    option_counts = _option_counts(predictions)
+    is_partly_read = (option_counts == 1) & (predictions < 0).any(axis=0)
+    letters = _letters(protocols)
+    ids = evidence.about["item"]
+    gold = evidence.about["gold"]
+    disputed = []
+    for item in np.flatnonzero(option_counts > 1).tolist():
+        right_letters = [letters[index] for index in gold[item].as_py() if index < len(letters)]
+        disputed.append(
+            DisputedItem(
+                item=ids[item].as_py(),
+                start=starts[item],
+                end=ends[item],
+                right="".join(right_letters),
+                read=_rules_by_letter(predictions[:, item].tolist(), letters),
+            )
         )
-        for place in places
-    ]
-    disputed.sort(key=_united)
-    partly = int(((options == 1) & (predictions < 0).any(axis=0)).sum())
+    disputed.sort(key=lambda item: item.unity)
     return ExtractorsReport(
-        tuple(protocols), n, len(there) - n, tuple(rules), pairs, partly, tuple(disputed)
+        protocols=tuple(protocols),
+        n=n,
+        missing=len(has_text) - n,
+        rules=tuple(rules),
+        pairs=tuple(pairs),
+        partly=int(is_partly_read.sum()),
+        disputed=tuple(disputed),
     )
 
 
-def _by_letter(read: Sequence[int], letters: str) -> dict[str, tuple[str, ...]]:
+def _rule_reading(
+    rule: str, protocols: tuple[str, ...], read: Integers, credit: Floats
+) -> RuleReading:
+    accuracy = _mean(credit)
+    low, high = wilson(accuracy, len(credit))
+    return RuleReading(
+        rule=rule,
+        protocols=protocols,
+        read=_mean(read >= 0),
+        accuracy=accuracy,
+        ci_low=low,
+        ci_high=high,
+    )
+
+
+def _mean(values: npt.NDArray[Any]) -> float:
+    if not len(values):
+        return math.nan
+    return float(np.mean(values))
+
+
+def _rules_by_letter(read: Sequence[int], letters: str) -> dict[str, tuple[str, ...]]:
     by_letter: dict[str, list[str]] = {}
     for rule, index in zip(LETTER_RULES, read, strict=True):
-        by_letter.setdefault(letters[index] if index >= 0 else "", []).append(rule)
+        letter = ""
+        if index >= 0:
+            letter = letters[index]
+        by_letter.setdefault(letter, []).append(rule)
     order = sorted(by_letter, key=lambda letter: (not letter, -len(by_letter[letter]), letter))
     return {letter: tuple(by_letter[letter]) for letter in order}
-
-
-def _united(item: DisputedItem) -> int:
-    """Rules that read the option most of them read, less all others that read one: the smaller, the more in dispute."""
-    counts = Counter({letter: len(rules) for letter, rules in item.read.items() if letter})
-    return 2 * counts.most_common(1)[0][1] - counts.total()

@@ -1,12 +1,8 @@
-"""The invariance panel: how far a model's answers change where the question stays the same.
-
-Flips are of the likeliest choice, ties to the first of the item's own order, so that they are no flip.  A change is a
-distance of probabilities, the softmax of the scores over the item's own choices.  A predictor that gives every choice
-the same probability changes hardly at all: so each figure stands beside its, and beside the accuracy.
-"""
+"""Measure how far a model's answers change if the question stays the same, by the panel of a protocol."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +24,15 @@ from choicewise.scoring.observed import Floats
 DRAWS: Final = 2000
 """Samples of the bootstrap over cases."""
 
-_SAME: Final = 1e-9  # by which probabilities differ that are the same
+_ROUNDING: Final = 1e-9
+"""Difference up to which two probabilities are the same."""
 
 
+# A predictor that gives every choice the same probability changes hardly at all and knows nothing, so that each figure
+# stands beside the uniform predictor's, and beside the accuracy.
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A mean over items, its 95 % interval by a bootstrap over cases, and the same of a uniform predictor."""
+    """Hold a mean over items, its 95 % interval by a bootstrap over cases, and the mean of a uniform predictor."""
 
     value: float
     low: float
@@ -41,14 +40,15 @@ class Rate:
     uniform: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What one check measured of ``n`` items.
+    """Hold what one check measured of ``n`` items.
 
-    ``flips``: share of pairs of versions with another likeliest choice; ``at_most``: the one-sided upper 95 % limit of
-    a share of none of n, None where there are some.  ``net``: ``flips`` less those of the same request sent again.
-    ``change``: mean over items of what :func:`measure_of` says.  ``accuracy``: of the changed questions.
-    ``versions``: the protocols beside the panel's own.  ``constant``: whether no probability of a served model changed.
+    ``flips``: share of pairs of versions with another likeliest choice; of choices that tie, the first in the item's
+    order counts. ``at_most``: the one-sided upper 95 % limit of a share of none of n, None if there are flips.
+    ``net``: ``flips`` less those of one request that is sent twice. ``change``: mean over items of what
+    :func:`measure_of` says. ``accuracy``: of the changed questions. ``versions``: the changed protocols.
+    ``constant``: whether no probability of a served model changed.
     """
 
     check: str
@@ -64,19 +64,20 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class NoneOfThese:
-    """Mean probability of "None of these" beside the right option (``added``) and in its place (``for_right``)."""
+    """Hold the mean probability of "None of these" beside the right option (``added``) and in its place."""
 
     added: float | None
     for_right: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """The checks of ``protocol``, on whose ``n`` items it has this ``accuracy``, a uniform predictor ``uniform``.
+    """Hold the checks of ``protocol`` and its ``accuracy`` on its ``n`` items; a uniform predictor has ``uniform``.
 
-    ``repeated``: questions that were sent twice; ``repeat_flips``: the share with another likeliest choice; None where
-    nothing was sent twice, which of a model that is computed here (``computed``) is 0: it computes a prompt once.
-    ``places``: mean probability of the choice at each place, over all orders; of items with as many choices as most.
+    ``computed``: whether the model is computed here, which computes a prompt once. ``repeated``: how many questions
+    were sent twice; ``repeat_flips``: the share of them with another likeliest choice, None if there are none.
+    ``places``: mean probability of the choice at each position, over all orders, of items with the commonest number of
+    choices.
     """
 
     protocol: str
@@ -93,115 +94,150 @@ class Panel:
 
 
 def measure_of(kind: str, check: str) -> str:
-    """What the change of a check is, of questions of a kind."""
-    return (
-        "|E + E of the reverse - highest level|"
-        if (kind, check) == ("score", "order")
-        else CHECKS[check].measure
-    )
+    """Return what the change of a check measures for questions of a kind."""
+    if kind == "score" and check == "order":
+        return "|E + E of the reverse - highest level|"
+    return CHECKS[check].measure
 
 
 def panels(run: Run) -> list[Panel]:
-    """The panel of every protocol of ``run`` that was asked with changes."""
-    known = {protocol: name for name, protocol in run.protocols.items()}
-    shown, others = list[Panel](), set[str]()
+    """Return the panel of every protocol of ``run`` that was evaluated with changes."""
+    names = {protocol: name for name, protocol in run.protocols.items()}
+    panels_of_run = []
+    changed: set[str] = set()
     for name, protocol in run.protocols.items():
-        if name in others:
+        if name in changed:
             continue
-        asked = defaultdict[str, list[tuple[str, Protocol]]](list)
-        for check, _, other in variants(name, protocol):
-            (own,) = run.on_its_split({name: other}).values()
-            if own in known:
-                asked[check].append((known[own], own))
-        others.update(other for versions in asked.values() for other, _ in versions)
-        if asked:
-            shown.append(_panel(run, name, asked))
-    return shown
+        versions = defaultdict[str, list[str]](list)
+        for check, _, variant in variants(name, protocol):
+            (variant_on_split,) = run.on_its_split({name: variant}).values()
+            if variant_on_split in names:
+                versions[check].append(names[variant_on_split])
+        for names_of_check in versions.values():
+            changed.update(names_of_check)
+        if versions:
+            panels_of_run.append(_panel(run, name, versions))
+    return panels_of_run
 
 
 @dataclass(frozen=True)
 class _Answers:
-    """Probabilities of the own choices by item, of those with a number; each item's case and right choices."""
+    """Hold the probabilities of an item's choices under one protocol, for items with a number.
+
+    ``cases`` and ``gold`` are by item, too.
+    """
 
     protocol: Protocol
     probabilities: Mapping[str, Floats]
     cases: Mapping[str, str]
     gold: Mapping[str, Sequence[int]]
 
-    def right(self, items: Sequence[str]) -> float:
-        """The share of ``items`` whose likeliest choice is right."""
-        return float(
-            np.mean([int(self.probabilities[item].argmax()) in self.gold[item] for item in items])
+    @classmethod
+    def of(cls, measurement: Measurement) -> _Answers:
+        evidence = measurement.evidence
+        scores = measurement.known_scores
+        assert scores is not None
+        offsets = evidence.item_offsets
+        by_item = np.split(choice_distribution(scores, offsets), offsets[1:-1])
+        probabilities = {}
+        for item, distribution in zip(evidence.ids, by_item, strict=True):
+            if len(distribution) and not np.isnan(distribution).any():
+                probabilities[item] = distribution
+        return cls(
+            protocol=measurement.protocol,
+            probabilities=probabilities,
+            cases=dict(zip(evidence.ids, evidence.subjects, strict=True)),
+            gold=dict(zip(evidence.ids, evidence.gold, strict=True)),
         )
 
+    def accuracy(self) -> float:
+        """Return the share of items whose likeliest choice is right."""
+        hits = [self.is_right(item, shares) for item, shares in self.probabilities.items()]
+        if not hits:
+            return math.nan
+        return float(np.mean(hits))
 
-def _answers(measured: Measurement) -> _Answers:
-    evidence, scores = measured.evidence, measured.known_scores
-    assert scores is not None
-    offsets = evidence.item_offsets
-    parts = np.split(choice_distribution(scores, offsets), offsets[1:-1])
-    ids, subjects, gold = evidence.ids, evidence.subjects, evidence.gold
-    own = {
-        item: part
-        for item, part in zip(ids, parts, strict=True)
-        if len(part) and not np.isnan(part).any()
-    }
-    return _Answers(
-        measured.protocol,
-        own,
-        dict(zip(ids, subjects, strict=True)),
-        dict(zip(ids, gold, strict=True)),
-    )
+    def is_right(self, item: str, probabilities: Floats) -> bool:
+        return int(probabilities.argmax()) in self.gold[item]
+
+    def chance(self) -> float:
+        """Return the accuracy of guessing."""
+        shares = []
+        for item, distribution in self.probabilities.items():
+            shares.append(len(self.gold[item]) / len(distribution))
+        if not shares:
+            return math.nan
+        return float(np.mean(shares))
+
+    def order(self, choices: int) -> tuple[int, ...]:
+        """Return for each position the choice that the protocol shows there."""
+        return shown_order(self.protocol.prepare, choices)[0]
 
 
-def _panel(run: Run, name: str, asked: Mapping[str, Sequence[tuple[str, Protocol]]]) -> Panel:
-    base = _answers(run.measurements[name])
+def _panel(run: Run, name: str, versions: Mapping[str, Sequence[str]]) -> Panel:
+    base = _Answers.of(run.measurements[name])
     server = run.manifest.server
-    endpoint = None if server is None else server.endpoint
-    repeated = 0 if endpoint is None else endpoint.repeated
-    repeat_flips = None if endpoint is None or not repeated else endpoint.flips / repeated
+    repeated = 0
+    repeat_flips = None
+    if server is not None and server.endpoint is not None and server.endpoint.repeated:
+        repeated = server.endpoint.repeated
+        repeat_flips = server.endpoint.flips / repeated
+    # A prompt is computed once here, so that a repeat can't flip.
+    flips_of_repeats = 0.0 if server is None else repeat_flips
+
     checks = []
-    none: dict[str, float | None] = {}
+    none = None
     orders = [base]
-    for check, versions in asked.items():
-        others = [_answers(run.measurements[other]) for other, _ in versions]
+    for check, names in versions.items():
+        changed = [_Answers.of(run.measurements[version]) for version in names]
         if check == "order":
-            orders += others
+            orders += changed
         if check == "none":
-            none = {change_of(each.protocol.prepare): _of_none(each) for each in others}
-            others = [each for each in others if change_of(each.protocol.prepare) == "none-added"]
-        measured = _check(check, base, others)
-        if measured is not None:
-            names = tuple(other for other, _ in versions)
+            none = _none_of_these(changed)
+            changed = [
+                answers
+                for answers in changed
+                if change_of(answers.protocol.prepare) == "none-added"
+            ]
+        differences = _differences(check, base, changed)
+        if differences is not None:
             checks.append(
-                _summary(
-                    check,
-                    names,
-                    measured,
-                    0.0 if server is None else repeat_flips,
-                    server is not None,
+                Check(
+                    check=check,
+                    n=len(differences.cases),
+                    versions=tuple(names),
+                    flips=_rate(differences.flips, differences.uniform_flips, differences.cases),
+                    at_most=_upper_limit(differences.flips),
+                    net=_net(differences.flips, flips_of_repeats),
+                    change=_rate(differences.change, differences.uniform_change, differences.cases),
+                    accuracy=differences.accuracy,
+                    constant=server is not None and float(differences.change.max()) < _ROUNDING,
                 )
             )
-    items = [*base.probabilities]
-    chance = [len(base.gold[item]) / len(base.probabilities[item]) for item in items]
+    kind = base.protocol.kind
+    if kind == "any":
+        kind = "choice"
     return Panel(
         protocol=name,
-        kind=base.protocol.kind if base.protocol.kind != "any" else "choice",
-        n=len(items),
-        accuracy=base.right(items) if items else np.nan,
-        uniform=float(np.mean(chance)) if items else np.nan,
+        kind=kind,
+        n=len(base.probabilities),
+        accuracy=base.accuracy(),
+        uniform=base.chance(),
         computed=server is None,
         repeated=repeated,
         repeat_flips=repeat_flips,
         checks=tuple(checks),
-        none=NoneOfThese(none.get("none-added"), none.get("none-for-right")) if none else None,
-        places=_places(orders) if len(orders) > 1 else (),
+        none=none,
+        places=_means_by_position(orders),
     )
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """Per item: its case, the share of pairs that flip, the change, both of a uniform predictor, and the accuracy."""
+@dataclass(frozen=True, kw_only=True)
+class _Differences:
+    """Hold for each item, [items], its case, the share of pairs that flip, and the change; and the accuracy.
+
+    The uniform figures are those of a uniform predictor.
+    """
 
     cases: list[str]
     flips: Floats
@@ -211,149 +247,174 @@ class _Measured:
     accuracy: float
 
 
-def _check(check: str, base: _Answers, others: Sequence[_Answers]) -> _Measured | None:
-    levels = base.protocol.kind == "score" and check == "order"
-    compare = _level_distance if levels else _COMPARED.get(check, _distance)
-    rows, cases, right = list[tuple[float, float, float, float]](), list[str](), list[float]()
-    for item, own in base.probabilities.items():
-        versions = [
-            (each, each.probabilities[item]) for each in others if item in each.probabilities
-        ]
+def _differences(check: str, base: _Answers, changed: Sequence[_Answers]) -> _Differences | None:
+    """Compare the answers of each item with those under a change; None if no item has both."""
+    compare = _COMPARISONS.get(check, _compare)
+    if check == "order" and base.protocol.kind == "score":
+        compare = _compare_levels
+    figures_of_items = []
+    cases = []
+    accuracies = []
+    for item, distribution in base.probabilities.items():
+        versions = [answers for answers in changed if item in answers.probabilities]
         if check == "order":
-            pairs = _pairs(base, own, versions)
+            pairs = _pairs_of_orders(item, [base, *versions])
         else:
-            pairs = [(own, given) for _, given in versions]
+            pairs = [(distribution, answers.probabilities[item]) for answers in versions]
         if not pairs:
             continue
-        flat = [(_even(left), _even(right)) for left, right in pairs]
-        figures = np.array(
-            [
-                (*compare(item, *pair), *compare(item, *even))
-                for pair, even in zip(pairs, flat, strict=True)
-            ]
-        )
-        rows.append(tuple(figures.mean(axis=0)))
+        figures = []
+        for left, right in pairs:
+            of_model = compare(item, left, right)
+            of_uniform = compare(item, _uniform(left), _uniform(right))
+            figures.append(of_model + of_uniform)
+        figures_of_items.append(np.mean(figures, axis=0))
         cases.append(base.cases[item])
-        answered = [_merged(item, given) if check == "clone" else given for _, given in versions]
-        right.append(float(np.mean([int(given.argmax()) in base.gold[item] for given in answered])))
-    if not rows:
+        hits = []
+        for answers in versions:
+            probabilities = answers.probabilities[item]
+            if check == "clone":
+                probabilities = _merge_clone(item, probabilities)
+            hits.append(base.is_right(item, probabilities))
+        accuracies.append(float(np.mean(hits)))
+    if not cases:
         return None
-    flips, change, uniform_flips, uniform_change = np.array(rows).T
-    return _Measured(cases, flips, change, uniform_flips, uniform_change, float(np.mean(right)))
+    flips, change, uniform_flips, uniform_change = np.array(figures_of_items).T
+    return _Differences(
+        cases=cases,
+        flips=flips,
+        change=change,
+        uniform_flips=uniform_flips,
+        uniform_change=uniform_change,
+        accuracy=float(np.mean(accuracies)),
+    )
 
 
-def _even(probabilities: Floats) -> Floats:
+def _uniform(probabilities: Floats) -> Floats:
     return np.full(len(probabilities), 1 / len(probabilities))
 
 
-def _pairs(
-    base: _Answers, own: Floats, versions: Sequence[tuple[_Answers, Floats]]
-) -> list[tuple[Floats, Floats]]:
-    """All pairs of orders of an item; of orders that are the same for so many choices one counts."""
-    every = {
-        shown_order(each.protocol.prepare, len(own))[0]: given
-        for each, given in [(base, own), *versions]
-    }
-    return [*combinations(every.values(), 2)]
+def _pairs_of_orders(item: str, versions: Sequence[_Answers]) -> list[tuple[Floats, Floats]]:
+    """Return all pairs of orders of an item."""
+    # Two changes can show a small number of choices in the same order; then one of them counts.
+    by_order = {}
+    for answers in versions:
+        probabilities = answers.probabilities[item]
+        by_order[answers.order(len(probabilities))] = probabilities
+    return list(combinations(by_order.values(), 2))
 
 
-def _distance(item: str, left: Floats, right: Floats) -> tuple[float, float]:
-    """Whether the likeliest choice is another, and the total variation distance."""
+Comparison = tuple[float, float]
+"""1 if the likeliest choice is another, else 0; and the change of the probabilities."""
+
+
+def _compare(item: str, left: Floats, right: Floats) -> Comparison:
+    """Compare two distributions by their total variation distance."""
     return float(left.argmax() != right.argmax()), float(np.abs(left - right).sum() / 2)
 
 
-def _level_distance(item: str, left: Floats, right: Floats) -> tuple[float, float]:
-    return _distance(item, left, right)[0], abs(
-        float(((left - right) * np.arange(len(left))).sum())
-    )
+def _compare_levels(item: str, left: Floats, right: Floats) -> Comparison:
+    """Compare two distributions over the levels of a score by their expected levels."""
+    flips, _ = _compare(item, left, right)
+    return flips, abs(float(((left - right) * np.arange(len(left))).sum()))
 
 
-def _without_none(item: str, left: Floats, right: Floats) -> tuple[float, float]:
-    return _distance(item, left, right[:-1] / max(right[:-1].sum(), _SAME))
+def _compare_without_none(item: str, left: Floats, right: Floats) -> Comparison:
+    """Leave out the added option "None of these" of ``right``, and compare."""
+    return _compare(item, left, right[:-1] / max(right[:-1].sum(), _ROUNDING))
 
 
-def _with_clone(item: str, left: Floats, right: Floats) -> tuple[float, float]:
-    place, both = cloned_choice(item, len(left)), _merged(item, right)
-    return _distance(item, left, both)[0], float(abs(both[place] - left[place]))
+def _compare_with_clone(item: str, left: Floats, right: Floats) -> Comparison:
+    """Compare the probability of a choice with that of its two copies in ``right``."""
+    cloned = cloned_choice(item, len(left))
+    merged = _merge_clone(item, right)
+    flips, _ = _compare(item, left, merged)
+    return flips, float(abs(merged[cloned] - left[cloned]))
 
 
-def _merged(item: str, probabilities: Floats) -> Floats:
-    """With the probability of the copy, the last one, added to that of its original."""
-    own = probabilities[:-1].copy()
-    own[cloned_choice(item, len(own))] += probabilities[-1]
-    return own
+def _compare_without_last(item: str, left: Floats, right: Floats) -> Comparison:
+    """Leave out the last choice of ``left``, which ``right`` lacks, and compare."""
+    return _compare(item, left[:-1] / max(left[:-1].sum(), _ROUNDING), right)
 
 
-def _without_last(item: str, left: Floats, right: Floats) -> tuple[float, float]:
-    return _distance(item, left[:-1] / max(left[:-1].sum(), _SAME), right)
+def _merge_clone(item: str, probabilities: Floats) -> Floats:
+    """Add the probability of the copy, which is last, to that of its original."""
+    merged = probabilities[:-1].copy()
+    merged[cloned_choice(item, len(merged))] += probabilities[-1]
+    return merged
 
 
-_COMPARED: Mapping[str, Callable[[str, Floats, Floats], tuple[float, float]]] = {
-    "none": _without_none,
-    "clone": _with_clone,
-    "drop": _without_last,
+_COMPARISONS: Mapping[str, Callable[[str, Floats, Floats], Comparison]] = {
+    "none": _compare_without_none,
+    "clone": _compare_with_clone,
+    "drop": _compare_without_last,
 }
-"""Check → how an item's probabilities are compared with those of the changed one; others by :func:`_distance`."""
+"""Check → how the probabilities of an item are compared with the changed ones, if not by :func:`_compare`."""
 
 
-def _summary(
-    check: str, versions: tuple[str, ...], measured: _Measured, repeats: float | None, served: bool
-) -> Check:
-    n, flips, change, cases = len(measured.cases), measured.flips, measured.change, measured.cases
-    return Check(
-        check=check,
-        n=n,
-        versions=versions,
-        flips=Rate(
-            float(flips.mean()), *_interval(flips, cases), float(measured.uniform_flips.mean())
-        ),
-        at_most=None if flips.any() else 1 - 0.05 ** (1 / n),
-        net=None if repeats is None else float(flips.mean()) - repeats,
-        change=Rate(
-            float(change.mean()), *_interval(change, cases), float(measured.uniform_change.mean())
-        ),
-        accuracy=measured.accuracy,
-        constant=served and float(change.max()) < _SAME,
-    )
+def _upper_limit(flips: Floats) -> float | None:
+    if flips.any():
+        return None
+    # Of n items none flips with 5 % probability if the share is this limit (the "rule of three" is its approximation).
+    return float(1 - 0.05 ** (1 / len(flips)))
 
 
-def _interval(values: Floats, cases: Sequence[str]) -> tuple[float, float]:
-    """The 95 % interval of the mean, by a bootstrap over cases, or over items where there are few cases."""
+def _net(flips: Floats, flips_of_repeats: float | None) -> float | None:
+    if flips_of_repeats is None:
+        return None
+    return float(flips.mean()) - flips_of_repeats
+
+
+def _rate(values: Floats, uniform: Floats, cases: Sequence[str]) -> Rate:
+    """Return the mean of ``values``, [items], with its interval by a bootstrap over cases."""
     groups = np.unique(cases, return_inverse=True)[1]
     if groups.max() + 1 < FEWEST:
-        groups = np.arange(len(values))
-    sums, counts = np.bincount(groups, values), np.bincount(groups)
-    if len(sums) < 2:
-        return float("nan"), float("nan")
-    random = np.random.default_rng(0)
-    draws = (random.integers(len(sums), size=len(sums)) for _ in range(DRAWS))
-    means = [sums[drawn].sum() / counts[drawn].sum() for drawn in draws]
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
+        groups = np.arange(len(values))  # so few cases say nothing of their spread; items do
+    sums = np.bincount(groups, values)
+    counts = np.bincount(groups)
+    low = high = math.nan
+    if len(sums) > 1:
+        random = np.random.default_rng(0)
+        means = []
+        for _ in range(DRAWS):
+            drawn = random.integers(len(sums), size=len(sums))
+            means.append(sums[drawn].sum() / counts[drawn].sum())
+        low, high = np.quantile(means, (0.025, 0.975)).tolist()
+    return Rate(float(values.mean()), low, high, uniform=float(uniform.mean()))
 
 
-def _of_none(answers: _Answers) -> float | None:
-    """The mean probability of the option that says none: the added one, or that in the place of the right one."""
-    last = CHANGES[change_of(answers.protocol.prepare)].more == 1
-    own = [
-        given[-1 if last else answers.gold[item][0]]
-        for item, given in answers.probabilities.items()
-    ]
-    return float(np.mean(own)) if own else None
+def _none_of_these(changed: Sequence[_Answers]) -> NoneOfThese:
+    """Return the mean probability of the option that says none under each of the two changes that have it."""
+    means = {}
+    for answers in changed:
+        change = change_of(answers.protocol.prepare)
+        is_added = CHANGES[change].more == 1
+        probabilities = []
+        for item, distribution in answers.probabilities.items():
+            option = -1 if is_added else answers.gold[item][0]
+            probabilities.append(distribution[option])
+        if probabilities:
+            means[change] = float(np.mean(probabilities))
+    return NoneOfThese(means.get("none-added"), means.get("none-for-right"))
 
 
-def _places(orders: Sequence[_Answers]) -> tuple[float, ...]:
-    """The mean probability at each place over the orders, of items that all of them have."""
-    shared = set.intersection(*(set(each.probabilities) for each in orders))
-    counts = [len(orders[0].probabilities[item]) for item in shared]
+def _means_by_position(orders: Sequence[_Answers]) -> tuple[float, ...]:
+    """Return the mean probability at each position over the orders, of items that all of them have."""
+    if len(orders) < 2:
+        return ()
+    base = orders[0].probabilities
+    common = set(base)
+    for answers in orders[1:]:
+        common.intersection_update(answers.probabilities)
+    shared = [item for item in base if item in common]
+    counts = [len(base[item]) for item in shared]
     if not counts:
         return ()
-    usual = max(set(counts), key=counts.count)
-    seen = {shown_order(each.protocol.prepare, usual)[0]: each.probabilities for each in orders}
-    rows = [
-        given[item][list(order)]
-        for order, given in seen.items()
-        for item in shared
-        if len(given[item]) == usual
-    ]
-    return tuple(map(float, np.mean(rows, axis=0)))
+    commonest = max(sorted(set(counts)), key=counts.count)
+    by_order = {answers.order(commonest): answers.probabilities for answers in orders}
+    rows = []
+    for order, probabilities in by_order.items():
+        for item in shared:
+            if len(probabilities[item]) == commonest:
+                rows.append(probabilities[item][list(order)])
+    return tuple(np.mean(rows, axis=0).tolist())

@@ -43,7 +43,7 @@ def page_sections(study: Study) -> Iterator[Section]:
         yield _chains(chains)
     if calibrated := [each for each in stated if each.calibrated]:
         yield _calibrations(calibrated)
-    if thoughts := along.shown_along(study):
+    if thoughts := along.thoughts_of(study):
         yield _thoughts(thoughts)
     if tables := _panel_tables(study):
         html = section_html(_TEMPLATES / "invariance.html.j2", panels=tables)
@@ -121,9 +121,9 @@ def _diagram(values: Sequence[Record], width: int) -> dict[str, Any]:
 
 def _thoughts(thoughts: Sequence[along.Along]) -> Section:
     drawn = []
-    for each in thoughts:
-        values = along.values(each.known)
-        drawn.append((each, drawing(along.spec, values), along.caption(values)))
+    for thought in thoughts:
+        values = along.values(thought.answers)
+        drawn.append((thought, drawing(along.spec, values), along.caption(values)))
     html = section_html(_TEMPLATES / "along.html.j2", thoughts=drawn)
     return Section(name="along", title="Along the thought", html=html)
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from choicewise.util.jsonio import json_value
 from choicewise.util.markup import latex_escape, markdown_escape
@@ -30,10 +30,18 @@ from choicewise.util.text import (
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, Group, RenderableType
+    from rich.table import Table as RichTable
 
 
 class Share(float):
     """A share of 1 in a column of other numbers. People read it in percent."""
+
+
+class Span(NamedTuple):
+    """Two ends of a range in one cell. People read one of them if both are written in the same way."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +51,8 @@ class Column:
     ``name``: its key in JSON and CSV. ``heading``: what people read above it, the name by default. ``kind``: a key of
     :data:`KINDS`. ``meaning``: a sentence below the table. ``data``: only programs read it. ``optional``: people don't
     see it if no row has a value. ``joined``: people see its value behind the value of the column before, after this
-    text and before the text ``closed``, as in 5.0 ± 0.4 or 5.0 (2); for programs it is a column of its own. Raises
+    text and before the text ``closed``, as in 5.0 ± 0.4 or 5.0 (2); for programs it is a column of its own.
+    ``before``: a text in front of a value. ``blank``: None is an empty cell instead of a dash. Raises
     ValueError for another kind.
     """
 
@@ -55,6 +64,8 @@ class Column:
     optional: bool = False
     joined: str = ""
     closed: str = ""
+    before: str = ""
+    blank: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -70,7 +81,9 @@ class Table:
     ``name``: its key among the tables of one analysis. ``rows``: a value for each column, which is a number, a text,
     several texts, or None if it is unknown. ``notes``: sentences below the table. ``facts``: what the table is about,
     for programs, in plain values. ``data``: only programs read the table; people see other tables of the same values.
-    Raises ValueError if a row has too few or too many values, or a fact has a name that JSON uses otherwise.
+    ``split``: columns of a terminal that a value needs; if there is no room for all, a terminal shows parts one below
+    the other, each with the first column. Raises ValueError if a row has too few or too many values, or a fact has a
+    name that JSON uses otherwise.
     """
 
     name: str
@@ -80,6 +93,7 @@ class Table:
     notes: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     data: bool = False
+    split: int = 0
 
     def __post_init__(self) -> None:
         taken = {"table", "title", "rows", "notes"}.intersection(self.facts)
@@ -103,6 +117,10 @@ def _names(names: Sequence[str]) -> str:
     return safe(listed(names))
 
 
+def _lines(texts: Sequence[str]) -> str:
+    return "\n".join(map(safe, texts))
+
+
 def _excerpt(text: str) -> str:
     """Write the beginning of a long text, such as a question or an answer."""
     return visible_line(shortened(text, 90))
@@ -118,6 +136,17 @@ def _tokens(number: float) -> str:
 
 def _points(share: float) -> str:
     return points(share, "-")
+
+
+def _change(number: float) -> str:
+    sign = "+" if number > 0 else ""
+    return sign + plain(number)
+
+
+def _score(number: float) -> str:
+    if isinstance(number, float):
+        return _four_decimals(number)
+    return str(number)
 
 
 def _signed(number: float) -> str:
@@ -158,12 +187,15 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "text": safe,
     "excerpt": _excerpt,
     "names": _names,
+    "lines": _lines,
     "count": _count,
     "tokens": _tokens,
     "share": percent,
     "points": _points,
     "number": plain,
     "ratio": _one_decimal,
+    "change": _change,
+    "score": _score,
     "signed": _signed,
     "correlation": _correlation,
     "probability": _three_decimals,
@@ -174,7 +206,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 """Kind of a column → the function that writes a value for people. Shares are of 1, and read in percent."""
 
-_TEXTS: Final = ("text", "excerpt", "names")
+_TEXTS: Final = ("text", "excerpt", "names", "lines")
 
 
 def has_value(value: Any) -> bool:
@@ -212,9 +244,18 @@ def cell_texts(table: Table, most: int | None = None) -> list[list[str]]:
             if column.joined and has_value(value) and not column.data:
                 texts[-1] += column.joined + written(value, column.kind) + column.closed
             elif column in visible:
-                texts.append(written(value, column.kind))
+                texts.append(_cell_text(value, column))
         rows.append(texts)
     return rows
+
+
+def _cell_text(value: Any, column: Column) -> str:
+    if value is None and column.blank:
+        return ""
+    text = written(value, column.kind)
+    if has_value(value):
+        return column.before + text
+    return text
 
 
 def written(value: Any, kind: str) -> str:
@@ -225,7 +266,23 @@ def written(value: Any, kind: str) -> str:
         return "-"
     if isinstance(value, Share):
         return percent(value)
+    if isinstance(value, Span):
+        return _span(value, kind)
     return KINDS[kind](value)
+
+
+def _span(span: Span, kind: str) -> str:
+    low = _end(span.low, kind)
+    high = _end(span.high, kind)
+    if low == high:
+        return low
+    return f"{low} – {high}"
+
+
+def _end(number: float, kind: str) -> str:
+    if math.isinf(number):
+        return "not identified"
+    return written(number, kind)
 
 
 def heading(column: Column) -> str:
@@ -253,7 +310,7 @@ def terminal(table: Table, most: int | None = MOST) -> Group:
     parts: list[Grid | Text] = [Text(safe(table.title), style="italic")]
     rows = cell_texts(table, most)
     if rows:
-        parts.append(Grid(visible_columns(table), rows))
+        parts.append(Grid(visible_columns(table), rows, table.split))
     hidden = len(table.rows) - len(rows)
     if hidden:
         parts.append(Text(counted(hidden, "more row")))
@@ -272,28 +329,56 @@ _LEAST: Final = 8
 _GAP: Final = 2
 """Columns of a terminal between two columns of a table."""
 
+_NAME: Final = 34
+"""Columns of a terminal that the name of a row takes at most in a table that is drawn in parts."""
+
+
+def terminal_width(table: Table) -> int:
+    """Return how many columns of a terminal a table takes if nothing folds."""
+    widths = _widths(visible_columns(table), cell_texts(table))
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide each column is if nothing folds."""
+    from rich.cells import cell_len
+
+    widths = []
+    for index, column in enumerate(columns):
+        width = cell_len(safe(heading(column)))
+        for row in cells:
+            for line in row[index].split("\n"):
+                width = max(width, cell_len(line))
+        widths.append(width)
+    return widths
+
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a table in a terminal. Texts fold if there is no room, behind a sign if they have one."""
+    """The cells of a table in a terminal. Texts fold if there is no room, behind a sign if they have one.
+
+    ``split``: as in :class:`Table`.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
+    split: int = 0
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         """Yield what rich draws in the width that there is."""
-        from rich.table import Table as RichTable
-
+        if self.split:
+            yield from self._parts(options.max_width)
+            return
         cells = self.rows
-        widths = self._widths(cells)
+        widths = _widths(self.columns, cells)
         spare = options.max_width - sum(widths) - _GAP * (len(widths) - 1)
         if spare < 0:
             cells = [self._folded(row) for row in cells]
             widths = self._narrow(widths, cells, options.max_width)
 
-        grid = RichTable(box=None, pad_edge=False, header_style="bold")
+        grid = _borderless()
         for column, width in zip(self.columns, widths, strict=True):
             if is_text(column):
                 grid.add_column(safe(heading(column)), overflow="fold", width=width)
@@ -303,15 +388,27 @@ class Grid:
             grid.add_row(*row)
         yield grid
 
-    def _widths(self, cells: Sequence[Sequence[str]]) -> list[int]:
-        """Return how wide each column is if nothing folds."""
+    def _parts(self, width: int) -> Iterator[RenderableType]:
+        """Yield a grid for as many columns as there is room for, of much the same size."""
         from rich.cells import cell_len
 
-        widths = []
-        for index, column in enumerate(self.columns):
-            texts = [safe(heading(column)), *(row[index] for row in cells)]
-            widths.append(max(map(cell_len, texts)))
-        return widths
+        names, *values = self.columns
+        widest_name = max(cell_len(row[0]) for row in self.rows)
+        room = width - min(_NAME, widest_name + _GAP)
+        most = max(1, room // self.split)
+        count = math.ceil(len(values) / most)
+        size = math.ceil(len(values) / max(1, count))
+        for start in range(0, len(values), max(1, size)):
+            part = values[start : start + size]
+            widest = room // len(part) - _GAP
+            grid = _borderless()
+            grid.add_column(safe(heading(names)), overflow="fold")
+            for column in part:
+                title = "\n".join(broken(safe(heading(column)), widest))
+                grid.add_column(title, justify="right", overflow="fold", max_width=widest)
+            for name, *cells in self.rows:
+                grid.add_row(name, *cells[start : start + size])
+            yield grid
 
     def _narrow(
         self, widths: Sequence[int], cells: Sequence[Sequence[str]], most: int
@@ -349,6 +446,12 @@ class Grid:
             if is_text(column):
                 texts[index] = _folded_words(texts[index])
         return texts
+
+
+def _borderless() -> RichTable:
+    from rich.table import Table as RichTable
+
+    return RichTable(box=None, pad_edge=False, header_style="bold")
 
 
 def _folded_words(text: str) -> str:

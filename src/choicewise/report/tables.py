@@ -290,7 +290,26 @@ def rank_matrix(
     title: str, cells: Mapping[str, Mapping[str, str]], width: int | None = None
 ) -> Group:
     """Draw a matrix of values with ranks (:func:`with_rank`); in parts where it is too wide."""
-    return matrix(title, cells, _RANKED, width)
+    return matrix(title, cells, RANKED_WIDTH, width)
+
+
+def ranked_columns(title: str, kind: str) -> list[Column]:
+    """Return the columns of a value with its rank, or else with what was scored: "27.3 (2)", "27.3 (22 of 59)"."""
+    return [
+        Column(name=title, kind=kind, blank=True),
+        Column(name=f"{title}_rank", kind="count", joined=" (", closed=")"),
+        Column(name=f"{title}_scored", kind="count", joined=" ("),
+        Column(name=f"{title}_items", kind="count", joined=" of ", closed=")"),
+    ]
+
+
+def ranked_cells(row: Row | None) -> list[float | None]:
+    """Return the cells of :func:`ranked_columns`; nothing but None if there is no row."""
+    if row is None:
+        return [None, None, None, None]
+    if row.rank or not (row.n and row.missing):
+        return [row.value, row.rank, None, None]
+    return [row.value, None, row.n, row.n + row.missing]
 
 
 def with_rank(row: Row, spelled: Callable[[float], str] = percent) -> str:
@@ -566,10 +585,11 @@ def _scored(part: PartValue) -> str:
 
 
 _NARROW = 140  # with fewer columns a row of a report has its ids and warnings under its name
-_NAME, _RANKED = (
-    34,
-    13,
-)  # columns that a table of ranks gives to the name of a row, and to a value with its rank
+_NAME = 34
+"""Columns of a terminal that a table of ranks gives to the name of a row."""
+
+RANKED_WIDTH = 13
+"""Columns of a terminal that a value with its rank needs."""
 
 _TEXT = ("protocol", "group", "metric", "warnings", "ids", "model", "axis", "doubt")
 

@@ -175,6 +175,14 @@ def shortened(text: str, most: int = _LONGEST_NAME, start: int = 0) -> str:
     return cut if len(cut) <= most else f"{cut[: most - 1].rstrip()}…"
 
 
+def common_start(left: str, right: str) -> int:
+    """Return how many characters two texts have in common before the first that differs."""
+    for index, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return index
+    return min(len(left), len(right))
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """``text`` in lines of at most so many columns, broken between words; nothing where it is empty."""
     return wrap(text, width, break_long_words=False, break_on_hyphens=False)

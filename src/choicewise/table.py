@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from choicewise.util.jsonio import json_value
 from choicewise.util.markup import latex_escape, markdown_escape
 from choicewise.util.text import (
+    NAME,
     broken,
     counted,
     disarmed,
@@ -24,6 +25,7 @@ from choicewise.util.text import (
     plain,
     points,
     safe,
+    short,
     shortened,
     visible_line,
 )
@@ -121,6 +123,13 @@ def _lines(texts: Sequence[str]) -> str:
     return "\n".join(map(safe, texts))
 
 
+def _tally(counts: Mapping[Any, int]) -> str:
+    """Write how often each value occurs, such as "4 (1,200), 5 (31)"; a value without others stands alone."""
+    if len(counts) == 1:
+        return safe(str(*counts))
+    return short(", ".join(f"{value} ({count:,})" for value, count in counts.items()), NAME)
+
+
 def _excerpt(text: str) -> str:
     """Write the beginning of a long text, such as a question or an answer."""
     return visible_line(shortened(text, 90))
@@ -188,6 +197,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "excerpt": _excerpt,
     "names": _names,
     "lines": _lines,
+    "tally": _tally,
     "count": _count,
     "tokens": _tokens,
     "share": percent,
@@ -206,7 +216,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 """Kind of a column → the function that writes a value for people. Shares are of 1, and read in percent."""
 
-_TEXTS: Final = ("text", "excerpt", "names", "lines")
+_TEXTS: Final = ("text", "excerpt", "names", "lines", "tally")
 
 
 def has_value(value: Any) -> bool:

@@ -1,180 +1,86 @@
-"""What `data` prints."""
+"""Write what was recognised in a dataset, what to check in it, and what its runs showed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
+from typing import Any, Final
 
 from choicewise.data.benchmarks import ANY
+from choicewise.data.dataset import Columns
 from choicewise.data.decisions import KIND
 from choicewise.data.items import BLANK, Item
-from choicewise.data.patterns import AnswerPattern, Guess
+from choicewise.data.patterns import AnswerPattern
 from choicewise.data.rows import LETTERS
-from choicewise.data.survey import FAULTS, SplitSurvey, Survey
+from choicewise.data.survey import FAULTS, Double, Doubles, SplitSurvey, Survey
 from choicewise.protocols.catalogue import entries
-from choicewise.report.findings import reversal_sentence, turn_text
-from choicewise.report.tables import table, titled
+from choicewise.report.findings import numbers_of, reversal_sentence, turn_text
 from choicewise.results.compare import StrikingPair
-from choicewise.results.finding import Finding, Reversal
+from choicewise.results.finding import Finding, Lead, Reversal
 from choicewise.scoring.significance import FEWEST
+from choicewise.table import Column, Table
 from choicewise.util.text import NAME, are, counted, percent, protocols, safe, short, visible_line
 
-
-def recognised(survey: Survey) -> Iterator[str]:
-    """The dataset's name and digest, its shape, and what each column was read as."""
-    yield f"{safe(survey.name)}, data {survey.digest[:12]}"
-    columns = survey.columns
-    if columns is None:
-        layout = "files of the MMLU layout: question, choices, letter, without names"
-        yield f"shape     {'typed questions about states (decisions)' if KIND in survey.fields else layout}"
-        return
-    yield f"shape     {survey.shape or 'declared'}"
-    for spec in fields(columns):
-        role, declared = spec.name, getattr(columns, spec.name)
-        if not spec.init or role in _ABOUT or (declared == spec.default and role != "question"):
-            continue
-        if value := _value(declared):
-            labels = f", labels {', '.join(columns.labels)}" if columns.labels else ""
-            kind = (
-                f" (read as {_READ.get(columns.answer_is, columns.answer_is)}{labels})"
-                if role == "answer"
-                else ""
-            )
-            yield safe(f"{role:<9} {value}{kind}")
-    if survey.fields:
-        marked = (f"{name} (content)" if name in survey.content else name for name in survey.fields)
-        yield safe(f"{'fields':<9} {', '.join(marked)}")
-    if BLANK in survey.content:
-        yield f"{'blank':<9} {BLANK} in the question, which the choices fill"
-
-
-def data_warnings(survey: Survey) -> list[str]:
-    """What to look at, a line each; empty where there is nothing."""
-    return [*_skipped(survey), *_answer_text(survey), *_doubles(survey), *_faults(survey)]
-
-
-def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
-    """Which families of protocols can ask the items, by how many of each can, and why others of its own can't.
-
-    ``refusals``: protocol of the catalogue → why it can't ask them, nothing where it can.
-    """
-    general = {
-        each.name for each in entries() if next(iter(each.protocols.values())).benchmark == ANY
-    }
-    able = [name for name, why in refusals.items() if not why]
-    lines = [
-        f"{title}: {', '.join(f'{family} ({number})' for family, number in families.items())}"
-        for title, names in (
-            (
-                "protocols for any dataset that can ask these items",
-                [name for name in able if name in general],
-            ),
-            (
-                "protocols of benchmarks whose items have this form",
-                [name for name in able if name not in general],
-            ),
-        )
-        if (families := Counter(name.split("/")[0] for name in names))
-    ]
-    own: dict[str, list[str]] = {}
-    for name, why in refusals.items():
-        if why and _letters(name.split("/")[0]) in _letters(survey.name):
-            own.setdefault(why, []).append(name)
-    return [
-        *(lines or ["no published protocol can ask these items as they are"]),
-        *(
-            safe(
-                f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} can't: {short(why, _REASON)}"
-            )
-            for why, names in own.items()
-        ),
-    ]
-
-
-def data_tables(survey: Survey) -> Iterator[Group]:
-    """The tables, in the order in which they are read."""
-    yield titled("splits", _splits(survey.splits))
-    chosen = {name: split for name, split in survey.splits.items() if max(split.answers.counts) > 1}
-    if chosen:
-        yield titled(
-            "where the right answers stand, and what a guess by rule would score, in %",
-            _answer_cells(chosen),
-            f"!: a pattern with a probability below {_UNLIKELY} where right answers are placed by chance",
-        )
-    title = Text(
-        f"{len(survey.rows)} of the items of {safe(survey.evaluated)}; [ ]: right", style="italic"
-    )
-    yield Group(title, *(Text(_item(item, survey.content)) for item in survey.rows))
-
-
-def positions(pattern: AnswerPattern) -> str:
-    """Letter and share in % of every position, for the number of choices that most items have."""
-    if not pattern.positions:
-        return ""
-    count = max(pattern.positions, key=lambda count: sum(pattern.positions[count]))
-    places = pattern.positions[count]
-    shares = ", ".join(
-        f"{LETTERS[place % 26]} {percent(right / sum(places))}"
-        for place, right in enumerate(places)
-    )
-    of = "" if len(pattern.counts) == 1 else f" (of {count})"
-    return f"{shares}{of}{' !' if pattern.p_positions < _UNLIKELY else ''}"
-
-
-def discovery_lines(
-    finding: Finding, turned: Reversal | None, pair: StrikingPair | None
-) -> Iterator[str]:
-    """Say in five lines what was found on one dataset; in fewer if there is nothing to say or few questions say it.
-
-    ``pair``: of the model that leads.
-    """
-    large = [lead for lead in finding.leads if lead.items >= FEWEST]
-    for lead in large[:1]:
-        best = short(lead.models[0], NAME)
-        every = protocols(lead.contests, lead.grouped)
-        yield f"{best} is the first of {len(lead.models)} models under {lead.first} of {every}."
-        own = next(each for each in finding.numbers if each.model == lead.models[0])
-        if own.lowest is not None and own.highest is not None:
-            low, high, questions = (
-                own.lowest.value,
-                own.highest.value,
-                counted(own.items[1], "question"),
-            )
-            yield (
-                f"It scores between {percent(low)} % and {percent(high)} % on the same {questions}: "
-                f"{percent(high - low)} points lie in how it is asked."
-            )
-        if lead.turn is not None:
-            yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
-    if turned is not None:
-        yield reversal_sentence(turned)
-    if pair is not None:
-        yield (
-            f"One change, axis {pair.axis.axis} from {_quoted(pair.axis.left)} to {_quoted(pair.axis.right)}, takes "
-            f"{percent(pair.start_value - pair.end_value)} points: {pair.lost} of {counted(pair.n, 'answer')} go wrong "
-            f"and {pair.gained} right from {short(pair.start, NAME)} to {short(pair.end, NAME)}."
-        )
-
-
-_ABOUT = ("answer_is", "labels", "rename", "drop_empty", "choices_split")
+_COLUMN_OPTIONS: Final = ("answer_is", "labels", "rename", "drop_empty", "choices_split")
 """Keys of a mapping that say how a column is read, and name none."""
 
-_REASON = 150  # characters of a reason that are shown
-
-_READ = {
+_ANSWER_KINDS: Final = {
     "any": "label, index or text, whichever fits every row",
     "flags": "a 1 or 0 for each choice",
     "number": "number from 1",
 }
+"""What ``answer_is`` means, if its name does not say it."""
+
+_UNLIKELY: Final = 0.001
+"""A pattern of the right answers is marked if it is less probable than this."""
+
+_LONG: Final = 150
+"""Characters of a question or a reason that are shown."""
 
 
-def _value(declared: object) -> str:
-    """What a key of a mapping declares; empty where it declares nothing."""
+def recognised(survey: Survey) -> Iterator[str]:
+    """Yield the dataset's name and digest, its shape, and what each column was read as."""
+    yield f"{safe(survey.name)}, data {survey.digest[:12]}"
+    if survey.columns is not None:
+        yield f"shape     {survey.shape or 'declared'}"
+        yield from _column_lines(survey.columns)
+    elif KIND in survey.fields:
+        yield "shape     typed questions about states (decisions)"
+        return
+    else:
+        yield "shape     files of the MMLU layout: question, choices, letter, without names"
+        return
+    if survey.fields:
+        names = []
+        for name in survey.fields:
+            names.append(f"{name} (content)" if name in survey.content else name)
+        yield safe(f"{'fields':<9} {', '.join(names)}")
+    if BLANK in survey.content:
+        yield f"{'blank':<9} {BLANK} in the question, which the choices fill"
+
+
+def _column_lines(columns: Columns) -> Iterator[str]:
+    for spec in fields(columns):
+        if not spec.init or spec.name in _COLUMN_OPTIONS:
+            continue
+        declared = getattr(columns, spec.name)
+        # The question is shown even if its column has the name that it has by default.
+        if declared == spec.default and spec.name != "question":
+            continue
+        text = _declared_text(declared)
+        if not text:
+            continue
+        if spec.name == "answer":
+            text += f" (read as {_ANSWER_KINDS.get(columns.answer_is, columns.answer_is)}"
+            if columns.labels:
+                text += f", labels {', '.join(columns.labels)}"
+            text += ")"
+        yield safe(f"{spec.name:<9} {text}")
+
+
+def _declared_text(declared: object) -> str:
+    """Return what a key of a mapping declares; an empty text if it declares nothing."""
     if isinstance(declared, str):
         return declared
     if isinstance(declared, tuple | Mapping):
@@ -184,117 +90,274 @@ def _value(declared: object) -> str:
     return "" if declared is None else str(declared)
 
 
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name.lower()))
-
-
-def _skipped(survey: Survey) -> Iterator[str]:
-    for reason, number in survey.skipped.items():
-        yield safe(
-            f"{counted(number, 'row')} can't be used, and a run stops there unless it skips bad items: {reason}"
+def data_warnings(survey: Survey) -> list[str]:
+    """Return a line for everything that should be checked."""
+    lines = []
+    for reason, count in survey.skipped.items():
+        rows = counted(count, "row")
+        lines.append(
+            safe(f"{rows} can't be used, and a run stops there unless it skips bad items: {reason}")
         )
-
-
-def _answer_text(survey: Survey) -> Iterator[str]:
-    columns = survey.columns
-    placed = columns is not None and columns.right is not None
-    fixed = columns is not None and bool(columns.fixed or columns.fixed_of)
     for name, split in survey.splits.items():
-        pattern = split.answers
-        if placed:
-            yield f"{name}: the right choices come first, as their columns say; shuffle choices that are shown together"
-        elif pattern.constant:
-            yield f"{name}: the same position is right in every item; check the answers, or shuffle the choices"
-        for rule, guess in pattern.guesses.items():
-            by_place = rule in ("first", "last")
-            known = placed or pattern.constant if by_place else fixed
-            if guess.p < _UNLIKELY and guess.score > guess.chance and not known:
-                score, chance = percent(guess.score), percent(guess.chance)
-                yield f"{name}: choosing the {rule} choice scores {score} % where chance is {chance} %"
+        lines += _answer_warnings(name, split.answers, survey.columns)
+    lines += _double_lines(survey.doubles)
+    lines += _fault_lines(survey.splits)
+    return lines
 
 
-def _doubles(survey: Survey) -> Iterator[str]:
-    doubles = survey.doubles
-    for split, number in doubles.within.items():
-        pair = next(each for each in doubles.examples if each.split == each.other_split == split)
-        same = f"{number:,} {are(number)} the same question as one before, with the same choices"
+def _answer_warnings(name: str, pattern: AnswerPattern, columns: Columns | None) -> Iterator[str]:
+    """Yield the patterns of the right answers that nobody declared.
+
+    ``columns``: those that declare a right choice, which comes first, or choices that are the same for all items.
+    """
+    is_placed = columns is not None and columns.right is not None
+    is_fixed = columns is not None and bool(columns.fixed or columns.fixed_of)
+    if is_placed:
+        yield f"{name}: the right choices come first, as their columns say; shuffle choices that are shown together"
+    elif pattern.constant:
+        yield f"{name}: the same position is right in every item; check the answers, or shuffle the choices"
+    for rule, guess in pattern.guesses.items():
+        if guess.p >= _UNLIKELY or guess.score <= guess.chance:
+            continue
+        is_explained = is_fixed
+        if rule in ("first", "last"):
+            is_explained = is_placed or pattern.constant
+        if not is_explained:
+            score = percent(guess.score)
+            yield f"{name}: choosing the {rule} choice scores {score} % where chance is {percent(guess.chance)} %"
+
+
+def _double_lines(doubles: Doubles) -> Iterator[str]:
+    for split, count in doubles.within.items():
+        pair = _example(doubles, split, split)
+        same = f"{count:,} {are(count)} the same question as one before, with the same choices"
         yield safe(f"{split}: {same}, such as {pair.other} and {pair.item}")
-    for (split, other), number in doubles.across.items():
-        pair = next(
-            each for each in doubles.examples if (each.split, each.other_split) == (split, other)
-        )
-        yield safe(
-            f"{split}: {counted(number, 'item')} {are(number)} in {other} as well, such as {pair.item}: {pair.other}"
-        )
+    for (split, other), count in doubles.across.items():
+        pair = _example(doubles, split, other)
+        items = f"{counted(count, 'item')} {are(count)} in {other} as well"
+        yield safe(f"{split}: {items}, such as {pair.item}: {pair.other}")
     if doubles.disagreeing:
         yield f"{counted(doubles.disagreeing, 'pair')} of these have other right answers"
 
 
-def _faults(survey: Survey) -> Iterator[str]:
-    for fault, meaning in FAULTS.items():
-        seen = {
-            name: split.faults[fault]
-            for name, split in survey.splits.items()
-            if fault in split.faults
-        }
-        if seen:
-            items = ", ".join(f"{name} {each.count:,}" for name, each in seen.items())
-            yield safe(f"{meaning}: {items} (such as {next(iter(seen.values())).example})")
+def _example(doubles: Doubles, split: str, other: str) -> Double:
+    for pair in doubles.examples:
+        if pair.split == split and pair.other_split == other:
+            return pair
+    raise AssertionError(f"no double of {split} and {other} is named")
 
 
-_UNLIKELY = 0.001  # below this probability a pattern of the right answers is marked
-_QUESTION, _CHOICE = 150, 60  # characters of a question and of a choice that are shown
+def _fault_lines(splits: Mapping[str, SplitSurvey]) -> Iterator[str]:
+    for name, meaning in FAULTS.items():
+        counts = []
+        example = ""
+        for split, surveyed in splits.items():
+            fault = surveyed.faults.get(name)
+            if fault is not None:
+                counts.append(f"{split} {fault.count:,}")
+                example = example or fault.example
+        if counts:
+            yield safe(f"{meaning}: {', '.join(counts)} (such as {example})")
 
 
-def _splits(splits: Mapping[str, SplitSurvey]) -> Table:
-    named = any(subject for split in splits.values() for subject in split.subjects)
-    shown = table(
-        "split", "items", *(["subjects", "largest subject", "smallest"] if named else []), "choices"
-    )
-    for name, split in splits.items():
-        sizes = sorted(split.subjects.items(), key=lambda size: (-size[1], size[0]))
-        ends = (f"{short(subject, 40)} ({count:,})" for subject, count in (sizes[0], sizes[-1]))
-        counts = split.answers.counts
-        choices = ", ".join(
-            f"{count} ({items:,})" if len(counts) > 1 else str(count)
-            for count, items in counts.items()
+def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
+    """Return which families of protocols can ask the items, and why protocols of the dataset's own benchmark can't.
+
+    ``refusals``: protocol of the catalogue → why it can't ask them, an empty text if it can.
+    """
+    general_names = set()
+    for entry in entries():
+        if next(iter(entry.protocols.values())).benchmark == ANY:
+            general_names.add(entry.name)
+    general: Counter[str] = Counter()
+    special: Counter[str] = Counter()
+    names_of_reason: dict[str, list[str]] = {}
+    for name, reason in refusals.items():
+        family = name.split("/")[0]
+        if not reason and name in general_names:
+            general[family] += 1
+        elif not reason:
+            special[family] += 1
+        elif _letters(family) in _letters(survey.name):
+            names_of_reason.setdefault(reason, []).append(name)
+    lines = []
+    if general:
+        lines.append(
+            f"protocols for any dataset that can ask these items: {_family_counts(general)}"
         )
-        subjects = (f"{len(sizes):,}", *ends) if named else ()
-        shown.add_row(safe(name), f"{split.items:,}", *subjects, short(choices, 60))
-    return shown
+    if special:
+        lines.append(
+            f"protocols of benchmarks whose items have this form: {_family_counts(special)}"
+        )
+    if not lines:
+        lines.append("no published protocol can ask these items as they are")
+    for reason, names in names_of_reason.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append(safe(f"{names[0]}{others} can't: {short(reason, _LONG)}"))
+    return lines
 
 
-def _answer_cells(splits: Mapping[str, SplitSurvey]) -> Table:
-    rules = list(dict.fromkeys(rule for split in splits.values() for rule in split.answers.guesses))
-    several = any(split.answers.several for split in splits.values())
-    shown = table(
-        "split", "right position", *rules, "chance", *(["several right"] if several else [])
+def _family_counts(families: Counter[str]) -> str:
+    return ", ".join(f"{family} ({count})" for family, count in families.items())
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def data_tables(survey: Survey) -> Iterator[Table]:
+    """Yield the splits, the patterns of their answers, and some items."""
+    yield _split_table(survey.splits)
+    answers = {}
+    for name, split in survey.splits.items():
+        if max(split.answers.counts) > 1:
+            answers[name] = split.answers
+    if answers:
+        yield _answer_table(answers)
+    yield Table(
+        name="items",
+        title=f"{len(survey.rows)} of the items of {survey.evaluated}; [ ]: right",
+        notes=[_item_text(item, survey.content) for item in survey.rows],
     )
+
+
+def _split_table(splits: Mapping[str, SplitSurvey]) -> Table:
+    columns = [
+        Column(name="split"),
+        Column(name="items", kind="count"),
+        Column(name="subjects", kind="count", optional=True),
+        Column(name="largest", heading="largest subject", optional=True),
+        Column(name="largest_items", kind="count", joined=" (", closed=")"),
+        Column(name="smallest", optional=True),
+        Column(name="smallest_items", kind="count", joined=" (", closed=")"),
+        Column(name="choices", kind="tally"),
+    ]
+    has_subjects = any(any(split.subjects) for split in splits.values())
+    rows: list[list[Any]] = []
     for name, split in splits.items():
-        pattern = split.answers
-        guesses = [_guess(pattern.guesses[rule]) for rule in rules]
-        chance = percent(next(iter(pattern.guesses.values())).chance)
-        counts = [f"{pattern.several:,}"] if several else []
-        shown.add_row(safe(name), short(positions(pattern), 90), *guesses, chance, *counts)
-    return shown
+        row: list[Any] = [name, split.items]
+        if not has_subjects:
+            row += [None] * 5
+        else:
+            sizes = sorted(split.subjects.items(), key=lambda size: (-size[1], size[0]))
+            largest, largest_items = sizes[0]
+            smallest, smallest_items = sizes[-1]
+            row += [len(sizes), short(largest, 40), largest_items]
+            row += [short(smallest, 40), smallest_items]
+        rows.append([*row, split.answers.counts])
+    return Table(name="splits", title="splits", columns=columns, rows=rows)
 
 
-def _guess(guess: Guess) -> str:
-    return f"{percent(guess.score)}{' !' if guess.p < _UNLIKELY else ''}"
-
-
-def _item(item: Item, content: Sequence[str]) -> str:
-    head = f"{short(item.id, 40)}  {short(item.question, _QUESTION)}"
-    fields = (
-        f"{name}: {short(item.fields[name], _QUESTION)}" for name in content if name in item.fields
+def _answer_table(patterns: Mapping[str, AnswerPattern]) -> Table:
+    rules: dict[str, None] = {}
+    for pattern in patterns.values():
+        rules.update(dict.fromkeys(pattern.guesses))
+    columns = [Column(name="split"), Column(name="right position")]
+    for rule in rules:
+        columns.append(Column(name=rule, kind="share"))
+        columns.append(Column(name=f"{rule}_mark", joined=" "))
+    columns.append(Column(name="chance", kind="share"))
+    has_several = any(pattern.several for pattern in patterns.values())
+    if has_several:
+        columns.append(Column(name="several right", kind="count"))
+    rows = []
+    for name, pattern in patterns.items():
+        row: list[Any] = [name, short(_position_text(pattern), 90)]
+        for rule in rules:
+            guess = pattern.guesses[rule]
+            row += [guess.score, _mark(guess.p)]
+        # Guessing has the same chance under every rule.
+        row.append(guess.chance)
+        if has_several:
+            row.append(pattern.several)
+        rows.append(row)
+    return Table(
+        name="answers",
+        title="where the right answers stand, and what a guess by rule would score, in %",
+        columns=columns,
+        rows=rows,
+        notes=[
+            f"!: a pattern with a probability below {_UNLIKELY} where right answers are placed by chance"
+        ],
     )
-    choices = (
-        f"[{LETTERS[place % 26]}] {text}"
-        if place in item.gold
-        else f" {LETTERS[place % 26]}  {text}"
-        for place, text in enumerate(short(choice, _CHOICE) for choice in item.choices)
-    )
-    return "\n".join((head, *(f"   {line}" for line in (*fields, *choices))))
+
+
+def _mark(p: float) -> str | None:
+    return "!" if p < _UNLIKELY else None
+
+
+def _position_text(pattern: AnswerPattern) -> str:
+    """Return the letter and share in % of every position, for the number of choices that most items have."""
+    if not pattern.positions:
+        return ""
+    choices = max(pattern.positions, key=lambda choices: sum(pattern.positions[choices]))
+    counts = pattern.positions[choices]
+    total = sum(counts)
+    shares = []
+    for index, count in enumerate(counts):
+        shares.append(f"{_letter(index)} {percent(count / total)}")
+    text = ", ".join(shares)
+    if len(pattern.counts) > 1:
+        text += f" (of {choices})"
+    if pattern.p_positions < _UNLIKELY:
+        text += " !"
+    return text
+
+
+def _letter(index: int) -> str:
+    return LETTERS[index % len(LETTERS)]
+
+
+def _item_text(item: Item, content: Sequence[str]) -> str:
+    lines = [f"{short(item.id, 40)}  {short(item.question, _LONG)}"]
+    for name in content:
+        if name in item.fields:
+            lines.append(f"   {name}: {short(item.fields[name], _LONG)}")
+    for index, choice in enumerate(item.choices):
+        letter = f" {_letter(index)} "
+        if index in item.gold:
+            letter = f"[{_letter(index)}]"
+        lines.append(f"   {letter} {short(choice, NAME)}")
+    return "\n".join(lines)
+
+
+def discovery_lines(
+    finding: Finding, turned: Reversal | None, pair: StrikingPair | None
+) -> Iterator[str]:
+    """Yield what was found on one dataset in at most five lines; fewer if there are few questions or findings.
+
+    ``pair``: of the model that leads.
+    """
+    for lead in finding.leads:
+        if lead.items >= FEWEST:
+            yield from _lead_lines(finding, lead)
+            break
+    if turned is not None:
+        yield reversal_sentence(turned)
+    if pair is not None:
+        axis = f"axis {pair.axis.axis} from {_quoted(pair.axis.left)} to {_quoted(pair.axis.right)}"
+        lost = f"{pair.lost} of {counted(pair.n, 'answer')} go wrong and {pair.gained} right"
+        yield (
+            f"One change, {axis}, takes {percent(pair.start_value - pair.end_value)} points: "
+            f"{lost} from {short(pair.start, NAME)} to {short(pair.end, NAME)}."
+        )
+
+
+def _lead_lines(finding: Finding, lead: Lead) -> Iterator[str]:
+    best = lead.models[0]
+    every = protocols(lead.contests, lead.grouped)
+    yield f"{short(best, NAME)} is the first of {len(lead.models)} models under {lead.first} of {every}."
+    numbers = numbers_of(finding, best)
+    if numbers.lowest is not None and numbers.highest is not None:
+        low = numbers.lowest.value
+        high = numbers.highest.value
+        questions = counted(numbers.items[1], "question")
+        yield (
+            f"It scores between {percent(low)} % and {percent(high)} % on the same {questions}: "
+            f"{percent(high - low)} points lie in how it is asked."
+        )
+    if lead.turn is not None:
+        yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
 
 
 def _quoted(value: str) -> str:

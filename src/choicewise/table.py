@@ -317,7 +317,9 @@ def terminal(table: Table, most: int | None = MOST) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Grid | Text] = [Text(safe(table.title), style="italic")]
+    parts: list[Grid | Text] = []
+    if table.title:
+        parts.append(Text(safe(table.title), style="italic"))
     rows = cell_texts(table, most)
     if rows:
         parts.append(Grid(visible_columns(table), rows, table.split))

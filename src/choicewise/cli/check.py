@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from choicewise.cli import options
 from choicewise.cli.options import Loading, grouped
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import DataError, ModelError
+from choicewise.table import Column, Table
 from choicewise.util.files import read_text
 
 if TYPE_CHECKING:
@@ -204,53 +205,48 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
     ]
 
 
-def _tables(noise: dict[str, Any]) -> list[Any]:
-    from rich.text import Text
-
-    from choicewise.report.tables import titled
-
-    paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
+def _tables(noise: dict[str, Any]) -> list[Table]:
+    """Return the paths that were tried, and what other ways of running the model would change."""
     unit = (
         f"noise of a token's log-probability: {noise['noise']:.2g} nats, of n tokens √n times that;"
         " reports count items closer than twice that as near ties"
     )
-    ways = titled(
-        "what other ways of running it would change, at most",
-        _table("way of running the model", paths),
-        unit,
+    trials = _trial_table(
+        "path",
+        f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
+        f" {noise['cost']}",
+        noise["trials"],
+        f"{noise['compared']}, on sequences up to {noise['depth']} tokens;"
+        f" up to {noise['tolerance']:.2g} nats are allowed",
     )
+    if not noise["paths"]:
+        trials = replace(trials, notes=[*trials.notes, "", unit])
+        return [trials]
+    paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
+    ways = Table(
+        name="ways",
+        title="what other ways of running it would change, at most",
+        columns=_noise_columns("way of running the model"),
+        rows=paths,
+        notes=[unit],
+    )
+    return [trials, ways]
+
+
+def _trial_table(name: str, title: str, trials: list[dict[str, Any]], note: str) -> Table:
+    rows = []
+    for trial in trials:
+        remark = f"refused: {trial['refused']}" if trial["refused"] else "taken"
+        rows.append((trial["rung"], trial["difference"], remark))
+    return Table(name="trials", title=title, columns=_noise_columns(name), rows=rows, notes=[note])
+
+
+def _noise_columns(name: str) -> list[Column]:
     return [
-        titled(
-            f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
-            f" {noise['cost']}",
-            _table("path", _trials(noise)),
-            f"{noise['compared']}, on sequences up to {noise['depth']} tokens;"
-            f" up to {noise['tolerance']:.2g} nats are allowed",
-        ),
-        ways if paths else Text(unit),
+        Column(name=name),
+        Column(name="nats", kind="size"),
+        Column(name="remark", heading=" "),
     ]
-
-
-def _trials(measured: dict[str, Any]) -> list[tuple[str, float | None, str]]:
-    return [
-        (
-            trial["rung"],
-            trial["difference"],
-            f"refused: {trial['refused']}" if trial["refused"] else "taken",
-        )
-        for trial in measured["trials"]
-    ]
-
-
-def _table(name: str, rows: list[tuple[str, float | None, str]]) -> Any:
-    from choicewise.report.tables import table
-    from choicewise.util.text import safe
-
-    shown = table(name, "nats")
-    shown.add_column("", overflow="fold")
-    for way, difference, remark in rows:
-        shown.add_row(safe(way), "-" if difference is None else f"{difference:.2g}", safe(remark))
-    return shown
 
 
 def measure_server(model: Model) -> dict[str, Any]:
@@ -277,68 +273,78 @@ def measure_server(model: Model) -> dict[str, Any]:
 
 
 def show_server(measured: dict[str, Any]) -> None:
-    """The same as tables."""
-    from choicewise.report.tables import table, titled
-    from choicewise.results.run import by_reason
-    from choicewise.util.text import safe
-
-    server, protocols = measured["server"], measured["protocols"]
-    facts = {
-        "server": server["software"] or "it does not say what it is",
-        "model": server["model"]
-        + (f", from {server['root']}" if server["root"] else "")
-        + (f", which its answers call {server['named']}" if server["named"] else ""),
-        "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
-        "window": f"{measured['window']:,} input tokens"
-        + (
-            f", of {takes:,} that the server takes with what it generates"
-            if (takes := measured["takes"])
-            else ""
-        ),
-        "plausible": measured["plausible"]["text"],
-        "asked by": server["route"] or "nothing: no way of asking gives right numbers",
-    }
-    if endpoint := server["endpoint"]:
-        facts = {name: facts[name] for name in ("server", "model", "asked by")}
-        facts["answers"] = (
-            f"a probability of the probe differs by {measured['difference']:.2g} when it is asked again"
-        )
-        facts["long states"] = "; ".join(endpoint["doubts"]) or "their end is read"
+    """Print what :func:`measure_server` measured."""
+    facts = _server_facts(measured)
     width = max(map(len, facts))
     show(*(f"{name:<{width}}  {value}" for name, value in facts.items()), "")
-    print_parts(
-        []
-        if endpoint
-        else [
-            titled(
-                "ways of asking that were tried, best first",
-                _table("way of asking", _trials(measured)),
-                "nats: how far log-probabilities of tokens are, at most, from those asked for otherwise: in two parts, "
-                f"among others, again, and as next tokens; {measured['tolerance']:.2g} are allowed. Noise of a token: "
-                f"{measured['noise']:.2g} nats; reports count items closer than twice that, for n tokens √n times it, "
-                "as near ties",
-            )
-        ]
-    )
-    show(
-        f"readings that {measured['model']} can be asked with: {', '.join(measured['readings']) or 'none'}"
-    )
-    counts = table("protocols of the catalogue", "")
-    counts.add_column("", overflow="fold")
-    counts.add_row("served", str(len(protocols["served"])), _some(protocols["served"]))
-    for reason, names in by_reason(protocols["refused"]).items():
-        counts.add_row("refused", str(len(names)), safe(f"{reason}: {_some(names)}"))
-    if protocols["chats"]:
-        number = str(len(protocols["chats"]))
-        counts.add_row("of these, served with --chat message", number, _some(protocols["chats"]))
-    if protocols["untried"]:
-        counts.add_row(
-            "not tried",
-            str(len(protocols["untried"])),
-            "they need questions of another form; a run says it",
+    if not measured["server"]["endpoint"]:
+        ways = _trial_table(
+            "way of asking",
+            "ways of asking that were tried, best first",
+            measured["trials"],
+            "nats: how far log-probabilities of tokens are, at most, from those asked for otherwise: in two parts, "
+            f"among others, again, and as next tokens; {measured['tolerance']:.2g} are allowed. Noise of a token: "
+            f"{measured['noise']:.2g} nats; reports count items closer than twice that, for n tokens √n times it, "
+            "as near ties",
         )
-    print_parts([counts])
+        print_parts([ways])
+    readings = ", ".join(measured["readings"]) or "none"
+    show(f"readings that {measured['model']} can be asked with: {readings}")
+    print_parts([_protocol_table(measured["protocols"])])
     tell(*(f"note: {note}" for note in measured["notes"]))
+
+
+def _server_facts(measured: dict[str, Any]) -> dict[str, str]:
+    server = measured["server"]
+    name = server["model"]
+    if server["root"]:
+        name += f", from {server['root']}"
+    if server["named"]:
+        name += f", which its answers call {server['named']}"
+    window = f"{measured['window']:,} input tokens"
+    if measured["takes"]:
+        window += f", of {measured['takes']:,} that the server takes with what it generates"
+    software = server["software"] or "it does not say what it is"
+    route = server["route"] or "nothing: no way of asking gives right numbers"
+    endpoint = server["endpoint"]
+    if endpoint:
+        # An endpoint has neither tokens nor a window.
+        difference = f"{measured['difference']:.2g} when it is asked again"
+        return {
+            "server": software,
+            "model": name,
+            "asked by": route,
+            "answers": f"a probability of the probe differs by {difference}",
+            "long states": "; ".join(endpoint["doubts"]) or "their end is read",
+        }
+    return {
+        "server": software,
+        "model": name,
+        "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
+        "window": window,
+        "plausible": measured["plausible"]["text"],
+        "asked by": route,
+    }
+
+
+def _protocol_table(protocols: dict[str, Any]) -> Table:
+    from choicewise.results.run import by_reason
+
+    rows = [("served", len(protocols["served"]), _some(protocols["served"]))]
+    for reason, names in by_reason(protocols["refused"]).items():
+        rows.append(("refused", len(names), f"{reason}: {_some(names)}"))
+    if protocols["chats"]:
+        chats = protocols["chats"]
+        rows.append(("of these, served with --chat message", len(chats), _some(chats)))
+    if protocols["untried"]:
+        remark = "they need questions of another form; a run says it"
+        rows.append(("not tried", len(protocols["untried"]), remark))
+    columns = [
+        Column(name="protocols of the catalogue"),
+        Column(name="count", heading=" ", kind="count"),
+        Column(name="names", heading=" "),
+    ]
+    return Table(name="protocols", title="", columns=columns, rows=rows)
 
 
 def _agreement(front: list[int] | None) -> str:
@@ -402,18 +408,11 @@ def score(
     if json:
         print_json(table.to_pylist())
         return
-    from choicewise.report.tables import table as empty_table
-
     rows = table.to_pylist()
-    columns = empty_table("")
-    for row in rows:
-        columns.add_column(repr(row["choice"]), justify="right", overflow="fold")
+    columns = [Column(name="score", heading=" ")]
+    for index, row in enumerate(rows):
+        columns.append(Column(name=f"choice {index}", heading=repr(row["choice"]), kind="score"))
+    cells = []
     for name in table.column_names[1:]:
-        columns.add_row(name, *(_cell(row[name]) for row in rows))
-    print_parts([columns])
-
-
-def _cell(value: float | int | str | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+        cells.append([name, *(row[name] for row in rows)])
+    print_parts([Table(name="scores", title="", columns=columns, rows=cells, split=1)])

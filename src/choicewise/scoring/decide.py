@@ -263,9 +263,9 @@ def compared(metric: str, item_offsets: Integers, gold: Mask) -> Mask:
 
 
 def guess(item_offsets: Integers, gold: Mask, metric: str = "acc") -> Floats:
-    """Return the expected credit of guessing evenly, float64 [items]; NaN if there is no choice.
+    """Return the expected credit of guessing evenly, float64 [items].
 
-    ``gold`` marks the right rows, bool [rows].
+    ``gold`` marks the right rows, bool [rows].  NaN for an item with one choice.
     """
     choices = np.diff(item_offsets)
     right = item_sum(gold, item_offsets)

@@ -1,4 +1,4 @@
-"""A sample of a known set of items: the error of its mean, and what other models' credits of all items add to it."""
+"""Estimate the mean credit of a set of items from a sample of it, with other models' credits."""
 
 from __future__ import annotations
 
@@ -8,32 +8,42 @@ from dataclasses import dataclass
 import numpy as np
 
 from choicewise.scoring.intervals import standard_error, student
-from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.observed import Floats, Integers, Mask
 
-FOLDS, PENALTY = 10, 10.0
-"""Parts of a sample, each predicted from the others; the penalty of the ridge regression."""
+FOLDS = 10
+"""Parts of a sample; the items of a part are predicted from the other parts."""
+
+PENALTY = 10.0
+"""The penalty of the ridge regression."""
 
 
 def unseen(n: int, population: int) -> float:
-    """√(1 - n / population): what is left of an error when ``n`` items of so many were seen (Cochran 1977, 2.6)."""
-    return math.sqrt(max(0.0, 1 - n / population)) if population else math.nan
+    """Return √(1 - n / population), the part of an error that is left (Cochran 1977, 2.6).
+
+    ``n``: items seen of ``population``.  NaN for a population of 0.
+    """
+    if not population:
+        return math.nan
+    return math.sqrt(max(0.0, 1 - n / population))
 
 
 def finite_population_error(credits: Floats, population: int) -> float:
-    """The standard error of the mean of ``credits`` (NaN: missing) for that of all ``population`` items.
+    """Return the standard error of a sample's mean as an estimate of the whole population's.
 
-    They are a random sample of these items: sd / √n · √(1 - n / population), sd over n - 1.  0 where all are there.
+    ``credits``: of a random sample of the ``population`` items, NaN for missing.  The error is
+    sd / √n · √(1 - n / population) with sd over n - 1, so 0 if the sample has all items.
     """
-    known = credits[~np.isnan(credits)]
-    return standard_error(known) * unseen(len(known), population)
+    scored = credits[~np.isnan(credits)]
+    return standard_error(scored) * unseen(len(scored), population)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The mean over all ``population`` items, estimated from ``n`` of them and predictions of all.
+    """Hold the mean over ``population`` items, estimated from ``n`` of them and predictions of all.
 
-    ``plain`` and ``plain_se``: the mean of the sample alone, for comparison.  Errors are NaN where credits, or what
-    predictions leave of them, are all the same and say nothing about how they vary.
+    ``plain`` and ``plain_se``: the mean of the sample alone, for comparison.  An error is NaN if
+    the credits, or what the predictions leave of them, are all equal: that says nothing about how
+    they vary.
     """
 
     value: float
@@ -47,13 +57,17 @@ class Estimate:
 
     @property
     def worth(self) -> float:
-        """How many times as many items a plain sample needs for the same error; NaN where an error is not known."""
-        share = (self.se / self.plain_se) ** 2 if self.plain_se > 0 else math.nan
-        return (
-            1 / (share * (1 - self.n / self.population) + self.n / self.population)
-            if share > 0
-            else math.nan
-        )
+        """Return how many times as many items a plain sample needs for the same error.
+
+        NaN if one of the two errors is NaN.
+        """
+        if not self.plain_se > 0:
+            return math.nan
+        error_share = (self.se / self.plain_se) ** 2
+        if not error_share > 0:
+            return math.nan
+        seen = self.n / self.population
+        return 1 / (error_share * (1 - seen) + seen)
 
 
 def aipw(
@@ -65,26 +79,32 @@ def aipw(
     low: float = 0.0,
     high: float = 1.0,
 ) -> Estimate:
-    """The mean credit over all items, from a random sample and what other models have for every item.
+    """Estimate the mean credit over all items from a random sample and other models' credits.
 
-    ``credits``: of the sample, float64 [n], NaN for missing; ``places``: its items among all, int64 [n]; ``others``:
-    float64 [models, items].  ``weights``: of each item in the mean, float64 [items] with mean 1.  ``low``, ``high``:
-    between which every credit lies.
+    ``credits``: of the sample, float64 [n], NaN for missing.  ``places``: the indices of its items
+    among all, int64 [n].  ``others``: credits of other models for all items, float64 [models,
+    items]. ``weights``: of each item in the mean, float64 [items] with mean 1.  ``seed``: draws the
+    folds. ``low``, ``high``: the range of a credit.
 
-    θ = mean over all of ŷ + mean over the sample of (y - ŷ), SE² = (1 - n/N) s²(y - ŷ) / n (augmented inverse
-    probability weighting; prediction-powered inference).  A ridge regression on the others' credits gives ŷ, of a part
-    of the sample from the other parts: fitted on the same items the second term would be 0 and θ only the regression.
-    Items that a fit has seen count with what they are, all others by prediction and correction, so that θ is unbiased
-    over draws of the sample and of its parts (by ``seed``), however bad the predictions are.  Where they are constant
-    it is the mean of the sample.  The value and its interval, Student's t, end where the items that were seen and the
-    range of the others end.
+    θ = mean over all of ŷ + mean over the sample of (y - ŷ), SE² = (1 - n/N) s²(y - ŷ) / n
+    (augmented inverse probability weighting; prediction-powered inference).  ŷ is a ridge
+    regression on the others' credits, cross-fitted: fitted on the same items the second term would
+    be 0 and θ only the regression.  Items that a fit has seen count with their credits, and all
+    others by prediction and correction, so that θ is unbiased over draws of the sample and of the
+    folds, even if the predictions are bad.  If they are constant, θ is the mean of the sample.  The
+    interval is Student's t.  It and the value are clipped to what the credits seen and the range of
+    the others allow.
     """
-    known = ~np.isnan(credits)
-    target, places = credits[known], places[known]
-    n, population = len(target), others.shape[1]
-    weights = np.ones(population) if weights is None else weights
-    own = target * weights[places]
-    plain, plain_se = float(own.mean()) if n else math.nan, _error(own, population)
+    scored = ~np.isnan(credits)
+    target = credits[scored]
+    sampled = places[scored]
+    n = len(target)
+    population = others.shape[1]
+    if weights is None:
+        weights = np.ones(population)
+    weighted = target * weights[sampled]
+    plain = float(weighted.mean()) if n else math.nan
+    plain_se = _error(weighted, population)
     if n < 2:
         return Estimate(
             value=plain,
@@ -96,32 +116,31 @@ def aipw(
             plain=plain,
             plain_se=plain_se,
         )
+
     features = _filled(others)
-    fold = np.random.default_rng(seed).permutation(n) % min(FOLDS, n)
-    residuals, value = np.empty(n), 0.0
-    for number in range(min(FOLDS, n)):
-        held = fold == number
-        predicted = _ridge(features[:, places[~held]], target[~held], features) * weights
-        residuals[held] = own[held] - predicted[places[held]]
-        seen = places[~held]
-        unseen_items = population - len(seen)
-        total = (
-            own[~held].sum()
-            + predicted.sum()
-            - predicted[seen].sum()
-            + unseen_items * residuals[held].mean()
-        )
-        value += held.mean() * total / population
+    fold_count = min(FOLDS, n)
+    fold_of = np.random.default_rng(seed).permutation(n) % fold_count
+    residuals = np.empty(n)
+    value = 0.0
+    for fold in range(fold_count):
+        in_fold = fold_of == fold
+        seen = sampled[~in_fold]
+        prediction = _ridge(features[:, seen], target[~in_fold], features) * weights
+        residuals[in_fold] = weighted[in_fold] - prediction[sampled[in_fold]]
+        # Items that the fit has seen count with their credits, all others by their predictions and
+        # the mean residual of the fold.
+        total = weighted[~in_fold].sum() + prediction.sum() - prediction[seen].sum()
+        total += (population - len(seen)) * residuals[in_fold].mean()
+        value += in_fold.mean() * total / population
     error = _error(residuals, population)
+
+    lowest = highest = plain
     if n < population:
-        rest = population - float(weights[places].sum())
-        lowest = (own.sum() + rest * low) / population
-        highest = (own.sum() + rest * high) / population
-    else:
-        lowest = highest = plain
-    value, ci_low, ci_high = np.clip(
-        [value, *student(value, error, n - 1)], lowest, highest
-    ).tolist()
+        unseen_weight = population - float(weights[sampled].sum())
+        lowest = (weighted.sum() + unseen_weight * low) / population
+        highest = (weighted.sum() + unseen_weight * high) / population
+    ends = student(value, error, n - 1)
+    value, ci_low, ci_high = np.clip([value, *ends], lowest, highest).tolist()
     return Estimate(
         value=value,
         se=error,
@@ -135,29 +154,30 @@ def aipw(
 
 
 def _error(credits: Floats, population: int) -> float:
-    return (
-        finite_population_error(credits, population)
-        if len(credits) and np.ptp(credits) > _SAME
-        else math.nan
-    )
+    if not len(credits) or np.ptp(credits) <= _ROUNDING:
+        return math.nan
+    return finite_population_error(credits, population)
 
 
-_SAME = 1e-9
-"""Credits that differ by no more differ by rounding."""
+_ROUNDING = 1e-9
+"""Credits that differ by no more differ by rounding alone."""
 
 
 def _filled(others: Floats) -> Floats:
-    """``others`` with an item's mean where a model has no credit for it, and 0 where none has."""
-    known = ~np.isnan(others)
-    counts = known.sum(axis=0)
-    means = np.where(known, others, 0.0).sum(axis=0) / np.maximum(counts, 1)
-    return np.where(known, others, means)
+    """Fill missing credits with the item's mean over the models, or 0 if no model has a credit."""
+    present: Mask = ~np.isnan(others)
+    totals = np.where(present, others, 0.0).sum(axis=0)
+    means = totals / np.maximum(present.sum(axis=0), 1)
+    return np.where(present, others, means)
 
 
-def _ridge(features: Floats, target: Floats, of: Floats) -> Floats:
-    """What a ridge regression with an intercept of ``target`` on ``features`` [models, n] predicts ``of`` others."""
+def _ridge(features: Floats, target: Floats, inputs: Floats) -> Floats:
+    """Predict ``inputs`` [models, items] by a ridge regression of ``target`` on ``features``.
+
+    The regression has an intercept; ``features`` has shape [models, n].
+    """
     centre = features.mean(axis=1, keepdims=True)
     centred = features - centre
     squares = centred @ centred.T + PENALTY * np.eye(len(features))
     slopes = np.linalg.solve(squares, centred @ (target - target.mean()))
-    return np.asarray(target.mean() + slopes @ (of - centre), dtype=np.float64)
+    return target.mean() + slopes @ (inputs - centre)

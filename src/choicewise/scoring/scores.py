@@ -1,18 +1,15 @@
-"""Every score, one function each, formula and citation.
+"""Compute every score: one function for each, with its formula and its source.
 
-A score is the function of its name, in the module that computes its kind; protocols/readings.py declares the names.
-So a new score is one name there and one function here.  A decimal number that ends a name is the function's exponent.
+A score is the function of its name; protocols/readings.py declares the names, so a new score is a
+name there and a function here.  A decimal number at the end of a name is the function's exponent.
+The docstring of a score is its formula, which the documentation prints.
 
-``null`` holds the same rows as ``observed``, scored after the null context.  Float64 [rows], NaN where either is
-missing.
+A function takes the observed continuations, and a conditional one also ``null``, which holds the
+same rows scored after the null context.  It returns float64 [rows], greater is better, NaN if
+missing.  S is the sum of a row's log-probabilities; all are in nats or nats per unit.
 
-That is read off the score itself: what it gives a number with and none without, it lacks.  So a new score needs nothing
-here.
-
-All in nats (per unit), float64 [rows], NaN where missing.
-
-The choices of an item form a trie of tokens.  Every token in it was scored for some choice, so the observations give
-what decoding restricted to the choices would produce.
+The choices of an item form a trie of tokens.  Every token in it was scored for some choice, so the
+observations give what decoding restricted to the choices would produce.
 """
 
 from __future__ import annotations
@@ -20,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, takewhile
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +26,16 @@ from choicewise import ports
 from choicewise.errors import UsageError
 from choicewise.protocols.readings import ACROSS, CONDITIONAL, SUMS, TOKENWISE
 from choicewise.questions import UNKNOWN
-from choicewise.scoring.observed import Continuations, Floats, Range, reduce_rows, row_of
+from choicewise.scoring.observed import (
+    Continuations,
+    Floats,
+    Mask,
+    Range,
+    item_any,
+    known_range,
+    row_of,
+    without_bounds,
+)
 
 LACKS = (
     "",
@@ -41,48 +46,61 @@ LACKS = (
     "the log has no log-probabilities of single tokens, only their sum",
     "a choice has an empty text, which has no length",
 )
-"""Why a score can't be computed; nothing where it can, or where an observation has tokens or is missing."""
+"""Why a score can't be computed; "" if it can, or if an observation has tokens or is missing."""
 
 _TEXT, _COUNT, _FLAG, _NULL, _TOKENS, _EMPTY = range(1, len(LACKS))
-
-_SUPPLIED: dict[int, Callable[[Continuations, Continuations | None], _Given]] = {
-    _TEXT: lambda observed, null: (
-        replace(observed, text=[text or "x" for text in observed.text]),
-        null,
-    ),
-    _COUNT: lambda observed, null: (
-        replace(observed, token_counts=np.ones(len(observed.text))),
-        null,
-    ),
-    _FLAG: lambda observed, null: (replace(observed, all_greedy=np.ones(len(observed.text))), null),
-    _NULL: lambda observed, null: (observed, None if null is None else observed),
-}
-"""What may be lacking → the same observations with something in its place."""
 
 
 def lacking(
     score: Score, observed: Continuations, null: Continuations | None
 ) -> npt.NDArray[np.int8]:
-    """What the rows of ``observed`` lack for ``score``, as places in ``LACKS``; int8 [rows].
+    """Return what the rows of ``observed`` lack for ``score``, indices of ``LACKS``, int8 [rows].
 
-    ``null``: the continuations after the null context, where the score has one.
+    ``null``: the continuations after the null context, if the score has one.  A score lacks the one
+    thing that, if it is supplied, gives it a number; so a new score needs no entry here.
     """
     lacks = np.zeros(len(observed.text), dtype=np.int8)
     if observed.totals is None:
         return lacks
-    without = np.isnan(score(observed, null)) & (observed.counts == 0) & ~np.isnan(observed.totals)
-    lacks[without] = _TOKENS
-    for code, supply in _SUPPLIED.items():
-        if (without & (lacks == _TOKENS)).any():
-            lacks[without & (lacks == _TOKENS) & ~np.isnan(score(*supply(observed, null)))] = code
-    empty = np.array([text == "" for text in observed.text], dtype=np.bool_)
-    return np.where((lacks == _TEXT) & empty, _EMPTY, lacks).astype(np.int8)
+    from_total = (observed.counts == 0) & ~np.isnan(observed.totals)
+    lacks[from_total & np.isnan(score(observed, null))] = _TOKENS
+    if not lacks.any():
+        return lacks
+
+    placeholder = np.ones(len(observed.text))
+    texts = [text or "x" for text in observed.text]
+    supplied = {
+        _TEXT: replace(observed, text=texts),
+        _COUNT: replace(observed, token_counts=placeholder),
+        _FLAG: replace(observed, all_greedy=placeholder),
+    }
+    for code, continuations in supplied.items():
+        _mark_if_scored(lacks, code, score, continuations, null)
+    if null is not None:
+        _mark_if_scored(lacks, _NULL, score, observed, observed)
+
+    is_empty = np.array([text == "" for text in observed.text], dtype=np.bool_)
+    lacks[(lacks == _TEXT) & is_empty] = _EMPTY
+    return lacks
+
+
+def _mark_if_scored(
+    lacks: npt.NDArray[np.int8],
+    code: int,
+    score: Score,
+    observed: Continuations,
+    null: Continuations | None,
+) -> None:
+    """Set ``lacks`` to ``code`` in rows that ``score`` gives a number with what is supplied."""
+    unexplained = lacks == _TOKENS
+    if unexplained.any():
+        lacks[unexplained & ~np.isnan(score(observed, null))] = code
 
 
 COMPARING = ("constrained_greedy", "locally_renormalised")
-"""Scores that don't simply rise with the choice's own log-probabilities: made of a bound they are not known.
+"""Scores that don't rise with the choice's log-probabilities alone, so that bounds leave them open.
 
-``greedy`` looks at ranks alone, of which a bound does not take anything away.
+``greedy`` is not among them: it looks at ranks alone, which a bound does not affect.
 """
 
 _NULL_ALONE = ("domain_conditional",)
@@ -90,47 +108,46 @@ _NULL_ALONE = ("domain_conditional",)
 
 
 def score_range(score: Score, observed: Continuations, null: Continuations | None) -> Range:
-    """The lowest and the highest score of every row, float64 [rows] each; NaN where it is missing or has no bounds.
+    """Return the lowest and the highest score of every row, float64 [rows] each.
 
-    The true log-probabilities may be anything up to their bounds, each by itself.
+    The true log-probabilities may be anything up to their bounds, independently.  NaN if a score is
+    missing or has no bounds.
     """
-    if observed.at_most is None and (null is None or null.at_most is None):
-        known = score(observed, null)
-        return known, known
+    has_null_bounds = null is not None and null.at_most is not None
+    if observed.at_most is None and not has_null_bounds:
+        exact = score(observed, null)
+        return exact, exact
     if score.name in COMPARING:
-        bounds = np.zeros(len(observed.text)) if observed.at_most is None else observed.at_most
-        in_item = np.nan_to_num(reduce_rows(np.maximum, bounds, observed.item_offsets))
-        known = np.where(in_item[row_of(observed.item_offsets)] > 0, np.nan, score(observed, null))
-        return known, known
-    lowest, highest = observed.lowest(), observed
+        bounds = observed.at_most
+        if bounds is None:
+            bounds = np.zeros(len(observed.text), dtype=np.bool_)
+        has_bound = item_any(bounds, observed.item_offsets)
+        return without_bounds(score(observed, null), has_bound[row_of(observed.item_offsets)])
+
+    lowest = observed.lowest()
     if null is None:
-        low, high = score(lowest), score(highest)
-    else:
-        after = (null.lowest(), null) if score.name in _NULL_ALONE else (null, null.lowest())
-        low, high = score(lowest, after[0]), score(highest, after[1])
-    either = np.isnan(low) | np.isnan(high)
-    return np.where(either, np.nan, low), np.where(either, np.nan, high)
+        return known_range(score(lowest), score(observed))
+    if score.name in _NULL_ALONE:
+        return known_range(score(lowest, null.lowest()), score(observed, null))
+    return known_range(score(lowest, null), score(observed, null.lowest()))
 
 
-_TOKEN_SENSITIVITY = {
+FIXED: dict[str, float] = {
     "arithmetic_mean": 1.0,
     "harmonic_mean": 1.0,
     "least_likely": 1.0,
     "first_token": 1.0,
-    "greedy": np.nan,
-}
-"""Units of the score per nat of error in the log-likelihood, all of which one token can carry; NaN for a yes or no."""
-
-_TRIE_SENSITIVITY = {
     "first_divergent": 1.0,
+    # The errors of the other choices count, too.
     "locally_renormalised": 2.0,
+    # Scores of 1 or 0 have no sensitivity.
+    "greedy": np.nan,
     "constrained_greedy": np.nan,
 }
-"""Units of the score per nat of error in the log-likelihoods: all of it in one token, 2 where the errors of the other
-choices count too, NaN for a yes or no."""
+"""Units of the score per nat of error in the log-likelihood, for scores that look at single tokens.
 
-FIXED: dict[str, float] = {**_TOKEN_SENSITIVITY, **_TRIE_SENSITIVITY}
-"""Sensitivity of scores that look at single tokens: it can't be computed from an error spread over all tokens."""
+One token can have all of the error, so it can't be computed from an error spread over all tokens.
+"""
 
 _STEP = 1e-3
 
@@ -138,34 +155,40 @@ _STEP = 1e-3
 def sensitivity(
     name: str, score: Score, observed: Continuations, null: Continuations | None
 ) -> Floats:
-    """Units of the score per nat of noise in one token, float64 [rows]; NaN where not known.
+    """Return units of the score per nat of noise in one token, float64 [rows]; NaN if unknown.
 
-    Errors of tokens are independent, so that of a sum over n tokens is √n times that of one: √n for a sum, 1 / √n for a
-    mean over tokens, 2 √n for PMI, where both likelihoods can be off.
+    Errors of tokens are independent, so a sum over n tokens has √n times the error of one: the
+    sensitivity is √n for a sum, 1 / √n for a mean over tokens, and 2 √n for PMI, where both
+    likelihoods can be off.
     """
     if name in FIXED:
         return np.where(observed.counts > 0, FIXED[name], np.nan)
-    moved, still = (
-        score(_moved(observed, -step), None if null is None else _moved(null, step))
-        for step in (_STEP, 0.0)
-    )
-    with np.errstate(invalid="ignore"):  # an impossible continuation stays impossible: not known
-        return np.abs(moved - still) / _STEP
+    # A step of 0 makes the same copy in float64, so that rounding to float32 is no difference.
+    unmoved_null = None
+    moved_null = None
+    if null is not None:
+        unmoved_null = _moved(null, 0.0)
+        moved_null = _moved(null, _STEP)
+    unmoved = score(_moved(observed, 0.0), unmoved_null)
+    moved = score(_moved(observed, -_STEP), moved_null)
+    # An impossible continuation stays impossible, and its difference is NaN.
+    with np.errstate(invalid="ignore"):
+        return np.abs(moved - unmoved) / _STEP
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A named reduction.  ``function`` takes the observed continuations and, when ``conditional``, the null ones."""
+    """Name a score; ``function`` also takes the continuations after null if ``conditional``."""
 
     name: str
     function: Callable[..., Floats]
     conditional: bool
 
     def __call__(self, observed: Continuations, null: Continuations | None = None) -> Floats:
-        """One number per row, float64 [rows]: greater is better, NaN is missing.
+        """Return one number per row, float64 [rows]: greater is better, NaN is missing.
 
-        Raises UsageError when a conditional score is not given the continuations after the null context, or when they
-        have other rows than the observed ones.
+        Raises UsageError if a conditional score does not get the continuations after the null
+        context, or gets some with other rows than the observed ones.
         """
         if not self.conditional:
             return self.function(observed)
@@ -181,29 +204,38 @@ class Score:
 
 
 def tokens(observed: Continuations) -> Floats:
-    """Scored tokens, float64 [rows]; 0 where missing, NaN where not known."""
-    counts, given = observed.counts.astype(np.float64), observed.token_counts
+    """Count the scored tokens, float64 [rows]; 0 if missing, NaN if the log does not say."""
+    counts = observed.counts.astype(np.float64)
     if observed.totals is None:
         return counts
-    unseen = (counts == 0) & ~np.isnan(observed.totals)
-    return np.where(unseen, np.nan if given is None else given, counts)
+    from_total = (counts == 0) & ~np.isnan(observed.totals)
+    logged = np.nan if observed.token_counts is None else observed.token_counts
+    return np.where(from_total, logged, counts)
 
 
 def pmi(observed: Continuations, null: Continuations) -> Floats:
-    """S(context) - S(null context), in nats (Brown et al. 2020; OLMES acc_uncond)."""
-    with np.errstate(
-        invalid="ignore"
-    ):  # two impossible continuations have no difference: NaN, missing
+    """S(context) - S(null context), in nats (Brown et al. 2020; OLMES acc_uncond).
+
+    With a domain premise as the null context it is DC-PMI (Holtzman et al. 2021).
+    """
+    # Two impossible continuations have no difference.
+    with np.errstate(invalid="ignore"):
         return observed.sums - null.sums
 
 
 def normalised_pmi(observed: Continuations, null: Continuations) -> Floats:
-    """PMI / -S(null context), at most 1: the share of surprisal that the context removes (Cho et al. 2025, ANPMI)."""
+    """PMI / -S(null context), at most 1: the share of surprisal that the context removes.
+
+    ANPMI of Cho et al. 2025.
+    """
     return per(pmi(observed, null), -null.sums)
 
 
 def domain_conditional(observed: Continuations, null: Continuations) -> Floats:
-    """S(domain premise) alone, in nats: the choices without the question (Holtzman et al. 2021, baseline)."""
+    """S(domain premise) alone, in nats: the choices without the question.
+
+    The baseline of Holtzman et al. 2021.
+    """
     return np.where(np.isnan(observed.sums), np.nan, null.sums)
 
 
@@ -215,7 +247,7 @@ def sum(observed: Continuations) -> Floats:
 def token_mean(observed: Continuations) -> Floats:
     """S / scored tokens (Brown et al. 2020, GPT-3, section 2.4).
 
-    Minus the loss that a model returns when the labels mask everything else.
+    It is minus the loss that a model returns if the labels mask everything else.
     """
     return per(observed.sums, tokens(observed))
 
@@ -226,12 +258,12 @@ def byte_mean(observed: Continuations) -> Floats:
 
 
 def byte_mean_bare(observed: Continuations) -> Floats:
-    """S / bytes of the text without its leading space (lm-evaluation-harness acc_bytes, PR 3368)."""
+    """S / bytes of the text without its leading space (lm-evaluation-harness acc_bytes)."""
     return per(observed.sums, bytes_bare(observed))
 
 
 def char_mean(observed: Continuations) -> Floats:
-    """S / characters of the text, the leading space counted (Gu et al. 2024, OLMES acc_per_char)."""
+    """S / characters of the text, the leading space counted (Gu et al. 2024, acc_per_char)."""
     return per(observed.sums, chars(observed))
 
 
@@ -251,61 +283,103 @@ def token_power(observed: Continuations, alpha: float) -> Floats:
 
 
 def gnmt(observed: Continuations, alpha: float) -> Floats:
-    """S / ((5 + tokens) / 6)^alpha, the length penalty of Google's translation system (Wu et al. 2016)."""
+    """S / ((5 + tokens) / 6)^alpha, Google's length penalty for translations (Wu et al.
+    2016)."""
     return per(observed.sums, ((5 + tokens(observed)) / 6) ** alpha)
 
 
 def per(sums: Floats, length: Floats) -> Floats:
-    """``sums / length``; NaN where the length is 0, because a mean over nothing must not win."""
-    with np.errstate(invalid="ignore"):  # infinite over infinite is NaN, missing
+    """Return ``sums / length``; NaN if the length is 0."""
+    # A mean over nothing must not win.  Infinite over infinite is NaN, too.
+    with np.errstate(invalid="ignore"):
         return np.divide(sums, length, out=np.full(len(sums), np.nan), where=length > 0)
 
 
 def bare(text: str) -> str:
-    """``text`` without the one space that separates it from its context; further spaces belong to the choice."""
+    """Return ``text`` without the one space that separates it from its context.
+
+    Further spaces belong to the choice.
+    """
     return text.removeprefix(" ")
 
 
 def token_bytes(observed: Continuations) -> Floats:
-    """Bytes of the scored tokens, the leading space counted, float64 [rows]; NaN where missing.
+    """Count the bytes of the scored tokens, the leading space included, float64 [rows].
 
-    Of rows observed without tokens, bytes of the text, which its tokens spell.
+    NaN if missing.  Of rows observed without tokens, these are the bytes of the text.
     """
     sizes = observed.reduce(np.add, observed.sizes)
     if observed.totals is None:
         return sizes
-    spelled = _measured(observed, lambda text: len(text.encode(errors="surrogatepass")))
-    return np.where((observed.counts == 0) & ~np.isnan(observed.totals), spelled, sizes)
+    spelled = _measured(observed, _bytes_of_tokens)
+    from_total = (observed.counts == 0) & ~np.isnan(observed.totals)
+    return np.where(from_total, spelled, sizes)
 
 
 def bytes_bare(observed: Continuations) -> Floats:
-    """UTF-8 bytes of the text without its leading space, float64 [rows]; NaN where it is not known, also below."""
-    return _measured(observed, lambda text: len(bare(text).encode()))
+    """Count the UTF-8 bytes of the text without its leading space, float64 [rows].
+
+    Lengths of a text are NaN if it was not recorded.
+    """
+    return _measured(observed, _bytes_bare)
 
 
 def chars(observed: Continuations) -> Floats:
-    """Characters (code points) of the text, the leading space counted, float64 [rows]."""
-    return _measured(observed, lambda text: len(text))
+    """Count the characters (code points) of the text, the leading space included."""
+    return _measured(observed, len)
 
 
 def chars_bare(observed: Continuations) -> Floats:
-    """Characters (code points) of the text without its leading space, float64 [rows]."""
-    return _measured(observed, lambda text: len(bare(text)))
+    """Count the characters (code points) of the text without its leading space, float64 [rows]."""
+    return _measured(observed, _chars_bare)
 
 
 def words(observed: Continuations) -> Floats:
-    """Runs of text between whitespace, float64 [rows]; the leading space makes none, and Chinese is one word."""
-    return _measured(observed, lambda text: len(text.split()))
+    """Count the runs of text between whitespace, float64 [rows].
+
+    The leading space makes none, and Chinese is one word.
+    """
+    return _measured(observed, _words)
+
+
+def _bytes_of_tokens(text: str) -> int:
+    # Half a surrogate pair has bytes if a token spells it.
+    return len(text.encode(errors="surrogatepass"))
+
+
+def _bytes_bare(text: str) -> int:
+    return len(bare(text).encode())
+
+
+def _chars_bare(text: str) -> int:
+    return len(bare(text))
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def _measured(observed: Continuations, length: Callable[[str], int]) -> Floats:
+    """Return the ``length`` of every text, float64 [rows]; NaN if the text was not recorded."""
+    lengths = np.full(len(observed.text), np.nan)
+    for row, text in enumerate(observed.text):
+        if text is not None:
+            lengths[row] = length(text)
+    return lengths
 
 
 def arithmetic_mean(observed: Continuations) -> Floats:
-    """log of the mean token probability, log (1/n) Σ exp ℓ (Tsvilodub et al. 2024; lm-scorer's mean)."""
-    return observed.reduce(np.logaddexp, observed.logprobs) - np.log(np.maximum(observed.counts, 1))
+    """log of the mean token probability, log (1/n) Σ exp ℓ (Tsvilodub et al. 2024).
+
+    It is the mean of lm-scorer.
+    """
+    total = observed.reduce(np.logaddexp, observed.logprobs)
+    return total - np.log(np.maximum(observed.counts, 1))
 
 
 def harmonic_mean(observed: Continuations) -> Floats:
     """log of the harmonic mean token probability, log n - log Σ exp -ℓ (lm-scorer's hmean)."""
-    negative = -np.asarray(observed.logprobs, dtype=np.float64)
+    negative = -observed.logprobs.astype(np.float64)
     return np.log(np.maximum(observed.counts, 1)) - observed.reduce(np.logaddexp, negative)
 
 
@@ -315,7 +389,7 @@ def least_likely(observed: Continuations) -> Floats:
 
 
 def first_token(observed: Continuations) -> Floats:
-    """log P(first token), in nats (MediaPipe firstTokenOnly); choices with the same first token tie."""
+    """log P(first token), in nats (MediaPipe firstTokenOnly); equal first tokens tie."""
     scores = np.full(len(observed.text), np.nan)
     present = observed.counts > 0
     scores[present] = observed.logprobs[observed.offsets[:-1][present]]
@@ -323,112 +397,143 @@ def first_token(observed: Continuations) -> Floats:
 
 
 def greedy(observed: Continuations) -> Floats:
-    """1 where every token is the most likely one, so that greedy decoding produces the continuation, else 0.
+    """1 if every token is the most likely one, so that greedy decoding gives the text, else 0.
 
-    NaN where a rank is not known (lm-evaluation-harness exact_match).
+    NaN if a rank is unknown (lm-evaluation-harness exact_match).
     """
-    greedy = observed.reduce(
-        np.minimum, np.where(observed.ranks == UNKNOWN, np.nan, observed.ranks == 0)
-    )
-    return (
-        greedy
-        if observed.all_greedy is None
-        else np.where(observed.counts > 0, greedy, observed.all_greedy)
-    )
+    is_likeliest = np.where(observed.ranks == UNKNOWN, np.nan, observed.ranks == 0)
+    scores = observed.reduce(np.minimum, is_likeliest)
+    if observed.all_greedy is None:
+        return scores
+    return np.where(observed.counts > 0, scores, observed.all_greedy)
 
 
 def first_divergent(observed: Continuations) -> Floats:
-    """log P of the first token that not all choices of the item share, in nats (nanochat core_eval's span start).
+    """log P of the first token that not all choices of the item share, in nats.
 
-    NaN for a choice that ends before it.
+    That token is where the span starts in nanochat's core_eval.  NaN for a choice that ends before
+    it.
     """
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
         rows = [row for row in range(start, end) if observed.counts[row]]
-        columns = zip(*map(observed.token_ids, rows), strict=False)  # ends with the shortest
-        shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+        shared = _shared_tokens([observed.token_ids(row) for row in rows])
         for row in rows:
             if observed.counts[row] > shared:
                 scores[row] = observed.logprobs[observed.offsets[row] + shared]
     return scores
 
 
+def _shared_tokens(choices: list[list[int]]) -> int:
+    """Count the tokens that all ``choices`` begin with."""
+    shared = 0
+    for column in zip(*choices, strict=False):
+        if len(set(column)) > 1:
+            break
+        shared += 1
+    return shared
+
+
 def locally_renormalised(observed: Continuations) -> Floats:
-    """Σ log (P(token) / Σ P(tokens the choices allow there)), in nats: the probability of drawing the choice token by
-    token from a model restricted to the choices (decoding under a grammar: outlines, guidance).
+    """Σ log (P(token) / Σ P(tokens the choices allow there)), in nats.
 
-    Distinct choices sum to 1.  NaN for all choices of an item where one is missing or is the start of another: whether
-    the model would have stopped there was not observed.
+    It is the probability of drawing the choice token by token from a model restricted to the
+    choices, as decoding under a grammar does (outlines, guidance).  Distinct choices sum to 1.  NaN
+    for all choices of an item if one is missing or is the start of another: the model may have
+    stopped there, and that was not observed.
     """
-
-    def log_share(logprobs: Floats) -> Floats:
-        total = np.logaddexp.reduce(logprobs)
-        # Of several tokens that are all impossible none would be drawn.
-        return np.full_like(logprobs, -np.inf) if total == -np.inf else logprobs - total
-
-    return _sum_over_path(observed, log_share)
+    return _sum_over_path(observed, _log_share)
 
 
 def constrained_greedy(observed: Continuations) -> Floats:
-    """1 for the choice that greedy decoding restricted to the choices produces, else 0 (guidance's select).
+    """1 for the choice that greedy decoding restricted to the choices produces, else 0.
 
-    Differs from the most likely choice when that one starts with a less likely token.  Choices whose tokens tie all
-    get 1.  NaN for all choices of an item as for ``locally_renormalised``.
+    It is guidance's select, and differs from the most likely choice if that one starts with a less
+    likely token.  Choices whose tokens tie all get 1.  NaN for all choices of an item in the cases
+    of :func:`locally_renormalised`.
     """
-    refused = _sum_over_path(observed, lambda logprobs: logprobs < logprobs.max())
+    refused = _sum_over_path(observed, _is_refused)
     return np.where(np.isnan(refused), np.nan, refused == 0)
 
 
-def _moved(observed: Continuations, nats: float) -> Continuations:
-    """Every continuation with √tokens * ``nats`` more log-likelihood, spread evenly over its tokens; float64."""
-    added = nats * np.sqrt(observed.counts)
-    step = added / np.maximum(observed.counts, 1)
-    moved = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
-    # of how many tokens a total without tokens is the sum is not known
-    totals = (
-        None
-        if observed.totals is None
-        else np.where(observed.counts > 0, observed.totals + added, np.nan)
-    )
-    return replace(observed, logprobs=moved, totals=totals)  # type: ignore[arg-type]  # float32 would round the step away
+def _log_share(logprobs: Floats) -> Floats:
+    total = np.logaddexp.reduce(logprobs)
+    # If all branches are impossible, none would be drawn.
+    if total == -np.inf:
+        return np.full_like(logprobs, -np.inf)
+    return logprobs - total
 
 
-def _measured(observed: Continuations, length: Callable[[str], int]) -> Floats:
-    """``length`` of every text, float64 [rows]; NaN where the text is not known."""
-    return np.array(
-        [np.nan if text is None else length(text) for text in observed.text], dtype=np.float64
-    )
+def _is_refused(logprobs: Floats) -> Mask:
+    return logprobs < logprobs.max()
 
 
-def _sum_over_path(observed: Continuations, step: Callable[[Floats], npt.NDArray[Any]]) -> Floats:
-    """Per choice the sum, over its tokens, of what ``step`` gives them among the tokens that the choices allow there.
+def _sum_over_path(
+    observed: Continuations, step: Callable[[Floats], npt.NDArray[np.generic]]
+) -> Floats:
+    """Sum ``step`` over the tokens of each choice, float64 [rows].
 
-    ``step``: from log P of the tokens at one node of the trie, float64 [branches], to a number for each.  NaN for the
-    items with a missing choice, or with one that is the start of another.
+    ``step`` takes log P of the tokens at one node of the item's trie, float64 [branches], and
+    returns a number for each.  NaN for the items with a missing choice, or with one that is the
+    start of another.
     """
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
         choices = [observed.token_ids(row) for row in range(start, end)]
-        # In sorted order the first longer choice that a choice is the start of comes right after it.
-        starts_another = any(a != b and b[: len(a)] == a for a, b in pairwise(sorted(choices)))
-        if starts_another or np.isnan(observed.token_sums[start:end]).any():
-            continue
-        scores[start:end] = 0.0
-        nodes = [(0, list(range(end - start)))]
-        while nodes:
-            depth, members = nodes.pop()
-            branches: dict[int, list[int]] = {}  # next token to the choices that continue with it
-            for member in members:
-                if depth < len(choices[member]):
-                    branches.setdefault(choices[member][depth], []).append(member)
-            if branches:
-                # Choices that share a branch have the same tokens up to it: the first one's log-probability is theirs.
-                rows = start + np.array([members[0] for members in branches.values()])
-                logprobs = observed.logprobs[observed.offsets[rows] + depth].astype(np.float64)
-                for value, members in zip(step(logprobs), branches.values(), strict=True):
-                    scores[start + np.array(members)] += value
-                nodes.extend((depth + 1, members) for members in branches.values())
+        is_missing = np.isnan(observed.token_sums[start:end]).any()
+        if not is_missing and not _starts_another(choices):
+            scores[start:end] = _sums_over_paths(observed, start, choices, step)
     return scores
+
+
+def _starts_another(choices: list[list[int]]) -> bool:
+    """Check if a choice is the start of a longer one."""
+    # In sorted order the first longer choice that a choice is the start of comes right after it.
+    for choice, following in pairwise(sorted(choices)):
+        if choice != following and following[: len(choice)] == choice:
+            return True
+    return False
+
+
+def _sums_over_paths(
+    observed: Continuations,
+    start: int,
+    choices: list[list[int]],
+    step: Callable[[Floats], npt.NDArray[np.generic]],
+) -> Floats:
+    """Walk the trie of an item's ``choices``, whose first row is ``start``."""
+    sums = np.zeros(len(choices))
+    nodes = [(0, list(range(len(choices))))]
+    while nodes:
+        depth, members = nodes.pop()
+        members_of_token: dict[int, list[int]] = {}
+        for member in members:
+            if depth < len(choices[member]):
+                members_of_token.setdefault(choices[member][depth], []).append(member)
+        branches = list(members_of_token.values())
+        if not branches:
+            continue
+        # Choices that share a branch have the same tokens up to it: the first one's log-probability
+        # is that of all.
+        rows = start + np.array([members[0] for members in branches])
+        logprobs = observed.logprobs[observed.offsets[rows] + depth].astype(np.float64)
+        for value, members in zip(step(logprobs), branches, strict=True):
+            sums[members] += value
+            nodes.append((depth + 1, members))
+    return sums
+
+
+def _moved(observed: Continuations, nats: float) -> Continuations:
+    """Add √tokens · ``nats`` to every log-likelihood, spread evenly over its tokens, in float64."""
+    added = nats * np.sqrt(observed.counts)
+    step = added / np.maximum(observed.counts, 1)
+    # float32 would round the step away.
+    logprobs = observed.logprobs.astype(np.float64) + step[row_of(observed.offsets)]
+    totals = observed.totals
+    if totals is not None:
+        # A total without tokens is a sum of an unknown number of them.
+        totals = np.where(observed.counts > 0, totals + added, np.nan)
+    return replace(observed, logprobs=logprobs, totals=totals)  # type: ignore[arg-type]
 
 
 _FUNCTIONS: dict[str, Callable[..., Floats]] = {
@@ -457,21 +562,19 @@ _FUNCTIONS: dict[str, Callable[..., Floats]] = {
 
 
 def _score(name: str) -> Score:
-    """The score of a name; a decimal number that ends it is the function's exponent."""
+    """Return the score of a name; a decimal number at its end is the function's exponent."""
     stem, _, exponent = name.rpartition("_")
-    function = (
-        partial(_FUNCTIONS[stem], alpha=float(exponent)) if "." in exponent else _FUNCTIONS[name]
-    )
-    return Score(name, function, name in CONDITIONAL)
+    if "." in exponent:
+        powered = partial(_FUNCTIONS[stem], alpha=float(exponent))
+        return Score(name, powered, conditional=False)
+    return Score(name, _FUNCTIONS[name], name in CONDITIONAL)
 
-
-_Given = tuple[Continuations, Continuations | None]
 
 dc_pmi = pmi
-"""PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
 
 SCORES: dict[str, Score] = ports.OpenTable(
     {name: _score(name) for name in (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)},
     ports.Score,
     lambda addition: Score(addition.name, addition.values, conditional=False),
 )
+"""Every score by its name, those of extensions included."""

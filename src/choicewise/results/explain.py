@@ -19,6 +19,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import GENERATED, KEYS
 from choicewise.requests.blocks import unused
+from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.results.spans import NO_NUMBER
@@ -203,7 +204,9 @@ def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
             raise UsageError(
                 f"{run.folder} has no item {item!r}; {did_you_mean(item, known.to_pylist())}"
             )
-    alone = run.about(*set(places))
+    only = sorted(set(places))
+    evidence = RunEvidence(run.folder, run.manifest, only, run.evidence.items)
+    alone = Run(evidence, run.protocols)
     (tables,) = alone.evidence.portion_tables()
     across = {
         name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS

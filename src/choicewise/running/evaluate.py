@@ -1,4 +1,4 @@
-"""Evaluate a model into a run folder, and ask once more what got no answer."""
+"""Evaluates a model into a run folder, and scores again what a server did not answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,6 @@ import pyarrow.compute as pc
 
 from choicewise.data.benchmarks import benchmarks
 from choicewise.data.dataset import Dataset
-from choicewise.data.items import Item
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
@@ -54,7 +52,7 @@ from choicewise.running.answer import (
     loading_options,
     rows_of,
 )
-from choicewise.running.examples import asked_selectors
+from choicewise.running.examples import selectors_with_shots
 from choicewise.running.job import UNMEASURED, Job, OpenedSource, Source, Task, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
 from choicewise.running.shards import Assignment
@@ -87,28 +85,32 @@ def evaluate(
     job: Job | None = None,
     command: Sequence[str] = (),
 ) -> Run:
-    """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
+    """Score ``data`` with ``model`` under all ``protocols``, and return the run in the folder ``out``.
 
-    ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
-    of each subject.  ``sample``: so many questions in all, drawn by ``seed`` (1 unless given) from every subject in
-    proportion to its size; the same seed draws the same ones.  ``shots``: how many examples every protocol shows, as
-    its axis has it; None for as many as it was published with, and none where the data, no benchmark's own, have no
-    split for them, which a warning says and the protocol's name; "error" raises DataError there.  ``rendered``: the
-    requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count questions that can't be asked as
-    missing, instead of raising DataError.  A folder of the same measurement is continued, and only what it lacks is
-    computed; protocols that ask what others already asked cost nothing.
-    ``progress`` is called with (done, total); True prints lines on stderr. Protocols that the model can't be asked
-    under are refused with a warning that names them, and the others are asked. ``job``: what the manifest keeps of
-    what is asked; these arguments unless given, where they are names; ``command``: and of the command that asks it, its
-    words. ``executor="local"`` computes here, with
-    ``workers`` above 1
-    in so many processes, each with a copy of the model (on a GPU of its own where there are several); ``"ray"`` on
-    a Ray cluster. The numbers are the same: to the bit where the same kind of
-    device computes with as many threads. Questions that a model behind a server gave no answer to in earlier calls
-    are asked once more. ``say`` gets a line about how many of them have an answer now, and about workers that die,
-    are refused or are waited for. ``shard="2/4"``: this process asks the second of four parts, in a folder of its own,
-    whose numbers can be read when all parts are merged (:mod:`choicewise.extensions.cluster.merge`). Raises DataError,
-    ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
+    A folder of the same measurement is continued, and only missing observations are computed.
+    Protocols that need no new observations cost nothing.  Prompts that a server did not answer in
+    earlier calls are sent once more.
+
+    ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  Those that
+    the model does not support are refused with a warning, and the others are evaluated.  ``limit``:
+    the first items of each subject.  ``sample``: how many items in all, drawn by ``seed`` (1 by
+    default) from every subject in proportion to its size.  ``shots``: examples in each prompt.  By
+    default there are as many as published; protocols have none, with a warning, if the data are no
+    benchmark's and have no split for them, and "error" raises DataError instead.  ``rendered``:
+    requests that another tool rendered.  ``skip_bad_items``: count items that fit no prompt as
+    missing instead of raising DataError.
+
+    ``executor``: "local" computes here, with ``workers`` above 1 in as many processes, each with a
+    copy of the model (and a GPU, if there are several); "ray" computes on a Ray cluster.  The numbers
+    are the same, to the bit on devices of one kind with one number of threads.  ``shard="2/4"``:
+    compute the second of four parts, in a folder of its own; the numbers can be read once all parts
+    are merged (:mod:`choicewise.extensions.cluster.merge`).
+
+    ``progress`` is called with (done, total); True prints lines on stderr.  ``say`` gets lines about
+    answers that servers gave late, and about workers that die, are refused or are waited for.
+    ``job``: what the manifest keeps of these arguments, by default the arguments, if model and data
+    are names.  ``command``: the words of the command line that the manifest keeps.  Raises
+    DataError, ProtocolError, ModelError, StoreError and UsageError (:mod:`choicewise.errors`).
     """
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):
@@ -119,13 +121,13 @@ def evaluate(
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
     if not protocols:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
-    asked = job_of(
+    arguments = job_of(
         {
             "models": [str(model)] if isinstance(model, str | Path) else [],
             "data": [str(data)] if isinstance(data, str | Path) else None,
-            "protocols": [*protocols],
+            "protocols": list(protocols),
             "shots": shots,
-            "subjects": None if subjects is None else [*subjects],
+            "subjects": None if subjects is None else list(subjects),
             "limit": limit,
             "sample": sample,
             "seed": seed,
@@ -135,329 +137,370 @@ def evaluate(
             "shard": shard,
         }
     )
-    source = _source(asked, protocols)
+    source = _source(arguments, protocols)
     check_name(str(out), "the folder of the run")
     check_folder(Path(out))
-    opened = _open(source, data, asked, say or _silent)
-    chosen = executor_of(asked.executor, asked.workers)
+    opened = _open(source, data, arguments, say)
+    executor_port = executor_of(arguments.executor, arguments.workers)
     if isinstance(model, str | Path):
-        model = load_model(model, **loading_options(chosen, str(model), None))
-    kept = job
-    if job is None and asked.models and asked.data:
-        kept = asked.of_run(asked.choices[0], opened)
-    elif job is not None:
+        model = load_model(model, **loading_options(executor_port, str(model), None))
+    kept = None
+    if job is not None:
         kept = job.as_read(opened.data)
+    elif arguments.models and arguments.data:
+        kept = arguments.of_run(arguments.choices[0], opened)
     task = Task.of(
-        model, opened, opened.protocols, asked, rendered=rendered, kept=kept, command=command
+        model, opened, opened.protocols, arguments, rendered=rendered, kept=kept, command=command
     )
-    if isinstance(progress, bool) or progress is None:
-        tokens = partial(
-            getattr, model, "computed"
-        )  # of replicas nothing is known before the first answer
-        progress = (
-            ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
-        )
+    if progress is True:
+        progress = ProgressReport(model.name, computed=lambda: model.computed)
+    elif not progress:
+        progress = _silent
     if not isinstance(executor, str):
-        return compute(
-            task, Path(out), executor, progress, say or _silent
-        )  # its owner ends the pool
-    with chosen.pool(asked.workers, Sharing()) as pool:
+        return compute(task, Path(out), executor, progress, say or _silent)
+    with executor_port.pool(arguments.workers, Sharing()) as pool:
         return compute(task, Path(out), pool, progress, say or _silent)
 
 
-def _source(asked: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
-    """Return what a call names, with its protocols resolved; the data are not opened."""
-    path = asked.data[0].path if asked.data else None
+def _source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
+    """Return the source of the items, with its protocols resolved; the data are not opened."""
+    path = arguments.data[0].path if arguments.data else None
     if isinstance(protocols, Mapping):
-        recipes = (
-            change_axes(protocols, f"shots={asked.shots}")
-            if isinstance(asked.shots, int)
-            else protocols
-        )
-        return Source((), None, path, on_bad_item=asked.on_bad_item, recipes=dict(recipes))
-    selectors = asked_selectors(asked.protocols, asked.shots)  # spelled as the catalogue has them
-    recipes = resolve(*selectors)
-    return Source(selectors, None, path, on_bad_item=asked.on_bad_item, recipes=recipes)
+        selectors: tuple[str, ...] = ()
+        recipes = dict(protocols)
+        if isinstance(arguments.shots, int):
+            recipes = change_axes(protocols, f"shots={arguments.shots}")
+    else:
+        # The job has the selectors in the spelling of the catalogue.
+        selectors = selectors_with_shots(arguments.protocols, arguments.shots)
+        recipes = resolve(*selectors)
+    return Source(
+        selectors=selectors,
+        benchmark=None,
+        path=path,
+        on_bad_item=arguments.on_bad_item,
+        recipes=recipes,
+    )
 
 
 def _open(
-    source: Source, data: str | Path | Dataset, asked: Job, say: Callable[[str], None]
+    source: Source,
+    data: str | Path | Dataset,
+    arguments: Job,
+    say: Callable[[str], None] | None,
 ) -> OpenedSource:
-    """Return the data and what is asked about them; a guess about them and a lack of examples are warned of."""
+    """Open the data; warn if their columns were guessed, and if they have no examples for shots."""
     if not isinstance(data, Dataset):
         data = source.open()
         if data.guess:
             warnings.warn(
                 f"{data.guess}; open_dataset(columns=...) reads it otherwise", stacklevel=3
             )
-        for note in data.notes:
-            say(note)
-    lenient = bool(source.selectors) and asked.shots is None and data.name not in benchmarks()
+        if say is not None:
+            for note in data.notes:
+                say(note)
+    is_benchmark = data.name in benchmarks()
+    lenient = bool(source.selectors) and arguments.shots is None and not is_benchmark
     source = replace(source, lenient=lenient)
-    protocols, lacking = source.asking(data, source.protocols(data, asked.subjects))
-    if lacking:
-        warnings.warn(f'{lacking}; shots="error" stops here', stacklevel=3)
-    return OpenedSource(source, data, protocols, UNMEASURED, without=lacking)
+    protocols, warning = source.asking(data, source.protocols(data, arguments.subjects))
+    if warning:
+        warnings.warn(f'{warning}; shots="error" stops here', stacklevel=3)
+    return OpenedSource(source, data, protocols, UNMEASURED, without=warning)
 
 
 def compute(
     task: Task, out: Path, pool: Pool, progress: Progress, say: Callable[[str], None]
 ) -> Run:
-    """Have everything answered in ``pool`` that the folder ``out`` lacks of ``task``, and return the run.
+    """Compute in ``pool`` the observations that the folder ``out`` lacks, and return the run.
 
-    ``progress`` and ``say``: as of :func:`evaluate`, as errors.
+    ``progress`` and ``say``, and the errors, are those of :func:`evaluate`.
     """
-    model, work, data = task.model, task.work, task.work.data
-    wanted = Manifest(
-        model=_model_record(model),
-        dataset=DatasetRecord(
-            data.name,
-            data.digest,
-            data.skipped,
-            data.categories,
-            data.content,
-            data.source,
-            data.read_with,
-        ),
-        selection=work.selection,
-        protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
-        versions=_versions(model),
-        job={} if task.kept is None else task.kept.model_dump(mode="json", exclude_defaults=True),
-        server=server_record(model),
-        refused=dict(work.refused),
-        mapping="" if task.kept is None else _mapping_text(task.kept),
-        command=() if any(map(holds_secret, task.command)) else tuple(task.command),
-        shard=None if task.share is None else ShardRecord(task.share.of, (task.share.number,)),
-    )
-    if new := not (out / MANIFEST).exists():  # a bad item is refused before anything is written
+    model = task.model
+    work = task.work
+    is_new = not (out / MANIFEST).exists()
+    if is_new:
+        # A bad item is refused before anything is written.
         work.check(list(work.stretches()))
-    with open_folder(out, wanted, item_rows(work.sections)) as folder:
-        unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
-        if (
-            task.share is not None and not folder.manifest.complete
-        ):  # whose part is known when all is prepared
+    with open_folder(out, _manifest(task), _item_rows(work.sections)) as folder:
+        unanswered = folder.unanswered()
+        stretches = list(work.stretches(folder))
+        if task.share is not None and not folder.manifest.complete:
+            # Which prompts are this part's is only known when all of the run is prepared.
             stretches = list(work.stretches())
         assignment = Assignment(folder.observed(), task.share)
-        if stretches and not new:
+        if stretches and not is_new:
             work.check(stretches)
         if stretches or unanswered:
-            preparation = Preparation(model, data, work.rendered, work.skip_bad_items)
-            with pool.respondent(preparation, say) as answering:
+            preparation = Preparation(model, work.data, work.rendered, work.skip_bad_items)
+            with pool.respondent(preparation, say) as respondent:
                 if stretches:
-                    _observe(folder, answering, work, stretches, progress, assignment)
+                    _observe(folder, respondent, work, stretches, progress, assignment)
                     give_memory_back()
                 if unanswered:
-                    say(_ask_unanswered(folder, answering, work, unanswered, progress))
+                    say(_retry(folder, respondent, work, unanswered, progress))
             note_change(folder, model)
         folder.finish(assignment.record)
     return open_run(out)
 
 
+def _manifest(task: Task) -> Manifest:
+    """Return the manifest of a new run of ``task``."""
+    model = task.model
+    work = task.work
+    data = work.data
+    job: dict[str, Any] = {}
+    mapping = ""
+    if task.kept is not None:
+        job = task.kept.model_dump(mode="json", exclude_defaults=True)
+        mapping = _mapping_text(task.kept)
+    command = tuple(task.command)
+    if any(map(holds_secret, command)):
+        command = ()
+    shard = None
+    if task.share is not None:
+        shard = ShardRecord(task.share.of, (task.share.number,))
+    chat = model.tokenizer.chat
+    return Manifest(
+        model=ModelRecord(
+            name=model.name,
+            digest=model.digest,
+            dtype=model.dtype,
+            device=model.device,
+            window=model.window,
+            chat="" if chat is None else chat.digest,
+            source=getattr(model, "source", ""),  # only downloaded models have one
+            kind=model.kind_name,
+        ),
+        dataset=DatasetRecord(
+            name=data.name,
+            digest=data.digest,
+            skipped=data.skipped,
+            categories=data.categories,
+            content=data.content,
+            source=data.source,
+            read_with=data.read_with,
+        ),
+        selection=work.selection,
+        protocols={name: signature(protocol) for name, protocol in work.protocols.items()},
+        versions=_versions(model),
+        job=job,
+        server=server_record(model),
+        refused=dict(work.refused),
+        mapping=mapping,
+        command=command,
+        shard=shard,
+    )
+
+
 def _mapping_text(job: Job) -> str:
-    """What the file holds that says what the columns mean; nothing where there is none, or it holds a key."""
-    place = next((each.mapping for each in job.data or ()), None)
-    if not isinstance(place, str):
+    """Return the text of the file that maps the columns; "" without one, or if it holds a key."""
+    if not job.data or not isinstance(job.data[0].mapping, str):
         return ""
     with suppress(OSError, UnicodeDecodeError):
-        text = read_text(Path(place), SETTINGS)
-        return "" if holds_secret(text) else text
+        text = read_text(Path(job.data[0].mapping), SETTINGS)
+        if not holds_secret(text):
+            return text
     return ""
 
 
-def _model_record(model: Model) -> ModelRecord:
-    chat = model.tokenizer.chat
-    return ModelRecord(
-        name=model.name,
-        digest=model.digest,
-        dtype=model.dtype,
-        device=model.device,
-        window=model.window,
-        chat="" if chat is None else chat.digest,
-        source=getattr(model, "source", ""),  # only models that were downloaded have one
-        kind=model.kind_name,
-    )
-
-
-def item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
-    """The rows of the item table by split, to be read in this order."""
-    by_split: dict[str, list[Section]] = {}
+def _item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:
+    """Return the rows of the item table by split, to be read in this order."""
+    sections_by_split: dict[str, list[Section]] = {}
     for section in sections:
-        by_split.setdefault(section.split, []).append(section)
-    position = count()
-    return {
-        split: chain.from_iterable(_rows(each, position) for each in own)
-        for split, own in by_split.items()
-    }
+        sections_by_split.setdefault(section.split, []).append(section)
+    positions = count()
+    return {split: _rows(parts, positions) for split, parts in sections_by_split.items()}
 
 
-def _rows(section: Section, position: Iterator[int]) -> Iterator[ItemRow]:
-    for item in section.items:
-        texts = item.id, item.subject, item.question, item.choices
-        yield ItemRow(next(position), section.split, *texts, item.gold, _fields(item))
-
-
-def _fields(item: Item) -> str:
-    return (
-        json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True) if item.fields else "{}"
-    )
+def _rows(sections: Sequence[Section], positions: Iterator[int]) -> Iterator[ItemRow]:
+    for section in sections:
+        for item in section.items:
+            fields = "{}"
+            if item.fields:
+                fields = json.dumps(dict(item.fields), ensure_ascii=False, sort_keys=True)
+            yield ItemRow(
+                position=next(positions),
+                split=section.split,
+                item=item.id,
+                subject=item.subject,
+                question=item.question,
+                choices=item.choices,
+                gold=item.gold,
+                fields=fields,
+            )
 
 
 def _versions(model: Model) -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    more = getattr(model, "packages", ())  # only models in folders may need others
-    for package in ("choicewise", "numpy", "pyarrow", "tokenizers", "torch", "transformers", *more):
+    packages = ["choicewise", "numpy", "pyarrow", "tokenizers", "torch", "transformers"]
+    packages += getattr(model, "packages", ())  # only models in folders may need others
+    for package in packages:
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
     return versions
 
 
-def _describe(folder: RunFolder, executor: Respondent) -> None:
-    """Say how the answers were computed."""
-    if (check := executor.selfcheck) is not None:
-        own = check.rung, check.cost, check.difference, check.floor, check.noise, check.depth
-        folder.describe(SelfCheckRecord(*own))
-
-
-def _silent(line: str) -> None:
-    """Nobody reads it."""
+def _silent(*values: object) -> None:
+    """Report nothing."""
 
 
 def _observe(
     folder: RunFolder,
-    executor: Respondent,
+    respondent: Respondent,
     work: Work,
     stretches: Sequence[Stretch],
     progress: Progress,
     assignment: Assignment,
 ) -> None:
-    """Have everything answered that the folder lacks, as far as it is assigned, and write what comes."""
+    """Compute the assigned observations of ``stretches``, and write them block by block."""
     blocks = work.blocks(stretches)
-    lacking = sum(block.work for block in blocks)
-    unanswered = sum(len(block.items) * len(block.specs) for block in blocks)
-    before = int(
-        lacking * (work.questions / unanswered - 1)
-    )  # as if a question took as much as those to come
-    tracker, total = Tracker(executor, before), before + lacking
-    reports, running = (
-        PeriodicReport(lambda: progress(tracker.done, total)),
-        closing(executor.run(blocks, assignment)),
-    )
-    with rare_collection(), reports as periodic, running as results:
+    work_left = sum(block.work for block in blocks)
+    questions_left = sum(len(block.items) * len(block.specs) for block in blocks)
+    # Earlier questions count as if they had taken as much work as those to come.
+    work_before = int(work_left * (work.questions / questions_left - 1))
+    total = work_before + work_left
+    tracker = Tracker(respondent, work_before)
+
+    def report() -> None:
         progress(tracker.done, total)
-        listed = {(block.place, block.asks) for block in folder.manifest.blocks}
+
+    with (
+        rare_collection(),
+        PeriodicReport(report) as periodic,
+        closing(respondent.run(blocks, assignment)) as results,
+    ):
+        report()
+        written = {(block.place, block.asks) for block in folder.manifest.blocks}
         for result in results:
+            place = result.block.place
             names = tuple(spec.name for spec in result.block.specs)
-            if (
-                result.block.place,
-                names,
-            ) in listed:  # this shard of the run has it, and the plan needs it once more
+            if (place, names) in written:
+                # This part of the run has the block, which only the digest of the plan needs again.
                 with tracker.block(result):
                     continue
-            writing = BlockWriter(folder, result.block.place, executor)
-            with writing as writer, tracker.block(result), ExitStack() as ending:
-                ending.callback(_describe, folder, executor)
-                for observed in result.observations:
-                    writer.add(observed)
-                    tracker.answer(writer.count)
-                    periodic.tick()
-                writer.write(names, result.tokens_asked, result.requests, result.spans)
-            progress(tracker.done, total)
+            with BlockWriter(folder, place, respondent) as writer, tracker.block(result):
+                try:
+                    for observed in result.observations:
+                        writer.add(observed)
+                        tracker.answer(writer.count)
+                        periodic.tick()
+                    writer.write(names, result.tokens_asked, result.requests, result.spans)
+                finally:
+                    _write_selfcheck(folder, respondent)
+            report()
+
+
+def _write_selfcheck(folder: RunFolder, respondent: Respondent) -> None:
+    check = respondent.selfcheck
+    if check is None:
+        return
+    folder.describe(
+        SelfCheckRecord(
+            rung=check.rung,
+            cost=check.cost,
+            difference=check.difference,
+            floor=check.floor,
+            noise=check.noise,
+            depth=check.depth,
+        )
+    )
 
 
 class Tracker:
-    """Counts work in the units of :attr:`choicewise.requests.blocks.Block.work`, from ``done`` on.
+    """Count the work done, in the units of :attr:`choicewise.requests.blocks.Block.work`.
 
-    Within a block it goes by the questions answered, and within a shard by the input tokens computed of those planned,
-    where ``executor`` counts them: a shard is planned when it is asked, and one question may be long.
+    Within a block it goes by the questions answered.  Within a shard it goes by the input tokens
+    computed of those planned, if ``respondent`` counts them: a single question may be long.
     """
 
-    def __init__(self, executor: Respondent, done: int) -> None:
-        self._executor = executor
+    def __init__(self, respondent: Respondent, done: int) -> None:
+        self._respondent = respondent
         self._finished = done
         self._result: BlockResult | None = None
-        self._answered = self._passed = self._before = 0
+        self._answered = 0
+        self._answered_in_shards = 0
+        self._tokens_before = 0
         self._shards: deque[int] = deque()
 
     @contextmanager
     def block(self, result: BlockResult) -> Iterator[None]:
-        """Meanwhile ``result`` is answered."""
-        self._shards, self._passed, self._before = (
-            deque(result.shards),
-            0,
-            self._executor.computed or 0,
-        )
-        self._answered, self._result = 0, result
+        """Count the answers within the ``with`` as those of ``result``."""
+        self._shards = deque(result.shards)
+        self._answered_in_shards = 0
+        self._tokens_before = self._respondent.computed or 0
+        self._answered = 0
+        self._result = result
         yield
-        self._finished, self._result = self._finished + result.block.work, None
+        self._finished += result.block.work
+        self._result = None
 
     def answer(self, count: int) -> None:
-        """So many questions of the block are answered."""
+        """Note that ``count`` questions of the block are answered."""
         self._answered = count
-        while self._shards and count >= self._passed + self._shards[0]:
-            self._passed += self._shards.popleft()
-            self._before = self._executor.computed or 0
+        while self._shards and count >= self._answered_in_shards + self._shards[0]:
+            self._answered_in_shards += self._shards.popleft()
+            self._tokens_before = self._respondent.computed or 0
 
     @property
     def done(self) -> int:
-        """The work done so far; may be called from another thread."""
-        if (result := self._result) is None:
+        """Return the work done so far; any thread may read it."""
+        result = self._result
+        if result is None:
             return self._finished
         answered = float(self._answered)
-        computed, planned = (
-            (each or 0) - self._before for each in (self._executor.computed, self._executor.planned)
-        )
+        planned = (self._respondent.planned or 0) - self._tokens_before
         if self._shards and planned > 0:
-            answered = self._passed + self._shards[0] * min(computed / planned, 1.0)
-        return self._finished + int(
-            min(answered / max(result.questions, 1), 1.0) * result.block.work
-        )
+            computed = (self._respondent.computed or 0) - self._tokens_before
+            answered = self._answered_in_shards + self._shards[0] * min(computed / planned, 1.0)
+        share = min(answered / max(result.questions, 1), 1.0)
+        return self._finished + int(share * result.block.work)
 
 
-def _ask_unanswered(
+def _retry(
     folder: RunFolder,
-    executor: Respondent,
+    respondent: Respondent,
     work: Work,
     unanswered: Mapping[str, str],
     progress: Progress,
 ) -> str:
-    """Ask the questions ``unanswered`` (:meth:`RunFolder.unanswered`) that ``work`` names once more; says what came.
+    """Send the ``unanswered`` prompts of ``work`` once more, and return a line about the answers.
 
-    Nothing else is asked.  An answer replaces the observation with its key, every minute and when the asking ends,
-    however it ends.
+    ``unanswered``: key → block (:meth:`RunFolder.unanswered`).  An answer replaces the observation
+    with its key, every minute and at the end, even after an error.
     """
-    stretches = list(_stretches(folder, work, unanswered))
+    stretches = list(_unanswered_stretches(folder, work, unanswered))
     assignment = Assignment(folder.named(but=unanswered))
-    asked = 0
-    with _Answers(folder, executor, unanswered) as answers:
+    sent = 0
+    with _LateAnswers(folder, respondent, unanswered) as answers:
         progress(0, len(unanswered))
-        with closing(executor.run(work.blocks(stretches), assignment)) as results:
+        with closing(respondent.run(work.blocks(stretches), assignment)) as results:
             for result in results:
                 for observation in chain.from_iterable(map(rows_of, result.observations)):
-                    asked += 1
+                    sent += 1
                     answers.add(observation)
-                    progress(asked, len(unanswered))
-    what = (
-        "1 question that had no answer was"
-        if asked == 1
-        else f"{asked:,} questions that had no answer were"
-    )
-    line = (
-        f"{what} asked again: {answers.count:,} answered now, {asked - answers.count:,} still not"
-    )
-    other = len(unanswered) - asked
-    return line + (
-        f"; {other:,} more belong to protocols that this line does not name" if other else ""
-    )
+                    progress(sent, len(unanswered))
+    questions = f"{sent:,} questions that had no answer were"
+    if sent == 1:
+        questions = "1 question that had no answer was"
+    line = f"{questions} asked again: {answers.count:,} answered now, {sent - answers.count:,} still not"
+    others = len(unanswered) - sent
+    if others:
+        line += f"; {others:,} more belong to protocols that this line does not name"
+    return line
 
 
-class _Answers:
-    """Answers on their way into the ``blocks`` that lack them, by key; ``count``: how many there were."""
+class _LateAnswers:
+    """Collect answers, and write them into the blocks that lack them; ``count``: how many came."""
 
-    def __init__(self, folder: RunFolder, executor: Respondent, blocks: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: RunFolder, respondent: Respondent, block_by_key: Mapping[str, str]
+    ) -> None:
         self.count = 0
-        self._folder, self._blocks, self._meter = folder, blocks, SpentMeter(executor)
+        self._folder = folder
+        self._block_by_key = block_by_key
+        self._meter = SpentMeter(respondent)
         self._waiting: dict[str, ObservationRow] = {}
-        self._names: dict[str, str] = {}
+        self._new_names: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -466,79 +509,82 @@ class _Answers:
         self._write()
 
     def add(self, observation: ObservationRow) -> None:
-        """Keep an answer; it is written at the latest with the first one that comes after a minute."""
-        if observation.missing is None and observation.key in self._blocks:
+        """Keep an answer; it is written with the first one that comes a minute after the last write."""
+        if observation.missing is None and observation.key in self._block_by_key:
             self.count += 1
             self._waiting[observation.key] = observation
             if self._meter.due:
                 self._write()
 
     def _write(self) -> None:
-        by_block: dict[str, dict[str, ObservationRow]] = {}
+        answers_by_block: dict[str, dict[str, ObservationRow]] = {}
         for key, observation in self._waiting.items():
-            by_block.setdefault(self._blocks[key], {})[key] = observation
+            answers_by_block.setdefault(self._block_by_key[key], {})[key] = observation
         self._waiting.clear()
-        for block, answers in by_block.items():
-            name = self._names.get(block, block)
-            self._names[block] = self._folder.replace_answers(name, answers, self._meter.spent())
+        for block, answers in answers_by_block.items():
+            # A block gets a new name with every write.
+            name = self._new_names.get(block, block)
+            spent = self._meter.spent()
+            self._new_names[block] = self._folder.replace_answers(name, answers, spent)
             self._meter.restart()
 
 
-def _stretches(folder: RunFolder, work: Work, unanswered: Mapping[str, str]) -> Iterator[Stretch]:
-    """For every one of the questions an item that was asked it, with the way of asking that leads to it."""
+def _unanswered_stretches(
+    folder: RunFolder, work: Work, unanswered: Mapping[str, str]
+) -> Iterator[Stretch]:
+    """Yield stretches of items whose requests lead to all ``unanswered`` prompts."""
     specs = {spec.name: spec for spec in work.specs}
-    places = _places(folder, _first_prompts(folder, unanswered, specs))
+    names_by_position = _names_by_position(folder, _names_by_item(folder, unanswered, specs))
     for section in work.sections:
-        own = places.get((section.split, section.subject), {})
-        ordered = np.array(sorted(own), dtype=np.int64)
-        runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1) if own else []
-        for positions in (run.tolist() for run in runs):  # each without a gap
-            names = set[str]().union(*(own[position] for position in positions))
-            yield (
-                section,
-                positions[0],
-                positions[-1] + 1,
-                [spec for name, spec in specs.items() if name in names],
-            )
+        names = names_by_position.get((section.split, section.subject))
+        if not names:
+            continue
+        positions = np.array(sorted(names), dtype=np.int64)
+        gaps = np.flatnonzero(np.diff(positions) > 1)
+        for run in np.split(positions, gaps + 1):
+            first, last = int(run[0]), int(run[-1])
+            wanted = set[str]().union(*(names[position] for position in run.tolist()))
+            chosen = [spec for name, spec in specs.items() if name in wanted]
+            yield section, first, last + 1, chosen
 
 
-def _first_prompts(
+def _names_by_item(
     folder: RunFolder, unanswered: Mapping[str, str], specs: Mapping[str, object]
 ) -> dict[str, set[str]]:
-    """Ways of asking by item: of all that led to a question, the first one, as many share those after null contexts."""
+    """Return item → names of request specs; for each unanswered prompt the first that leads to it.
+
+    One is enough: many items share the prompts after null contexts.
+    """
     wanted = pa.array(list(unanswered), pa.string())
-    seen = set[str]()
-    by_item: dict[str, set[str]] = {}
+    seen: set[str] = set()
+    names: dict[str, set[str]] = {}
     for block in folder.manifest.blocks:
-        spans = read_columns(
-            block_file(folder.path, block, "spans"), SPANS, ["prompt", "item", "null", *KEYS]
-        )
+        columns = ["prompt", "item", "null", *KEYS]
+        spans = read_columns(block_file(folder.path, block, "spans"), SPANS, columns)
         for column in KEYS:
-            rows = spans.filter(pc.is_in(spans[column], wanted)).select(
-                ["prompt", "item", "null", column]
-            )
-            for prompt, item, null, key in zip(
-                *(each.to_pylist() for each in rows.columns), strict=True
-            ):
-                name = prompt if null is None else f"{prompt}|{null}"
-                if key not in seen and name in specs:
-                    seen.add(key)
-                    by_item.setdefault(item, set()).add(name)
-    return by_item
+            for span in spans.filter(pc.is_in(spans[column], wanted)).to_pylist():
+                name = span["prompt"]
+                if span["null"] is not None:
+                    name = f"{name}|{span['null']}"
+                if span[column] not in seen and name in specs:
+                    seen.add(span[column])
+                    names.setdefault(span["item"], set()).add(name)
+    return names
 
 
-def _places(
-    folder: RunFolder, by_item: Mapping[str, set[str]]
+def _names_by_position(
+    folder: RunFolder, names_by_item: Mapping[str, set[str]]
 ) -> dict[Subject, dict[int, set[str]]]:
-    """The same by subject and position in it."""
+    """Return subject → position of an item in it → names of request specs."""
     items = read_item_table(folder.path, folder.manifest)
-    rows = pc.index_in(
-        pa.array(list(by_item), pa.string()), items["item"].combine_chunks()
-    ).to_pylist()
-    names = dict(zip(rows, by_item.values(), strict=True))
-    wanted = np.array(list(names), dtype=np.int64)
-    places: dict[Subject, dict[int, set[str]]] = {}
-    for subject, own in places_of(items).items():
-        positions = np.flatnonzero(np.isin(own, wanted)).tolist()
-        places[subject] = {position: names[int(own[position])] for position in positions}
-    return places
+    ids = pa.array(list(names_by_item), pa.string())
+    rows = pc.index_in(ids, items["item"].combine_chunks()).to_pylist()
+    names_by_row = dict(zip(rows, names_by_item.values(), strict=True))
+    wanted = np.array(rows, dtype=np.int64)
+    names: dict[Subject, dict[int, set[str]]] = {}
+    for subject, subject_rows in places_of(items).items():
+        positions = np.flatnonzero(np.isin(subject_rows, wanted)).tolist()
+        names[subject] = {
+            position: names_by_row[int(subject_rows[position])] for position in positions
+        }
+    return names

@@ -20,7 +20,7 @@ def checked_shots(shots: object) -> object:
     return shots
 
 
-def asked_selectors(selectors: Sequence[str], shots: int | str | None) -> tuple[str, ...]:
+def selectors_with_shots(selectors: Sequence[str], shots: int | str | None) -> tuple[str, ...]:
     """The selectors of the same protocols with so many ``shots``, where that is a number."""
     return tuple(
         with_changes(each, f"shots={shots}") if isinstance(shots, int) else each

@@ -53,7 +53,7 @@ from choicewise.requests.blocks import (
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.answer import checked_executor
 from choicewise.running.examples import (
-    asked_selectors,
+    selectors_with_shots,
     checked_shots,
     ways_without_examples,
     without_shots,
@@ -437,7 +437,7 @@ def sources_of(
     resolves them here, once.  Raises UsageError, ProtocolError, and DataError for a benchmark that nothing is known of.
     """
     own, data = (
-        asked_selectors(job.protocols if selectors is None else selectors, job.shots),
+        selectors_with_shots(job.protocols if selectors is None else selectors, job.shots),
         job.data or (),
     )
     recipes = resolve(*own)

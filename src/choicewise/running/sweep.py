@@ -25,7 +25,7 @@ from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRec
 from choicewise.results.summary import keep_summary
 from choicewise.running.answer import OneProcess, Pool, executor_of, loading_options
 from choicewise.running.evaluate import compute
-from choicewise.running.examples import asked_selectors
+from choicewise.running.examples import selectors_with_shots
 from choicewise.running.job import (
     Job,
     ModelChoice,
@@ -384,7 +384,7 @@ def with_cells(
             cells[model.label, source.name] = old if old is not None and old.asked == asked else new
     known = {each.name: each for each in sweep.suites} | {
         name: _suite_record(suite(name))
-        for name in asked_selectors(job.protocols, job.shots)
+        for name in selectors_with_shots(job.protocols, job.shots)
         if name in suite_names() and job.score is None
     }
     protocols = dict.fromkeys(

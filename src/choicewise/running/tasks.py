@@ -8,7 +8,7 @@ from typing import Final
 
 from choicewise.errors import UsageError
 from choicewise.ports import TaskLibrary, find
-from choicewise.running.examples import asked_selectors
+from choicewise.running.examples import selectors_with_shots
 from choicewise.running.job import Job, Source
 from choicewise.running.job import sources_of as catalogue_sources
 
@@ -43,7 +43,7 @@ def sources_of(
     ``fitting``: protocols that can't ask what the data hold are left out. ``spelled``: from the name of an option to
     what users wrote. Raises UsageError for an option that no source of the job takes.
     """
-    tasks, others = split_tasks(asked_selectors(job.protocols, job.shots))
+    tasks, others = split_tasks(selectors_with_shots(job.protocols, job.shots))
     sources = catalogue_sources(job, others, fitting) if others or job.data else []
     refused = _refusal(job, tasks, spelled)
     if refused:

@@ -23,7 +23,7 @@ from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.records import EngineRecord, SelfCheckRecord
-from choicewise.running.examples import asked_selectors, checked_shots
+from choicewise.running.examples import selectors_with_shots, checked_shots
 from choicewise.running.job import job_of, sources_of
 from choicewise.store.folder import read_manifest, read_sweep
 from tests.helpers.commands import choicewise
@@ -460,8 +460,8 @@ def test_shots_are_a_number_or_where_to_stop() -> None:
     for shots in (True, -1, 1.5, "none"):
         with pytest.raises(ValueError, match="a whole number"):
             checked_shots(shots)
-    assert asked_selectors(["mmlu/original"], "error") == ("mmlu/original",)
-    (protocol,) = resolve(*asked_selectors(["mmlu/original"], 2)).values()
+    assert selectors_with_shots(["mmlu/original"], "error") == ("mmlu/original",)
+    (protocol,) = resolve(*selectors_with_shots(["mmlu/original"], 2)).values()
     assert protocol.shots == 2
 
 

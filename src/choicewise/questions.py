@@ -192,6 +192,10 @@ class Generation:
         """The bytes of a token, or its name where it is one of the ``marks``; none beyond the tokenizer."""
         return self.marks.get(token) or (token_bytes[token] if token < len(token_bytes) else b"")
 
+    def text(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> bytes:
+        """Return the bytes of ``tokens``, with the names of ``marks``."""
+        return b"".join(self.spelled(token, token_bytes) for token in tokens)
+
     def ends_in(self, text: bytes) -> bool:
         """Whether ``text`` contains a stop that counts."""
         if self.opened is None or not self.stops:

@@ -1,4 +1,4 @@
-"""Who answers the blocks of a run, and how blocks are prepared meanwhile."""
+"""Computes the observations of a run block by block, while the next block is prepared."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ from choicewise.store.tables import make_table
 from choicewise.tokens.tokenizer import Tokenizer
 
 Observed: TypeAlias = ObservationRow | pa.Table
-"""One observation, or those of a whole shard as a table."""
+"""An observation, or a table of all observations of a shard."""
 
 
 def rows_of(observed: Observed) -> Iterator[ObservationRow]:
-    """The rows of a table, or the one row."""
-    if isinstance(observed, pa.Table):
-        columns = [column.to_pylist() for column in observed.columns]
-        yield from (ObservationRow(*values) for values in zip(*columns, strict=True))
-    else:
+    """Yield the row, or the rows of the table."""
+    if isinstance(observed, ObservationRow):
         yield observed
+        return
+    columns = [column.to_pylist() for column in observed.columns]
+    for values in zip(*columns, strict=True):
+        yield ObservationRow._make(values)
 
 
 @dataclass(frozen=True)
 class BlockResult:
-    """The rows of one block.
+    """Hold the rows of a block.
 
-    ``tokens_asked``: input tokens when every choice of every protocol is a sequence of its own.  ``observations`` come
-    as they are answered, one per question; ``questions`` counts them, and ``shards`` in each part that is asked at
-    once, where the parts are asked one after the other.
+    ``tokens_asked``: input tokens if every choice of every protocol were a sequence of its own.
+    ``observations`` come as they are computed, one for each question.  ``questions`` counts them, and
+    ``shards`` those of each shard, if the shards are computed one after the other.
     """
 
     block: Block
@@ -59,44 +60,43 @@ class BlockResult:
 
 
 class Respondent(TokenCounter, Protocol):
-    """Who answers the blocks of a run, in this process or elsewhere."""
+    """Compute the blocks of a run, in this process or elsewhere."""
 
     @property
     def planned(self) -> int | None:
-        """Input tokens to compute for all that was asked so far; None where they are not counted."""
+        """Count the input tokens to compute for all prompts so far; None if they are not counted."""
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """The deepest self-check that was made so far; None before the first, and where there is none."""
+        """Return the deepest self-check so far, or None."""
 
     def run(
         self, blocks: Sequence[Block], assignment: Assignment
     ) -> Generator[BlockResult, None, None]:
-        """One result per block; its observations are used up before the next result is taken.
+        """Yield a result for each block; take all its observations before the next result.
 
-        Who takes no more results closes the generator, which ends all that is under way.  ``assignment`` says what of a
-        block is asked.
+        Closing the generator ends all that is under way.  ``assignment`` selects prompts of blocks.
         """
 
     def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[Observed]:
-        """One observation per question, as they are answered."""
+        """Yield an observation for each question, as they are computed."""
 
 
 class Pool(AbstractContextManager["Pool"], Protocol):
-    """Where the runs of one model are answered, one after the other; all that it started ends with the ``with``."""
+    """Compute the runs of a model, one after the other; leaving the ``with`` ends its processes."""
 
     @property
     def computes(self) -> bool:
-        """Whether the model is loaded somewhere else than in this process."""
+        """Return True if the model is loaded outside this process."""
 
     def respondent(
         self, asked: Preparation, say: Callable[[str], None]
     ) -> AbstractContextManager[Respondent]:
-        """Who answers for the model of ``asked``; ``say`` gets lines about waits and failures."""
+        """Open a respondent for the model; ``say`` gets lines about waits and failures."""
 
 
 class OneProcess:
-    """The pool that is this process alone."""
+    """Compute in this process alone."""
 
     computes: Final = False
 
@@ -104,17 +104,17 @@ class OneProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to end."""
+        """End nothing."""
 
     def respondent(
         self, asked: Preparation, say: Callable[[str], None]
     ) -> AbstractContextManager[Respondent]:
-        """The model of this process."""
+        """Open a respondent that calls the model directly."""
         return nullcontext(InProcess(asked))
 
 
 class ThisProcess(Executor):
-    """The executor that needs no extension."""
+    """Offer this process as the executor that needs no extension."""
 
     name = "local"
 
@@ -124,9 +124,9 @@ class ThisProcess(Executor):
 
 
 def executor_of(name: str, workers: int | None) -> Executor:
-    """Return the executor of that name: this process where one worker is enough, else that of an extension.
+    """Return the executor of that name: this process if one worker is enough.
 
-    Raises UsageError where there is none of that name, and for less than one worker.
+    Raises UsageError for an unknown name, and for less than one worker.
     """
     if workers is not None and workers < 1:
         raise UsageError(f"workers is {workers}; it must be at least 1, or left out")
@@ -139,18 +139,16 @@ def executor_of(name: str, workers: int | None) -> Executor:
 
 
 def loading_options(executor: Executor, model: str, device: str | None) -> dict[str, Any]:
-    """Return the options with which this process loads ``model`` for the executor.
-
-    An executor names a device for every model; it is left out for a kind of models that has none.
-    """
+    """Return the options with which this process loads ``model`` for the executor."""
     options = executor.loading(device)
+    # An executor names a device for all models, also for those of a kind that takes none.
     if "device" not in model_kind(model).takes:
         options.pop("device", None)
     return options
 
 
 def checked_executor(name: str) -> str:
-    """Return the name of an executor; ValueError, whose message says what it must be, where there is none of it."""
+    """Return ``name``; ValueError with the possible names if no executor has it."""
     if name != ThisProcess.name:
         _find_executor(name)
     return name
@@ -159,14 +157,15 @@ def checked_executor(name: str) -> str:
 def _find_executor(name: str) -> Executor:
     executor = find(Executor, name)
     if executor is None:
-        names = dict.fromkeys([ThisProcess.name, *(each.name for each in all_of(Executor))])
-        raise ValueError(f"one of {', '.join(names)}")
+        names = [ThisProcess.name]
+        names += [executor.name for executor in all_of(Executor)]
+        raise ValueError(f"one of {', '.join(dict.fromkeys(names))}")
     return executor
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What blocks are prepared from, as :func:`~choicewise.requests.blocks.prepare_block` takes it."""
+    """Hold the arguments of :func:`~choicewise.requests.blocks.prepare_block` for a run."""
 
     model: Model
     data: Dataset
@@ -177,16 +176,14 @@ class Preparation:
     def ready(
         self, blocks: Sequence[Block], assignment: Assignment
     ) -> Generator[Upcoming, None, None]:
-        """The blocks, each prepared while the one before it is used; the first one is begun at once.
+        """Prepare blocks in a thread, each while the one before it is computed.
 
-        They are cut as ``assignment`` needs it.  When the ``with`` ends nobody waits any more, and the thread stops at
-        its next prompt.
+        The first one is begun at once.  After the ``with`` the thread stops at its next prompt.
         """
         tokens = shard_tokens_of(self.model)
         if assignment.share is not None:
-            tokens = (
-                tokens or DEVICE_TOKENS
-            )  # several processes share what a server is asked at once
+            # A server answers a block at once; shards of it go to different processes.
+            tokens = tokens or DEVICE_TOKENS
         with ThreadPoolExecutor(1) as thread, _Awaited(self.model) as awaited:
             yield Upcoming(thread.submit(self._prepare, block, awaited, tokens) for block in blocks)
 
@@ -197,7 +194,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Ready:
-    """A block rendered and tokenized, and its questions in ``shards``, by key."""
+    """Hold a rendered and tokenized block, with its questions in ``shards``, by key."""
 
     block: Block
     prepared: PreparedBlock
@@ -205,7 +202,7 @@ class Ready:
 
 
 class Upcoming:
-    """Blocks that are prepared one ahead of the one that is taken; ``jobs`` are begun when they are drawn."""
+    """Prepare one block ahead; a job begins when it is drawn from ``jobs``."""
 
     def __init__(self, jobs: Iterator[Future[Ready]]) -> None:
         self._jobs = jobs
@@ -216,8 +213,9 @@ class Upcoming:
             yield ready
 
     def take(self, wait: bool = True) -> Ready | None:
-        """The next block; None where there is none, or without ``wait`` where it is still being prepared."""
-        if (job := self._job) is None or not (wait or job.done()):
+        """Return the next block, None after the last; without ``wait`` None if it is not ready."""
+        job = self._job
+        if job is None or not (wait or job.done()):
             return None
         ready = job.result()
         self._job = next(self._jobs, None)
@@ -225,9 +223,10 @@ class Upcoming:
 
 
 class _Awaited:
-    """What preparing needs to know of a model, for as long as somebody waits for what is prepared.
+    """Lend a model's tokenizer to the preparation of blocks, until they are awaited no more.
 
-    After an error nobody does, and the thread that still renders and tokenizes stops at its next prompt.
+    After an error nothing waits for the thread that renders and tokenizes; it stops at its next
+    prompt.
     """
 
     def __init__(self, model: Model) -> None:
@@ -243,77 +242,81 @@ class _Awaited:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """From texts to the model's tokens; CancelledError where nobody waits any more."""
+        """Return the model's tokenizer; CancelledError after the ``with``."""
         if self._ended.is_set():
             raise CancelledError
         return self._model.tokenizer
 
 
-@dataclass
 class InProcess:
-    """Asks the model that ``asked`` names."""
+    """Compute by calling the model of ``preparation``."""
 
-    asked: Preparation
+    def __init__(self, preparation: Preparation) -> None:
+        self._preparation = preparation
+        self._model = preparation.model
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """The model's own, as measured so far."""
+        """Return the model's self-check so far."""
         return self._model.check(0)
 
     @property
-    def _model(self) -> Model:
-        return self.asked.model
-
-    @property
     def computed(self) -> int | None:
-        """Input tokens computed so far; None where they are not counted."""
+        """Count the input tokens computed so far; None if they are not counted."""
         return self._model.computed
 
     @property
     def requests(self) -> int:
-        """Requests to a server so far; 0 for a model that runs here."""
+        """Count the requests to a server so far; 0 for a local model."""
         return getattr(self._model, "requests", 0)
 
     @property
     def unique(self) -> int:
-        """Input tokens of the tree of all that was asked; 0 of models whose engine does not compute by it."""
+        """Count the input tokens of the token trees so far; 0 if the engine has none."""
         return getattr(self._model, "unique", 0)
 
     @property
     def planned(self) -> int | None:
-        """Input tokens to compute for all that was asked so far; None where they are not counted."""
+        """Count the input tokens to compute for all prompts so far; None if they are not counted."""
         return self._model.planned
 
     def run(
         self, blocks: Sequence[Block], assignment: Assignment
     ) -> Generator[BlockResult, None, None]:
-        """One result per block; the model is loaded while the first block is rendered."""
+        """Yield a result for each block; the model is loaded while the first block is rendered."""
         if not blocks:
             return
-        with self.asked.ready(blocks, assignment) as upcoming:
-            self._model.check(0)
+        model = self._model
+        with self._preparation.ready(blocks, assignment) as upcoming:
+            model.check(0)
             for ready in upcoming:
                 prepared = ready.prepared
                 assigned = assignment.take(ready.block, ready.shards)
-                self._model.check(
-                    prepared.deepest if assigned.new else 0
-                )  # as if this process asked all of the run
-                rows = prepared.inputs, prepared.requests, prepared.spans
-                answers = self._answers(assigned.shards)
-                if (
-                    assignment.share is not None
-                ):  # a shard is written whole, so that a later one finds where it ends
-                    answers = (
-                        make_table(OBSERVATIONS, list(observe(self._model, each)))
-                        for each in assigned.shards
-                    )
+                # A part of a run checks as deeply as the whole run would.
+                model.check(prepared.deepest if assigned.new else 0)
                 sizes = [len(shard) for shard in assigned.shards]
-                yield BlockResult(ready.block, *rows, sum(sizes), answers, sizes)
+                yield BlockResult(
+                    block=ready.block,
+                    tokens_asked=prepared.inputs,
+                    requests=prepared.requests,
+                    spans=prepared.spans,
+                    questions=sum(sizes),
+                    observations=self._observations(
+                        assigned.shards, whole=assignment.share is not None
+                    ),
+                    shards=sizes,
+                )
 
     def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[Observed]:
-        """One observation per question, as they are answered."""
-        return self._answers(cut_shards(questions, shard_tokens_of(self._model)))
+        """Yield an observation for each question, as they are computed."""
+        return self._observations(cut_shards(questions, shard_tokens_of(self._model)))
 
-    def _answers(self, shards: Iterable[Mapping[str, BlockPrompt]]) -> Iterator[Observed]:
+    def _observations(
+        self, shards: Iterable[Mapping[str, BlockPrompt]], whole: bool = False
+    ) -> Iterator[Observed]:
         for shard in shards:
-            yield from observe(self._model, shard)
+            if whole:
+                # Written whole, so that the merge finds where a shard ends.
+                yield make_table(OBSERVATIONS, list(observe(self._model, shard)))
+            else:
+                yield from observe(self._model, shard)

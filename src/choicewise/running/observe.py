@@ -1,9 +1,9 @@
-"""What a model answers, as rows to store: chains before what follows them, thoughts before their answers."""
+"""Turns a model's answers into observations: generations before the spans that follow them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -47,48 +47,52 @@ IN_A_THOUGHT = "the text that was generated ends in an open thought, inside whic
 CUT_THOUGHT = "the thought was cut before its end; give it more tokens, or a limit of its own (thought_tokens)"
 ENDLESS = "the model ended in its thought, and answered nothing"
 NO_THOUGHT = "the model wrote no thought before its answer, so there is none to cut"
-"""Why what follows a generation has no answer."""
+"""Why a span after a generation has no answer."""
 
 
 def observe(model: Model, wanted: Mapping[str, BlockPrompt]) -> Iterator[ObservationRow]:
-    """One observation per question of ``wanted`` (by key), in the order in which the model answers.
+    """Yield an observation for each question of ``wanted`` (by key), in the order of the answers.
 
-    Generations after which something is scored come first; one that is not ``wanted`` itself, because an earlier run
-    kept it, is generated again and gives the same tokens.  Nothing is scored after one that has no answer: what
-    follows it is unanswered for the same reason.
+    Generations before conclusions come first.  One that an earlier run observed is generated again,
+    with the same tokens.  If a generation has no answer, its conclusions have none for that reason.
     """
-    needed = {q.generation.key: q.generation for q in wanted.values() if isinstance(q, Conclusion)}
+    generations = {}
+    for question in wanted.values():
+        if isinstance(question, Conclusion):
+            generations[question.generation.key] = question.generation
     generated: dict[str, ObservationRow] = {}
-    for row in _answers(model, needed):
+    for row in _observations(model, generations):
         generated[row.key] = row
         if row.key in wanted:
             yield row
-    asked: dict[str, TokenPrompt] = {}
-    lost: dict[str, tuple[TokenPrompt, str]] = {}
-    kept: dict[str, int] = {}
+    questions: dict[str, TokenPrompt] = {}
+    thought_tokens: dict[str, int] = {}
+    token_bytes = token_sizes(model.tokenizer)
     for key, question in wanted.items():
         if not isinstance(question, Conclusion):
-            if key not in needed:
-                asked[key] = question
+            if key not in generations:
+                questions[key] = question
             continue
         concluded = _concluded(question, generated[question.generation.key], model.tokenizer)
         if isinstance(concluded, str):
-            lost[key] = question.span, concluded
-        else:
-            asked[key], along = concluded
-            kept |= {} if along is None else {key: along}
-    bytes_of = token_sizes(model.tokenizer)
-    yield from (
-        _unanswered(key, question, reason, bytes_of) for key, (question, reason) in lost.items()
-    )
-    for row in _answers(model, asked):
-        yield row._replace(thought_tokens=kept[row.key]) if row.key in kept else row
+            yield _unanswered(key, question.span, concluded, token_bytes)
+            continue
+        questions[key], count = concluded
+        if count is not None:
+            thought_tokens[key] = count
+    for row in _observations(model, questions):
+        if row.key in thought_tokens:
+            row = row._replace(thought_tokens=thought_tokens[row.key])
+        yield row
 
 
 def _concluded(
     question: Conclusion, chain: ObservationRow, tokenizer: Tokenizer
 ) -> tuple[Span, int | None] | str:
-    """The span to score after ``chain``, and how many tokens of its thought come before; or why nothing is scored."""
+    """Return the span to score after ``chain``, and the tokens of its thought before the cut.
+
+    Returns the reason instead if nothing is scored.
+    """
     if chain.missing is not None:
         return chain.missing
     if chain.text and not len(chain.tokens):
@@ -96,51 +100,68 @@ def _concluded(
     parts = split((chain.raw or chain.text or "").encode(errors="replace"), chain.opened or "")
     tokens = np.asarray(chain.tokens, dtype=np.int32)
     if question.cut is None:
-        return IN_A_THOUGHT if parts.open else (question.after(tokens), None)
+        if parts.open:
+            return IN_A_THOUGHT
+        return question.after(tokens), None
     thought = question.generation.cuttable(
         tokens.tolist(), tokenizer.token_bytes, question.cut.closing, forced=bool(chain.forced)
     )
-    if thought is None:
-        return NO_THOUGHT if not parts.open else CUT_THOUGHT if chain.finish == LENGTH else ENDLESS
-    count = question.cut.kept(thought.end - thought.start)
-    place = thought.start + count
-    return question.after(tokens[:place], unbroken=place in thought.broken), count
+    if thought is not None:
+        count = question.cut.kept(thought.end - thought.start)
+        end = thought.start + count
+        return question.after(tokens[:end], unbroken=end in thought.broken), count
+    if not parts.open:
+        return NO_THOUGHT
+    if chain.finish == LENGTH:
+        return CUT_THOUGHT
+    return ENDLESS
 
 
-def _answers(model: Model, questions: Mapping[str, TokenPrompt]) -> Iterator[ObservationRow]:
-    keys, bytes_of = list(questions), token_sizes(model.tokenizer)
-    answering = partial(_answer_in_parts, model)
-    for index, answer in answer_with_bytes(answering, list(questions.values()), model.tokenizer):
-        key, question, text = keys[index], questions[keys[index]], answer.text
+def _observations(model: Model, questions: Mapping[str, TokenPrompt]) -> Iterator[ObservationRow]:
+    keys = list(questions)
+    token_bytes = token_sizes(model.tokenizer)
+    answer_in_parts = partial(_answer_in_parts, model)
+    answers = answer_with_bytes(answer_in_parts, list(questions.values()), model.tokenizer)
+    for index, answer in answers:
+        key = keys[index]
+        question = questions[key]
         if answer.missing is not None:
-            row = _unanswered(key, question, answer.missing, bytes_of)._replace(
-                exchange=answer.exchange
-            )
-            yield row if answer.ended is None else row._replace(finish=answer.ended.finish)
+            row = _unanswered(key, question, answer.missing, token_bytes)
+            row = row._replace(exchange=answer.exchange)
+            if answer.ended is not None:
+                row = row._replace(finish=answer.ended.finish)
+            yield row
             continue
-        if (
-            isinstance(question, Generation) and text is None and not answer.is_nan
-        ):  # of NaN no token is the likeliest
+        text = answer.text
+        is_generation = isinstance(question, Generation)
+        # Of logits that are NaN no token is the likeliest, so there is no text.
+        if is_generation and text is None and not answer.is_nan:
             text = model.tokenizer.decode(answer.tokens)
-        own_sizes = sizes(question, answer, bytes_of)
-        numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value
-        row = ObservationRow(*numbers, at_most=answer.at_most or None, exchange=answer.exchange)
-        yield (
-            _with_end(row, question, answer, model.tokenizer)
-            if isinstance(question, Generation)
-            else row
+        row = ObservationRow(
+            key=key,
+            tokens=answer.tokens,
+            sizes=sizes(question, answer, token_bytes),
+            logprobs=answer.logprobs,
+            ranks=answer.ranks,
+            text=text,
+            value=answer.value,
+            at_most=answer.at_most or None,
+            exchange=answer.exchange,
         )
+        if isinstance(question, Generation):
+            row = _with_end(row, question, answer, model.tokenizer)
+        yield row
 
 
 def _with_end(
     row: ObservationRow, question: Generation, answer: TokenScores, tokenizer: Tokenizer
 ) -> ObservationRow:
-    """The row with how its text ended, and where its thought began."""
-    ended, tokens, raw = answer.ended or Ended(), answer.tokens.tolist(), None
+    """Return the row with the end of its text, and the beginning of its thought."""
+    ended = answer.ended or Ended()
+    tokens = answer.tokens.tolist()
+    raw = None
     if not question.marks.keys().isdisjoint(tokens):
-        raw = b"".join(question.spelled(token, tokenizer.token_bytes) for token in tokens).decode(
-            errors="replace"
-        )
+        raw = question.text(tokens, tokenizer.token_bytes).decode(errors="replace")
     return row._replace(
         finish=ended.finish,
         raw=raw,
@@ -152,91 +173,131 @@ def _with_end(
     )
 
 
-def _answer_in_parts(model: Model, questions: Sequence[Prompt]) -> Answers:
-    """What ``model`` answers; a generation with a limit of its own for the thought first in thoughts, then in answers.
+@dataclass(frozen=True)
+class _Begun:
+    """Hold a generation whose thought is over: the prompt of its answer, and what stands before.
 
-    A thought at its limit is closed, and the answer goes on from there; the tokens that close it were not chosen, and
-    have 0 nats.  Where no thought begins the answer is generated alone.  A server that renders the chat itself is told
-    both limits.
+    ``forced``: True if the thought was closed at its limit.
     """
-    served = isinstance(model.tokenizer.chat, ServedChat)
-    limited = {
-        index: question
-        for index, question in enumerate(questions)
-        if isinstance(question, Generation) and question.thought is not None and not served
-    }
-    others = [index for index in range(len(questions)) if index not in limited]
+
+    index: int
+    prompt: Generation
+    head: TokenScores
+    forced: bool | None
+
+
+def _answer_in_parts(model: Model, questions: Sequence[Prompt]) -> Answers:
+    """Answer ``questions``; generations with a limit for the thought in two parts.
+
+    The thoughts are generated first, and the answers after them.  A thought at its limit is closed;
+    the closing tokens were not chosen, and have 0 nats.  If no thought begins, the answer is
+    generated alone.
+    """
+    # A server that renders the chat takes both limits in one request.
+    is_served = isinstance(model.tokenizer.chat, ServedChat)
+    limited: dict[int, Generation] = {}
+    others: list[int] = []
+    for index, question in enumerate(questions):
+        if isinstance(question, Generation) and question.thought is not None and not is_served:
+            limited[index] = question
+        else:
+            others.append(index)
     if others:
-        yield from (
-            (others[place], answer)
-            for place, answer in model.answer([questions[each] for each in others])
-        )
-    if not limited:
-        return
-    whole = [replace(each, thought=None, closing=None) for each in limited.values()]
-    thoughts = [
-        replace(each, limit=asked.thought or 0, stops=ENDS, keep_stop=True, opened=None)
-        for each, asked in zip(whole, limited.values(), strict=True)
-    ]
-    indices, answers = list(limited), dict[int, tuple[Generation, TokenScores, bool | None]]()
-    for place, thought in model.answer(thoughts):
-        index, asked = indices[place], limited[indices[place]]
+        for number, answer in model.answer([questions[index] for index in others]):
+            yield others[number], answer
+    if limited:
+        yield from _answer_after_thoughts(model, limited)
+
+
+def _answer_after_thoughts(model: Model, limited: Mapping[int, Generation]) -> Answers:
+    """Generate the thoughts of ``limited`` (by index), and after them the answers."""
+    indices = list(limited)
+    thoughts = [_thought_of(question) for question in limited.values()]
+    begun: list[_Begun] = []
+    for number, thought in model.answer(thoughts):
+        index = indices[number]
+        question = limited[index]
         if thought.missing is not None or thought.is_nan:
             yield index, thought
         elif thought.text is not None:
             yield index, TokenScores.unanswered(NO_TOKENS)
         else:
-            head, forced = _closed(asked, thought, model.tokenizer)
+            head, forced = _closed(question, thought, model.tokenizer)
             if head is None:
                 yield index, replace(thought, ended=Ended(EOS))
                 continue
-            context = np.concatenate([asked.context, head.tokens]).astype(np.int32)
-            opened = "" if len(head.tokens) else asked.opened
-            answers[index] = replace(whole[place], context=context, opened=opened), head, forced
-    indices = list(answers)
-    for place, answer in (
-        model.answer([question for question, _, _ in answers.values()]) if answers else ()
-    ):
-        index, (_, head, forced) = indices[place], answers[indices[place]]
-        if answer.missing is None and answer.text is None:
-            ended = (answer.ended or Ended())._replace(forced=forced)
-            answer = replace(TokenScores.joined([head, answer]), ended=ended)
-        elif answer.missing is None:
-            answer = TokenScores.unanswered(NO_TOKENS)
-        yield index, answer
+            prompt = replace(
+                question,
+                thought=None,
+                closing=None,
+                context=np.concatenate([question.context, head.tokens]).astype(np.int32),
+                opened="" if len(head.tokens) else question.opened,
+            )
+            begun.append(_Begun(index, prompt, head, forced))
+    if not begun:
+        return
+    for number, answer in model.answer([part.prompt for part in begun]):
+        part = begun[number]
+        if answer.missing is not None:
+            yield part.index, answer
+        elif answer.text is not None:
+            yield part.index, TokenScores.unanswered(NO_TOKENS)
+        else:
+            ended = (answer.ended or Ended())._replace(forced=part.forced)
+            yield part.index, replace(TokenScores.joined([part.head, answer]), ended=ended)
+
+
+def _thought_of(question: Generation) -> Generation:
+    """Return the prompt of the thought alone."""
+    return replace(
+        question,
+        thought=None,
+        closing=None,
+        limit=question.thought or 0,
+        stops=ENDS,
+        keep_stop=True,
+        opened=None,
+    )
 
 
 def _closed(
-    asked: Generation, thought: TokenScores, tokenizer: Tokenizer
+    question: Generation, thought: TokenScores, tokenizer: Tokenizer
 ) -> tuple[TokenScores | None, bool | None]:
-    """What stands before the answer, and whether the thought in it was closed at its limit.
+    """Return the tokens before the answer, and True if the thought in them was closed at its limit.
 
-    Nothing where no thought began; None where the model ended in its thought, after which it answers nothing.
+    The tokens are empty if no thought began, and None if the model ended in its thought.
     """
     tokens = thought.tokens.tolist()
-    parts = split(
-        b"".join(asked.spelled(token, tokenizer.token_bytes) for token in tokens),
-        asked.opened or "",
-    )
+    text = question.text(tokens, tokenizer.token_bytes)
+    parts = split(text, question.opened or "")
     if not parts.open:
-        return (thought, False) if parts.thoughts else (TokenScores.of(), None)
+        if parts.thoughts:
+            return thought, False
+        return TokenScores.of(), None
     finish = None if thought.ended is None else thought.ended.finish
-    if finish not in (LENGTH, None) or len(tokens) < (asked.thought or 0):
+    if finish not in (LENGTH, None) or len(tokens) < (question.thought or 0):
         return None, None
-    closing = () if asked.closing is None else asked.closing.tolist()
+    closing = () if question.closing is None else question.closing.tolist()
     forced = TokenScores.of(closing, [0.0] * len(closing), [UNKNOWN] * len(closing))
     return TokenScores.joined([thought, forced]), True
 
 
-def _unanswered(key: str, question: TokenPrompt, reason: str, bytes_of: Ids) -> ObservationRow:
-    """NaN at every token that was to be scored: without tokens it would look as if nothing had been asked."""
+def _unanswered(key: str, question: TokenPrompt, reason: str, token_bytes: Ids) -> ObservationRow:
+    """Return a row of NaN at every scored token; without tokens it would look like an empty prompt."""
     answer = TokenScores.unanswered(reason, _scored(question))
-    own_sizes = sizes(question, answer, bytes_of)
-    numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks
-    return ObservationRow(*numbers, value=answer.value, missing=reason)
+    return ObservationRow(
+        key=key,
+        tokens=answer.tokens,
+        sizes=sizes(question, answer, token_bytes),
+        logprobs=answer.logprobs,
+        ranks=answer.ranks,
+        value=answer.value,
+        missing=reason,
+    )
 
 
 def _scored(question: TokenPrompt) -> npt.ArrayLike:
+    """Return the tokens whose log-probabilities the question needs."""
     match question:
         case Mass():
             return question.members.ids[:1]

@@ -1,4 +1,4 @@
-"""How far retrievals of the same options agree, as tables."""
+"""Write how far retrievals of the same options agree as tables."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ PAIRS: Final = (
 )
 
 WORST: Final = (
-    *(
-        Column(name="item"),
-        Column(name="choice", kind="count", joined=" "),
-        Column(name="text", kind="excerpt"),
-    ),
-    *(Column(name="left", heading="retrievals"), Column(name="right", joined=", ")),
+    Column(name="item"),
+    Column(name="choice", kind="count", joined=" "),
+    Column(name="text", kind="excerpt"),
+    Column(name="left", heading="retrievals"),
+    Column(name="right", joined=", "),
     Column(name="left_sum", heading="sums", kind="distance"),
     Column(name="right_sum", kind="distance", joined=", "),
-    *(Column(name="difference", kind="nats"), Column(name="cause")),
+    Column(name="difference", kind="nats"),
+    Column(name="cause"),
 )
 
 COUNTS: Final = (
-    *(Column(name="left"), Column(name="right"), Column(name="of"), Column(name="cause")),
+    Column(name="left"),
+    Column(name="right"),
+    Column(name="of"),
+    Column(name="cause"),
     Column(name="count", kind="count"),
 )
 
@@ -84,10 +87,10 @@ def run_tables(run: Run) -> Iterator[Table]:
 
 
 def _pair_row(pair: Agreement) -> list[Any]:
-    return [
-        *(pair.left, pair.right, pair.n, pair.missing, pair.median, pair.largest, pair.tolerance),
-        *(pair.beyond, _counted(pair.causes), pair.same, pair.items, _counted(pair.decided)),
-    ]
+    row: list[Any] = [pair.left, pair.right, pair.n, pair.missing]
+    row += [pair.median, pair.largest, pair.tolerance, pair.beyond, _counted(pair.causes)]
+    row += [pair.same, pair.items, _counted(pair.decided)]
+    return row
 
 
 def _counted(causes: Mapping[str, int]) -> list[str]:
@@ -98,18 +101,9 @@ def _worst_rows(pairs: Sequence[Agreement]) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for pair in pairs:
         for option in pair.worst:
-            sums = [option.left, option.right, option.difference]
-            rows.append(
-                [
-                    option.item,
-                    option.choice,
-                    option.text,
-                    pair.left,
-                    pair.right,
-                    *sums,
-                    option.cause,
-                ]
-            )
+            row = [option.item, option.choice, option.text, pair.left, pair.right]
+            row += [option.left, option.right, option.difference, option.cause]
+            rows.append(row)
     rows.sort(key=lambda row: -abs(row[-2]))
     return rows
 

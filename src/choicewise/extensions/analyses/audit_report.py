@@ -1,4 +1,4 @@
-"""Bad items as tables: by what they are bad under, then those that no model gets right."""
+"""Write bad items as tables, by what they are bad under, then the items that no model gets right."""
 
 from __future__ import annotations
 
@@ -41,18 +41,15 @@ BAD: Final = (
 )
 
 JUDGEMENTS: Final = (
-    *(
-        Column(name="item"),
-        Column(name="protocol"),
-        Column(name="metric"),
-        Column(name="right", kind="number"),
-    ),
-    *(Column(name="models", kind="count"), Column(name="rest", kind="correlation")),
-    *(
-        Column(name="scale", kind="correlation"),
-        Column(name="isotonic", kind="correlation"),
-        Column(name="bad"),
-    ),
+    Column(name="item"),
+    Column(name="protocol"),
+    Column(name="metric"),
+    Column(name="right", kind="number"),
+    Column(name="models", kind="count"),
+    Column(name="rest", kind="correlation"),
+    Column(name="scale", kind="correlation"),
+    Column(name="isotonic", kind="correlation"),
+    Column(name="bad"),
 )
 
 CONSTANT: Final = (*ITEM, Column(name="right", kind="number"))
@@ -124,14 +121,20 @@ _CHANCE: Final = (
 
 
 def _summary(report: Audit) -> Table:
-    protocols = (
-        "one protocol" if len(report.protocols) == 1 else counted(len(report.protocols), "protocol")
-    )
-    judged = f"{report.judged:,} of {counted(report.items, 'item')} judged by {len(report.models)} models"
+    protocols = "one protocol"
+    if len(report.protocols) > 1:
+        protocols = counted(len(report.protocols), "protocol")
+    items = counted(report.items, "item")
+    judged = f"{report.judged:,} of {items} judged by {len(report.models)} models"
     facts = {
-        **{"dataset": report.dataset, "data": report.data, "models": list(report.models)},
-        **{"protocols": list(report.protocols), "alike": list(report.alike)},
-        **{"items": report.items, "shared": report.shared, "judged": report.judged},
+        "dataset": report.dataset,
+        "data": report.data,
+        "models": list(report.models),
+        "protocols": list(report.protocols),
+        "alike": list(report.alike),
+        "items": report.items,
+        "shared": report.shared,
+        "judged": report.judged,
     }
     return Table(
         name="audit",
@@ -142,7 +145,10 @@ def _summary(report: Audit) -> Table:
 
 
 def _counts(report: Audit) -> Iterator[str]:
-    always = ("all", "one") if len(report.protocols) > 1 else ("",)
+    # With one protocol there is nothing to be bad under beside it.
+    always = [""]
+    if len(report.protocols) > 1:
+        always = ["all", "one"]
     for verdict, words in _COUNTED.items():
         number = len(report.verdicts(verdict))
         if number or verdict in always:
@@ -168,19 +174,17 @@ def _constant(report: Audit) -> Iterator[str]:
 
 def _bad_row(item: BadItem) -> list[Any]:
     worst = item.worst
-    names: Sequence[str] = [judgement.protocol for judgement in item.under if judgement.bad]
-    numbers = [_right(worst), worst.rest, worst.scale, worst.isotonic]
-    return [item.item, item.subject or None, item.question, *numbers, names, item.verdict]
-
-
-def _right(judgement: Judgement) -> float:
-    if METRICS[judgement.metric].share:
-        return Share(judgement.right)
-    return judgement.right
+    right = worst.right
+    if METRICS[worst.metric].share:
+        right = Share(worst.right)
+    names = [judgement.protocol for judgement in item.under if judgement.bad]
+    row: list[Any] = [item.item, item.subject or None, item.question]
+    row += [right, worst.rest, worst.scale, worst.isotonic]
+    row += [names, item.verdict]
+    return row
 
 
 def _judgement_row(item: BadItem, judgement: Judgement) -> list[Any]:
-    return [
-        *(item.item, judgement.protocol, judgement.metric, judgement.right, judgement.models),
-        *(judgement.rest, judgement.scale, judgement.isotonic, judgement.bad),
-    ]
+    row: list[Any] = [item.item, judgement.protocol, judgement.metric, judgement.right]
+    row += [judgement.models, judgement.rest, judgement.scale, judgement.isotonic, judgement.bad]
+    return row

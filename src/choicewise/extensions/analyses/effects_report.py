@@ -1,4 +1,4 @@
-"""What each axis of a protocol changes, as tables."""
+"""Write what each axis of a protocol changes as tables."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ CHANGES: Final = (
 )
 
 PAIRS: Final = (
-    *(
-        Column(name="axis"),
-        Column(name="change", kind="names"),
-        Column(name="start"),
-        Column(name="end"),
-    ),
-    *(Column(name="difference", kind="points"), Column(name="n", kind="count")),
+    Column(name="axis"),
+    Column(name="change", kind="names"),
+    Column(name="start"),
+    Column(name="end"),
+    Column(name="difference", kind="points"),
+    Column(name="n", kind="count"),
 )
 
 
@@ -59,26 +58,27 @@ def run_tables(run: Run) -> list[Table]:
     return list(effects_tables(effects, facts))
 
 
-def effects_tables(effects: Sequence[Effect], about: dict[str, str]) -> Iterator[Table]:
+def effects_tables(effects: Sequence[Effect], facts: dict[str, str]) -> Iterator[Table]:
     """Yield the axes, those that change most first, then the changes of their values, and every pair of protocols.
 
-    ``about``: run, model and dataset, for programs.
+    ``facts``: run, model and dataset, for programs.
     """
-    pairs = [list(row) for row in _pair_rows(effects)]
+    pairs = list(_pair_rows(effects))
     counts = [row[-1] for row in pairs]
-    fewest, most = min(counts), max(counts)
-    items = counted(most, "item") if fewest == most else f"{fewest} to {most} items"
+    items = counted(max(counts), "item")
+    if min(counts) < max(counts):
+        items = f"{min(counts)} to {max(counts)} items"
     yield Table(
         name="effects",
-        title=f"{about['model']} on {about['dataset']}: what one axis changes, in points, of {items}",
+        title=f"{facts['model']} on {facts['dataset']}: what one axis changes, in points, of {items}",
         columns=AXES,
         rows=[[effect.axis, effect.absolute, *_spread(effect.spread)] for effect in effects],
         notes=[
             "pairs of protocols that differ in this axis alone, or in axes that only change together"
         ],
-        facts=about,
+        facts=facts,
     )
-    rows = [list(row) for row in _change_rows(effects)]
+    rows = list(_change_rows(effects))
     yield Table(name="changes", title="by change of value", columns=CHANGES, rows=rows)
     yield Table(name="pairs", title="by pair of protocols", columns=PAIRS, rows=pairs, data=True)
 

@@ -1,4 +1,4 @@
-"""What every published rule reads in generated texts, as tables."""
+"""Write what every published rule reads in generated texts as tables."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ DISPUTED: Final = (
 )
 
 READINGS: Final = (
-    *(Column(name="item"), Column(name="letter", meaning="empty if the rules read no option")),
+    Column(name="item"),
+    Column(name="letter", meaning="empty if the rules read no option"),
     Column(name="rules", kind="names"),
 )
 
 
 def run_tables(run: Run) -> Iterator[Table]:
-    """Yield for each prompt of a run what the rules read, how they agree, and the items that they dispute."""
+    """Yield what the rules read in the texts of each prompt, how they agree, and the items that they dispute."""
     reports = extractors(run)
     if not reports:
         title = f"{run.folder}: no protocol reads a letter in generated text; try options/free-simple-evals"
@@ -62,24 +63,28 @@ def run_tables(run: Run) -> Iterator[Table]:
 
 def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
     """Yield the tables of one prompt of the run in ``folder``."""
-    facts: dict[str, Any] = {"run": folder, "protocols": list(report.protocols), "n": report.n}
-    facts |= {"missing": report.missing, "partly": report.partly}
+    title = f"{folder}: what {len(report.rules)} rules read in {counted(report.n, 'text')} of "
+    title += listed(report.protocols)
+    if report.missing:
+        title += f", {counted(report.missing, 'item')} without a text"
     numbers = _numbers(report)
-    missing = f", {counted(report.missing, 'item')} without a text" if report.missing else ""
-    texts = f"{counted(report.n, 'text')} of {listed(report.protocols)}{missing}"
+    rules = sorted(report.rules, key=lambda rule: numbers[rule.rule])
     yield Table(
         name="rules",
-        title=f"{folder}: what {len(report.rules)} rules read in {texts}",
+        title=title,
         columns=RULES,
-        rows=[
-            _rule_row(rule, numbers)
-            for rule in sorted(report.rules, key=lambda rule: numbers[rule.rule])
-        ],
+        rows=[_rule_row(rule, numbers) for rule in rules],
         notes=[
             _range(report.rules),
             "rules with one number read the same in every text; a text in which a rule reads no option is wrong",
         ],
-        facts=facts,
+        facts={
+            "run": folder,
+            "protocols": list(report.protocols),
+            "n": report.n,
+            "missing": report.missing,
+            "partly": report.partly,
+        },
     )
     if report.n:
         pairs = sorted(report.pairs, key=lambda pair: pair.same)
@@ -97,19 +102,20 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
 def _numbers(report: ExtractorsReport) -> Mapping[str, int]:
     """Number the rules; those that read the same in every text have one number."""
     # Of options with one text, letter-match takes either, so that a rule may read the same and be right more often.
-    right = {rule.rule: rule.accuracy for rule in report.rules}
+    accuracy = {rule.rule: rule.accuracy for rule in report.rules}
     first = {rule.rule: rule.rule for rule in report.rules}
     for pair in report.pairs:
-        is_alike = pair.same == 1 and right[pair.left] == right[pair.right]
-        if is_alike and first[pair.right] == pair.right:
+        reads_the_same = pair.same == 1 and accuracy[pair.left] == accuracy[pair.right]
+        if reads_the_same and first[pair.right] == pair.right:
             first[pair.right] = first[pair.left]
     firsts = list(dict.fromkeys(first.values()))
-    return {rule: 1 + firsts.index(same) for rule, same in first.items()}
+    return {rule: 1 + firsts.index(first_rule) for rule, first_rule in first.items()}
 
 
 def _rule_row(rule: RuleReading, numbers: Mapping[str, int]) -> list[Any]:
+    number = numbers[rule.rule]
     interval = [rule.ci_low, rule.ci_high]
-    return [numbers[rule.rule], rule.rule, rule.read, rule.accuracy, *interval, rule.protocols]
+    return [number, rule.rule, rule.read, rule.accuracy, *interval, rule.protocols]
 
 
 def _range(rules: Sequence[RuleReading]) -> str:

@@ -1,8 +1,8 @@
-"""How far answers change where the question stays the same, as a table of checks."""
+"""Write how far answers change if the question stays the same as a table of checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -45,56 +45,60 @@ COLUMNS: Final = (
 
 def run_tables(run: Run) -> Iterator[Table]:
     """Yield the table of each protocol of a run with a panel, or one without rows if there is none."""
-    about = {"run": str(run.folder), "model": run.manifest.model.name}
-    known = panels(run)
-    if not known:
+    facts = {"run": str(run.folder), "model": run.manifest.model.name}
+    panels_of_run = panels(run)
+    if not panels_of_run:
         advice = (
             "no protocol was asked with changes; ask its panel, or one change: @prepare=reversed"
         )
-        yield Table(name="invariance", title=f"{run.folder}: {advice}", facts=about)
-    for panel in known:
+        yield Table(name="invariance", title=f"{run.folder}: {advice}", facts=facts)
+    for panel in panels_of_run:
         title = f"{run.folder}: the same questions, changed; {panel.protocol}: {counted(panel.n, 'item')}"
         if panel.checks:
             title += f", {percent(panel.accuracy)} % right"
-        yield panel_table(title, panel, about)
+        yield panel_table(title, panel, facts)
 
 
-def panel_table(title: str, panel: Panel, about: dict[str, Any]) -> Table:
-    """Return the checks of a panel. ``about``: facts of the run, for programs."""
-    facts: dict[str, Any] = {"protocol": panel.protocol, "kind": panel.kind, "n": panel.n}
-    facts |= {"accuracy": panel.accuracy, "uniform": panel.uniform, "computed": panel.computed}
-    facts |= {"repeated": panel.repeated, "repeat_flips": panel.repeat_flips}
-    facts |= {
-        "none": None if panel.none is None else asdict(panel.none),
-        "places": list(panel.places),
-    }
-    changes = [_reading(panel.kind, check.check) for check in panel.checks]
+def panel_table(title: str, panel: Panel, run_facts: dict[str, Any]) -> Table:
+    """Return the checks of a panel. ``run_facts``: facts of the run, for programs."""
+    none = None
+    if panel.none is not None:
+        none = asdict(panel.none)
+    columns: Sequence[Column] = ()
+    if panel.checks:
+        columns = COLUMNS
+    notes = list(_lines(panel))
+    for check in panel.checks:
+        notes.append(_meaning(panel.kind, check.check))
     return Table(
         name="invariance",
         title=title,
-        columns=COLUMNS if panel.checks else (),
+        columns=columns,
         rows=[_row(check) for check in panel.checks],
-        notes=[*_lines(panel), *changes],
-        facts={**about, **facts},
+        notes=notes,
+        facts={
+            **run_facts,
+            "protocol": panel.protocol,
+            "kind": panel.kind,
+            "n": panel.n,
+            "accuracy": panel.accuracy,
+            "uniform": panel.uniform,
+            "computed": panel.computed,
+            "repeated": panel.repeated,
+            "repeat_flips": panel.repeat_flips,
+            "none": none,
+            "places": list(panel.places),
+        },
     )
 
 
 def _row(check: Check) -> list[Any]:
-    flips, change = check.flips, check.change
-    return [
-        *(
-            check.check,
-            check.n,
-            flips.value,
-            flips.low,
-            flips.high,
-            check.at_most,
-            check.net,
-            flips.uniform,
-        ),
-        *(change.value, change.low, change.high, change.uniform, check.accuracy),
-        *(check.versions, check.constant),
-    ]
+    row: list[Any] = [check.check, check.n]
+    row += [check.flips.value, check.flips.low, check.flips.high]
+    row += [check.at_most, check.net, check.flips.uniform]
+    row += [check.change.value, check.change.low, check.change.high, check.change.uniform]
+    row += [check.accuracy, check.versions, check.constant]
+    return row
 
 
 def _lines(panel: Panel) -> Iterator[str]:
@@ -122,7 +126,9 @@ def _lines(panel: Panel) -> Iterator[str]:
         yield f"no probability changes with {', '.join(constant)}: the server may sort or leave out what is changed"
 
 
-def _reading(kind: str, check: str) -> str:
-    """Return what a check changes, and what its change is."""
-    of_kind = f" of a {kind}" if kind != "choice" else ""
-    return f"{check}{of_kind}: {CHECKS[check].changes}; change: {measure_of(kind, check)}"
+def _meaning(kind: str, check: str) -> str:
+    """Return what a check changes, and what its change measures."""
+    name = check
+    if kind != "choice":
+        name += f" of a {kind}"
+    return f"{name}: {CHECKS[check].changes}; change: {measure_of(kind, check)}"

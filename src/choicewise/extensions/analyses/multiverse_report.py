@@ -1,4 +1,4 @@
-"""The multiverse as tables: the spread over protocols, duels of models, and how often a choice would be chosen."""
+"""Write the spread over protocols, duels of models, and how often a choice would be chosen as tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from choicewise.extensions.analyses.multiverse import (
     Condition,
+    Contest,
     Distribution,
     Duel,
     Multiverse,
@@ -56,7 +57,9 @@ CONTESTS: Final = (
 )
 
 RANKS: Final = (
-    *(Column(name="left"), Column(name="right"), Column(name="tau", kind="correlation")),
+    Column(name="left"),
+    Column(name="right"),
+    Column(name="tau", kind="correlation"),
     Column(name="models", kind="count"),
 )
 
@@ -91,9 +94,11 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
 
 
 def _spread_row(spread: ScoreSpread) -> list[Any]:
-    numbers = [spread.panel.least, spread.panel.median, spread.panel.greatest, spread.panel.flips]
-    ends = [spread.lowest, spread.highest, spread.unmeasured]
-    return [spread.model, spread.dataset, spread.protocols, spread.distinct, *numbers, *ends]
+    panel = spread.panel
+    row: list[Any] = [spread.model, spread.dataset, spread.protocols, spread.distinct]
+    row += [panel.least, panel.median, panel.greatest, panel.flips]
+    row += [spread.lowest, spread.highest, spread.unmeasured]
+    return row
 
 
 def _alike_notes(panel: Multiverse) -> Iterator[str]:
@@ -114,9 +119,12 @@ def _unmeasured_notes(panel: Multiverse) -> Iterator[str]:
     for spread in panel.spreads:
         models.setdefault(spread.unmeasured, []).append(spread.model)
     for names, of_models in models.items():
-        if names:
-            of = f" with {', '.join(of_models)}" if len(models) > 1 else ""
-            yield f"not measured{of}: {', '.join(names)}"
+        if not names:
+            continue
+        if len(models) > 1:
+            yield f"not measured with {', '.join(of_models)}: {', '.join(names)}"
+        else:
+            yield f"not measured: {', '.join(names)}"
 
 
 def _conclusions(panel: Multiverse) -> Iterator[str]:
@@ -131,15 +139,15 @@ def _conclusions(panel: Multiverse) -> Iterator[str]:
 
 
 def _order(ranks: Sequence[RankAgreement]) -> str:
-    known = [pair for pair in ranks if not math.isnan(pair.tau)]
-    if not known:
+    comparable = [pair for pair in ranks if not math.isnan(pair.tau)]
+    if not comparable:
         return "Of every two protocols, one gives all models the same value: their orders can't be compared."
-    known.sort(key=lambda pair: pair.tau)
-    worst = known[0]
-    median = known[len(known) // 2]
+    comparable.sort(key=lambda pair: pair.tau)
+    worst = comparable[0]
+    median = comparable[len(comparable) // 2]
     return (
         f"Order of {worst.models} models: Kendall's τ between two protocols has the median {median.tau:.2f} over "
-        f"{len(known)} pairs; {worst.left} and {worst.right} agree least ({worst.tau:.2f})."
+        f"{len(comparable)} pairs; {worst.left} and {worst.right} agree least ({worst.tau:.2f})."
     )
 
 
@@ -155,21 +163,23 @@ def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
         name="duel",
         title=f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points",
         columns=CONTESTS,
-        rows=[
-            [each.protocol, each.difference, each.n, each.p, each.p_holm, each.alike]
-            for each in contests
-        ],
+        rows=[_contest_row(contest) for contest in contests],
         notes=notes,
         facts={
-            **{
-                "left": duel.left,
-                "right": duel.right,
-                "dataset": duel.dataset,
-                "agreement": agreement,
-            },
-            **{"significant": {"left": left, "right": right}, "unmeasured": duel.unmeasured},
+            "left": duel.left,
+            "right": duel.right,
+            "dataset": duel.dataset,
+            "agreement": agreement,
+            "significant": {"left": left, "right": right},
+            "unmeasured": duel.unmeasured,
         },
     )
+
+
+def _contest_row(contest: Contest) -> list[Any]:
+    row: list[Any] = [contest.protocol, contest.difference, contest.n]
+    row += [contest.p, contest.p_holm, contest.alike]
+    return row
 
 
 def _unshared(duel: Duel, spreads: Sequence[ScoreSpread]) -> list[str]:
@@ -182,7 +192,9 @@ def _unshared(duel: Duel, spreads: Sequence[ScoreSpread]) -> list[str]:
 
 
 def _verdict(duel: Duel) -> str:
-    left, right, agreement = duel.left, duel.right, duel.agreement
+    left = duel.left
+    right = duel.right
+    agreement = duel.agreement
     items = max((contest.n for contest in duel.measured), default=0)
     protocols = f"{len(duel.measured)} protocols"
     if duel.protocols > len(duel.measured):
@@ -213,49 +225,49 @@ def distribution_tables(
         yield distribution_table(distribution)
 
 
-def distribution_table(shown: Distribution) -> Table:
+def distribution_table(distribution: Distribution) -> Table:
     """Return a row for each condition and link: the mean probability of each choice, in the order of the choices."""
-    most = max((len(condition.softmax) for condition in shown.conditions), default=0)
-    choices = [
-        Column(name=f"choice_{index}", heading=f"choice {index}", kind="probability")
-        for index in range(most)
-    ]
+    conditions = distribution.conditions
+    most = max((len(condition.softmax) for condition in conditions), default=0)
+    columns = [Column(name="group"), Column(name="n", kind="count"), Column(name="link")]
+    for index in range(most):
+        heading = f"choice {index}"
+        columns.append(Column(name=f"choice_{index}", heading=heading, kind="probability"))
     rows: list[list[Any]] = []
-    for condition in shown.conditions:
+    for condition in conditions:
         rows += _condition_rows(condition, most)
+    softmax = distribution.softmax_fit
+    winner = distribution.winner_fit
     notes = []
-    if not any(condition.n for condition in shown.conditions):
+    if not any(condition.n for condition in conditions):
         notes.append("no item has a probability of every choice under it")
-    elif shown.softmax_fit and shown.winner_fit:
-        notes.append(
-            f"fit to people: softmax {_fit(shown.softmax_fit)}; winner {_fit(shown.winner_fit)}"
-        )
+    elif softmax and winner:
+        notes.append(f"fit to people: softmax {_fit(softmax)}; winner {_fit(winner)}")
+    of_data = f"{distribution.model} on {distribution.dataset}: {distribution.protocol}"
     return Table(
         name="distribution",
-        title=f"{shown.model} on {shown.dataset}: {shown.protocol}, softmax at temperature {shown.temperature:g}",
-        columns=[
-            Column(name="group"),
-            Column(name="n", kind="count"),
-            Column(name="link"),
-            *choices,
-        ],
+        title=f"{of_data}, softmax at temperature {distribution.temperature:g}",
+        columns=columns,
         rows=rows,
         notes=notes,
         facts={
-            **{"model": shown.model, "dataset": shown.dataset, "protocol": shown.protocol},
-            "temperature": shown.temperature,
-            "softmax_fit": None if shown.softmax_fit is None else asdict(shown.softmax_fit),
-            "winner_fit": None if shown.winner_fit is None else asdict(shown.winner_fit),
+            "model": distribution.model,
+            "dataset": distribution.dataset,
+            "protocol": distribution.protocol,
+            "temperature": distribution.temperature,
+            "softmax_fit": softmax and asdict(softmax),
+            "winner_fit": winner and asdict(winner),
         },
     )
 
 
 def _condition_rows(condition: Condition, most: int) -> Iterator[list[Any]]:
-    for link, shares in (
-        ("softmax", condition.softmax),
-        ("winner", condition.winner),
-        ("people", condition.human),
-    ):
+    by_link = {
+        "softmax": condition.softmax,
+        "winner": condition.winner,
+        "people": condition.human,
+    }
+    for link, shares in by_link.items():
         if shares:
             absent = [None] * (most - len(shares))
             yield [condition.name, condition.n, link, *shares, *absent]
@@ -264,5 +276,7 @@ def _condition_rows(condition: Condition, most: int) -> Iterator[list[Any]]:
 
 
 def _fit(fit: Fit) -> str:
-    correlation = "-" if math.isnan(fit.correlation) else f"{fit.correlation:.3f}"
+    correlation = "-"
+    if not math.isnan(fit.correlation):
+        correlation = f"{fit.correlation:.3f}"
     return f"r = {correlation}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"

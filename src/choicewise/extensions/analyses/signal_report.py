@@ -1,4 +1,4 @@
-"""Signal and noise as tables: the protocols with the most signal first, and the chain of metrics."""
+"""Write signal and noise as tables: the protocols with the most signal first, and the chain of metrics."""
 
 from __future__ import annotations
 
@@ -56,9 +56,8 @@ def signal_tables(report: Signal) -> list[Table]:
     """Return the protocols with the most signal for their noise first, and the chains of metrics if there are any."""
     training_runs = []
     for name, steps in report.trainings.items():
-        training_runs.append(
-            f"the last {report.last[name]} of {counted(len(steps), 'checkpoint')} of {name}"
-        )
+        checkpoints = counted(len(steps), "checkpoint")
+        training_runs.append(f"the last {report.last[name]} of {checkpoints} of {name}")
     notes = []
     if report.step is not None:
         early = f"{report.unit} {report.step:,.0f}"
@@ -91,23 +90,11 @@ def signal_tables(report: Signal) -> list[Table]:
 
 def _signal_row(row: SignalRow) -> list[Any]:
     separation = row.separation
-    return [
-        *(
-            row.protocol,
-            row.metric,
-            separation.signal,
-            separation.noise,
-            separation.snr,
-            separation.se,
-        ),
-        *(
-            separation.models,
-            separation.checkpoints,
-            row.accuracy,
-            *_follows(row.follows),
-            row.chain,
-        ),
-    ]
+    cells: list[Any] = [row.protocol, row.metric]
+    cells += [separation.signal, separation.noise, separation.snr, separation.se]
+    cells += [separation.models, separation.checkpoints, row.accuracy]
+    cells += [*_follows(row.follows), row.chain]
+    return cells
 
 
 def _follows(follows: Follows | None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How far two models part that were asked the same tokens: flips, divergence of the choices, log-probability lost.
+"""Compare two models that were sent the same tokens: changed answers, divergence of the choices, lost log-probability.
 
 Made for a model and its quantised twin, whose scores can agree while many answers change (Dutta et al. 2024, "Accuracy
 is Not All You Need").
@@ -6,7 +6,6 @@ is Not All You Need").
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,12 +28,12 @@ from choicewise.scoring.observed import Floats, Integers
 from choicewise.scoring.significance import Difference, lost_per_token, mean_of_items
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """The ``n`` items that both sides predict, of which so many are ``changed``: predicted differently.
+    """Count the items, among the ``n`` that both models predict, whose prediction is ``changed``.
 
-    ``share`` with its 95 % interval, Wilson's.  Of the changed ones ``right_to_wrong`` lose credit from left to right
-    and ``wrong_to_right`` gain some; the others are from one wrong answer to another.
+    ``share``: with Wilson's 95 % interval. ``right_to_wrong``: those that lose credit from left to right;
+    ``wrong_to_right``: those that gain some. The others go from one wrong answer to another.
     """
 
     n: int
@@ -46,16 +45,16 @@ class Changed:
     wrong_to_right: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Twins:
-    """How far the right model parts from the left one; None where it is not defined.
+    """Hold how far the right model parts from the left one; a figure that is not defined is None.
 
-    ``flips``: where items have several choices.  ``divergence``: the mean over items of KL(left ‖ right) of their
-    choices in nats, each distribution the softmax of the protocol's scores at its temperature; where the protocol has
-    scores.  ``lost_right`` and ``lost_all``: the mean of log p(left) - log p(right) per scored token, in nats, of the
-    right answers and of all choices; where the protocol observes one log-likelihood of each choice.  The tokens are the
-    data's and no samples of the left model, so that this is no estimate of a KL divergence and may be negative.
-    Intervals (95 %) and missing items as of a paired difference.
+    ``flips``: of items with several choices. ``divergence``: mean over items of KL(left ‖ right) of their choices in
+    nats, if the protocol has scores; each distribution is the softmax of the scores at the protocol's temperature.
+    ``lost_right``, ``lost_all``: mean of log p(left) - log p(right) per scored token, in nats, of the right answers and
+    of all choices, if the protocol observes one log-likelihood of each choice. The tokens are the data's and no samples
+    of the left model, so that this mean estimates no KL divergence and may be negative. Intervals (95 %) and missing
+    items are those of a paired difference.
     """
 
     flips: Changed | None
@@ -64,97 +63,120 @@ class Twins:
     lost_all: Difference | None
 
 
-def read_likelihoods(run: RunEvidence, measured: Iterable[Measurement]) -> None:
-    """Read ``run`` once for what :func:`twins` needs of each of ``measured``, so that none reads it again."""
-    wanted = [each.protocol for each in measured if READINGS[each.protocol.reading].one_likelihood]
-    run.gather({protocol.prompt_digest: _LIKELIHOODS for protocol in wanted})
-
-
 def twin_figures(
     runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]
 ) -> list[Twins]:
     """Return flips, divergence and loss per token of each of ``pairs``, measurements of ``runs``."""
-    evidence = runs[0].evidence, runs[1].evidence
-    read_likelihoods(evidence[0], [left for left, _ in pairs])
-    read_likelihoods(evidence[1], [right for _, right in pairs])
-    return [twins(evidence, pair) for pair in pairs]
+    left_run = runs[0].evidence
+    right_run = runs[1].evidence
+    _read_likelihoods(left_run, [left for left, _ in pairs])
+    _read_likelihoods(right_run, [right for _, right in pairs])
+    return [_twins(left_run, right_run, pair) for pair in pairs]
 
 
-def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> Twins:
-    """Of the shared items of two measurements under one protocol, every one of which was asked in the same tokens."""
-    _, places = shared_items(pair)
-    _, credits = paired_credits(pair)
-    hits = [
-        credits[side] if each.judged is None else each.judged.hit[places[side]]
-        for side, each in enumerate(pair)
-    ]
-    offsets = [each.evidence.item_offsets for each in pair]
-    counts = np.diff(offsets[0])[places[0]]
-    shared = np.concatenate([[0], np.cumsum(counts)])
-    rows = [
-        rows_of_items(own[:-1][place], counts) for own, place in zip(offsets, places, strict=True)
-    ]
+def _read_likelihoods(run: RunEvidence, measurements: Iterable[Measurement]) -> None:
+    """Read a run once for the likelihoods of all ``measurements``."""
+    wanted = {}
+    for measurement in measurements:
+        if READINGS[measurement.protocol.reading].one_likelihood:
+            wanted[measurement.protocol.prompt_digest] = _LIKELIHOODS
+    run.gather(wanted)
+
+
+def _twins(
+    left_run: RunEvidence, right_run: RunEvidence, pair: tuple[Measurement, Measurement]
+) -> Twins:
+    """Compare two measurements under one protocol on the items that both have."""
+    left, right = pair
+    _, (left_items, right_items) = shared_items(pair)
+    # Both were sent the same tokens, so that an item has as many choices on either side.
+    left_starts = left.evidence.item_offsets[:-1]
+    right_starts = right.evidence.item_offsets[:-1]
+    counts = np.diff(left.evidence.item_offsets)[left_items]
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    left_rows = rows_of_items(left_starts[left_items], counts)
+    right_rows = rows_of_items(right_starts[right_items], counts)
     several = counts > 1
-    changed = _changed(paired_predictions(pair)[:, several], np.stack(hits)[:, several])
-    divergence = lost_right = lost_all = None
-    scores = [each.known_scores for each in pair]
-    if scores[0] is not None and scores[1] is not None and several.any():
-        scaled = [
-            own[row] / float(pair[0].protocol.temperature)
-            for own, row in zip(scores, rows, strict=True)
-            if own is not None
-        ]
-        divergence = _mean(divergences(scaled[0], scaled[1], shared)[several], low=0.0)
-    if READINGS[pair[0].protocol.reading].one_likelihood:
-        sums, tokens = zip(
-            *(_tokens(run, own) for run, own in zip(runs, pair, strict=True)), strict=True
+
+    _, (left_credit, right_credit) = paired_credits(pair)
+    left_hits = _hits(left, left_items, left_credit)
+    right_hits = _hits(right, right_items, right_credit)
+    predictions = paired_predictions(pair)[:, several]
+    flips = _changed(predictions, left_hits[several], right_hits[several])
+
+    divergence = None
+    left_scores = left.known_scores
+    right_scores = right.known_scores
+    if left_scores is not None and right_scores is not None and several.any():
+        temperature = float(left.protocol.temperature)
+        of_items = divergences(
+            left_scores[left_rows] / temperature, right_scores[right_rows] / temperature, offsets
         )
-        left, right = (own[row] for own, row in zip(sums, rows, strict=True))
-        gold = pair[0].evidence.right[rows[0]]
-        lost_right, lost_all = (
-            lost_per_token(left, right, tokens[0][rows[0]], shared, among)
-            for among in (gold, np.ones_like(gold))
-        )
-    return Twins(changed, divergence, lost_right, lost_all)
+        divergence = _mean_divergence(of_items[several])
+
+    lost_right = None
+    lost_all = None
+    if READINGS[left.protocol.reading].one_likelihood:
+        wanted = {left.protocol.prompt_digest: _LIKELIHOODS}
+        left_evidence = left_run.gather(wanted)[left.protocol.prompt_digest]
+        right_evidence = right_run.gather(wanted)[left.protocol.prompt_digest]
+        left_sums = left_evidence.column(_SUMS)[left_rows]
+        right_sums = right_evidence.column(_SUMS)[right_rows]
+        tokens = left_evidence.column(_COUNTS)[left_rows]
+        is_right = left.evidence.right[left_rows]
+        every = np.ones_like(is_right)
+        lost_right = lost_per_token(left_sums, right_sums, tokens, offsets, is_right)
+        lost_all = lost_per_token(left_sums, right_sums, tokens, offsets, every)
+    return Twins(flips=flips, divergence=divergence, lost_right=lost_right, lost_all=lost_all)
 
 
-def _tokens(run: RunEvidence, measured: Measurement) -> tuple[Floats, Integers]:
-    """The two columns, [rows] each; NaN where no more than an upper bound, or no token, was observed."""
-    prompt = measured.protocol.prompt_digest
-    evidence = run.gather({prompt: _LIKELIHOODS})[prompt]
-    return evidence.column(_SUMS), evidence.column(_COUNTS)
+def _hits(measurement: Measurement, items: Integers, credit: Floats) -> Floats:
+    """Return how right the prediction of each of ``items`` is, whatever the metric makes of it."""
+    if measurement.judged is None:
+        return credit
+    return measurement.judged.hit[items]
 
 
 def _token_sums(portion: ObservedPortion) -> Floats:
+    """Return the log-likelihood of every choice, [rows]; NaN if only an upper bound was observed."""
     observed = portion.continuations()
-    return (
-        observed.token_sums
-        if observed.at_most is None
-        else np.where(observed.at_most, np.nan, observed.token_sums)
-    )
+    if observed.at_most is None:
+        return observed.token_sums
+    return np.where(observed.at_most, np.nan, observed.token_sums)
+
+
+def _token_counts(portion: ObservedPortion) -> Integers:
+    """Return the tokens of every choice after the request's context, [rows]."""
+    return portion.continuations().counts
 
 
 _SUMS = Column("token sums", compute=_token_sums)
-_COUNTS = Column("token counts", compute=lambda portion: portion.continuations().counts)
+_COUNTS = Column("token counts", compute=_token_counts)
 _LIKELIHOODS = (_SUMS, _COUNTS)
-"""Columns of the evidence: log-likelihood and tokens of every choice after the request's own context."""
 
 
-def _changed(predictions: Integers, hits: Floats) -> Changed | None:
+def _changed(predictions: Integers, left_hits: Floats, right_hits: Floats) -> Changed | None:
     both = (predictions >= 0).all(axis=0)
-    if not both.any():
+    n = int(both.sum())
+    if not n:
         return None
-    changed = (predictions[0] != predictions[1])[both]
-    left, right = hits[:, both]
-    share = float(changed.mean())
-    low, high = wilson(share, len(changed))
-    worse, better = int((changed & (left > right)).sum()), int((changed & (left < right)).sum())
-    return Changed(int(both.sum()), int(changed.sum()), share, low, high, worse, better)
+    changed = both & (predictions[0] != predictions[1])
+    count = int(changed.sum())
+    low, high = wilson(count / n, n)
+    return Changed(
+        n=n,
+        changed=count,
+        share=count / n,
+        ci_low=low,
+        ci_high=high,
+        right_to_wrong=int((changed & (left_hits > right_hits)).sum()),
+        wrong_to_right=int((changed & (left_hits < right_hits)).sum()),
+    )
 
 
-def _mean(values: Floats, low: float = -math.inf) -> Difference | None:
-    """Return the mean of ``values`` [items], NaN for missing, none of which is below ``low``; None where all are."""
+def _mean_divergence(values: Floats) -> Difference | None:
+    """Return the mean of ``values``, [items]; None if all are missing."""
     if np.isnan(values).all():
         return None
     with np.errstate(invalid="ignore"):  # infinite values have no spread
-        return mean_of_items(values, low)
+        return mean_of_items(values, low=0.0)

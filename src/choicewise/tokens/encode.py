@@ -581,15 +581,12 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     contents = [token["content"] for token in added]
     if not proven or any(map(newline.search, contents)):
         return None
-    hazards = []
-    for token in added:
-        if prefixed or token["lstrip"] or token["rstrip"] or token["single_word"]:
-            if not _seen_in_text(token, normalizers):
-                return None
-            hazards.append(token["content"])
+    hazards = [token for token in added if prefixed or _looks_around(token)]
+    if not all(_seen_in_text(token, normalizers) for token in hazards):
+        return None
     # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
     words = (is_gpt2 or not before) and not any(map(_WORD_STARTS.search, contents))
-    return SplitRule(newline, before, prefixed, tuple(hazards), words)
+    return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards), words)
 
 
 def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:
@@ -634,6 +631,10 @@ def _newlines_end_pieces(splitters: Sequence[Mapping[str, Any]]) -> bool:
         ]:
             return regex in SPLITS.values() and _byte_level(level, use_regex=False)
     return False
+
+
+def _looks_around(token: Mapping[str, Any]) -> bool:
+    return bool(token["lstrip"] or token["rstrip"] or token["single_word"])
 
 
 def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:

@@ -1,8 +1,9 @@
-"""What a tokenizer is, its vocabulary in bytes, and the bytes of every token.
+"""Describe what a tokenizer is, its vocabulary in the order of bytes, and the bytes of every token.
 
 Lengths in bytes are the unit of truth for normalised scores, so they come from the vocabulary itself: the decoder that
 the file declares is applied to each token alone.  Offset mappings are never used; some published tokenizers return
-empty ones (tokenizers #1553, #1517)."""
+empty ones (tokenizers #1553, #1517).
+"""
 
 from __future__ import annotations
 
@@ -24,31 +25,32 @@ from choicewise.tokens.chat_template import ChatTemplate
 
 Value = TypeVar("Value")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-# Fuse joins, Strip removes the dummy space of a whole text, splitters change no text.
+
+# Steps that change no bytes of a token: Fuse joins, Strip removes the dummy space of a text, splitters only split.
 _SILENT = {
-    *(
-        "ByteFallback",
-        "Fuse",
-        "Strip",
-        "WordPiece",
-        "Split",
-        "Whitespace",
-        "WhitespaceSplit",
-        "Punctuation",
-        "Digits",
-    ),
-    *("BertPreTokenizer", "UnicodeScripts"),
+    "ByteFallback",
+    "Fuse",
+    "Strip",
+    "WordPiece",
+    "Split",
+    "Whitespace",
+    "WhitespaceSplit",
+    "Punctuation",
+    "Digits",
+    "BertPreTokenizer",
+    "UnicodeScripts",
 }
-BYTES = 256  # tokens of :class:`ByteTokenizer` that are bytes
+
+# Tokens of :class:`ByteTokenizer` that are bytes.
+BYTES = 256
 
 
 class Tokenizer(Hashable, Protocol):
-    """Text to token ids, and the bytes every token stands for.
+    """Turn text into token ids, and know the bytes that every token stands for.
 
-    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes, and ``special`` has the names
-    of those that have one.  ``unknown_id`` is the token that stands for text the vocabulary can't spell, ``mask_id``
-    the one that hides others from a masked model, when there are such.  ``digest`` (64 hex) identifies the tokenizer.
-    ``chat``: the template of the model's chats, where it has one; it is no part of the digest.
+    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes, and ``special`` holds the
+    names of special tokens.  ``unknown_id`` is the token that stands for text the vocabulary can't spell, ``mask_id``
+    the one that hides others from a masked model, if there are such.  ``digest`` (64 hex) identifies the tokenizer.
     """
 
     bos_id: int | None
@@ -61,20 +63,20 @@ class Tokenizer(Hashable, Protocol):
 
     @property
     def chat(self) -> ChatTemplate | None:
-        """The chat template that comes with it."""
+        """Return the template of the model's chats, if it has one; it is no part of the digest."""
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Token ids of each text; ``special`` adds what the tokenizer adds by default (a BOS, usually)."""
+        """Return the token ids of each text; ``special`` adds the tokenizer's defaults (a BOS, usually)."""
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
-        """For each token of each text, without special ones, a number that all tokens of its word share."""
+        """Return for each token of each text, without special ones, the number of its word."""
 
     def decode(self, ids: Ids) -> str:
-        """The text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
 
 
 class ByteTokenizer:
-    """Every UTF-8 byte is a token, 256 is BOS and hides bytes: for the fakes and for tests."""
+    """Turn every UTF-8 byte into a token, for the fakes and for tests; 256 is BOS and hides bytes."""
 
     bos_id: int | None = BYTES
     eos_id: int | None = None
@@ -85,31 +87,35 @@ class ByteTokenizer:
     chat: ChatTemplate | None = None
 
     def __init__(self) -> None:
-        self.token_bytes: Sequence[bytes] = [*(bytes([byte]) for byte in range(BYTES)), b""]
+        self.token_bytes: Sequence[bytes] = [bytes([byte]) for byte in range(BYTES)] + [b""]
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Token ids of each text, with a BOS in front when ``special``."""
-        start = np.asarray([BYTES] if special else [], dtype=np.int32)
-        return [
-            np.concatenate([start, np.frombuffer(text.encode(), dtype=np.uint8)], dtype=np.int32)
-            for text in texts
-        ]
+        """Return the token ids of each text, with a BOS in front if ``special``."""
+        encoded = []
+        for text in texts:
+            ids = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+            if special:
+                ids = np.insert(ids, 0, BYTES)
+            encoded.append(ids)
+        return encoded
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
-        """For each byte of each text the number of its word; white space begins one."""
+        """Return for each byte of each text the number of its word; white space begins one."""
         return [numbered_words(chr(byte).isspace() for byte in text.encode()) for text in texts]
 
     def decode(self, ids: Ids) -> str:
-        """The text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
         return spelled(self, ids).decode(errors="replace")
 
 
 class Vocabulary:
-    """The tokens of ``tokenizer`` in the order of their bytes.  Tokens that stand for no bytes spell nothing."""
+    """Find the tokens of ``tokenizer`` by their bytes.  Tokens that stand for no bytes spell nothing."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._table = tokenizer.token_bytes
-        self._eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+        self._eos: list[int] = []
+        if tokenizer.eos_id is not None:
+            self._eos.append(tokenizer.eos_id)
         entries = sorted((spelled, token) for token, spelled in enumerate(self._table) if spelled)
         self._bytes = [spelled for spelled, _ in entries]
         self._ids = [token for _, token in entries]
@@ -117,19 +123,19 @@ class Vocabulary:
 
     @cached_property
     def longest(self) -> int:
-        """Bytes of the longest token."""
+        """Return the bytes of the longest token."""
         return max(map(len, self._bytes), default=0)
 
     def spelled(self, tokens: Iterable[int]) -> bytes:
-        """The bytes that ``tokens`` stand for."""
+        """Return the bytes that ``tokens`` stand for."""
         return b"".join(self._table[token] for token in tokens)
 
     def spelling(self, text: bytes) -> list[int]:
-        """The tokens that stand for exactly ``text``; there may be several (``A`` and ``<0x41>``)."""
+        """Return the tokens that stand for exactly ``text``; there may be several (``A`` and ``<0x41>``)."""
         return self._ids[bisect_left(self._bytes, text) : bisect_right(self._bytes, text)]
 
     def continuing(self, text: bytes) -> TokenSet:
-        """The tokens whose bytes start with ``text``, itself included."""
+        """Return the tokens whose bytes start with ``text``, or are ``text``."""
         if text not in self._continuing:
             low = bisect_left(self._bytes, text)
             high = bisect_right(self._bytes, text, low, key=lambda spelled: spelled[: len(text)])
@@ -140,31 +146,32 @@ class Vocabulary:
 
     @cached_property
     def spaced(self) -> TokenSet:
-        """The tokens by which a word ends and the next may begin: those that start with white space, and EOS."""
-        return TokenSet(
-            [*(i for i, spelled in enumerate(self._table) if spelled[:1].isspace()), *self._eos]
-        )
+        """Return the tokens by which a word ends and the next may begin: with white space at the start, and EOS."""
+        tokens = [token for token, text in enumerate(self._table) if text[:1].isspace()]
+        return TokenSet(tokens + self._eos)
 
     @cached_property
     def unspaced(self) -> TokenSet:
-        """The tokens by which a word begins after white space or at the start of a text: the others, and EOS."""
-        inside = (
-            i for i, spelled in enumerate(self._table) if spelled and not spelled[:1].isspace()
-        )
-        return TokenSet([*inside, *self._eos])
+        """Return the tokens by which a word begins after white space or at the start of a text, and EOS."""
+        tokens = [
+            token for token, text in enumerate(self._table) if text and not text[:1].isspace()
+        ]
+        return TokenSet(tokens + self._eos)
 
     @cached_property
     def marks_words(self) -> bool:
-        """Whether words begin with their white space (``Ġ``, ``▁``) and do not end with it (``</w>``)."""
-        starts = any(spelled[:1].isspace() for spelled in self._bytes)
-        ends = any(spelled[-1:].isspace() and not spelled[:1].isspace() for spelled in self._bytes)
-        begins = any(spelled[:1].isspace() and not spelled.isspace() for spelled in self._bytes)
-        return starts and (begins or not ends)
+        """Return whether words begin with their white space (``Ġ``, ``▁``) and do not end with it (``</w>``)."""
+        starts = [text for text in self._bytes if text[:1].isspace()]
+        if not all(text.isspace() for text in starts):
+            return True
+        ends_words = any(text[-1:].isspace() and not text[:1].isspace() for text in self._bytes)
+        return bool(starts) and not ends_words
 
 
 def per_tokenizer(make: Callable[[Tokenizer], Value]) -> Callable[[Tokenizer], Value]:
-    """``make``, called once for each tokenizer, however many models answer at once; they are told apart by identity."""
-    values, lock = WeakKeyDictionary[Tokenizer, Value](), Lock()
+    """Call ``make`` once for each tokenizer (by identity), however many models answer at once."""
+    values = WeakKeyDictionary[Tokenizer, Value]()
+    lock = Lock()
 
     @wraps(make)
     def value(tokenizer: Tokenizer) -> Value:
@@ -178,24 +185,24 @@ def per_tokenizer(make: Callable[[Tokenizer], Value]) -> Callable[[Tokenizer], V
 
 @per_tokenizer
 def thought_marks(tokenizer: Tokenizer) -> Mapping[int, bytes]:
-    """The special tokens by which a thought is told from an answer, with their names."""
+    """Return the special tokens that begin or end a thought, with their names."""
     return {token: name.encode() for token, name in tokenizer.special.items() if name in MARKS}
 
 
 @per_tokenizer
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """The vocabulary of a tokenizer, sorted once."""
+    """Return the vocabulary of a tokenizer, sorted once."""
     return Vocabulary(tokenizer)
 
 
 def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
-    """Bytes of every token id, from the parsed ``tokenizer.json``.
+    """Return the bytes of every token id, from the parsed ``tokenizer.json``.
 
-    Joined over the tokens of a text they give the text's bytes, up to one leading space where the tokenizer adds a
+    Joined over the tokens of a text they give the text's bytes, up to one leading space if the tokenizer adds a
     dummy one, and up to what its normaliser and its unknown token lose.  Special tokens and unused ids stand for no
     bytes; added tokens that are not special stand for their text.  WordPiece words each start with a space.
 
-    Raises ModelError when the file declares no vocabulary or a decoder that is not known here.
+    Raises ModelError if the file declares no vocabulary or a decoder that is not listed here.
     """
     vocabulary = tokenizer.get("model", {}).get("vocab")
     if not vocabulary:
@@ -204,30 +211,38 @@ def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
         )
     if isinstance(vocabulary, Mapping):
         ids: dict[str, int] = dict(vocabulary)
-    else:  # a unigram model lists [piece, score] in the order of the ids
+    else:
+        # A unigram model lists [piece, score] in the order of the ids.
         ids = {piece: token for token, (piece, _) in enumerate(vocabulary)}
     added = tokenizer.get("added_tokens") or []
-    table = [b""] * (1 + max([*ids.values(), *(token["id"] for token in added)]))
+    last = max([*ids.values(), *(token["id"] for token in added)])
+    table = [b""] * (last + 1)
     spell = _spelling(tokenizer)
     for piece, token in ids.items():
         table[token] = spell(piece)
     for token in added:
-        table[token["id"]] = b"" if token["special"] else token["content"].encode()
+        text = token["content"].encode()
+        if token["special"]:
+            text = b""
+        table[token["id"]] = text
     return table
 
 
 def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """The steps of a declared normalizer, pre-tokenizer or decoder, those of nested sequences in order."""
-    if step is None or step["type"] != "Sequence":
-        return [] if step is None else [step]
-    parts = (
-        part for key in ("normalizers", "pretokenizers", "decoders") for part in step.get(key, ())
-    )
-    return [inner for part in parts for inner in declared_steps(part)]
+    """Return the steps of a declared normalizer, pre-tokenizer or decoder; nested sequences are unfolded."""
+    if step is None:
+        return []
+    if step["type"] != "Sequence":
+        return [step]
+    steps = []
+    for key in ("normalizers", "pretokenizers", "decoders"):
+        for part in step.get(key, ()):
+            steps += declared_steps(part)
+    return steps
 
 
 def byte_alphabet() -> dict[str, bytes]:
-    """Character to byte in byte-level vocabularies: printable bytes stand for themselves, the others move up.
+    """Map characters to bytes in byte-level vocabularies: printable bytes stand for themselves, the others move up.
 
     Source: openai/gpt-2 ``src/encoder.py`` ``bytes_to_unicode`` @a74da5d.
     """
@@ -238,30 +253,35 @@ def byte_alphabet() -> dict[str, bytes]:
     ]
     moved = [byte for byte in range(256) if byte not in plain]
     alphabet = {chr(byte): bytes([byte]) for byte in plain}
-    return alphabet | {chr(256 + place): bytes([byte]) for place, byte in enumerate(moved)}
+    for code, byte in enumerate(moved, start=256):
+        alphabet[chr(code)] = bytes([byte])
+    return alphabet
 
 
 def spelled(tokenizer: Tokenizer, tokens: Ids) -> bytes:
-    """The bytes that ``tokens`` stand for."""
+    """Return the bytes that ``tokens`` stand for."""
     return b"".join([tokenizer.token_bytes[token] for token in tokens.tolist()])
 
 
 def numbered_words(starts: Iterable[bool]) -> Ids:
-    """The number of the word of each token, from whether a word starts with it."""
+    """Number the words of tokens, from whether a word starts with each token."""
     return np.cumsum(list(starts), dtype=np.int32)
 
 
 def count(ids: Ids, token: int | None) -> int:
-    """How often ``token`` is among ``ids``; never where the tokenizer has no such token."""
-    return 0 if token is None else int(np.count_nonzero(ids == token))
+    """Count ``token`` among ``ids``; 0 if the tokenizer has no such token."""
+    if token is None:
+        return 0
+    return int(np.count_nonzero(ids == token))
 
 
 def common_prefix(sequences: Sequence[Ids]) -> int:
-    """Length (tokens) of the longest prefix that all ``sequences``, at least one, have in common."""
+    """Return the length (tokens) of the longest prefix that all ``sequences``, at least one, have in common."""
     length = min(map(len, sequences))
     for sequence in sequences[1:]:
         differ = sequences[0][:length] != sequence[:length]
-        length = int(differ.argmax()) if differ.any() else length
+        if differ.any():
+            length = int(differ.argmax())
     return length
 
 
@@ -271,15 +291,23 @@ def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
     if "ByteLevel" in kinds:
         alphabet = byte_alphabet()
         return lambda piece: b"".join(alphabet.get(char, char.encode()) for char in piece)
-    replacements = [pair for step in steps for pair in _replacements(step)]
+    replacements: list[tuple[str, str]] = []
+    word_piece_prefix = None
+    for step in steps:
+        replacements += _replacements(step)
+        if step["type"] == "WordPiece":
+            word_piece_prefix = step["prefix"]
     byte_fallback = "ByteFallback" in kinds or bool(tokenizer["model"].get("byte_fallback"))
-    prefix = next((step["prefix"] for step in steps if step["type"] == "WordPiece"), None)
 
     def spell(piece: str) -> bytes:
         if byte_fallback and (byte := _BYTE_TOKEN.fullmatch(piece)):
             return bytes([int(byte[1], 16)])
-        if prefix is not None:
-            piece = piece.removeprefix(prefix) if piece.startswith(prefix) else " " + piece
+        if word_piece_prefix is not None:
+            # A piece without the prefix begins a word.
+            if piece.startswith(word_piece_prefix):
+                piece = piece.removeprefix(word_piece_prefix)
+            else:
+                piece = " " + piece
         for old, new in replacements:
             piece = piece.replace(old, new)
         return piece.encode()

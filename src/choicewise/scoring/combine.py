@@ -1,20 +1,21 @@
-"""How each reading's observations become one number per choice: the table of combiners, and what they compute.
+"""Combine the observations of each reading into one number per choice, and decide from it.
 
-All scores are float64 [rows], one row per item and choice, NaN where missing.
+All scores are float64 [rows], one row per item and choice, NaN if missing.
 """
 
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from choicewise import ports
-from choicewise.protocols.protocol import Protocol as Recipe
+from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import ALONG
 from choicewise.scoring.answers import Statuses, Written, judged
 from choicewise.scoring.calibrate import calibrated, calibrated_range
@@ -27,204 +28,242 @@ from choicewise.scoring.observed import (
     Lows,
     Mask,
     Range,
-    reduce_rows,
+    item_any,
+    item_max,
+    item_sum,
+    known_range,
     row_of,
     without_bounds,
 )
 from choicewise.scoring.scores import SCORES, per
 
 
-class Observed(Protocol):
-    """The observations under one prompt, one row per item and choice; an item has the rows between its offsets."""
+class Observed(typing.Protocol):
+    """Give the observations under one prompt, one row per item and choice."""
 
     gold: list[list[int]]
     item_offsets: Integers
 
     @property
     def right(self) -> Mask:
-        """Which rows are right choices, bool [rows]."""
+        """Mark the rows of right choices, bool [rows]."""
 
     def continuations(self, null: str | None = None) -> Continuations:
-        """The scored continuations after the request's own context, or after the ``null`` context."""
+        """Return the continuations after the request's context, or after the ``null`` context."""
 
     def parts(self) -> list[Continuations]:
-        """The observations of each thing that the reading asks about a choice; each has the same rows."""
+        """Return the observations of each part of what a reading scores; all have the same rows."""
 
     @property
     def part_sums(self) -> list[Floats]:
-        """The log-likelihoods of the parts in nats, float64 [rows] each."""
+        """Return the log-likelihoods of the parts in nats, float64 [rows] each."""
 
     def values(self) -> Floats:
-        """The observed number of every choice that is no log-probability, float64 [rows]; NaN where there is none."""
+        """Return the number of every choice that is no log-probability, float64 [rows]."""
 
     def scores(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
-        """The score of that name, float64 [rows]: greater is better, NaN is missing."""
+        """Return the score of that name, float64 [rows]: greater is better, NaN is missing."""
 
     @property
     def bounded(self) -> bool:
-        """Whether of anything no more than an upper bound is known."""
+        """Check if a log-probability is only an upper bound."""
 
     def score_range(self, name: str, null: str | None = None, outside: str = "keep") -> Range:
-        """The lowest and the highest that the score of that name may be."""
+        """Return the lowest and the highest values of the score of that name."""
 
     @property
     def part_lows(self) -> list[Floats]:
-        """The lowest that the log-likelihoods of the parts may be, float64 [rows] each."""
+        """Return the lowest log-likelihoods of the parts, float64 [rows] each."""
 
     def written(self, limit: int) -> Sequence[Written | str | None]:
-        """The text of every item with its end, of at most ``limit`` tokens (:func:`~.answers.judged`)."""
+        """Return the text of every item, of at most ``limit`` tokens (:func:`~.answers.judged`)."""
 
     def generation(self) -> Continuations:
-        """The generated tokens, one row per item."""
+        """Return the generated tokens, one row per item."""
 
     def expected(self) -> list[list[str]]:
-        """The continuations of every item as its request has them; empty where it could not be asked."""
+        """Return the continuations of every item's request; empty if it could not be sent."""
 
     def options(self) -> list[list[str]]:
-        """The choices of every item as they were shown; empty where it could not be asked."""
+        """Return the choices of every item in its prompt; empty if it could not be sent."""
 
 
 Decision = tuple[Floats | None, Decisions, Lows | None, Statuses | None]
-"""Scores, float64 [rows], or None where a letter is read from text; what was decided; how low scores may be; and what
-became of every text, None where none is read."""
+"""Scores, decisions, the lowest scores, and the status of every text.
+
+Scores are float64 [rows], None if a letter is read from text; statuses are None if no text is read.
+"""
+
+Scoring = Callable[[Protocol, Observed], Floats]
+
+
+def _retrieve_nothing(protocol: Protocol, observed: Observed) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Combiner:
-    """How one reading's observations become a number per choice.
+    """Combine one reading's observations into a number per choice.
 
-    ``scores``: float64 [rows], greater is better, NaN is missing.  ``retrieved``: the scored tokens of each choice, one
-    row per choice, where the reading retrieves the likelihood of the choice's text; None where it does not.
-    ``decide``: scores and decisions, where they are not simply made from ``scores``.  ``ranges``: the lowest and the
-    highest that the scores may be; where it is not given, a score that is made of an upper bound is not known.
+    ``scores``: returns float64 [rows], greater is better, NaN is missing.  ``retrieved``: returns
+    the scored tokens of each choice, one row per choice, if the reading retrieves the likelihood of
+    the choice's text, else None.  ``decide``: returns scores and decisions, if they do not simply
+    follow from ``scores``.  ``ranges``: returns the lowest and the highest scores; without it, a
+    score made of an upper bound is NaN.
     """
 
-    scores: Callable[[Recipe, Observed], Floats]
-    retrieved: Callable[[Recipe, Observed], Continuations | None] = lambda protocol, observed: None
-    decide: Callable[[Recipe, Observed], tuple[Floats | None, Decisions, Statuses]] | None = None
-    ranges: Callable[[Recipe, Observed], Range] | None = None
+    scores: Scoring
+    retrieved: Callable[[Protocol, Observed], Continuations | None] = _retrieve_nothing
+    decide: Callable[[Protocol, Observed], tuple[Floats | None, Decisions, Statuses]] | None = None
+    ranges: Callable[[Protocol, Observed], Range] | None = None
 
-    def decision(self, protocol: Recipe, observed: Observed) -> Decision:
-        """Scores and decisions under ``protocol``."""
+    def decision(self, protocol: Protocol, observed: Observed) -> Decision:
+        """Return scores and decisions under ``protocol``."""
         if self.decide is not None:
             scores, decisions, statuses = self.decide(protocol, observed)
-            return scores, decisions, None if scores is None else Lows.of(scores, scores), statuses
+            if scores is None:
+                return None, decisions, None, statuses
+            return scores, decisions, Lows.of(scores, scores), statuses
         if not observed.bounded:
-            known = self.scores(protocol, observed)
-            return (
-                known,
-                decided(protocol, known, observed.item_offsets, observed.right),
-                Lows.of(known, known),
-                None,
-            )
+            exact = self.scores(protocol, observed)
+            decisions = decided(protocol, exact, observed.item_offsets, observed.right)
+            return exact, decisions, Lows.of(exact, exact), None
         low, high = self.range(protocol, observed)
         decisions = decided_between(protocol, (low, high), observed.item_offsets, observed.right)
         return high, decisions, Lows.of(low, high), None
 
-    def range(self, protocol: Recipe, observed: Observed) -> Range:
-        """The lowest and the highest that every score may be; NaN where it is missing, or not known."""
+    def range(self, protocol: Protocol, observed: Observed) -> Range:
+        """Return the lowest and the highest value of every score; NaN if it is missing or open."""
         if self.ranges is not None:
             return self.ranges(protocol, observed)
-        bounds = [part.at_most for part in observed.parts() if part.at_most is not None]
         scores = self.scores(protocol, observed)
+        bounds = [part.at_most for part in observed.parts() if part.at_most is not None]
         if not bounds:
             return scores, scores
-        item = row_of(observed.item_offsets)
-        in_item = np.nan_to_num(
-            reduce_rows(np.maximum, np.any(bounds, axis=0), observed.item_offsets)
-        )
-        return without_bounds(scores, in_item[item] > 0)
+        has_bound = item_any(np.any(bounds, axis=0), observed.item_offsets)
+        return without_bounds(scores, has_bound[row_of(observed.item_offsets)])
 
 
 def along(parts: Sequence[Continuations], score: str) -> Floats:
-    """log P(option | context, the share of the thought that ``score`` names, its closing) in nats.
+    """Compute log P(option | context, a share of the thought, its closing) in nats.
 
-    Missing where an option lacks a number after any share, so that the scores of all shares are about the same items.
+    ``score`` names the share.  An item is missing if an option lacks a number after any share, so
+    that the scores of all shares are about the same items.
     """
-    known = [part.sums for part in parts]
-    lacking = np.isnan(known).any(axis=0) if len(known) == len(ALONG) else True
-    item = row_of(parts[0].item_offsets)
-    lost = np.nan_to_num(
-        reduce_rows(np.maximum, np.broadcast_to(lacking, item.shape), parts[0].item_offsets)
-    )[item]
-    return np.where(lost > 0, np.nan, known[min(list(ALONG).index(score), len(known) - 1)])
+    sums = [part.sums for part in parts]
+    item_offsets = parts[0].item_offsets
+    is_lacking: Mask = np.ones(len(sums[0]), dtype=np.bool_)
+    if len(sums) == len(ALONG):
+        is_lacking = np.any(np.isnan(sums), axis=0)
+    is_lost = item_any(is_lacking, item_offsets)[row_of(item_offsets)]
+    part = min(list(ALONG).index(score), len(sums) - 1)
+    return np.where(is_lost, np.nan, sums[part])
 
 
 def marginal(parts: Sequence[Continuations]) -> Floats:
-    """log (1/R) Σ_r P(option | context, chain r) in nats: self-consistency (Wang et al. 2023), Rao-Blackwellised.
+    """Compute log (1/R) Σ_r P(option | context, chain r) in nats.
 
-    A vote of R chains counts draws of an answer; this takes the mean of what they are drawn from.
+    It is self-consistency (Wang et al. 2023), Rao-Blackwellised: a vote of R chains counts draws of
+    an answer, and this takes the mean of the distributions that they are drawn from.
     """
     with np.errstate(invalid="ignore"):
         total = np.logaddexp.reduce([part.sums for part in parts], axis=0)
-    return np.asarray(total - np.log(len(parts)), dtype=np.float64)
+    return total - np.log(len(parts))
 
 
 def vote(parts: Sequence[Continuations]) -> Floats:
-    """The share of the chains after which an option is the likeliest of its item; options that tie share theirs."""
-    item = row_of(parts[0].item_offsets)
-    total = np.zeros(len(item))
+    """Return the share of chains after which an option is the likeliest of its item.
+
+    Options that tie share their chain.
+    """
+    item_offsets = parts[0].item_offsets
+    item = row_of(item_offsets)
+    votes = np.zeros(len(item))
     for part in parts:
-        at_top = (
-            part.sums == reduce_rows(np.maximum, part.sums, part.item_offsets)[item]
-        )  # NaN when any option is
+        is_likeliest = part.sums == item_max(part.sums, item_offsets)[item]
+        # If an option is missing, none is the likeliest, and 0 / 0 is NaN.
         with np.errstate(invalid="ignore"):
-            shares = at_top / reduce_rows(np.add, at_top, part.item_offsets)[item]
-        total += np.where(np.isnan(part.sums), np.nan, shares)
-    return total / len(parts)
+            shares = is_likeliest / item_sum(is_likeliest, item_offsets)[item]
+        votes += np.where(np.isnan(part.sums), np.nan, shares)
+    return votes / len(parts)
 
 
 def said_options(
     generated: Continuations, options: Sequence[Sequence[str]], item_offsets: Integers
 ) -> Continuations:
-    """The tokens that say an option, one row per (item, choice); every row but that of the option said is missing.
+    """Return the tokens that say an option, one row per (item, choice); all other rows are missing.
 
-    ``generated`` has one row per item, ``options`` the continuations each item was waiting for.  An option is said
-    when the text begins with it, with or without the white space that the option begins with, and a token ends where it
-    ends; of several the longest, and of equal ones the first.  As in LLM-distPred-refGames (README@286ba10): the tokens
-    of the option and no others are scored, and what deviates, line breaks before it included, has no score.
+    ``generated`` has one row per item; ``options`` are the continuations that an item was waiting
+    for. A text says an option if it begins with it, with or without the white space that the option
+    begins with, and a token ends at the option's end.  The longest of several options counts, and
+    the first of equal ones.  LLM-distPred-refGames (README@286ba10) scores the option's tokens and
+    no others, and gives no score to texts that deviate, for example by a line break before the
+    option.
     """
     counts = np.zeros(int(item_offsets[-1]), dtype=np.int64)
-    text = [""] * len(counts)
-    said = np.zeros(len(generated.tokens), dtype=np.bool_)
-    for item, texts in enumerate(options):
-        first, start = item_offsets[item], generated.offsets[item]
-        text[first : first + len(texts)] = texts
-        choice, count = _generate_longest(generated, item, texts)
+    texts = [""] * len(counts)
+    is_said = np.zeros(len(generated.tokens), dtype=np.bool_)
+    for item, item_options in enumerate(options):
+        row = item_offsets[item]
+        texts[row : row + len(item_options)] = item_options
+        choice, count = _longest_option(generated, item, item_options)
         if count:
-            counts[first + choice] = count
-            said[start : start + count] = True
-    tokens, logprobs = generated.tokens[said], generated.logprobs[said]
-    sizes, ranks, offsets = (
-        generated.sizes[said],
-        generated.ranks[said],
-        np.concatenate([[0], np.cumsum(counts)]),
-    )
+            counts[row + choice] = count
+            start = generated.offsets[item]
+            is_said[start : start + count] = True
     return Continuations(
-        tokens=tokens,
-        logprobs=logprobs,
-        sizes=sizes,
-        ranks=ranks,
-        offsets=offsets,
-        text=text,
+        tokens=generated.tokens[is_said],
+        logprobs=generated.logprobs[is_said],
+        sizes=generated.sizes[is_said],
+        ranks=generated.ranks[is_said],
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        text=texts,
         item_offsets=item_offsets,
     )
 
 
-def option_match(said: Continuations, gold: Mask) -> Decisions:
-    """The option said; an item that says none is missing.  A text that stands twice is right when either is.
+def _longest_option(generated: Continuations, item: int, options: Sequence[str]) -> tuple[int, int]:
+    """Return the option that an item's text says, and the number of its tokens, 0 for none."""
+    text = generated.text[item] or ""
+    spelling = ""
+    longest = 0
+    choice = 0
+    for index, option in enumerate(options):
+        bare = option.strip()
+        if len(bare) <= longest:
+            continue
+        whole = option.rstrip()
+        if text.startswith((whole, bare)):
+            spelling = whole if text.startswith(whole) else bare
+            longest = len(bare)
+            choice = index
+    if not spelling:
+        return 0, 0
+    sizes = generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]
+    token_ends = np.cumsum(sizes).tolist()
+    end = len(spelling.encode())
+    if end not in token_ends:
+        return choice, 0
+    return choice, token_ends.index(end) + 1
 
-    ``gold``: which rows are right, bool [rows].
+
+def option_match(options: Continuations, gold: Mask) -> Decisions:
+    """Predict the one option with tokens of :func:`said_options`; without one an item is missing.
+
+    ``gold`` marks the right rows, bool [rows].  A text that two options share is right if either
+    is.
     """
-    items = len(said.item_offsets) - 1
-    prediction, credit = np.full(items, -1, dtype=np.int64), np.full(items, np.nan)
-    for item in range(items):
-        rows = range(said.item_offsets[item], said.item_offsets[item + 1])
-        for chosen in (row for row in rows if said.counts[row]):
-            prediction[item] = chosen - said.item_offsets[item]
-            credit[item] = any(
-                gold[row] for row in rows if _said_text(said, row) == _said_text(said, chosen)
-            )
+    starts = options.item_offsets[:-1].tolist()
+    prediction = np.full(len(starts), -1, dtype=np.int64)
+    credit = np.full(len(starts), np.nan)
+    for item, start in enumerate(starts):
+        end = options.item_offsets[item + 1]
+        texts = [(text or "").strip() for text in options.text[start:end]]
+        right = [text for text, is_right in zip(texts, gold[start:end], strict=True) if is_right]
+        for choice, text in enumerate(texts):
+            if options.counts[start + choice]:
+                prediction[item] = choice
+                credit[item] = text in right
     return Decisions.uncompared(prediction, credit)
 
 
@@ -235,181 +274,242 @@ def extract(
     choices: Sequence[int],
     letters: str,
 ) -> Decisions:
-    """The letter that the published ``rule`` (:data:`~choicewise.scoring.extract.RULES`) finds in each text.
+    """Predict the letter that a published ``rule`` finds in each text.
 
-    Where it finds no option's letter the answer is invalid: wrong, with prediction -1.  None is missing.  ``choices``:
-    how many each item has.
+    Rules are those of :data:`~choicewise.scoring.extract.RULES`.  ``choices``: the number of each
+    item's choices.  If a rule finds no option's letter, the answer is wrong, with prediction -1.
+    None is missing.
     """
-    prediction, credit = np.full(len(texts), -1, dtype=np.int64), np.full(len(texts), np.nan)
-    for item, (text, right, number) in enumerate(zip(texts, gold, choices, strict=True)):
-        if text is not None:
-            letter = RULES[rule](text, letters[:number])
-            prediction[item] = letters[:number].find(letter) if letter else -1
-            credit[item] = prediction[item] in right
+    prediction = np.full(len(texts), -1, dtype=np.int64)
+    credit = np.full(len(texts), np.nan)
+    for item, (text, right, choice_count) in enumerate(zip(texts, gold, choices, strict=True)):
+        if text is None:
+            continue
+        item_letters = letters[:choice_count]
+        letter = RULES[rule](text, item_letters)
+        if letter:
+            prediction[item] = item_letters.find(letter)
+        credit[item] = prediction[item] in right
     return Decisions.uncompared(prediction, credit)
 
 
 def compare(
     rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]
 ) -> Decisions:
-    """Whether each text has the number of its item's solution, by the published ``rule`` (:data:`NUMBERS`).
+    """Credit each text that has the number of its item's solution, by the published ``rule``.
 
-    ``solutions``: the choices of every item, of which the first is the solution.  A text without a number is wrong;
-    None is missing.
+    Rules are those of :data:`~choicewise.scoring.extract.NUMBERS`.  ``solutions``: the choices of
+    every item; the first is the solution.  A text without a number is wrong; None is missing.
     """
     return _compared(_verdicts(rule, texts, solutions))
 
 
 def _compared(verdicts: Floats) -> Decisions:
-    credit = np.where(np.isnan(verdicts), np.nan, verdicts == 1)
-    return Decisions.uncompared(np.where(verdicts == 1, 0, -1), credit)
+    is_right = verdicts == 1
+    credit = np.where(np.isnan(verdicts), np.nan, is_right)
+    return Decisions.uncompared(np.where(is_right, 0, -1), credit)
 
 
 def _verdicts(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]) -> Floats:
-    """1 for a text with the number of its solution, 0 for another number, -1 for none, NaN without a text."""
+    """Return 1 for the number of the solution, 0 for another, -1 for none, NaN without a text."""
     verdicts = np.full(len(texts), np.nan)
     for item, (text, choices) in enumerate(zip(texts, solutions, strict=True)):
-        if text is not None and choices:
-            same = NUMBERS[rule](text, choices[0])
-            verdicts[item] = -1 if same is None else same
+        if text is None or not choices:
+            continue
+        agrees = NUMBERS[rule](text, choices[0])
+        verdicts[item] = -1 if agrees is None else agrees
     return verdicts
 
 
 def expected_rating(parts: Sequence[Continuations]) -> Floats:
-    """Σ r · softmax_r(log P(label r)), between 1 and the number of labels (Tsvilodub et al. 2024)."""
+    """Compute Σ r · softmax_r(log P(label r)), between 1 and the number of labels.
+
+    ``parts`` are the labels (Tsvilodub et al. 2024).
+    """
     sums = np.stack([part.sums for part in parts])
     with np.errstate(invalid="ignore"):
         shares = np.exp(sums - np.logaddexp.reduce(sums, axis=0))
-    return np.asarray(np.arange(1, len(parts) + 1) @ shares, dtype=np.float64)
+    return np.arange(1, len(parts) + 1) @ shares
 
 
 def rating_range(parts: Sequence[Continuations]) -> Range:
-    """The lowest and the highest that it may be.
+    """Return the lowest and the highest values of :func:`expected_rating`.
 
-    A mean of ratings is lowest where all labels up to some one are as likely, and all above it as unlikely, as may be.
+    A mean of ratings is lowest if all labels up to some one are as likely as possible, and all
+    above it as unlikely as possible.
     """
     lowest = [part.lowest() for part in parts]
-    cuts = range(len(parts) + 1)
-    lows = np.stack([expected_rating([*parts[:cut], *lowest[cut:]]) for cut in cuts])
-    highs = np.stack([expected_rating([*lowest[:cut], *parts[cut:]]) for cut in cuts])
+    lows = []
+    highs = []
+    for cut in range(len(parts) + 1):
+        lows.append(expected_rating([*parts[:cut], *lowest[cut:]]))
+        highs.append(expected_rating([*lowest[:cut], *parts[cut:]]))
     with np.errstate(invalid="ignore"):
-        missing = np.where(np.isnan(np.sum([part.sums for part in parts], axis=0)), np.nan, 0.0)
-    return _rating_bound(np.fmin, lows) + missing, _rating_bound(np.fmax, highs) + missing
+        is_missing = np.isnan(np.sum([part.sums for part in parts], axis=0))
+    # fmin and fmax pass over a cut that leaves all labels impossible and so has no rating.
+    low = np.where(is_missing, np.nan, np.fmin.reduce(lows))
+    return low, np.where(is_missing, np.nan, np.fmax.reduce(highs))
 
 
 Parts = Sequence[Continuations]
-"""What ``select`` asks of each choice: the scored tokens, the prompt's last token where it was asked for and subtracted
-again, and the scored tokens but the first, each given those alone; the last two may be missing."""
+"""The parts that ``select`` scores for each choice.
+
+They are the scored tokens, the prompt's last token if sglang asks for it and subtracts it again,
+and the scored tokens but the first, given those alone; the last two may be absent.
+"""
 
 
 def token_length_normalized(parts: Parts) -> Floats:
-    """Mean over tokens, as sglang 0.4.2 computes it: log-probabilities that are exactly 0 do not count in it.
+    """Average over tokens as sglang 0.4.2 does: log-probabilities of exactly 0 do not count.
 
-    The mean is taken with the prompt's last token, times the number of tokens, minus the prompt's token, over the
-    scored tokens.  Where nothing is exactly 0 that is the plain mean; else the prompt's token leaves its trace.
+    The mean is taken with the prompt's last token, times the number of tokens, minus the prompt's
+    token, over the scored tokens.  If nothing is exactly 0, that is the plain mean; else the
+    prompt's token leaves its trace.
     """
-    tokens = parts[0].counts + (parts[1].counts if len(parts) > 1 else 0)
+    scored = parts[0].counts
+    tokens = scored
+    if len(parts) > 1:
+        tokens = scored + parts[1].counts
     total = token_length_normalized_with_prompt(parts) * tokens
-    return per(total - _select_sums(parts, 1), parts[0].counts.astype(np.float64))
+    return per(total - _select_sums(parts, 1), scored.astype(np.float64))
 
 
 def token_length_normalized_with_prompt(parts: Parts) -> Floats:
-    """The same against the servers of today (sglang 0.5.23): the prompt's last token stays in the mean.
+    """Average over tokens as sglang 0.5.23 does: the prompt's last token stays in the mean.
 
-    They answer one token further back, with no log-probability for it, so that ``select`` subtracts nothing.
+    The servers of today answer one token further back, without a log-probability for it, so that
+    ``select`` subtracts nothing.
     """
-    counted = sum(np.nan_to_num(part.reduce(np.add, part.logprobs != 0)) for part in parts[:2])
-    return per(parts[0].sums + _select_sums(parts, 1), np.asarray(counted))
+    counted = np.zeros(len(parts[0].text))
+    for part in parts[:2]:
+        counted += np.nan_to_num(part.reduce(np.add, part.logprobs != 0))
+    return per(parts[0].sums + _select_sums(parts, 1), counted)
 
 
 def unconditional_likelihood_normalized(parts: Parts) -> Floats:
-    """Mean over tokens of log P(token | context) - log P(token | the choice's tokens before it); 0 for the first."""
+    """Average log P(token | context) - log P(token | the choice's tokens before it) over tokens.
+
+    The second term is 0 for the first token.
+    """
     return per(parts[0].sums - _select_sums(parts, 2), parts[0].counts.astype(np.float64))
 
 
 def greedy_token_selection(parts: Parts) -> Floats:
-    """1 for the choices that remain when at each place only those with the greatest log-probability are kept, else 0.
+    """Return 1 for choices that remain if each step keeps only the likeliest next token, else 0.
 
-    A choice that has ended counts with its mean log-probability from there on.  Tokens are compared by their
-    log-probabilities alone, so choices that share none are compared, too.
+    A choice that has ended counts with its mean log-probability from there on.  Tokens are compared
+    by their log-probabilities alone, so choices that share none are compared, too.
     """
     observed = parts[0]
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
-        if end > start and not np.isnan(observed.token_sums[start:end]).any():
-            splits = observed.offsets[start + 1 : end] - observed.offsets[start]
-            logprobs = observed.logprobs[observed.offsets[start] : observed.offsets[end]].astype(
-                np.float64
-            )
-            scores[start:end] = _select_remaining(np.split(logprobs, splits))
+        if end == start or np.isnan(observed.token_sums[start:end]).any():
+            continue
+        offsets = observed.offsets[start : end + 1]
+        logprobs = observed.logprobs[offsets[0] : offsets[-1]].astype(np.float64)
+        choices = np.split(logprobs, offsets[1:-1] - offsets[0])
+        scores[start:end] = _select_remaining(choices)
     return scores
 
 
-def log_sum(parts: Sequence[Continuations]) -> Floats:
-    """log of the probability that any of the spellings comes, in nats.
+def _select_remaining(choices: Sequence[Floats]) -> Mask:
+    """Mark the choices that remain, from the log-probabilities of each choice's tokens."""
+    longest = max(len(choice) for choice in choices)
+    padded = np.empty((len(choices), longest))
+    for index, choice in enumerate(choices):
+        padded[index, : len(choice)] = choice
+        padded[index, len(choice) :] = choice.mean()
+    remains = np.ones(len(choices), dtype=np.bool_)
+    for step in padded.T:
+        remains &= step == step[remains].max()
+    return remains
 
-    Spellings with the same tokens are one, and one whose tokens begin another's holds that other already.
+
+def _select_sums(parts: Parts, number: int) -> Floats:
+    """Return the sums of a part, 0 if it is absent; NaN if the model gave no number."""
+    if number >= len(parts):
+        return np.zeros(len(parts[0].text))
+    return np.where(parts[number].counts > 0, parts[number].sums, 0.0)
+
+
+def log_sum(parts: Sequence[Continuations]) -> Floats:
+    """Compute log of the probability of any of the spellings, in nats.
+
+    Spellings with the same tokens count once, and a spelling whose tokens begin another's contains
+    that one already.
     """
     total = np.full(len(parts[0].text), -np.inf)
-    for place, part in enumerate(parts):
-        counted = np.array(
-            [not _spelling_held(parts, place, row) for row in range(len(part.text))], dtype=np.bool_
-        )
-        with np.errstate(
-            invalid="ignore"
-        ):  # a missing spelling stays NaN: what it would have added is not known
-            total = np.logaddexp(total, np.where(counted, part.token_sums, -np.inf))
+    for number, part in enumerate(parts):
+        is_counted = np.ones(len(part.text), dtype=np.bool_)
+        for row in range(len(part.text)):
+            is_counted[row] = not _is_contained(parts, number, row)
+        # A missing spelling makes the sum NaN: it would have added an unknown probability.
+        with np.errstate(invalid="ignore"):
+            total = np.logaddexp(total, np.where(is_counted, part.token_sums, -np.inf))
     return total
 
 
+def _is_contained(parts: Sequence[Continuations], number: int, row: int) -> bool:
+    """Check if a spelling begins with the tokens of a shorter one, or of an equal one before."""
+    spelling = parts[number].token_ids(row)
+    for other_number, part in enumerate(parts):
+        other = part.token_ids(row)
+        comes_first = len(other) < len(spelling) or other_number < number
+        if comes_first and other_number != number and spelling[: len(other)] == other:
+            return True
+    return False
+
+
 def log_greatest(parts: Sequence[Continuations]) -> Floats:
-    """log of the probability of the likeliest spelling, in nats; NaN where one is missing."""
-    return np.asarray(np.maximum.reduce([part.token_sums for part in parts]), dtype=np.float64)
+    """Return log of the probability of the likeliest spelling, in nats; NaN if one is missing."""
+    return np.maximum.reduce([part.token_sums for part in parts])
 
 
 LEAST: Final = 1e-12
-"""The probability that one of 0 counts as, which may be a rounded one; as in EvalScope 1.14.1."""
+"""The probability that one of 0 counts as, which may be a rounded one; from EvalScope 1.14.1."""
 
 
 def floored(logs: Floats) -> Floats:
-    """Log-probabilities of options, in nats, none below that of :data:`LEAST`; NaN stays."""
-    return np.asarray(np.maximum(logs, math.log(LEAST)), dtype=np.float64)
+    """Raise log-probabilities of options, in nats, to that of :data:`LEAST`; NaN stays."""
+    return np.maximum(logs, math.log(LEAST))
 
 
 def without_end(parts: Sequence[Continuations]) -> Continuations:
-    """The first part with P(EOS) := 0 and the rest renormalised: log P - log(1 - P(EOS)) at every token.
+    """Return the first part with P(EOS) := 0 and the rest renormalised.
 
-    Part 1 + j holds P(EOS) in the place of token j, as far as a row has one; without such parts nothing changes.
+    That is log P - log(1 - P(EOS)) at every token.  Part 1 + j holds P(EOS) in the place of token
+    j, for rows that have such a token; without such parts nothing changes.
     """
     observed = parts[0]
     row = row_of(observed.offsets)
-    place = np.arange(len(row)) - observed.offsets[:-1][row]
+    token = np.arange(len(row)) - observed.offsets[:-1][row]
     logprobs = observed.logprobs.astype(np.float64)
-    for number, part in enumerate(parts[1:]):
-        here = (place == number) & (part.counts[row] > 0)
-        with np.errstate(
-            invalid="ignore", divide="ignore"
-        ):  # where EOS is certain nothing else can be
-            logprobs[here] -= np.log1p(-np.exp(part.sums[row[here]]))
+    for number, end in enumerate(parts[1:]):
+        has_end = (token == number) & (end.counts[row] > 0)
+        # If EOS is certain nothing else is possible, and the token's log-probability is NaN.
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logprobs[has_end] -= np.log1p(-np.exp(end.sums[row[has_end]]))
     return replace(observed, logprobs=logprobs.astype(np.float32), totals=None)
 
 
 def difference(parts: Sequence[Continuations]) -> Floats:
-    """log P(first answer) - log P(second answer), in nats: of Yes and No the log-odds of Yes (Kadavath et al. 2022)."""
-    with np.errstate(
-        invalid="ignore"
-    ):  # of two impossible answers neither is likelier: NaN, missing
+    """Compute log P(first answer) - log P(second answer), in nats.
+
+    Of Yes and No it is the log-odds of Yes (Kadavath et al. 2022).
+    """
+    # Of two impossible answers neither is likelier: NaN, missing.
+    with np.errstate(invalid="ignore"):
         return parts[0].sums - parts[1].sums
 
 
 def difference_range(parts: Sequence[Continuations]) -> Range:
-    """The lowest and the highest that it may be."""
-    low, high = difference([parts[0].lowest(), parts[1]]), difference([parts[0], parts[1].lowest()])
-    either = np.isnan(low) | np.isnan(high)
-    return np.where(either, np.nan, low), np.where(either, np.nan, high)
+    """Return the lowest and the highest values of :func:`difference`."""
+    low = difference([parts[0].lowest(), parts[1]])
+    high = difference([parts[0], parts[1].lowest()])
+    return known_range(low, high)
 
 
-def _loglikelihood_scores(protocol: Recipe, observed: Observed) -> Floats:
+def _loglikelihood_scores(protocol: Protocol, observed: Observed) -> Floats:
     if protocol.calibration == "none":
         return observed.scores(protocol.score, protocol.null, protocol.outside)
     return calibrated(
@@ -417,138 +517,165 @@ def _loglikelihood_scores(protocol: Recipe, observed: Observed) -> Floats:
     )
 
 
-def _loglikelihood_range(protocol: Recipe, observed: Observed) -> Range:
+def _loglikelihood_retrieved(protocol: Protocol, observed: Observed) -> Continuations | None:
+    if protocol.calibration == "none":
+        return observed.continuations()
+    return None
+
+
+def _loglikelihood_range(protocol: Protocol, observed: Observed) -> Range:
     if protocol.calibration == "none":
         return observed.score_range(protocol.score, protocol.null, protocol.outside)
-    parts = observed.part_lows, observed.part_sums
-    return calibrated_range(protocol.calibration, protocol.views, parts, observed.item_offsets)
+    ends = observed.part_lows, observed.part_sums
+    return calibrated_range(protocol.calibration, protocol.views, ends, observed.item_offsets)
 
 
 def _marginal_range(parts: Sequence[Continuations]) -> Range:
-    """The lowest and the highest that :func:`marginal` may be."""
+    """Return the lowest and the highest values of :func:`marginal`."""
     return marginal([part.lowest() for part in parts]), marginal(parts)
 
 
 def _vote_range(parts: Sequence[Continuations]) -> Range:
-    """The lowest and the highest that :func:`vote` may be: the votes that are sure, and all that are possible."""
-    item = row_of(parts[0].item_offsets)
-    sure, possible = np.zeros(len(item)), np.zeros(len(item))
+    """Return the lowest and the highest values of :func:`vote`: its sure and its possible votes."""
+    offsets = parts[0].item_offsets
+    item = row_of(offsets)
+    sure = np.zeros(len(item))
+    possible = np.zeros(len(item))
     for part in parts:
-        low, high, offsets = part.lowest().sums, part.sums, part.item_offsets
-        best = reduce_rows(np.maximum, low, offsets)[item]  # NaN when any option is
-        at_top, rival = low == best, high >= best
-        rivals = reduce_rows(np.add, rival, offsets)[item]
-        # none is above what is surely at the top, so that the worst is a tie of them all
-        settled = (reduce_rows(np.add, high > best, offsets) == 0)[item] | (rivals == 1)
-        missing = np.where(np.isnan(best), np.nan, 0.0)
-        tops = reduce_rows(np.add, at_top, offsets)[item]
+        low = part.lowest().sums
+        high = part.sums
+        best_low = item_max(low, offsets)[item]
+        is_leader = low == best_low
+        can_win = high >= best_low
+        leaders = item_sum(is_leader, offsets)[item]
+        rivals = item_sum(can_win, offsets)[item]
+        # If no option can be above the leader, the worst case is a tie of all that can reach it.
+        is_unbeaten = item_sum(high > best_low, offsets)[item] == 0
+        is_settled = is_leader & (is_unbeaten | (rivals == 1))
+        missing = np.where(np.isnan(best_low), np.nan, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            sure += np.where(settled & at_top, 1 / rivals, 0.0) + missing
-            possible += np.where(rival, np.where(at_top & settled, 1 / tops, 1.0), 0.0) + missing
+            sure += np.where(is_settled, 1 / rivals, 0.0) + missing
+            most = np.where(is_settled, 1 / leaders, 1.0)
+        possible += np.where(can_win, most, 0.0) + missing
     return sure / len(parts), possible / len(parts)
 
 
-def _said_text(said: Continuations, row: int) -> str:
-    return (said.text[row] or "").strip()
-
-
-def _generate_longest(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
-    """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
-    text = generated.text[item] or ""
-    bare = [option.strip() for option in texts]
-    whole = [option.rstrip() for option in texts]
-    said = []
-    for choice, option in enumerate(bare):
-        if option and text.startswith((option, whole[choice])):
-            said.append(choice)
-    if not said:
-        return 0, 0
-    choice = max(said, key=lambda choice: len(bare[choice]))
-    end = len((whole[choice] if text.startswith(whole[choice]) else bare[choice]).encode())
-    ends = np.cumsum(
-        generated.sizes[generated.offsets[item] : generated.offsets[item + 1]]
-    ).tolist()
-    return choice, ends.index(end) + 1 if end in ends else 0
-
-
 def _generate_decisions(
-    protocol: Recipe, observed: Observed
+    protocol: Protocol, observed: Observed
 ) -> tuple[Floats | None, Decisions, Statuses]:
     written = observed.written((protocol.new_tokens or 0) + (protocol.thought_tokens or 0))
-    texts = [each.read(protocol.cut) if isinstance(each, Written) else None for each in written]
-    rule, scores = protocol.decision, None
+    texts = [_read_text(text, protocol.cut) for text in written]
+    rule = protocol.decision
+    if rule in NUMBERS:
+        verdicts = _verdicts(rule, texts, observed.options())
+        return None, *judged(protocol, written, verdicts >= 0, _compared(verdicts))
+    scores = None
     if rule == "letter-match":
         decisions = letter_match(texts, observed.options(), observed.gold, protocol.labels)
     elif rule == "option-match":
-        said = _generate_options(observed)
-        scores, decisions = SCORES[protocol.score](said), option_match(said, observed.right)
-    elif rule in NUMBERS:
-        verdicts = _verdicts(rule, texts, observed.options())
-        return None, *judged(protocol, written, verdicts >= 0, _compared(verdicts))
+        options = _generate_options(observed)
+        scores = SCORES[protocol.score](options)
+        decisions = option_match(options, observed.right)
     else:
-        choices = [end - start for start, end in pairwise(observed.item_offsets.tolist())]
+        choices = np.diff(observed.item_offsets).tolist()
         decisions = extract(rule, texts, observed.gold, choices, protocol.labels)
     return scores, *judged(protocol, written, decisions.prediction >= 0, decisions)
 
 
-def _generate_retrieved(protocol: Recipe, observed: Observed) -> Continuations | None:
-    return _generate_options(observed) if protocol.decision == "option-match" else None
+def _read_text(text: Written | str | None, cut: str) -> str | None:
+    if isinstance(text, Written):
+        return text.read(cut)
+    return None
+
+
+def _generate_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return SCORES[protocol.score](_generate_options(observed))
+
+
+def _generate_retrieved(protocol: Protocol, observed: Observed) -> Continuations | None:
+    if protocol.decision == "option-match":
+        return _generate_options(observed)
+    return None
 
 
 def _generate_options(observed: Observed) -> Continuations:
     return said_options(observed.generation(), observed.expected(), observed.item_offsets)
 
 
-def _rating_bound(ufunc: np.ufunc, values: Floats) -> Floats:
-    """Of the vertices that have a rating: where all labels are impossible there is none."""
-    return np.asarray(ufunc.reduce(values, axis=0), dtype=np.float64)
+def _along_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return along(observed.parts(), protocol.score)
 
 
-def _select_remaining(choices: Sequence[Floats]) -> list[float]:
-    longest = max(map(len, choices))
-    padded = [
-        np.concatenate([choice, np.full(longest - len(choice), choice.mean())])
-        for choice in choices
-    ]
-    remaining = list(range(len(choices)))
-    for place in range(longest):
-        best = max(padded[index][place] for index in remaining)
-        remaining = [index for index in remaining if padded[index][place] == best]
-    return [float(index in remaining) for index in range(len(choices))]
+def _chain_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return OVER_CHAINS[protocol.score](observed.parts())
 
 
-def _select_sums(parts: Parts, number: int) -> Floats:
-    """Sums of a part, 0 where there is none of it; NaN where the model gave no number."""
-    if number >= len(parts):
-        return np.zeros(len(parts[0].text))
-    return np.where(parts[number].counts > 0, parts[number].sums, 0.0)
+def _chain_range(protocol: Protocol, observed: Observed) -> Range:
+    return RANGES[protocol.score](observed.parts())
 
 
-def _spelling_held(parts: Sequence[Continuations], place: int, row: int) -> bool:
-    """Whether the tokens of a spelling begin with those of another: of a shorter one, or of an equal one before it."""
-    own = parts[place].token_ids(row)
-    for number, part in enumerate(parts):
-        other = part.token_ids(row)
-        comes_first = len(other) < len(own) or number < place
-        if number != place and comes_first and own[: len(other)] == other:
-            return True
-    return False
+def _decision_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return floored(observed.scores(protocol.score))
+
+
+def _all_retrieved(protocol: Protocol, observed: Observed) -> Continuations:
+    return observed.continuations()
+
+
+def _embedding_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return observed.values()
+
+
+def _rating_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return expected_rating(observed.parts())
+
+
+def _rating_range(protocol: Protocol, observed: Observed) -> Range:
+    return rating_range(observed.parts())
+
+
+def _select_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return SELECT[protocol.score](observed.parts())
+
+
+def _spelling_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return OVER_SPELLINGS[protocol.score](observed.parts())
+
+
+def _spelling_range(protocol: Protocol, observed: Observed) -> Range:
+    combine = OVER_SPELLINGS[protocol.score]
+    parts = observed.parts()
+    return combine([part.lowest() for part in parts]), combine(parts)
+
+
+def _surprisal_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return SCORES[protocol.score](without_end(observed.parts()))
+
+
+def _surprisal_retrieved(protocol: Protocol, observed: Observed) -> Continuations:
+    return without_end(observed.parts())
+
+
+def _yes_no_scores(protocol: Protocol, observed: Observed) -> Floats:
+    return difference(observed.parts())
+
+
+def _yes_no_range(protocol: Protocol, observed: Observed) -> Range:
+    return difference_range(observed.parts())
 
 
 _LOGLIKELIHOOD = Combiner(
-    _loglikelihood_scores,
-    lambda protocol, observed: observed.continuations() if protocol.calibration == "none" else None,
-    ranges=_loglikelihood_range,
+    _loglikelihood_scores, _loglikelihood_retrieved, ranges=_loglikelihood_range
 )
 
 OVER_CHAINS = {"marginal": marginal, "vote": vote}
-"""By the name of the score."""
-
-OVER_SPELLINGS = {"sum": log_sum, "likeliest": log_greatest}
-"""Likewise."""
+"""Scores of the reading ``chain-of-thought`` by name."""
 
 RANGES = {"marginal": _marginal_range, "vote": _vote_range}
-"""Likewise, their bounds."""
+"""The bounds of :data:`OVER_CHAINS` by the name of the score."""
+
+OVER_SPELLINGS = {"sum": log_sum, "likeliest": log_greatest}
+"""Scores of the reading ``spellings`` by name."""
 
 SELECT: dict[str, Callable[[Parts], Floats]] = {
     "token_length_normalized": token_length_normalized,
@@ -556,57 +683,30 @@ SELECT: dict[str, Callable[[Parts], Floats]] = {
     "greedy_token_selection": greedy_token_selection,
     "unconditional_likelihood_normalized": unconditional_likelihood_normalized,
 }
-"""By the name of the score, which is SGLang's name of the method."""
+"""Scores of the reading ``select`` by name, which is SGLang's name of the method."""
 
 COMBINERS: dict[str, Combiner] = ports.OpenTable(
     {
-        "along-thought": Combiner(
-            lambda protocol, observed: along(observed.parts(), protocol.score)
-        ),
-        "chain-of-thought": Combiner(
-            lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
-            ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),
-        ),
-        "decision": Combiner(
-            lambda protocol, observed: floored(observed.scores(protocol.score)),
-            lambda protocol, observed: observed.continuations(),
-        ),
-        "embedding": Combiner(lambda protocol, observed: observed.values()),
+        "along-thought": Combiner(_along_scores),
+        "chain-of-thought": Combiner(_chain_scores, ranges=_chain_range),
+        "decision": Combiner(_decision_scores, _all_retrieved),
+        "embedding": Combiner(_embedding_scores),
         "encoder-decoder": _LOGLIKELIHOOD,
-        "generate": Combiner(
-            lambda protocol, observed: SCORES[protocol.score](_generate_options(observed)),
-            _generate_retrieved,
-            _generate_decisions,
-        ),
+        "generate": Combiner(_generate_scores, _generate_retrieved, _generate_decisions),
         "loglikelihood": _LOGLIKELIHOOD,
         "masked": _LOGLIKELIHOOD,
         "noisy-channel": Combiner(_loglikelihood_scores, ranges=_loglikelihood_range),
         "pseudo-loglikelihood": _LOGLIKELIHOOD,
         "pseudo-loglikelihood-within-word": _LOGLIKELIHOOD,
-        "rating": Combiner(
-            lambda protocol, observed: expected_rating(observed.parts()),
-            ranges=lambda protocol, observed: rating_range(observed.parts()),
-        ),
-        "select": Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts())),
+        "rating": Combiner(_rating_scores, ranges=_rating_range),
+        "select": Combiner(_select_scores),
         "set-based": _LOGLIKELIHOOD,
-        "spellings": Combiner(
-            lambda protocol, observed: OVER_SPELLINGS[protocol.score](observed.parts()),
-            ranges=lambda protocol, observed: (
-                OVER_SPELLINGS[protocol.score]([part.lowest() for part in observed.parts()]),
-                OVER_SPELLINGS[protocol.score](observed.parts()),
-            ),
-        ),
+        "spellings": Combiner(_spelling_scores, ranges=_spelling_range),
         "surprisal": _LOGLIKELIHOOD,
-        "surprisal-package": Combiner(
-            lambda protocol, observed: SCORES[protocol.score](without_end(observed.parts())),
-            lambda protocol, observed: without_end(observed.parts()),
-        ),
-        "yes-no": Combiner(
-            lambda protocol, observed: difference(observed.parts()),
-            ranges=lambda protocol, observed: difference_range(observed.parts()),
-        ),
+        "surprisal-package": Combiner(_surprisal_scores, _surprisal_retrieved),
+        "yes-no": Combiner(_yes_no_scores, ranges=_yes_no_range),
     },
     ports.Reading,
     lambda addition: addition.combiner(),
 )
-"""How the observations of each reading of :data:`choicewise.protocols.readings.READINGS` are combined."""
+"""The combiner of each reading of :data:`choicewise.protocols.readings.READINGS`."""

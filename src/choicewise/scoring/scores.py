@@ -258,12 +258,18 @@ def byte_mean(observed: Continuations) -> Floats:
 
 
 def byte_mean_bare(observed: Continuations) -> Floats:
-    """S / bytes of the text without its leading space (lm-evaluation-harness acc_bytes)."""
+    """S / bytes of the text without its leading space.
+
+    It is acc_bytes of lm-evaluation-harness (PR 3368).
+    """
     return per(observed.sums, bytes_bare(observed))
 
 
 def char_mean(observed: Continuations) -> Floats:
-    """S / characters of the text, the leading space counted (Gu et al. 2024, acc_per_char)."""
+    """S / characters of the text, the leading space counted.
+
+    It is acc_per_char of OLMES (Gu et al. 2024).
+    """
     return per(observed.sums, chars(observed))
 
 

@@ -30,8 +30,8 @@ from choicewise.records import ServerRecord
 from choicewise.running import job as job_module
 from choicewise.running import sweep as sweep_module
 from choicewise.running.job import Job, job_of, read_plan
+from choicewise.running.servable import servable
 from choicewise.running.sweep import Audience, sweep
-from choicewise.running.work import servable
 from choicewise.store.folder import read_sweep
 from choicewise.store.tables import read_blocks
 from tests.helpers.commands import CommandResult, choicewise

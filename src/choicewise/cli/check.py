@@ -252,7 +252,8 @@ def _noise_columns(name: str) -> list[Column]:
 def measure_server(model: Model) -> dict[str, Any]:
     """What the probe measured: the server, each way of asking that was tried, noise (nats a token), and protocols."""
     from choicewise.protocols.readings import supported_readings
-    from choicewise.running.work import plausible, servable, served_model
+    from choicewise.running.servable import plausible, servable
+    from choicewise.running.work import served_model
 
     likely = plausible(model)
     served, check, judged = served_model(model), model.selfcheck, servable(model)

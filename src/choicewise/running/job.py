@@ -53,8 +53,8 @@ from choicewise.requests.blocks import (
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.answer import checked_executor
 from choicewise.running.examples import (
-    selectors_with_shots,
     checked_shots,
+    selectors_with_shots,
     ways_without_examples,
     without_shots,
 )
@@ -634,7 +634,13 @@ def open_source(
         return OpenedSource(source, data, named, UNMEASURED, left_out, lacking)
     recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
     sections = list_sections(data, recipes, job.selection)
-    work = Work(data, recipes, sections, source.rendered, job.chosen["skip_bad_items"])
+    work = Work(
+        data=data,
+        protocols=recipes,
+        sections=sections,
+        rendered=source.rendered,
+        skip_bad_items=job.on_bad_item == "skip",
+    )
     stretches = list(work.stretches())
     work.check(stretches)
     return OpenedSource(

@@ -29,7 +29,7 @@ from choicewise.requests.blocks import prepare_block
 from choicewise.requests.request import BlockPrompt, PreparedBlock
 from choicewise.running.job import Task
 from choicewise.running.progress import Progress
-from choicewise.running.work import asked_parts, served_model
+from choicewise.running.work import prompts_of, served_model
 from choicewise.store.tables import Keys
 from choicewise.tokens.byte_coverings import ByteProbability, parts
 from choicewise.tokens.tokenizer import Tokenizer
@@ -124,7 +124,7 @@ def plan(
             )
         if served is not None:
             sent = (sent or 0) + served.requests_for(
-                [part for question in new for part in asked_parts(question, model.tokenizer)]
+                [part for question in new for part in prompts_of(question, model.tokenizer)]
             )
         missing.update(_missing(prepared))
         shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)

@@ -1,4 +1,4 @@
-"""What a run has to ask, what is refused."""
+"""Selects the items and protocols of a run, and refuses protocols that the model does not support."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Self, cast
+from typing import Self, cast
 
 import numpy as np
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.items import Item
-from choicewise.errors import DataError, ModelError, ProtocolError
+from choicewise.errors import DataError, ModelError
 from choicewise.models.kinds import kind_of
 from choicewise.models.model import Model, ServedModel
-from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings
-from choicewise.questions import Conclusion, Prompt, Span
+from choicewise.questions import Conclusion, Prompt
 from choicewise.records import Selection, ServerRecord
 from choicewise.requests.blocks import (
     ALL,
@@ -43,18 +41,18 @@ from choicewise.requests.request import BlockPrompt
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import ByteProbability, parts
-from choicewise.tokens.tokenizer import Tokenizer, common_prefix
+from choicewise.tokens.tokenizer import Tokenizer
 
 Stretch = tuple[Section, int, int, list[RequestSpec]]
-"""Items ``start`` to ``stop`` (exclusive) of a section, and the ways in which they are still to be asked."""
+"""Items ``start`` to ``stop`` (exclusive) of a section, and the requests to make about them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Work:
-    """The items of ``sections`` under ``protocols``, each of which names its split.
+    """Hold the items of ``sections`` and the ``protocols`` to evaluate them under.
 
-    ``refused``: protocols that the model can't be asked under, with the reason.  ``selection``: what of the data the
-    sections are.
+    Every protocol names its split.  ``refused``: protocols that the model does not support, with the
+    reason.  ``selection``: the part of the data that the sections are.
     """
 
     data: Dataset
@@ -75,145 +73,73 @@ class Work:
         rendered: Sequence[RenderedRequests] = (),
         skip_bad_items: bool = False,
     ) -> Self:
-        """What is selected of ``data``.
+        """Select items of ``data``, and the protocols that the model supports.
 
-        Warns of protocols that the model can't be asked under, which are no part of the work, and of a sample that is
-        all of the data or nothing of a subject.  Raises ModelError where no protocol is left, DataError and UsageError
-        for a selection that there is not, and DataError where no item is of a kind that a protocol asks.
+        Warns of refused protocols, and of a sample that is all of the data or nothing of a subject.
+        Raises ModelError if no protocol is left, DataError and UsageError for a selection that does
+        not exist, and DataError if no item is of a kind that a protocol needs.
         """
-        recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
+        recipes = {name: with_split(protocol, data) for name, protocol in protocols.items()}
         sections = list_sections(data, recipes, selection)
-        others = unasked(recipes, data, sections)
-        if recipes and len(others) == len(recipes):
-            raise DataError("no protocol can ask it", refused_lines(others))
-        refused = others | refusals(model, data, recipes, sections, rendered)
+        without_items = unasked(recipes, data, sections)
+        if recipes and len(without_items) == len(recipes):
+            raise DataError("no protocol can ask it", refused_lines(without_items))
+        refused = without_items | refusals(model, data, recipes, sections, rendered)
         if recipes and len(refused) == len(recipes):
             refuse_all(model, refused)
         for line in refused_lines(refused):
             warnings.warn(f"{line}; the other protocols are asked", stacklevel=4)
         recipes = {name: recipe for name, recipe in recipes.items() if name not in refused}
-        selection, said = settled(data, recipes, selection)
-        if said:
-            warnings.warn(said, stacklevel=4)
-        sections = list_sections(data, recipes, selection)
-        return cls(data, recipes, sections, rendered, skip_bad_items, refused, selection)
+        selection, warning = settled(data, recipes, selection)
+        if warning:
+            warnings.warn(warning, stacklevel=4)
+        return cls(
+            data=data,
+            protocols=recipes,
+            sections=list_sections(data, recipes, selection),
+            rendered=rendered,
+            skip_bad_items=skip_bad_items,
+            refused=refused,
+            selection=selection,
+        )
 
     @cached_property
     def specs(self) -> Sequence[RequestSpec]:
-        """All ways of asking, each once."""
+        """List the distinct requests of the protocols."""
         return list_request_specs(self.protocols)
 
     @property
     def questions(self) -> int:
-        """Items times the ways of asking about them."""
+        """Count the items times the requests about them."""
         return sum((stop - start) * len(specs) for _, start, stop, specs in self.stretches())
 
     def stretches(self, folder: RunFolder | None = None) -> Iterator[Stretch]:
-        """Everything that ``folder`` lacks."""
+        """Yield the requests that ``folder`` lacks, or all."""
         for section in self.sections:
             specs = {spec.name: spec for spec in self.specs if spec.protocol.split == section.split}
             count = len(section.items)
-            whole = iter([(0, count, list(specs))])
-            lacking = (
-                whole
-                if folder is None
-                else folder.missing(section.split, section.subject, count, specs)
-            )
-            for start, stop, names in lacking:
+            if folder is None:
+                yield section, 0, count, list(specs.values())
+                continue
+            missing = folder.missing(section.split, section.subject, count, specs)
+            for start, stop, names in missing:
                 yield section, start, stop, [specs[name] for name in names]
 
     def check(self, stretches: Sequence[Stretch]) -> None:
-        """DataError for all items that can't be asked, unless they are to be skipped."""
+        """Raise DataError for items that fit no request, unless they are to be skipped."""
         if not self.skip_bad_items:
             refuse_problems(self.data, stretches, self.rendered)
 
     def blocks(self, stretches: Sequence[Stretch]) -> list[Block]:
-        """The same in blocks that fit in memory."""
-        return [
-            block
-            for stretch in stretches
-            for block in cut_blocks(*stretch, self.data, self.rendered)
-        ]
-
-
-_CHOICES = (
-    *("to keep the bread from drying out overnight", "a small yellow boat on the quiet river"),
-    *("because nobody had remembered to close it", "seventeen kilometres north of the old harbour"),
-    "every second Thursday of the month",
-)
-
-
-def _quiz(count: int) -> Dataset:
-    items = (
-        Item(str(number), f"Which of these is right, {number}?", _CHOICES[:count], (0,))
-        for number in range(2)
-    )
-    return Dataset(f"{count} choices", {"test": tuple(items)})
-
-
-QUIZZES = tuple(map(_quiz, (4, 2, 5)))
-"""Questions with choices of several words, which no tokenizer has as one token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Servable:
-    """Names of the catalogue's protocols.
-
-    ``served``: those that the model can be asked under; ``refused``: the others, with the reason.  ``chats``: those of
-    the refused ones that it can be asked under in a chat.  ``untried``: those that these questions don't fit; of them
-    is known only that the model lacks nothing that they always need.
-    """
-
-    served: tuple[str, ...]
-    refused: Mapping[str, str]
-    chats: tuple[str, ...]
-    untried: tuple[str, ...]
-
-
-def servable(model: Model) -> Servable:
-    """What ``model`` can be asked under, without shots; nothing is asked."""
-    served, chats, untried, refused = list[str](), list[str](), list[str](), dict[str, str]()
-    for name, protocol in (
-        (name, each) for entry in entries() for name, each in entry.protocols.items()
-    ):
-        reason = lacking(model, protocol)
-        if reason is None:
-            try:
-                reason = _unservable(model, replace(protocol, split=None, shots=0))
-            except (DataError, ProtocolError):
-                untried.append(name)
-                continue
-        if reason is None:
-            served.append(name)
-        else:
-            refused[name] = reason
-            if model.tokenizer.chat is not None and _in_chat(model, protocol):
-                chats.append(name)
-    return Servable(tuple(served), refused, tuple(chats), tuple(untried))
-
-
-def _in_chat(model: Model, protocol: Protocol) -> bool:
-    """Whether the model can be asked under the protocol where everything stands in one message."""
-    try:
-        chat = replace(protocol, split=None, shots=0, chat="message")
-        return lacking(model, chat) is None and _unservable(model, chat) is None
-    except (DataError, ProtocolError):
-        return False
-
-
-def _unservable(model: Model, protocol: Protocol) -> str | None:
-    """What the model says against the first questions that the protocol fits; DataError where it fits none."""
-    for data in QUIZZES:
-        own = with_split(protocol, data)
-        try:
-            return objection(model, data, own, list_sections(data, {"": own}))
-        except DataError as error:
-            unfit = error
-    raise unfit
+        """Cut ``stretches`` into blocks that fit in memory."""
+        blocks: list[Block] = []
+        for stretch in stretches:
+            blocks += cut_blocks(*stretch, self.data, self.rendered)
+        return blocks
 
 
 TRIED = 16
-"""Items whose questions a server may object to: the first of a section."""
+"""Items whose prompts are shown to a server's client for objections: the first of a section."""
 
 
 def refusals(
@@ -223,63 +149,64 @@ def refusals(
     sections: Sequence[Section],
     rendered: Sequence[RenderedRequests] = (),
 ) -> dict[str, str]:
-    """By name why protocols can't be asked: kinds of question, chats without a template, and what the model says.
+    """Return protocol name → why the model does not support it.
 
-    A model that another program computes is shown the questions about the first items of ``sections``; others answer
-    every question of a kind that they support, and a finished run is shown without making any.  What is wrong with
-    items is no matter.
+    The reason is the kind of prompt, a chat without a template, or an objection of the model.  Only
+    models in another program see prompts, those of the first items; others answer every prompt of a
+    kind that they support.  Faults of items are no reason.
     """
     refused: dict[str, str] = {}
-    by_prompt: dict[frozenset[str], str | None] = {}
+    objections: dict[frozenset[str], str] = {}
     for name, protocol in protocols.items():
         reason = lacking(model, protocol)
-        if reason is None and kind_of(model).remote:
-            prompt = frozenset(spec.name for spec in list_request_specs({name: protocol}))
-            if prompt not in by_prompt:
+        if not reason and kind_of(model).remote:
+            # Many protocols differ only in scores, and need the same requests.
+            requests = frozenset(spec.name for spec in list_request_specs({name: protocol}))
+            if requests not in objections:
                 try:
-                    by_prompt[prompt] = objection(model, data, protocol, sections, rendered)
-                except DataError:  # said with all that is wrong with the data
-                    by_prompt[prompt] = None
-            reason = by_prompt[prompt]
-        if reason is not None:
+                    objections[requests] = objection(model, data, protocol, sections, rendered)
+                except DataError:
+                    # Work.check reports it, together with all other faults of the data.
+                    objections[requests] = ""
+            reason = objections[requests]
+        if reason:
             refused[name] = reason
     return refused
 
 
-def lacking(model: Model, protocol: Protocol) -> str | None:
-    """What ``model`` lacks for every question under ``protocol``; None where it lacks nothing."""
+def lacking(model: Model, protocol: Protocol) -> str:
+    """Return what ``model`` lacks for every prompt of ``protocol``, or an empty text."""
     reason = unsupported(protocol, model.name, model.supports)
-    if reason is None:
+    if not reason:
         reason = no_empty_context(protocol, model.tokenizer)
-    if reason is None and protocol.chat != "none":
+    if not reason and protocol.chat != "none":
         reason = no_chat(protocol, model.name, model.tokenizer.chat)
-    if reason is None and protocol.chat != "none":
+    if not reason and protocol.chat != "none":
         try:
             reason = open_thought(protocol, model.name, model.tokenizer.chat)
         except ModelError as error:
             reason = error.message
-    return reason
+    return reason or ""
 
 
 def check_all(model: Model, data: Dataset, protocols: Mapping[str, Protocol]) -> None:
-    """ModelError where ``model`` can't be asked under one of ``protocols``, which only make sense together."""
-    recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
-    if refused := refusals(model, data, recipes, list_sections(data, recipes, Selection(limit=1))):
+    """Raise ModelError if ``model`` does not support one of ``protocols``, which need each other."""
+    recipes = {name: with_split(protocol, data) for name, protocol in protocols.items()}
+    refused = refusals(model, data, recipes, list_sections(data, recipes, Selection(limit=1)))
+    if refused:
         refuse_all(model, refused)
 
 
 def refuse_all(model: Model, refused: Mapping[str, str]) -> None:
-    """ModelError: there is no protocol that the model can be asked under."""
+    """Raise ModelError: the model supports none of the protocols."""
     readings = supported_readings(model.supports)
     advice = f"it can be asked with reading {' or '.join(readings)}: use such a protocol, or another model"
     reasons = by_reason(refused)
     if len(reasons) == 1:
         ((reason, names),) = reasons.items()
-        which = (
-            f"protocol {names[0]}"
-            if len(names) == 1
-            else f"{names[0]} and {len(names) - 1} more protocols"
-        )
+        which = f"protocol {names[0]}"
+        if len(names) > 1:
+            which = f"{names[0]} and {len(names) - 1} more protocols"
         raise ModelError(f"{reason}; {which} can't be asked; {advice}")
     raise ModelError(
         f"{model.name} can be asked under none of {len(refused)} protocols; {advice}",
@@ -293,37 +220,44 @@ def objection(
     protocol: Protocol,
     sections: Sequence[Section],
     rendered: Sequence[RenderedRequests] = (),
-) -> str | None:
-    """What the model says against the first questions under ``protocol``, None for nothing.
+) -> str:
+    """Return the model's objection to the first prompts of ``protocol``, or an empty text.
 
-    Raises DataError where none of them can be made.
+    Raises DataError if no prompt can be made of the first items.
     """
-    section = next(
-        (each for each in sections if each.split == protocol.split and len(each.items)), None
+    for section in sections:
+        if section.split == protocol.split and len(section.items):
+            break
+    else:
+        return ""
+    block = Block(
+        split=section.split,
+        subject=section.subject,
+        start=0,
+        items=section.items[:TRIED],
+        specs=list_request_specs({"": protocol}),
+        work=0,
+        drawn=None if section.drawn is None else section.drawn[:TRIED],
     )
-    if section is None:
-        return None
-    specs = list_request_specs({"": protocol})
-    drawn = None if section.drawn is None else section.drawn[:TRIED]
-    block = Block(section.split, section.subject, 0, section.items[:TRIED], specs, 0, drawn)
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)
     except ModelError as error:
         if protocol.chat == "none":
             raise
-        return error.message  # the chat template's
+        # The chat template refuses the messages.
+        return error.message
     if not prepared.wanted and prepared.requests:
         raise DataError(prepared.requests[0].missing or "nothing is asked")
-    objections = (
-        model.objection(each)
-        for wanted in prepared.wanted.values()
-        for each in asked_parts(wanted, model.tokenizer)
-    )
-    return next((objection for objection in objections if objection is not None), None)
+    for question in prepared.wanted.values():
+        for prompt in prompts_of(question, model.tokenizer):
+            reason = model.objection(prompt)
+            if reason:
+                return reason
+    return ""
 
 
-def asked_parts(question: BlockPrompt, tokenizer: Tokenizer) -> Iterator[Prompt]:
-    """What a model with this ``tokenizer`` is asked; a conclusion as if the text before it had its full length."""
+def prompts_of(question: BlockPrompt, tokenizer: Tokenizer) -> Iterator[Prompt]:
+    """Yield the prompts of ``question``; of a conclusion as if its generation had its full length."""
     match question:
         case Conclusion():
             yield question.generation
@@ -334,84 +268,16 @@ def asked_parts(question: BlockPrompt, tokenizer: Tokenizer) -> Iterator[Prompt]
             yield question
 
 
-TEXT: Final = "The capital of France is"
-ENDINGS: Final = (" Paris", " banana")
-"""The true one, and the silly one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plausible:
-    """The log-probability (nats) of each of ``ENDINGS`` after ``TEXT``, and whether it is an upper bound.
-
-    ``objection``: why they are not known; then both are None.
-    """
-
-    true: float | None = None
-    silly: float | None = None
-    true_at_most: bool = False
-    silly_at_most: bool = False
-    objection: str = ""
-
-    @property
-    def text(self) -> str:
-        """The same in words."""
-        if self.true is None or self.silly is None:
-            return f"can't be asked: {self.objection}"
-        true, silly = (
-            f"{'at most ' if bound else ''}{nats:.2f}"
-            for nats, bound in ((self.true, self.true_at_most), (self.silly, self.silly_at_most))
-        )
-        said = f"after {TEXT!r}, {ENDINGS[0]!r} has {true} nats and {ENDINGS[1]!r} {silly}"
-        if self.true > self.silly and not self.true_at_most:
-            return f"{said}: the true ending is likelier"
-        if self.true_at_most:
-            return f"{said}: which is likelier is not known"
-        return (
-            f"{said}: the true ending is not likelier; doubt the model, unless it knows no English"
-        )
-
-
-def plausible(model: Model) -> Plausible:
-    """Ask ``model`` for both; raises ModelError where its server fails."""
-    objection = ""
-    for special in (True, False):
-        alone, *wholes = model.tokenizer.encode(
-            [TEXT, *(TEXT + ending for ending in ENDINGS)], special=special
-        )
-        begins = common_prefix([alone, *wholes])
-        spans = [Span(whole[:begins], whole[begins:]) for whole in wholes]
-        objections = [_implausible(model, span) for span in spans]
-        objection = next(filter(None, objections), "")
-        if not objection:
-            answers = dict(model.answer(spans))
-            reasons = [answers[place].missing for place in range(2)]
-            if objection := next(filter(None, reasons), ""):
-                continue
-            true, silly = (
-                float(answers[place].logprobs.sum(dtype="float64")) for place in range(2)
-            )
-            return Plausible(true, silly, bool(answers[0].at_most), bool(answers[1].at_most))
-    return Plausible(objection=objection)
-
-
-def _implausible(model: Model, span: Span) -> str | None:
-    if Span not in model.supports:
-        return "the model gives no log-probabilities of texts"
-    if not len(span.context):
-        return "the tokenizer puts nothing before the endings"
-    return model.objection(span)
-
-
 def server_record(model: Model) -> ServerRecord | None:
-    """What the run folder keeps of the server that ``model`` is behind; None for other models."""
+    """Return the record of the server behind ``model``; None for a local model."""
     served = served_model(model)
     return None if served is None else served.record
 
 
 def note_change(folder: RunFolder, model: Model) -> None:
-    """Probe the server once more, after the last question, and keep in ``folder`` what it answers otherwise.
+    """Probe the server once more after the last prompt, and keep in ``folder`` what has changed.
 
-    Warns of that, and where the server can't be asked any more.
+    Warns of changes, and if the server can't be probed.
     """
     served = served_model(model)
     if served is None or folder.manifest.server is None:
@@ -419,29 +285,34 @@ def note_change(folder: RunFolder, model: Model) -> None:
     before = kind_of(model).closing_record(folder.path, folder.manifest, served.record)
     folder.note_server(before)
     try:
-        now = replace(before, probes=dict(served.probe_now()), named=served.record.named)
+        after = replace(before, probes=dict(served.probe_now()), named=served.record.named)
     except ModelError as error:
         warnings.warn(
             f"the server was not probed again after the last question: {error}", stacklevel=3
         )
         return
-    if lines := before.differences(now):
-        folder.note_changed("; ".join(lines))
+    changes = "; ".join(before.differences(after))
+    if changes:
+        folder.note_changed(changes)
         warnings.warn(
-            f"the server answers otherwise than at the beginning of the run: {'; '.join(lines)}",
+            f"the server answers otherwise than at the beginning of the run: {changes}",
             stacklevel=3,
         )
 
 
 def how_asked(model: Model) -> list[str]:
-    """Lines that say how the server that ``model`` is behind is asked, and what to know of that; none for others."""
-    if (served := served_model(model)) is None:
+    """Return lines about the server behind ``model`` and its notes; none for a local model."""
+    served = served_model(model)
+    if served is None:
         return []
     record = served.record
-    asked = f"{record.model} behind {record.software or 'a server'} is asked by {record.route or 'nothing'}"
-    return [asked, *(f"note: {note}" for note in served.notes)]
+    software = record.software or "a server"
+    route = record.route or "nothing"
+    lines = [f"{record.model} behind {software} is asked by {route}"]
+    lines += [f"note: {note}" for note in served.notes]
+    return lines
 
 
 def served_model(model: Model) -> ServedModel | None:
-    """``model`` where it is behind a server; None for others."""
+    """Return ``model`` if it is behind a server, else None."""
     return cast(ServedModel, model) if hasattr(model, "probe_now") else None

@@ -33,7 +33,7 @@ from choicewise.questions import (
     TokenScores,
     TokenSet,
 )
-from choicewise.running.work import Plausible, plausible
+from choicewise.running.servable import Plausible, plausible
 from choicewise.tokens.chat_template import Message
 from tests.helpers import served_model
 from tests.helpers.misbehaving_server import Fault, Server, serving
@@ -399,13 +399,16 @@ def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(
         assert answer.true is None
         assert reason in answer.text
     said = "' Paris' has -1.00 nats and ' banana' -9.00: the true ending is likelier"
-    assert Plausible(-1.0, -9.0).text.endswith(said)
+    assert Plausible(true=-1.0, silly=-9.0).text.endswith(said)
     assert (
         "at most -9.00: the true ending is likelier"
-        in Plausible(-1.0, -9.0, silly_at_most=True).text
+        in Plausible(true=-1.0, silly=-9.0, silly_at_most=True).text
     )
-    assert "which is likelier is not known" in Plausible(-5.0, -5.0, True, True).text
-    assert "doubt the model" in Plausible(-9.0, -1.0).text
+    assert (
+        "which is likelier is not known"
+        in Plausible(true=-5.0, silly=-5.0, true_at_most=True, silly_at_most=True).text
+    )
+    assert "doubt the model" in Plausible(true=-9.0, silly=-1.0).text
 
 
 CONTEXT = ids(256, *b"Where does it live? Answer:")

@@ -1,12 +1,14 @@
-"""What `explain` prints."""
+"""Write one item for a terminal: its prompts, what was observed after them, and what the protocols decide."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from textwrap import wrap
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -34,527 +36,616 @@ from choicewise.util.text import (
     visible_line,
 )
 
+_QUESTION_LINES: Final = 8
+"""Lines for the question."""
+
+_PROMPT_LINES: Final = 16
+"""Lines for the texts of all prompts together."""
+
+_FEWEST_LINES: Final = 3
+"""Lines that a beginning, a count of what is hidden, and an end need."""
+
+_LABEL: Final = 32
+"""Columns of the terminal that the name of a row takes at most."""
+
+_INDENT: Final = 2
+"""Columns of the terminal before a table."""
+
+_GAP: Final = 2
+"""Columns of the terminal between two columns of a table."""
+
+_LARGE: Final = 99.99995
+"""Nats from which on two decimals are enough."""
+
+_LONGEST: Final = 1000
+"""Characters of a text that are looked at: more of them than a line can show."""
+
+_PARTS: Final = 2
+"""Parts of what is asked about a choice that are shown; all of them are with the tokens."""
+
+_WIDTH: Final = 78
+"""Columns of what :func:`explanation_lines` wraps."""
+
+_RULE: Final = "─" * _WIDTH
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a table of choices: its name, and a cell for each choice that has one."""
+
+    name: str
+    cells: dict[int, str]
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Numbers of the choices in their order, and which of them are upper bounds."""
+
+    name: str
+    values: Sequence[float | None]
+    at_most: Sequence[bool]
+
 
 def explanation_parts(
     explanation: Explanation, width: int | None = None, kind: ModelKind | None = None
 ) -> list[RenderableType]:
-    """The item with what the protocols decide, then every prompt with its choices.
+    """Return the item with what the protocols decide, then every prompt with its choices.
 
-    ``width``: of the terminal.  ``kind``: of the model that answered.
+    ``width``: of the terminal. ``kind``: of the model that answered.
     """
     width = width or console().width
     blocks: dict[object, list[ExplainedRequest]] = {}
-    for asked in explanation.asked:
-        alone = len(asked.protocols) > 1 or not shown(asked)
-        blocks.setdefault(asked.protocols if alone else texts(asked), []).append(asked)
-    lines = max(1, _PROMPTS // max(1, len(explanation.asked)))
-    prompts = (_block(asked, explanation, lines, width, kind) for asked in blocks.values())
+    for request in explanation.asked:
+        # Prompts share a table if the same texts were scored after them, and each has one protocol.
+        key: object = texts(request)
+        if len(request.protocols) > 1 or not choice_continuations(request):
+            key = request.protocols
+        blocks.setdefault(key, []).append(request)
+    lines = max(1, _PROMPT_LINES // max(1, len(explanation.asked)))
+    prompts = []
+    for requests in blocks.values():
+        prompts.append(_block(requests, explanation, lines, width, kind))
     return [Group(*map(Text, _item(explanation, width))), Group(*chain.from_iterable(prompts))]
 
 
-def shown(asked: ExplainedRequest) -> list[ScoredContinuation]:
-    """The continuations that are the choices' own: not generated, and not after a null context."""
-    return [each for each in asked.scored if each.null is None and each.choice >= 0]
+def choice_continuations(request: ExplainedRequest) -> list[ScoredContinuation]:
+    """Return the continuations of choices that are neither generated nor scored after a null context."""
+    return [scored for scored in request.scored if scored.null is None and scored.choice >= 0]
 
 
-def texts(asked: ExplainedRequest) -> tuple[tuple[int, int, str, str], ...]:
-    """What was scored of each choice: choice, part, text and size."""
-    return tuple(
-        (each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked)
-    )
+def texts(request: ExplainedRequest) -> tuple[tuple[int, int, str, str], ...]:
+    """Return choice, part, text and size of every continuation of a choice."""
+    sizes = []
+    for scored in choice_continuations(request):
+        sizes.append((scored.choice, scored.part, scored.continuation or "", _size(scored)))
+    return tuple(sizes)
 
 
 def explanation_lines(explanation: Explanation, kind: ModelKind | None = None) -> Iterator[str]:
-    """The item, every prompt with what was observed after it, and the decisions; ``kind``: of the model."""
-    subject, model = safe(explanation.subject) or "-", safe(explanation.model)
-    yield f"item {safe(explanation.item)} of subject {subject}, as {model} was asked"
+    """Yield the item, every prompt with what was observed after it, and the decisions.
+
+    ``kind``: of the model that answered.
+    """
+    subject = safe(explanation.subject) or "-"
+    yield f"item {safe(explanation.item)} of subject {subject}, as {safe(explanation.model)} was asked"
     yield from visible(explanation.question).split("\n")
-    for index, choice in enumerate(explanation.choices):
-        yield f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}"
+    yield from _choice_lines(explanation)
     yield "  * is right"
-    for asked in explanation.asked:
-        yield from ("", *_asked(asked, kind))
+    for request in explanation.asked:
+        yield ""
+        yield from _request_lines(request, kind)
     yield ""
     yield from _decisions(explanation)
 
 
+def _choice_lines(explanation: Explanation) -> Iterator[str]:
+    for index, choice in enumerate(explanation.choices):
+        mark = "*" if index in explanation.gold else " "
+        yield f"  {mark} {index}  {safe(choice)}"
+
+
 def quoted(text: str) -> str:
-    """``text`` on one line in quotes, its white space visible."""
+    """Return ``text`` on one line in quotes, its white space visible."""
     return f'"{visible_line(text)}"'
 
 
-def decision_lines(decided: Sequence[ItemDecision]) -> Iterator[str]:
-    """A line for every choice that protocols decide for, the one with most of them first, and what is undecided."""
-    alike: dict[tuple[int, str], list[ItemDecision]] = {}
-    for each in decided:
-        verdict = _decision_verdict(each)
-        alike.setdefault((-1 if math.isnan(each.credit) else each.prediction, verdict), []).append(
-            each
-        )
-    names = [each.protocol for each in decided]
-    for (prediction, verdict), own in sorted(alike.items(), key=lambda group: -len(group[1])):
-        choose = "choose" if len(own) > 1 else "chooses"
-        what = (
-            f"{choose} {prediction} ({verdict})"
-            if prediction >= 0
-            else f"{choose} nothing ({verdict})"
-        )
-        protocols = counted(len(decided), "protocol")
-        yield f"{len(own)} of {protocols} {what}: {', '.join(_together([each.protocol for each in own], names))}"
-    tied = [each.protocol for each in decided if each.tied]
-    near = [each.protocol for each in decided if each.near_tie and not each.tied]
-    for words, undecided in (("exact ties", tied), ("within the numeric noise", near)):
-        if undecided:
-            yield f"{words}: {', '.join(_together(undecided, names))}"
+def decision_lines(decisions: Sequence[ItemDecision]) -> Iterator[str]:
+    """Yield a line for every choice, the one that most protocols decide for first, then what is undecided."""
+    groups: dict[tuple[int, str], list[str]] = {}
+    tied = []
+    near_tied = []
+    for decision in decisions:
+        prediction = -1 if math.isnan(decision.credit) else decision.prediction
+        key = (prediction, _decision_verdict(decision))
+        groups.setdefault(key, []).append(decision.protocol)
+        if decision.tied:
+            tied.append(decision.protocol)
+        elif decision.near_tie:
+            near_tied.append(decision.protocol)
+    every = [decision.protocol for decision in decisions]
+    for (prediction, verdict), names in sorted(groups.items(), key=lambda group: -len(group[1])):
+        choose = "choose" if len(names) > 1 else "chooses"
+        choice = str(prediction) if prediction >= 0 else "nothing"
+        protocols = f"{len(names)} of {counted(len(every), 'protocol')}"
+        yield f"{protocols} {choose} {choice} ({verdict}): {_name_list(names, every)}"
+    if tied:
+        yield f"exact ties: {_name_list(tied, every)}"
+    if near_tied:
+        yield f"within the numeric noise: {_name_list(near_tied, every)}"
 
 
 def together(names: Sequence[str]) -> str:
-    """Protocols in a few words: what their names have in common, or the first, and how many they are."""
+    """Return protocols in a few words: the beginning of their names, or the first, and how many they are."""
     if len(names) == 1:
         return short(names[0], NAME)
     stems = _by_stem(names)
     if len(stems) == 1:
-        return f"{short(next(iter(stems)), NAME)} ({len(names)} protocols)"
+        return f"{short(_stem(names[0]), NAME)} ({len(names)} protocols)"
     return f"{short(names[0], NAME)} and {counted(len(names) - 1, 'other')}"
 
 
 def end(name: str, names: Sequence[str]) -> str:
-    """What tells ``name`` from ``names``, among which it is: what follows their common beginning, or all of it."""
-    stem = _stem(name)
-    return name[len(stem) + 1 :] if len(names) > 1 and len(_by_stem(names)) == 1 else name
+    """Return what follows the common beginning of ``names``, among which ``name`` is; all of it if there is none."""
+    if len(names) > 1 and len(_by_stem(names)) == 1:
+        return name[len(_stem(name)) + 1 :]
+    return name
 
 
 def folded(text: str, lines: int, width: int) -> list[str]:
-    """``text`` in at most so many lines of at most ``width`` characters: its first line and its last ones.
+    """Return the first line and the last ones of ``text``, at most ``lines`` of at most ``width`` characters.
 
-    With fewer than :data:`_FEWEST` lines its end on one line, where ⏎ stands for every end of a line.
+    With fewer than three lines return its end on one line, where ⏎ stands for every end of a line.
     """
-    shown = visible(text).split("\n")
-    if lines < _FEWEST:
+    text_lines = visible(text).split("\n")
+    if lines < _FEWEST_LINES:
         line = visible_line(text)
-        return [
-            shortened(line, width, len(line) - width + 1) if len(shown) > 1 else cut(line, width)
-        ]
-    if len(shown) <= lines:
-        return [cut(line, width) for line in shown]
-    tail = shown[len(shown) - (lines - 2) :]
-    hidden = shown[1 : len(shown) - len(tail)]
+        if len(text_lines) > 1:
+            return [shortened(line, width, len(line) - width + 1)]
+        return [cut(line, width)]
+    if len(text_lines) <= lines:
+        return [cut(line, width) for line in text_lines]
+    tail = text_lines[len(text_lines) - (lines - 2) :]
+    hidden = text_lines[1 : len(text_lines) - len(tail)]
     mark = f"… {len(hidden):,} lines, {sum(map(len, hidden)):,} characters …"
-    return [cut(line, width) for line in (shown[0], mark, *tail)]
+    return [cut(line, width) for line in (text_lines[0], mark, *tail)]
 
 
 def cut(line: str, width: int) -> str:
-    """``line``, without its middle where it is longer than ``width``; what is hidden is counted."""
+    """Return ``line`` without its middle if it is longer than ``width``; what is hidden is counted."""
     if len(line) <= width:
         return line
     mark = f" … {len(line) - width:,} characters … "
     room = max(0, width - len(mark))
-    return f"{line[: room - room // 2]}{mark}{line[len(line) - room // 2 :]}"[:width]
+    behind = room // 2
+    return f"{line[: room - behind]}{mark}{line[len(line) - behind :]}"[:width]
 
 
 def size(text: str) -> str:
-    """How long a text is, in words."""
+    """Return how long a text is, in words."""
     lines = text.count("\n") + 1
-    return counted(lines, "line") if lines > 1 else counted(len(text), "character")
-
-
-_QUESTION, _PROMPTS = 8, 16  # lines for the question, and for the texts of all prompts together
+    if lines > 1:
+        return counted(lines, "line")
+    return counted(len(text), "character")
 
 
 def _item(explanation: Explanation, width: int) -> Iterator[str]:
-    subject, model = safe(explanation.subject) or "-", safe(explanation.model)
-    yield cut(
-        f"item {safe(explanation.item)} ({subject}), as {model} was asked; * is right", 2 * width
-    )
-    yield from folded(explanation.question, _QUESTION, width)
-    for index, choice in enumerate(explanation.choices):
-        yield cut(f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}", width)
+    subject = safe(explanation.subject) or "-"
+    model = safe(explanation.model)
+    head = f"item {safe(explanation.item)} ({subject}), as {model} was asked; * is right"
+    yield cut(head, 2 * width)
+    yield from folded(explanation.question, _QUESTION_LINES, width)
+    for line in _choice_lines(explanation):
+        yield cut(line, width)
     yield from decision_lines(explanation.decided)
 
 
 def _block(
-    prompts: list[ExplainedRequest],
+    requests: Sequence[ExplainedRequest],
     explanation: Explanation,
     lines: int,
     width: int,
     kind: ModelKind | None,
 ) -> Iterator[RenderableType]:
-    """Prompts after which the same was scored, with one table."""
-    ends = [
-        [] if (text := _text(asked)) is None else folded(text, lines, width - 2)
-        for asked in prompts
-    ]
-    for place, asked in enumerate(prompts):
-        yield Text(_about(asked), style="bold")
-        if asked.missing is not None:
-            yield Text(f"  not asked: {short(asked.missing, REASON)}")
-        if place + 1 == len(prompts) or ends[place] != ends[place + 1]:
-            yield from (Text(f"  {line}") for line in ends[place])
-        yield from (Text(f"  ! {warning}") for warning in _warnings(asked))
-        if asked.exchange is not None and kind is not None:
-            yield from (Text(f"  {line}") for line in kind.exchange_lines(asked.exchange))
-        generated = [quoted(each.generated) for each in asked.scored if each.generated is not None]
+    """Yield prompts after which the same texts were scored, with one table."""
+    texts_of_requests = []
+    for request in requests:
+        text = _prompt_text(request)
+        texts_of_requests.append([] if text is None else folded(text, lines, width - _INDENT))
+    for index, request in enumerate(requests):
+        yield Text(_head(request), style="bold")
+        if request.missing is not None:
+            yield Text(f"  not asked: {short(request.missing, REASON)}")
+        # A text that the next prompt has as well is shown with the last of them.
+        following = texts_of_requests[index + 1 : index + 2]
+        if following != [texts_of_requests[index]]:
+            yield from _indented(texts_of_requests[index])
+        for warning in _warnings(request):
+            yield Text(f"  ! {warning}")
+        if request.exchange is not None and kind is not None:
+            yield from _indented(kind.exchange_lines(request.exchange))
+        generated = [scored for scored in request.scored if scored.generated is not None]
         if generated:
-            more = f" and {len(generated) - 1} more" if len(generated) > 1 else ""
-            yield Text(cut(f"  generated {generated[0]}", width - len(more)) + more)
-    if shown(prompts[0]):
-        yield _choice_table(prompts, explanation.decided, explanation.gold, width)
+            others = f" and {len(generated) - 1} more" if len(generated) > 1 else ""
+            line = f"  generated {quoted(generated[0].generated or '')}"
+            yield Text(cut(line, width - len(others)) + others)
+    if choice_continuations(requests[0]):
+        yield _choice_table(requests, explanation, width)
 
 
-def _text(asked: ExplainedRequest) -> str | None:
-    """The text of the prompt, or that of the first choice where choices have their own."""
-    return next((each.context for each in asked.scored if each.context is not None), asked.context)
+def _indented(lines: Iterable[str]) -> Iterator[Text]:
+    for line in lines:
+        yield Text(f"  {line}")
 
 
-def _about(asked: ExplainedRequest) -> str:
-    facts, text = (
-        [asked.reading, asked.boundary, *(short(note, REASON) for note in asked.notes)],
-        _text(asked),
-    )
-    if text is not None:
-        facts.append(
-            size(text) if text == asked.context else f"{size(text)} (the first prompt of several)"
-        )
-    return f"{together(asked.protocols)}: {', '.join(facts)}"
+def _prompt_text(request: ExplainedRequest) -> str | None:
+    """Return the text of the prompt, or that of the first choice if choices have their own."""
+    for scored in request.scored:
+        if scored.context is not None:
+            return scored.context
+    return request.context
 
 
-def _warnings(asked: ExplainedRequest) -> Iterator[str]:
-    """Warnings about the continuations, each with how many of them."""
+def _head(request: ExplainedRequest) -> str:
+    facts = [request.reading, request.boundary]
+    facts += [short(note, REASON) for note in request.notes]
+    text = _prompt_text(request)
+    if text is not None and text == request.context:
+        facts.append(size(text))
+    elif text is not None:
+        facts.append(f"{size(text)} (the first prompt of several)")
+    return f"{together(request.protocols)}: {', '.join(facts)}"
+
+
+def _warnings(request: ExplainedRequest) -> Iterator[str]:
+    """Yield the warnings about the continuations, those of as many continuations on one line."""
     counts: Counter[str] = Counter()
-    for each in asked.scored:
+    for scored in request.scored:
         warnings = {
-            "a token straddles the context's end": each.merged,
-            "not the text's own tokens": each.noncanonical,
-            "tokens do not spell the text": each.lossy,
-            "unknown tokens": each.unknown,
-            "several BOS tokens": each.bos > 1,
-            "context cut": each.tokens_dropped,
-            "an upper bound": each.at_most,
-            f"missing: {short(each.missing or '', REASON)}": each.missing,
+            "a token straddles the context's end": scored.merged,
+            "not the text's own tokens": scored.noncanonical,
+            "tokens do not spell the text": scored.lossy,
+            "unknown tokens": scored.unknown,
+            "several BOS tokens": scored.bos > 1,
+            "context cut": scored.tokens_dropped,
+            "an upper bound": scored.at_most,
+            f"missing: {short(scored.missing or '', REASON)}": scored.missing,
         }
-        counts.update(warning for warning, true in warnings.items() if true)
-    for number in dict.fromkeys(counts.values()):
-        own = ", ".join(warning for warning in counts if counts[warning] == number)
-        yield f"{number} of {len(asked.scored)}: {own}"
-
-
-_LABEL, _INDENT, _GAP = 32, 2, 2
-"""Columns of the terminal for the name of a row at most, before a table, and between two columns."""
-
-_LARGE = 99.99995  # nats from which on two decimals are enough
-_LONGEST = 1000  # characters of a text that are looked at: more of them than a line can show
-_PARTS = 2  # so many parts of what is asked about a choice are shown; all of them with the tokens
-
-_Cells = Mapping[int, str]  # a cell per choice
+        for warning, is_raised in warnings.items():
+            if is_raised:
+                counts[warning] += 1
+    names_by_count: dict[int, list[str]] = {}
+    for warning, count in counts.items():
+        names_by_count.setdefault(count, []).append(warning)
+    for count, names in names_by_count.items():
+        yield f"{count} of {len(request.scored)}: {', '.join(names)}"
 
 
 def _choice_table(
-    prompts: Sequence[ExplainedRequest],
-    decided: Sequence[ItemDecision],
-    gold: Sequence[int],
-    width: int,
+    requests: Sequence[ExplainedRequest], explanation: Explanation, width: int
 ) -> Group:
-    """A column per choice, in parts where they are too wide, for prompts after which the same texts were scored."""
-    choices = sorted({each.choice for each in shown(prompts[0])})
-    head = (
-        "choice",
-        {choice: f"{choice} *" if choice in gold else f"{choice}" for choice in choices},
-    )
-    numbers = [
-        *_sizes(prompts[0]),
-        *(row for asked in prompts for row in _rows(asked, decided, len(prompts) > 1)),
-    ]
-    rows = [head, *_texts(prompts[0]), *numbers]
-    label = min(_LABEL, max(len(safe(name)) for name, _ in rows))
-    least = max(len(cell) for _, cells in numbers for cell in cells.values())
+    """Draw a column per choice for prompts after which the same texts were scored; in parts if it is too wide."""
+    choices = sorted({scored.choice for scored in choice_continuations(requests[0])})
+    head = {}
+    for choice in choices:
+        head[choice] = f"{choice} *" if choice in explanation.gold else str(choice)
+    scored_texts = []
+    numbers = []
+    for part, continuations in _parts(requests[0]):
+        text_cells = {}
+        size_cells = {}
+        for scored in continuations:
+            text_cells[scored.choice] = visible_line((scored.continuation or "-")[:_LONGEST])
+            size_cells[scored.choice] = _size(scored)
+        scored_texts.append(_Row(f"text{part}", text_cells))
+        numbers.append(_Row(f"tokens/bytes/characters{part}", size_cells))
+    for request in requests:
+        prefix = f"{request.protocols[0]}: " if len(requests) > 1 else ""
+        for row in _number_rows(request, explanation.decided):
+            numbers.append(_Row(prefix + row.name, row.cells))
+    rows = [_Row("choice", head), *scored_texts, *numbers]
+    label = min(_LABEL, max(len(safe(row.name)) for row in rows))
+    # Numbers stand whole; texts have the room that numbers and names leave.
+    widest = 0
+    for row in numbers:
+        widest = max(widest, *map(len, row.cells.values()))
     room = width - _INDENT - label
-    step = max(1, room // (least + _GAP))
-    parts = [choices[start : start + step] for start in range(0, len(choices), step)]
-    most = max(least, room // max(map(len, parts)) - _GAP)
-    return Group(*(_part(rows, part, label, most) for part in parts))
+    step = max(1, room // (widest + _GAP))
+    most = max(widest, room // min(step, len(choices)) - _GAP)
+    parts = []
+    for start in range(0, len(choices), step):
+        parts.append(_table_part(rows, choices[start : start + step], label, most))
+    return Group(*parts)
 
 
-def _part(
-    rows: Sequence[tuple[str, _Cells]], choices: Sequence[int], label: int, most: int
-) -> Padding:
-    """``label``, ``most``: columns of the terminal for names, on eight lines at most, and for a choice's cut text."""
+def _table_part(rows: Sequence[_Row], choices: Sequence[int], label: int, most: int) -> Padding:
+    """Draw some choices; ``label``, ``most``: columns of the terminal for names and for the text of a choice."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(overflow="fold", width=label)
     for _ in choices:
         table.add_column(justify="right", no_wrap=True, overflow="ellipsis", max_width=most)
-    for name, cells in rows:
-        table.add_row(short(name, 8 * _LABEL), *(cells.get(choice, "") for choice in choices))
+    for row in rows:
+        cells = [row.cells.get(choice, "") for choice in choices]
+        # A name takes eight lines at most.
+        table.add_row(short(row.name, 8 * _LABEL), *cells)
     return Padding(table, (0, 0, 0, _INDENT), expand=False)
 
 
-def _texts(asked: ExplainedRequest) -> list[tuple[str, _Cells]]:
-    """What was scored."""
-    return [
-        (
-            f"text{part}",
-            {each.choice: visible_line((each.continuation or "-")[:_LONGEST]) for each in own},
-        )
-        for part, own in _parts(asked)
-    ]
+def _number_rows(request: ExplainedRequest, decisions: Sequence[ItemDecision]) -> list[_Row]:
+    """Return what was observed, then the scores of each protocol; rows with the same cells are one row."""
+    observed = _observed_numbers(request)
+    names_of_cells: dict[tuple[str, ...], list[str]] = {}
+    for decision in decisions:
+        if decision.protocol not in request.protocols or decision.scores is None:
+            continue
+        names = []
+        others = []
+        for numbers in observed:
+            if _is_same(numbers.values, decision.scores):
+                names.append(numbers.name)
+            else:
+                others.append(numbers)
+        observed = others
+        cells = list(map(_number, decision.scores, decision.at_most))
+        if decision.prediction >= 0:
+            cells[decision.prediction] = f"[{cells[decision.prediction]}]"
+        names.append(_row_name(decision, request))
+        names_of_cells.setdefault(tuple(cells), []).extend(names)
+    # Scores without any number say nothing beside those that have some.
+    numbered = {}
+    for key, names in names_of_cells.items():
+        if set(key) != {"-"}:
+            numbered[key] = names
+    choices = sorted({scored.choice for scored in choice_continuations(request)})
+    rows = []
+    for numbers in observed:
+        texts_of_numbers = map(_number, numbers.values, numbers.at_most)
+        rows.append(_Row(numbers.name, dict(zip(choices, texts_of_numbers, strict=False))))
+    for key, names in (numbered or names_of_cells).items():
+        rows.append(_Row("=".join(names), dict(enumerate(key))))
+    return rows
 
 
-def _sizes(asked: ExplainedRequest) -> list[tuple[str, _Cells]]:
-    """How long it is."""
-    return [
-        (f"tokens/bytes/characters{part}", {each.choice: _size(each) for each in own})
-        for part, own in _parts(asked)
-    ]
+def _observed_numbers(request: ExplainedRequest) -> list[_Numbers]:
+    """Return the sums of log-probabilities of each part, and what was observed instead of them."""
+    observed = []
+    for part, continuations in _parts(request):
+        totals = [scored.total for scored in continuations]
+        values = [scored.value for scored in continuations]
+        at_most = [scored.at_most for scored in continuations]
+        if any(total is not None for total in totals):
+            observed.append(_Numbers(f"S{part}", totals, at_most))
+        if any(value is not None for value in values):
+            observed.append(_Numbers(f"observed{part}", values, [False] * len(values)))
+    return observed
 
 
-def _rows(
-    asked: ExplainedRequest, decided: Sequence[ItemDecision], named: bool
-) -> list[tuple[str, _Cells]]:
-    """What was observed, and the scores of each protocol: what is the same, choice included, in one row."""
-    chosen: dict[tuple[tuple[str, bool], ...], list[str]] = {}
-    numbers: list[tuple[str, list[float | None]]] = []
-    bounds: dict[str, list[bool]] = {}
-    for part, own in _parts(asked):
-        observed = {"S": [each.total for each in own], "observed": [each.value for each in own]}
-        bounds[f"S{part}"] = [each.at_most for each in own]
-        numbers += [
-            (name + part, each)
-            for name, each in observed.items()
-            if any(value is not None for value in each)
-        ]
-    for each in decided:
-        if each.protocol in asked.protocols and each.scores is not None:
-            same = [name for name, values in numbers if _close(values, each.scores)]
-            numbers = [(name, values) for name, values in numbers if name not in same]
-            cells = map(_number, each.scores, each.at_most)
-            row = tuple((cell, place == each.prediction) for place, cell in enumerate(cells))
-            chosen[row] = [*chosen.get(row, []), *same, _name(each, asked)]
-    some = {row: names for row, names in chosen.items() if any(cell != "-" for cell, _ in row)}
-    chosen = some or chosen  # scores that have no number here say nothing beside those that have
-    choices = sorted({each.choice for each in shown(asked)})
-    rows = [
-        (
-            name,
-            dict(
-                zip(
-                    choices,
-                    map(_number, values, bounds.get(name, [False] * len(values))),
-                    strict=False,
-                )
-            ),
-        )
-        for name, values in numbers
-    ]
-    rows += [
-        (
-            "=".join(names),
-            {place: f"[{cell}]" if taken else cell for place, (cell, taken) in enumerate(row)},
-        )
-        for row, names in chosen.items()
-    ]
-    return [(f"{asked.protocols[0]}: {name}" if named else name, cells) for name, cells in rows]
+def _is_same(observed: Sequence[float | None], scores: Sequence[float]) -> bool:
+    """Tell if scores are what was observed, but for rounding to float32."""
+    if len(observed) != len(scores):
+        return False
+    for number, score in zip(observed, scores, strict=True):
+        if number is None or not math.isclose(number, score, rel_tol=1e-6):
+            return False
+    return True
 
 
-def _close(observed: Sequence[float | None], scores: Sequence[float]) -> bool:
-    """Whether scores are what was observed, but for rounding to float32."""
-    return len(observed) == len(scores) and all(
-        one is not None and math.isclose(one, other, rel_tol=1e-6)
-        for one, other in zip(observed, scores, strict=True)
-    )
-
-
-def _parts(asked: ExplainedRequest) -> list[tuple[str, list[ScoredContinuation]]]:
-    """The continuations of each part, choice by choice, and what tells the parts apart."""
+def _parts(request: ExplainedRequest) -> list[tuple[str, list[ScoredContinuation]]]:
+    """Return the first parts with their continuations, choice by choice, and a suffix that names the part."""
     parts: dict[int, list[ScoredContinuation]] = {}
-    for each in sorted(shown(asked), key=lambda each: (each.part, each.choice)):
-        parts.setdefault(each.part, []).append(each)
-    several = len(parts) > 1
-    return [
-        (f", part {part}" if several else "", own) for part, own in list(parts.items())[:_PARTS]
-    ]
+    for scored in sorted(
+        choice_continuations(request), key=lambda scored: (scored.part, scored.choice)
+    ):
+        parts.setdefault(scored.part, []).append(scored)
+    if len(parts) == 1:
+        return [("", continuations) for continuations in parts.values()]
+    named = [(f", part {part}", continuations) for part, continuations in parts.items()]
+    return named[:_PARTS]
 
 
-def _name(decided: ItemDecision, asked: ExplainedRequest) -> str:
-    """What a row calls the score: what tells the protocol from the others of the prompt, or the score's own name."""
-    if len(asked.protocols) > 1:
-        return end(decided.protocol, asked.protocols)
-    return _score(decided)
+def _row_name(decision: ItemDecision, request: ExplainedRequest) -> str:
+    """Return the end of the protocol's name if the prompt has several protocols, or else the name of the score."""
+    if len(request.protocols) > 1:
+        return end(decision.protocol, request.protocols)
+    return _score_name(decision)
 
 
-def _score(decided: ItemDecision) -> str:
-    return (
-        decided.score
-        if decided.calibration == "none"
-        else f"{decided.score}, {decided.calibration}"
-    )
+def _score_name(decision: ItemDecision) -> str:
+    if decision.calibration == "none":
+        return decision.score
+    return f"{decision.score}, {decision.calibration}"
 
 
 def _size(scored: ScoredContinuation) -> str:
+    """Return how many tokens, bytes and characters a continuation has, with ? for what a log does not say."""
+    count = scored.token_count if scored.logged else len(scored.tokens)
+    tokens = "?" if count is None else str(count)
     text = scored.continuation
-    tokens: int | str | None = scored.token_count if scored.logged else len(scored.tokens)
-    tokens = "?" if tokens is None else tokens
     if text is None:
         return f"{tokens}/?/?"
-    return f"{tokens}/{len(text.encode(errors='surrogatepass'))}/{len(text)}"
+    return f"{tokens}/{_byte_count(text)}/{len(text)}"
+
+
+def _byte_count(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))
 
 
 def _number(number: float | None, at_most: bool) -> str:
     if number is None or math.isnan(number):
         return "-"
-    return ("≤ " if at_most else "") + (
-        f"{number:.4f}" if abs(number) < _LARGE else f"{number:.2f}"
-    )
+    bound = "≤ " if at_most else ""
+    if abs(number) < _LARGE:
+        return f"{bound}{number:.4f}"
+    return f"{bound}{number:.2f}"
 
 
-_RULE = "─" * 78
-
-
-def _asked(asked: ExplainedRequest, kind: ModelKind | None) -> Iterator[str]:
-    yield from wrap(f"prompt of {', '.join(asked.protocols)}", 78, subsequent_indent="  ")
-    if asked.missing is not None:
-        yield f"not asked: {safe(asked.missing)}"
-    yield ", ".join(
-        [f"reading {asked.reading}, boundary {asked.boundary}", *map(safe, asked.notes)]
-    )
-    if asked.context is not None:
-        yield from (_RULE, *visible(asked.context).split("\n"), _RULE)
-    if asked.exchange is not None and kind is not None:
-        yield from kind.exchange_lines(asked.exchange)
+def _request_lines(request: ExplainedRequest, kind: ModelKind | None) -> Iterator[str]:
+    yield from wrap(f"prompt of {', '.join(request.protocols)}", _WIDTH, subsequent_indent="  ")
+    if request.missing is not None:
+        yield f"not asked: {safe(request.missing)}"
+    facts = [f"reading {request.reading}", f"boundary {request.boundary}"]
+    yield ", ".join([*facts, *map(safe, request.notes)])
+    if request.context is not None:
+        yield from _ruled(request.context)
+    if request.exchange is not None and kind is not None:
+        yield from kind.exchange_lines(request.exchange)
     context: str | None = None
-    for scored, *nulls in asked.beside:
+    for scored, *nulls in request.beside:
         if scored.context is not None and scored.context != context:
-            reading = READINGS[asked.reading]
-            own = (
-                "after the chain of the same part"
-                if "chains" in reading.takes
-                else "with a prompt of its own"
-            )
-            own = (
-                "without a thought; every further part comes after more of it"
-                if reading.along
-                else own
-            )
-            yield from (own, _RULE, *visible(scored.context).split("\n"), _RULE)
+            yield _context_title(request)
+            yield from _ruled(scored.context)
             context = scored.context
-        alike = [each for each in nulls if _same_tokens(each, scored)]
-        yield from _scored(scored)
-        for number, each in enumerate(alike, start=1):
-            yield from (
-                f"after the null context {quoted(each.null or '')} instead, null {number}:",
-                *_scored(each),
-            )
-        yield from _tokens(scored, alike)
-        for each in nulls:
-            if each not in alike:
-                yield from (
-                    f"after the null context {quoted(each.null or '')} instead:",
-                    *_scored(each),
-                )
-                yield from _tokens(each, [])
+        yield from _continuation_lines(scored, nulls)
 
 
-def _same_tokens(one: ScoredContinuation, other: ScoredContinuation) -> bool:
-    ids, others = ([(token.id, token.size) for token in each.tokens] for each in (one, other))
-    return bool(ids) and ids == others
+def _ruled(text: str) -> Iterator[str]:
+    yield _RULE
+    yield from visible(text).split("\n")
+    yield _RULE
 
 
-def _scored(scored: ScoredContinuation) -> Iterator[str]:
-    name = (
-        "generated"
-        if scored.generated is not None or scored.choice < 0
-        else f"choice {scored.choice}"
-    )
-    name += f" part {scored.part}" if scored.part else ""
-    given = scored.continuation if scored.generated is None else scored.generated
-    text = given or ""
+def _context_title(request: ExplainedRequest) -> str:
+    """Return what stands above a prompt that a continuation has for itself."""
+    reading = READINGS[request.reading]
+    if reading.along:
+        return "without a thought; every further part comes after more of it"
+    if "chains" in reading.takes:
+        return "after the chain of the same part"
+    return "with a prompt of its own"
+
+
+def _continuation_lines(
+    scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]
+) -> Iterator[str]:
+    """Yield a continuation with its tokens, and what it is after null contexts.
+
+    Null contexts after which it has the same tokens are columns of its table of tokens.
+    """
+    same = [null for null in nulls if _has_same_tokens(null, scored)]
+    yield from _scored_lines(scored)
+    for number, null in enumerate(same, start=1):
+        yield f"after the null context {quoted(null.null or '')} instead, null {number}:"
+        yield from _scored_lines(null)
+    yield from _token_lines(scored, same)
+    for null in nulls:
+        if null not in same:
+            yield f"after the null context {quoted(null.null or '')} instead:"
+            yield from _scored_lines(null)
+            yield from _token_lines(null, [])
+
+
+def _has_same_tokens(one: ScoredContinuation, other: ScoredContinuation) -> bool:
+    tokens = _token_ids(one)
+    return bool(tokens) and tokens == _token_ids(other)
+
+
+def _token_ids(scored: ScoredContinuation) -> list[tuple[int, int]]:
+    return [(token.id, token.size) for token in scored.tokens]
+
+
+def _scored_lines(scored: ScoredContinuation) -> Iterator[str]:
+    name = f"choice {scored.choice}"
+    if scored.generated is not None or scored.choice < 0:
+        name = "generated"
+    if scored.part:
+        name += f" part {scored.part}"
     tokens = counted(len(scored.tokens), "token")
+    after = f" after {counted(scored.context_tokens, 'token')}"
     if scored.logged:
-        tokens = (
-            "tokens unknown" if scored.token_count is None else counted(scored.token_count, "token")
-        )
-    size = f"{tokens}, {counted(len(text.encode(errors='surrogatepass')), 'byte')}, {counted(len(text), 'character')}"
-    total = (
-        ""
-        if scored.total is None
-        else f", S {'≤' if scored.at_most else '='} {scored.total:.4f} nats"
-    )
-    after = "" if scored.logged else f" after {counted(scored.context_tokens, 'token')}"
-    said = (
-        f"{name}: the log has no text of it, {tokens}"
-        if given is None
-        else f"{name} {quoted(text)}: {size}{after}"
-    )
-    yield f"{said}{total}"
-    for what, nats in (
-        ("subtracted for what comes before", scored.before),
-        ("added for what follows", scored.after),
-    ):
-        if nats is not None:
-            yield f"  {nats:.4f} nats {what}"
+        after = ""
+        tokens = "tokens unknown"
+        if scored.token_count is not None:
+            tokens = counted(scored.token_count, "token")
+    total = ""
+    if scored.total is not None:
+        sign = "≤" if scored.at_most else "="
+        total = f", S {sign} {scored.total:.4f} nats"
+    text = scored.continuation if scored.generated is None else scored.generated
+    if text is None:
+        yield f"{name}: the log has no text of it, {tokens}{total}"
+    else:
+        sizes = f"{counted(_byte_count(text), 'byte')}, {counted(len(text), 'character')}"
+        yield f"{name} {quoted(text)}: {tokens}, {sizes}{after}{total}"
+    if scored.before is not None:
+        yield f"  {scored.before:.4f} nats subtracted for what comes before"
+    if scored.after is not None:
+        yield f"  {scored.after:.4f} nats added for what follows"
     if scored.value is not None:
         yield f"  observed: {scored.value:.4f}"
-    yield from (f"  ! {safe(warning)}" for warning in scored.warnings)
+    for warning in scored.warnings:
+        yield f"  ! {safe(warning)}"
 
 
-def _tokens(scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]) -> Iterator[str]:
-    """A line per token: its log-probability, and that after each of the ``nulls``, which have the same tokens."""
-    if scored.tokens:
-        heads = "".join(f"  {f'null {number}':>10}" for number in range(1, len(nulls) + 1))
-        yield f"  {'log P':>10}{heads}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
-    for place, token in enumerate(scored.tokens):
-        cells = [
-            f"{'≤ ' * side.at_most}{side.tokens[place].logprob:.4f}" for side in (scored, *nulls)
-        ]
-        numbers = "".join(f"  {cell:>10}" for cell in cells)
+def _token_lines(scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]) -> Iterator[str]:
+    """Yield a line per token: its log-probability, and that after each of ``nulls``, which have the same tokens."""
+    if not scored.tokens:
+        return
+    heads = [f"  {'log P':>10}"]
+    for number in range(1, len(nulls) + 1):
+        heads.append(f"  {f'null {number}':>10}")
+    yield f"{''.join(heads)}  {'rank':>6}  {'id':>7}  {'bytes':>5}  token"
+    for index, token in enumerate(scored.tokens):
+        line = ""
+        for side in (scored, *nulls):
+            cell = _exact(side.tokens[index].logprob, side.at_most)
+            line += f"  {cell:>10}"
         rank = "?" if token.rank < 0 else str(token.rank)
-        yield f"{numbers}  {rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
+        yield f"{line}  {rank:>6}  {token.id:>7}  {token.size:>5}  {quoted(token.text)}"
 
 
 def _decisions(explanation: Explanation) -> Iterator[str]:
     yield "decisions: the score of each choice, the predicted one in brackets"
-    width = max((len(decided.protocol) for decided in explanation.decided), default=0)
-    for decided in explanation.decided:
-        yield f"{decided.protocol:<{width}}  {_item_verdict(decided)}"
-        if decided.scores is not None:
-            cells = list(map(_exact, decided.scores, decided.at_most))
-            if decided.prediction >= 0:
-                cells[decided.prediction] = f"[{cells[decided.prediction]}]"
-            yield from wrap(
-                f"{_score(decided)}: {'  '.join(cells)}",
-                78,
-                initial_indent="  ",
-                subsequent_indent="    ",
-            )
+    width = max((len(decision.protocol) for decision in explanation.decided), default=0)
+    for decision in explanation.decided:
+        yield f"{decision.protocol:<{width}}  {_item_verdict(decision)}"
+        if decision.scores is None:
+            continue
+        cells = list(map(_exact, decision.scores, decision.at_most))
+        if decision.prediction >= 0:
+            cells[decision.prediction] = f"[{cells[decision.prediction]}]"
+        line = f"{_score_name(decision)}: {'  '.join(cells)}"
+        yield from wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _exact(score: float, at_most: bool) -> str:
-    return "-" if math.isnan(score) else f"{'≤ ' if at_most else ''}{score:.4f}"
+    if math.isnan(score):
+        return "-"
+    bound = "≤ " if at_most else ""
+    return f"{bound}{score:.4f}"
 
 
-def _item_verdict(decided: ItemDecision) -> str:
-    if math.isnan(decided.credit):
-        return f"missing: {safe(decided.missing)}" if decided.missing else "missing"
-    credit = _credit(decided)
-    predicted = "none" if decided.prediction < 0 else str(decided.prediction)
-    verdict = f"predicts {predicted}, {credit}"
-    if decided.tied:
+def _item_verdict(decision: ItemDecision) -> str:
+    if math.isnan(decision.credit):
+        return f"missing: {safe(decision.missing)}" if decision.missing else "missing"
+    prediction = "none" if decision.prediction < 0 else str(decision.prediction)
+    verdict = f"predicts {prediction}, {_credit(decision)}"
+    if decision.tied:
         return f"{verdict}, exact tie"
-    if decided.near_tie:
-        return f"{verdict}, margin {decided.margin:.2g} is within the numeric noise"
-    return verdict if math.isnan(decided.margin) else f"{verdict}, margin {decided.margin:.4f}"
+    if decision.near_tie:
+        return f"{verdict}, margin {decision.margin:.2g} is within the numeric noise"
+    if math.isnan(decision.margin):
+        return verdict
+    return f"{verdict}, margin {decision.margin:.4f}"
 
 
-def _together(chosen: Sequence[str], every: Sequence[str]) -> Iterator[str]:
-    """The names, those with a common beginning together: all of them counted, some of them by their ends."""
-    for stem, own in _by_stem(chosen).items():
-        others = [name for name in _by_stem(every)[stem] if name not in own]
-        if len(own) == 1:
-            yield short(own[0], NAME)
+def _name_list(names: Sequence[str], every: Sequence[str]) -> str:
+    """List names; those with a common beginning together, all of them counted, some of them by their ends."""
+    all_names = _by_stem(every)
+    parts = []
+    for stem, chosen in _by_stem(names).items():
+        others = [name for name in all_names[stem] if name not in chosen]
+        if len(chosen) == 1:
+            parts.append(short(chosen[0], NAME))
         elif not others:
-            yield f"{short(stem, NAME)} (all {len(own)})"
+            parts.append(f"{short(stem, NAME)} (all {len(chosen)})")
+        elif len(others) < len(chosen):
+            parts.append(f"{short(stem, NAME)} (all but {_ends(others, stem)})")
         else:
-            but = "all but " if len(others) < len(own) else ""
-            ends = (short(name[len(stem) + 1 :], NAME) for name in (others if but else own))
-            yield f"{short(stem, NAME)} ({but}{' '.join(ends)})"
+            parts.append(f"{short(stem, NAME)} ({_ends(chosen, stem)})")
+    return ", ".join(parts)
+
+
+def _ends(names: Sequence[str], stem: str) -> str:
+    return " ".join(short(name[len(stem) + 1 :], NAME) for name in names)
 
 
 def _by_stem(names: Iterable[str]) -> dict[str, list[str]]:
@@ -565,23 +656,22 @@ def _by_stem(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _stem(name: str) -> str:
-    """The name without the score that is written after a colon."""
+    """Return the name without the score that is written after a colon."""
     return name.rpartition(":")[0] or name
 
 
-def _decision_verdict(decided: ItemDecision) -> str:
-    if math.isnan(decided.credit):
-        # other reasons stand at the prompt
-        return (
-            f"missing: {short(decided.missing, REASON)}"
-            if decided.missing in UNLISTED
-            else "missing"
-        )
-    return _credit(decided)
+def _decision_verdict(decision: ItemDecision) -> str:
+    if not math.isnan(decision.credit):
+        return _credit(decision)
+    # Other reasons are shown with the prompt.
+    if decision.missing in UNLISTED:
+        return f"missing: {short(decision.missing or '', REASON)}"
+    return "missing"
 
 
-def _credit(decided: ItemDecision) -> str:
-    return {1.0: "right", 0.0: "wrong"}.get(decided.credit, f"credit {decided.credit:.3f}")
-
-
-_FEWEST = 3  # lines that a beginning, a count of what is hidden and an end need
+def _credit(decision: ItemDecision) -> str:
+    if decision.credit == 1:
+        return "right"
+    if decision.credit == 0:
+        return "wrong"
+    return f"credit {decision.credit:.3f}"

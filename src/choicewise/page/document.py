@@ -282,7 +282,7 @@ def _most(content: Content, items: int | None) -> int:
     """How many items of a dataset are written in full."""
     if items is not None:
         return items
-    every = sum(len(each.index.ids) * len(each.places) for each in content.listed)
+    every = sum(len(each.index.ids) * len(each.runs) for each in content.listed)
     return every if every <= FEW else 0
 
 
@@ -489,7 +489,7 @@ def _script_data(
         "sheets": _sheet_places(content),
         "items": [
             {
-                "runs": each.places,
+                "runs": each.runs,
                 "chunks": [{"name": name, "ids": places} for name, places in own],
                 "parts": [part.data() for part in parts if part.dataset == place],
             }

@@ -1,20 +1,20 @@
-"""The items of a page, the index of all and some in full, and what its warnings say."""
+"""Prepare the items of a page, the index of all and some in full, and its warnings."""
 
 from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
-from choicewise.report.tables import reasons_told
+from choicewise.report.tables import reason_groups
 from choicewise.results.explain import (
     ExplainedRequest,
     Explanation,
@@ -31,6 +31,7 @@ from choicewise.util.text import (
     disarmed,
     interval,
     listed,
+    percent,
     plain,
     safe,
     sentence,
@@ -39,7 +40,7 @@ from choicewise.util.text import (
     shown_line,
 )
 
-MEANINGS = {
+MEANINGS: Final = {
     "missing": (
         "items could not be scored",
         "The number is a mean over the others. The reasons stand below; compare it only over items that both have.",
@@ -97,7 +98,7 @@ MEANINGS = {
 }
 """Count of a row → what it counts, and what it means for the number."""
 
-ADVICE = {
+ADVICE: Final = {
     "served-model": "Find out what was loaded when, and run it again into a new folder.",
     "positive": "Distrust the log or the server: they are no probabilities. Check it with choicewise check.",
     "placeholder": "Distrust the log or the server: it had no number there. Check it with choicewise check.",
@@ -121,29 +122,61 @@ ADVICE = {
 """Warning → what to do about it."""
 
 
+_SHOWN_AS_SERIOUS: Final = (*SERIOUS, "missing", "lossy", "unknown")
+"""Warnings and counts that a page marks as serious."""
+
+FEW: Final = 1_000
+"""Items of all runs together that are explained without thinking of blocks."""
+
+_EXPLAINED: Final = 600
+"""Items of all runs together that are explained inside a page at most."""
+
+_BATCH: Final = 100
+"""Items that are read together, and that are in one part of the page or beside it."""
+
+_SUBJECTS: Final = 6
+"""Subjects of the items in full inside a page with many items: each subject lies in blocks of its own."""
+
+LONGEST: Final = 20_000
+"""Characters of one text that a page shows; of a longer one it says how much is left out."""
+
+_MOST_TOKENS: Final = 200
+"""Tokens of one continuation that a page shows."""
+
+_QUESTION: Final = 72
+"""Characters of a question in the index."""
+
+_NO_TEXT: Final = "(the log has no text of it)"
+"""What stands for a continuation of another tool's log that has none."""
+
+
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a warning is: the run, how many of its numbers in words, and the names of their protocols."""
+class Occurrence:
+    """A run with a warning, how many of its numbers have it in words, and the names of their protocols."""
 
     run: str
     numbers: str
     protocols: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownWarning:
-    """``name`` in short, ``meaning`` and ``advice`` in a sentence each, and the runs that have it."""
+    """A warning in short, its meaning and advice in a sentence each, and the runs that have it."""
 
     name: str
     meaning: str
     advice: str
     serious: bool
-    where: tuple[Place, ...]
+    where: tuple[Occurrence, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyWarnings:
-    """``states``: sentences about runs that are not whole; ``reasons``: why items are missing; ``noise`` per run."""
+    """All warnings of a page.
+
+    ``states``: sentences about runs that are not whole. ``reasons``: why items are missing. ``noise``: a sentence for
+    each run.
+    """
 
     states: tuple[str, ...]
     warnings: tuple[ShownWarning, ...]
@@ -152,55 +185,53 @@ class StudyWarnings:
 
 
 def study_warnings(study: Study) -> StudyWarnings:
-    """All warnings about the numbers of the study."""
+    """Return all warnings about the numbers of the study."""
+    states: list[str] = []
+    for run in study.runs:
+        states += _states(run)
+    reasons = []
+    for group in reason_groups(study.leading):
+        why = group.reason
+        reasons.append(
+            safe(f"{why.count:,} {group.kind}{group.under}: {why.reason} (such as {why.example})")
+        )
     return StudyWarnings(
-        tuple(state for run in study.runs for state in _states(run)),
-        tuple(_study_warnings(study)),
-        tuple(
-            safe(f"{why.count:,} {kind}{under}: {why.reason} (such as {why.example})")
-            for kind, under, why in reasons_told(study.leading)
-        ),
-        tuple(map(_noise, study.runs)),
+        states=tuple(states),
+        warnings=tuple(_shown_warnings(study)),
+        reasons=tuple(reasons),
+        noise=tuple(map(_noise, study.runs)),
     )
 
 
 def words(row: Row) -> str:
-    """The warnings about one number, as short as a table needs them."""
-    unused = [f"does not show {', '.join(row.unused)}"] if row.unused else []
-    told = ("unlisted answers" * bool(row.unlisted), "cut answers" * bool(row.cut))
-    causes = " and ".join(filter(None, (*told, "rounding" * bool(row.noise and not row.cut))))
-    ends = interval(row.low, row.high, None if row.share else plain)
-    rounding = [f"{ends} by {causes or 'rounding'}"] if row.low < row.high else []
-    return ", ".join([*row.diagnosis.warnings, *unused, *row.counts, *rounding])
-
-
-_SHOWN_AS_SERIOUS = (
-    *SERIOUS,
-    "missing",
-    "lossy",
-    "unknown",
-)  # warnings that are shown as serious ones
+    """Return the warnings about one number, as short as a table needs them."""
+    parts = list(row.diagnosis.warnings)
+    if row.unused:
+        parts.append(f"does not show {', '.join(row.unused)}")
+    parts += row.counts
+    if row.low < row.high:
+        causes = []
+        if row.unlisted:
+            causes.append("unlisted answers")
+        if row.cut:
+            causes.append("cut answers")
+        elif row.noise:
+            causes.append("rounding")
+        spelled = percent if row.share else plain
+        ends = interval(row.low, row.high, spelled)
+        parts.append(f"{ends} by {' and '.join(causes) or 'rounding'}")
+    return ", ".join(parts)
 
 
 def _states(run: ShownRun) -> Iterator[str]:
     if not run.manifest.complete:
-        asked = {
-            part
-            for row in run.leading
-            for part in row.selection.split(", ")
-            if part.startswith("incomplete: ")
-        }
-        so_far = (
-            f" ({listed([part.removeprefix('incomplete: ') for part in sorted(asked)])})"
-            if asked
-            else ""
-        )
         yield (
-            f"{run.label} is still being written, or was interrupted{so_far}: its numbers are about the items that are "
-            "there so far. Run the same command again to resume."
+            f"{run.label} is still being written, or was interrupted{_progress(run)}: its numbers are about the items "
+            "that are there so far. Run the same command again to resume."
         )
-    if run.manifest.server is not None and run.manifest.server.changed:
-        yield f"{run.label}: {WARNINGS['served-model']} ({run.manifest.server.changed})."
+    server = run.manifest.server
+    if server is not None and server.changed:
+        yield f"{run.label}: {WARNINGS['served-model']} ({server.changed})."
     for damage in run.damages:
         split, subject, start, stop = damage.block.place
         yield (
@@ -209,95 +240,122 @@ def _states(run: ShownRun) -> Iterator[str]:
         )
 
 
-def _study_warnings(study: Study) -> Iterator[ShownWarning]:
-    for warning, meaning in WARNINGS.items():
-        if where := _places(study, partial(_warned, warning=warning), False):
+def _progress(run: ShownRun) -> str:
+    """Return how many items are there, in brackets; an empty text if no number says it."""
+    parts = set()
+    for row in run.leading:
+        for part in row.selection.split(", "):
+            if part.startswith("incomplete: "):
+                parts.add(part.removeprefix("incomplete: "))
+    if not parts:
+        return ""
+    return f" ({listed(sorted(parts))})"
+
+
+def _shown_warnings(study: Study) -> Iterator[ShownWarning]:
+    for name, meaning in WARNINGS.items():
+        where = _occurrences(study, partial(_has_warning, warning=name))
+        if where:
             yield ShownWarning(
-                warning, sentence([meaning]), ADVICE[warning], warning in _SHOWN_AS_SERIOUS, where
+                name=name,
+                meaning=sentence([meaning]),
+                advice=ADVICE[name],
+                serious=name in _SHOWN_AS_SERIOUS,
+                where=where,
             )
-    for name, (what, meaning) in MEANINGS.items():
-        if where := _places(study, partial(_counted, name=name), True):
+    for name, (subject, advice) in MEANINGS.items():
+        where = _occurrences(study, partial(_item_count, name=name), counts_items=True)
+        if where:
             yield ShownWarning(
-                f"{COUNTS[name]}: {what}", "", meaning, name in _SHOWN_AS_SERIOUS, where
+                name=f"{COUNTS[name]}: {subject}",
+                meaning="",
+                advice=advice,
+                serious=name in _SHOWN_AS_SERIOUS,
+                where=where,
             )
-    if unused := sorted({name for row in study.leading for name in row.unused}):
-        where = _places(study, lambda row: len(row.unused), False)
-        advice = "What is asked may need them: take a protocol whose templates have them."
+    fields: set[str] = set()
+    for row in study.leading:
+        fields.update(row.unused)
+    if fields:
         yield ShownWarning(
-            "fields of the data are not shown",
-            f"Not shown: {', '.join(unused)}.",
-            advice,
-            False,
-            where,
+            name="fields of the data are not shown",
+            meaning=f"Not shown: {', '.join(sorted(fields))}.",
+            advice="What is asked may need them: take a protocol whose templates have them.",
+            serious=False,
+            where=_occurrences(study, _unused_count),
         )
 
 
-def _warned(row: Row, warning: str) -> int:
+def _has_warning(row: Row, warning: str) -> int:
     return int(warning in row.diagnosis.warnings)
 
 
-def _counted(row: Row, name: str) -> int:
+def _item_count(row: Row, name: str) -> int:
     return getattr(row, name) or 0
 
 
-def _places(study: Study, count_of: Callable[[Row], int], items: bool) -> tuple[Place, ...]:
-    """``items``: whether what is counted are items."""
-    each = (
-        (run, [(row, count_of(row) * items) for row in run.leading if count_of(row)])
-        for run in study.runs
-    )
-    return tuple(place for place in (_where(*pair) for pair in each) if place is not None)
+def _unused_count(row: Row) -> int:
+    return len(row.unused)
 
 
-def _where(run: ShownRun, rows: Sequence[tuple[Row, int]]) -> Place | None:
-    """Which numbers of ``run`` have a warning, each with how many items; None for none."""
-    if not rows:
-        return None
-    items = [number for _, number in rows]
-    several = (
-        ""
-        if not any(items)
-        else f", {_span(min(items), max(items))} of {counted(run.items, 'item')}"
-    )
-    names = dict.fromkeys(row.protocol for row, _ in rows)
-    every = len(run.leading)
-    numbers = f"{len(rows)} of {counted(every, 'number')}" if len(rows) < every else "all numbers"
-    return Place(run.label, f"{numbers}{several}", tuple(_together(names, run)))
+def _occurrences(
+    study: Study, count_of: Callable[[Row], int], counts_items: bool = False
+) -> tuple[Occurrence, ...]:
+    """Return the runs with a warning, which a row has if it counts something."""
+    occurrences = []
+    for run in study.runs:
+        counts = []
+        names = set()
+        for row in run.leading:
+            count = count_of(row)
+            if count:
+                counts.append(count)
+                names.add(row.protocol)
+        if not counts:
+            continue
+        numbers = "all numbers"
+        if len(counts) < len(run.leading):
+            numbers = f"{len(counts)} of {counted(len(run.leading), 'number')}"
+        if counts_items:
+            numbers += f", {_span(counts)} of {counted(run.items, 'item')}"
+        occurrences.append(Occurrence(run.label, numbers, tuple(_together(names, run))))
+    return tuple(occurrences)
 
 
-def _span(least: int, most: int) -> str:
-    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+def _span(counts: Collection[int]) -> str:
+    least = min(counts)
+    most = max(counts)
+    if least == most:
+        return f"{most:,}"
+    return f"{least:,} to {most:,}"
 
 
 def _together(names: Collection[str], run: ShownRun) -> Iterator[str]:
-    """Scores of one entry as one name where all that the run has are among ``names``."""
+    """Yield the names; one name for an entry of which all scores of the run are among them."""
     entries: dict[str, list[str]] = {}
     for name in run.protocols:
         entries.setdefault(name.partition(":")[0], []).append(name)
-    for called, own in entries.items():
-        among = [name for name in own if name in names]
-        if len(among) == len(own) > 1:
-            yield f"{called} (all {len(own)} scores)"
+    for entry, scores in entries.items():
+        chosen = [name for name in scores if name in names]
+        if len(chosen) == len(scores) > 1:
+            yield f"{entry} (all {len(scores)} scores)"
         else:
-            yield from among
+            yield from chosen
 
 
 def _noise(run: ShownRun) -> str:
-    check, imported = run.manifest.engine.selfcheck, run.manifest.imported
+    imported = run.manifest.imported
     if imported is not None:
         return (
             f"{run.label}: not known, as {imported.tool} computed the numbers, and no model here."
         )
+    check = run.manifest.engine.selfcheck
     if check is None:
         return f"{run.label}: not measured, as the model was not checked."
     return (
         f"{run.label}: two ways of computing a token's log-probability differ by up to {check.noise:.2g} nats, "
         f"a sum over n tokens by √n times that."
     )
-
-
-FEW, _EXPLAINED = 1_000, 600
-"""Items of all runs together that are explained without thinking of blocks, and at most inside a page."""
 
 
 @dataclass(frozen=True)
@@ -310,21 +368,21 @@ class Answered:
 
     @cached_property
     def rights(self) -> Integers:
-        """Protocols under which each item is right, int64 [items]."""
+        """Count the protocols under which each item is right, int64 [items]."""
         return np.asarray(self.right.sum(axis=0), dtype=np.int64)
 
     @cached_property
     def measures(self) -> Integers:
-        """Protocols under which each item was scored, int64 [items]."""
+        """Count the protocols under which each item was scored, int64 [items]."""
         return np.asarray(self.measured.sum(axis=0), dtype=np.int64)
 
     @property
     def flips(self) -> Integers:
-        """Protocols in the minority about each item, int64 [items]: 0 where all agree whether it is right."""
+        """Count the protocols in the minority about each item, int64 [items]: 0 if all agree whether it is right."""
         return np.minimum(self.rights, self.measures - self.rights)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ItemIndex:
     """The items that ``runs`` on one dataset asked, in the order of the data; ``answered`` has an entry per run."""
 
@@ -336,61 +394,61 @@ class ItemIndex:
 
     @cached_property
     def flips(self) -> Integers:
-        """The flips of all runs together, int64 [items]."""
-        return np.sum([each.flips for each in self.answered], axis=0, dtype=np.int64)
+        """Add up the flips of all runs, int64 [items]."""
+        return np.sum([run.flips for run in self.answered], axis=0, dtype=np.int64)
 
     @cached_property
     def order(self) -> list[int]:
-        """Places of the items, those that flip most first."""
-        return [int(place) for place in np.argsort(-self.flips, kind="stable")]
+        """Return the positions of the items, those that flip most first."""
+        positions: list[int] = np.argsort(-self.flips, kind="stable").tolist()
+        return positions
 
 
 @dataclass(frozen=True)
 class Items:
     """The items of one dataset.
 
-    ``places``: its runs in the study, no more than there is room for; ``index``: a line per item.
+    ``dataset``: its digest. ``runs``: the positions of its runs in the study, no more than there is room for.
+    ``index``: a line per item.
     """
 
     dataset: str
-    places: tuple[int, ...]
+    runs: tuple[int, ...]
     index: ItemIndex
 
 
 def study_items(study: Study) -> list[Items]:
-    """The items of every dataset of the study."""
-    chosen = [(digest, places[:MOST_RUNS]) for digest, places in study.datasets.items()]
-    return [
-        Items(digest, tuple(places), index_items([study.runs[place] for place in places]))
-        for digest, places in chosen
-    ]
+    """Return the items of every dataset of the study."""
+    items = []
+    for digest, positions in study.datasets.items():
+        chosen = tuple(positions[:MOST_RUNS])
+        index = index_items([study.runs[position] for position in chosen])
+        items.append(Items(digest, chosen, index))
+    return items
 
 
 def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
-    """The index for the page's script: columns, and a bit for each item and protocol."""
-    index, number = items.index, {name: place for place, name in enumerate(protocols)}
+    """Return the index for the page's script: columns, and a bit for each item and protocol."""
+    index = items.index
+    numbers = {name: number for number, name in enumerate(protocols)}
     subjects = list(dict.fromkeys(index.subjects))
-    place_of = {subject: place for place, subject in enumerate(subjects)}
+    subject_numbers = {subject: number for number, subject in enumerate(subjects)}
     runs = []
-    for place, each in zip(items.places, index.answered, strict=True):
-        whole = [bool(row.all()) for row in each.measured]
+    for run, answered in zip(items.runs, index.answered, strict=True):
         runs.append(
             {
-                "run": place,
-                "protocols": [number[name] for name in each.protocols],
-                "right": each.rights.tolist(),
-                "of": each.measures.tolist(),
-                "bits": [packed(row) for row in each.right],
-                "asked": [
-                    "" if all_ else packed(row)
-                    for all_, row in zip(whole, each.measured, strict=True)
-                ],
+                "run": run,
+                "protocols": [numbers[name] for name in answered.protocols],
+                "right": answered.rights.tolist(),
+                "of": answered.measures.tolist(),
+                "bits": [packed(row) for row in answered.right],
+                "asked": [_packed_gaps(row) for row in answered.measured],
             }
         )
     return {
         "ids": index.ids,
         "subjects": subjects,
-        "subject": [place_of[subject] for subject in index.subjects],
+        "subject": [subject_numbers[subject] for subject in index.subjects],
         "questions": index.questions,
         "gold": index.golds,
         "flips": index.flips.tolist(),
@@ -398,27 +456,38 @@ def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _packed_gaps(measured: Mask) -> str:
+    """Return a bit per item, or an empty text if all items were scored."""
+    if measured.all():
+        return ""
+    return packed(measured)
+
+
 def first_rows(items: Items) -> list[list[str]]:
-    """The items that flip most, as the page shows them without a script."""
+    """Return the items that flip most, as the page shows them without a script."""
     index = items.index
     rows = []
-    for place in index.order[:12]:
-        rights = (f"{each.rights[place]} of {each.measures[place]}" for each in index.answered[:4])
-        rows.append([index.ids[place], index.questions[place], index.subjects[place], *rights])
+    for position in index.order[:12]:
+        row = [index.ids[position], index.questions[position], index.subjects[position]]
+        for answered in index.answered[:4]:
+            row.append(f"{answered.rights[position]} of {answered.measures[position]}")
+        rows.append(row)
     return rows
 
 
 def inside(items: Items) -> list[int]:
-    """The places of the items that a page holds in full where there is room, those that flip most first."""
-    index, runs = items.index, len(items.places)
-    few = len(index.ids) * runs <= FEW
+    """Return the positions of the items that a page holds in full if there is room, those that flip most first."""
+    index = items.index
+    runs = len(items.runs)
+    has_few = len(index.ids) * runs <= FEW
     subjects: set[str] = set()
     chosen = []
-    for place in index.order:
-        subject = index.subjects[place]
-        if few or subject in subjects or len(subjects) < _SUBJECTS:
+    for position in index.order:
+        subject = index.subjects[position]
+        # Every subject is read from blocks of its own: few subjects keep a large page quick to write.
+        if has_few or subject in subjects or len(subjects) < _SUBJECTS:
             subjects.add(subject)
-            chosen.append(place)
+            chosen.append(position)
         if len(chosen) * runs >= _EXPLAINED:
             break
     return chosen
@@ -427,22 +496,27 @@ def inside(items: Items) -> list[int]:
 def details(
     study: Study, items: Items, chosen: Sequence[int]
 ) -> Iterator[tuple[list[int], dict[str, Any]]]:
-    """The items at the ``chosen`` places of the index in full, so many at once: the places, and their data."""
+    """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the positions, and data."""
     protocols = list(study.protocols)
-    for start in range(0, len(chosen), _AT_ONCE):
-        places = list(chosen[start : start + _AT_ONCE])
-        ids = [items.index.ids[place] for place in places]
-        explained: dict[str, list[tuple[int, Explanation]]] = {name: [] for name in ids}
-        for place in items.places:
-            for explanation in _explained(study.runs[place], ids):
-                explained[explanation.item].append((place, explanation))
+    for start in range(0, len(chosen), _BATCH):
+        positions = list(chosen[start : start + _BATCH])
+        ids = [items.index.ids[position] for position in positions]
+        explained: dict[str, list[tuple[int, Explanation]]] = {item: [] for item in ids}
+        for run in items.runs:
+            for explanation in _explanations(study.runs[run], ids):
+                explained[explanation.item].append((run, explanation))
         texts = Texts()
-        full = [item_detail(each, protocols, texts) for each in explained.values() if each]
-        yield places, {"texts": texts.pieces, "items": full}
+        full = []
+        for explanations in explained.values():
+            if explanations:
+                full.append(item_detail(explanations, protocols, texts))
+        yield positions, {"texts": texts.pieces, "items": full}
 
 
-LONGEST = 20_000
-"""Characters of one text that a page shows; of a longer one it says how much is left out."""
+def _explanations(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
+    """Explain the items of ``ids`` that the run was asked about."""
+    asked = _items_of(run)
+    return explain_items(open_run(run.folder), [item for item in ids if item in asked])
 
 
 class Texts:
@@ -450,31 +524,54 @@ class Texts:
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
 
     def add(self, text: str) -> list[int]:
-        """The places of the pieces of ``text``, whose white space is made visible."""
+        """Return the positions of the pieces of ``text``, whose white space is made visible."""
         whole = shown(text[:LONGEST])
         if len(text) > LONGEST:
             whole += f"\n… {len(text) - LONGEST:,} more characters"
-        places = []
+        positions = []
         for piece in _pieces(whole):
-            if piece not in self._places:
-                self._places[piece] = len(self.pieces)
+            if piece not in self._positions:
+                self._positions[piece] = len(self.pieces)
                 self.pieces.append(piece)
-            places.append(self._places[piece])
-        return places
+            positions.append(self._positions[piece])
+        return positions
+
+    def add_context(self, text: str | None) -> list[int] | None:
+        """Return the positions of the pieces of ``text``, or None if it is None."""
+        if text is None:
+            return None
+        return self.add(text)
+
+
+def _pieces(text: str) -> list[str]:
+    """Return the paragraphs of ``text``, each with the empty lines after it; together they are the text."""
+    end = "⏎\n⏎\n"
+    *paragraphs, last = text.split(end)
+    return [*(paragraph + end for paragraph in paragraphs), last]
 
 
 def item_detail(
     explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts
 ) -> dict[str, Any]:
-    """One item as ``explained`` by one or several runs, each with its place on the page.
+    """Return one item as ``explained`` by one or several runs, each with its position on the page.
 
-    ``protocols``: all names on the page; the data name them by their places.  Others are left out: their numbers are
-    no shares of 1.
+    ``protocols``: all names on the page; the data name them by their positions. Others are left out: their numbers
+    are no shares of 1.
     """
-    number = {name: place for place, name in enumerate(protocols)}
+    numbers = {name: number for number, name in enumerate(protocols)}
+    runs = {}
+    for position, explanation in explained:
+        decisions = []
+        for decision in explanation.decided:
+            if decision.protocol in numbers:
+                decisions.append(_decision_data(decision, numbers))
+        runs[str(position)] = {
+            "asked": [_request_data(request, numbers, texts) for request in explanation.asked],
+            "decided": decisions,
+        }
     first = explained[0][1]
     return {
         "id": disarmed(first.item),
@@ -482,145 +579,147 @@ def item_detail(
         "question": shown(first.question[:LONGEST]),
         "choices": [shown_line(choice[:LONGEST]) for choice in first.choices],
         "gold": first.gold,
-        "runs": {
-            str(place): {
-                "asked": [_item_detail_asked(each, number, texts) for each in explanation.asked],
-                "decided": [
-                    _decided(each, number)
-                    for each in explanation.decided
-                    if each.protocol in number
-                ],
-            }
-            for place, explanation in explained
-        },
+        "runs": runs,
     }
 
 
 def index_items(runs: Sequence[ShownRun]) -> ItemIndex:
-    """The index of the items of ``runs``, which are about one dataset."""
-    about: dict[str, tuple[str, str, tuple[int, ...]]] = {}
+    """Return the index of the items of ``runs``, which are about one dataset."""
+    subjects: dict[str, str] = {}
+    questions: dict[str, str] = {}
+    golds: dict[str, tuple[int, ...]] = {}
     for run in runs:
-        asked = pa.array(sorted(_item_index_asked(run) - about.keys()), pa.string())
-        for batch in (
-            item_batches(run.folder, ("item", "subject", "question", "gold")) if len(asked) else ()
-        ):
-            for row in batch.filter(pc.is_in(batch["item"], asked)).to_pylist():
-                about.setdefault(row["item"], (row["subject"], row["question"], tuple(row["gold"])))
-    ids = pa.array(about, pa.string())
+        asked = pa.array(sorted(_items_of(run) - subjects.keys()), pa.string())
+        # The items of a run that adds none need not be read.
+        if not len(asked):
+            continue
+        for batch in item_batches(run.folder, ("item", "subject", "question", "gold")):
+            for record in batch.filter(pc.is_in(batch["item"], asked)).to_pylist():
+                item = record["item"]
+                if item in subjects:
+                    continue
+                subjects[item] = record["subject"]
+                beginning = " ".join(record["question"][: 4 * _QUESTION].split())
+                questions[item] = shortened(beginning, _QUESTION)
+                golds[item] = tuple(record["gold"])
+    ids = pa.array(subjects, pa.string())
     return ItemIndex(
-        tuple(about),
-        tuple(subject for subject, _, _ in about.values()),
-        tuple(
-            shortened(" ".join(question[: 4 * _QUESTION].split()), _QUESTION)
-            for _, question, _ in about.values()
-        ),
-        tuple(gold for _, _, gold in about.values()),
-        tuple(_answered(run, ids) for run in runs),
+        ids=tuple(subjects),
+        subjects=tuple(subjects.values()),
+        questions=tuple(questions.values()),
+        golds=tuple(golds.values()),
+        answered=tuple(_answered(run, ids) for run in runs),
     )
 
 
 def packed(items: Mask) -> str:
-    """A bit per item, the first one the highest of the first byte, in base64."""
+    """Return a bit per item, the first one the highest of the first byte, in base64."""
     return b64encode(np.packbits(items).tobytes()).decode()
 
 
-_AT_ONCE = 100  # items that are read together, and that stand in one part of the page or beside it
-
-_SUBJECTS = 6
-"""Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
-
-
-def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
-    wanted = pa.array(ids, pa.string())
-    asked = {id(each.items): each.ids.combine_chunks() for each in run.outcomes.outcomes}
-    known = {
-        item for own in asked.values() for item in wanted.filter(pc.is_in(wanted, own)).to_pylist()
-    }
-    return explain_items(open_run(run.folder), [name for name in ids if name in known])
-
-
-_MOST_TOKENS = 200  # tokens of one continuation that a page shows
-_NO_TEXT = "(the log has no text of it)"  # of a continuation in another tool's log
-
-
-def _pieces(text: str) -> list[str]:
-    """The paragraphs of ``text``, each with the empty lines after it; together they are the text."""
-    parts = text.split("⏎\n⏎\n")
-    return [f"{part}⏎\n⏎\n" for part in parts[:-1]] + parts[-1:]
-
-
-def _item_detail_asked(
-    asked: ExplainedRequest, number: dict[str, int], texts: Texts
+def _request_data(
+    request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts
 ) -> dict[str, Any]:
-    notes = [*asked.notes, *([] if asked.missing is None else [f"not asked: {asked.missing}"])]
+    notes = list(map(disarmed, request.notes))
+    if request.missing is not None:
+        notes.append(disarmed(f"not asked: {request.missing}"))
+    context = texts.add_context(request.context)
+    scored = []
+    for continuations in request.beside:
+        scored += [_continuation_data(continuation, texts) for continuation in continuations]
     return {
-        "protocols": [number[name] for name in asked.protocols if name in number],
-        "how": f"{asked.reading}, boundary {asked.boundary}",
-        "notes": list(map(disarmed, notes)),
-        "context": None if asked.context is None else texts.add(asked.context),
-        "scored": [_scored(each, texts) for alike in asked.beside for each in alike],
+        "protocols": [numbers[name] for name in request.protocols if name in numbers],
+        "how": f"{request.reading}, boundary {request.boundary}",
+        "notes": notes,
+        "context": context,
+        "scored": scored,
     }
 
 
-def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
+def _continuation_data(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
     warnings = list(map(disarmed, scored.warnings))
     if len(scored.tokens) > _MOST_TOKENS:
         warnings.append(f"{len(scored.tokens) - _MOST_TOKENS} more tokens")
-    text = scored.continuation if scored.generated is None else scored.generated
-    text = _NO_TEXT if text is None else text
-    about: dict[str, Any] = {
-        "choice": -1 if scored.generated is not None else scored.choice,
-        "text": shown_line(text[:LONGEST]),
+    choice = scored.choice
+    text = scored.continuation
+    if scored.generated is not None:
+        choice = -1
+        text = scored.generated
+    tokens = []
+    for token in scored.tokens[:_MOST_TOKENS]:
+        tokens.append([shown_line(token.text), _rounded(token.logprob)])
+    data: dict[str, Any] = {
+        "choice": choice,
+        "text": shown_line((_NO_TEXT if text is None else text)[:LONGEST]),
         "total": _rounded(scored.total),
-        "tokens": [
-            [shown_line(token.text), _rounded(token.logprob)]
-            for token in scored.tokens[:_MOST_TOKENS]
-        ],
+        "tokens": tokens,
     }
-    further = {
+    null = None if scored.null is None else shown_line(scored.null)
+    optional = {
         "part": scored.part or None,
-        "null": None if scored.null is None else shown_line(scored.null),
-        "context": None if scored.context is None else texts.add(scored.context),
+        "null": null,
+        "context": texts.add_context(scored.context),
         "value": _rounded(scored.value),
         "most": scored.at_most or None,
         "before": _rounded(scored.before),
         "after": _rounded(scored.after),
         "warnings": warnings or None,
     }
-    return about | {name: value for name, value in further.items() if value is not None}
+    for name, value in optional.items():
+        if value is not None:
+            data[name] = value
+    return data
 
 
-def _decided(decided: ItemDecision, number: dict[str, int]) -> list[Any]:
-    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits."""
-    tie = 2 if decided.tied else 1 if decided.near_tie else 0
-    scores = None if decided.scores is None else [_rounded(score) for score in decided.scores]
-    about = [number[decided.protocol], decided.prediction, _rounded(decided.credit), tie, scores]
-    return [*about, [int(bound) for bound in decided.at_most]] if any(decided.at_most) else about
+def _decision_data(decision: ItemDecision, numbers: Mapping[str, int]) -> list[Any]:
+    """Return protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, and the scores in three digits.
+
+    If some scores are upper bounds, a 1 for each of them and a 0 for each other score follow.
+    """
+    tie = 0
+    if decision.tied:
+        tie = 2
+    elif decision.near_tie:
+        tie = 1
+    scores = None
+    if decision.scores is not None:
+        scores = [_rounded(score) for score in decision.scores]
+    number = numbers[decision.protocol]
+    data: list[Any] = [number, decision.prediction, _rounded(decision.credit), tie, scores]
+    if any(decision.at_most):
+        data.append([int(bound) for bound in decision.at_most])
+    return data
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.3g}")
 
 
-_QUESTION = 72  # characters of a question that stand in the list
-
-
-def _item_index_asked(run: ShownRun) -> set[str]:
-    tables = {id(each.items): each.items for each in run.outcomes.outcomes}
-    return {item for table in tables.values() for item in table["item"].to_pylist()}
+def _items_of(run: ShownRun) -> set[str]:
+    """Return the ids of the items that a run was asked about."""
+    # Most outcomes share one table of items.
+    tables = {id(outcome.items): outcome.items for outcome in run.outcomes.outcomes}
+    items: set[str] = set()
+    for table in tables.values():
+        items.update(table["item"].to_pylist())
+    return items
 
 
 def _answered(run: ShownRun, ids: pa.Array) -> Answered:
     outcomes = run.outcomes.outcomes
     right = np.zeros((len(outcomes), len(ids)), dtype=np.bool_)
     measured = np.zeros_like(right)
-    places: dict[int, Integers] = {}
-    for number, each in enumerate(outcomes):
-        if id(each.items) not in places:
-            places[id(each.items)] = (
-                pc.index_in(each.ids.combine_chunks(), ids).to_numpy().astype(np.int64)
-            )
-        at = places[id(each.items)]
-        right[number, at] = (each.values > 0.5)[each.codes]  # NaN is not greater
-        measured[number, at] = (~np.isnan(each.values))[each.codes]
-    return Answered(tuple(each.name for each in outcomes), right, measured)
+    # Most outcomes share one table of items, which is looked up once.
+    columns_of_table: dict[int, Integers] = {}
+    for number, outcome in enumerate(outcomes):
+        key = id(outcome.items)
+        if key not in columns_of_table:
+            columns = pc.index_in(outcome.ids.combine_chunks(), ids)
+            columns_of_table[key] = columns.to_numpy().astype(np.int64)
+        columns = columns_of_table[key]
+        # NaN is not greater, so that a missing item is not right.
+        right[number, columns] = (outcome.values > 0.5)[outcome.codes]
+        measured[number, columns] = (~np.isnan(outcome.values))[outcome.codes]
+    return Answered(tuple(outcome.name for outcome in outcomes), right, measured)

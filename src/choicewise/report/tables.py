@@ -6,6 +6,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -243,30 +244,44 @@ def serious_warnings(rows: Sequence[Row], guesses: bool = True) -> list[str]:
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
-    """Why items are missing or skipped, a line for every reason and count, however many protocols have it."""
-    return [
-        safe(f"{kind}{under}: {why.count:,}, such as {why.example}: {why.reason}")
-        for kind, under, why in reasons_told(rows)
-    ]
+    """Return why items are missing or skipped, a line for every reason and count, with how many protocols have it."""
+    lines = []
+    for group in reason_groups(rows):
+        why = group.reason
+        lines.append(
+            safe(f"{group.kind}{group.under}: {why.count:,}, such as {why.example}: {why.reason}")
+        )
+    return lines
 
 
-def reasons_told(rows: Sequence[Row]) -> Iterator[tuple[str, str, MissingReason]]:
-    """(missing or skipped, under how many protocols in words, why) of every reason and count in ``rows``."""
-    told: dict[tuple[str, MissingReason], dict[str, None]] = {}
+@dataclass(frozen=True)
+class ReasonGroup:
+    """A reason why items are ``missing`` or rows are ``skipped``, and the protocols that have it."""
+
+    kind: str
+    reason: MissingReason
+    protocols: tuple[str, ...]
+
+    @property
+    def under(self) -> str:
+        """Name the protocol, or count them; empty if the reason does not depend on protocols."""
+        if not self.protocols:
+            return ""
+        if len(self.protocols) == 1:
+            return f" under {self.protocols[0]}"
+        return f" under {len(self.protocols)} protocols"
+
+
+def reason_groups(rows: Sequence[Row]) -> Iterator[ReasonGroup]:
+    """Yield every reason and count in ``rows``, once with all protocols that have it."""
+    groups: dict[tuple[str, MissingReason], dict[str, None]] = {}
     for row in rows:
         for reason in row.missing_reasons:
-            told.setdefault(("missing", reason), {})[row.protocol] = None
+            groups.setdefault(("missing", reason), {})[row.protocol] = None
         for reason in row.skipped_reasons:
-            told.setdefault(("skipped", reason), {})
-    for (kind, why), names in told.items():
-        under = (
-            f" under {next(iter(names))}"
-            if len(names) == 1
-            else f" under {len(names)} protocols"
-            if names
-            else ""
-        )
-        yield kind, under, why
+            groups.setdefault(("skipped", reason), {})
+    for (kind, reason), protocols in groups.items():
+        yield ReasonGroup(kind, reason, tuple(protocols))
 
 
 def rank_table(

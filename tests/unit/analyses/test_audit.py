@@ -212,7 +212,7 @@ def test_protocols_that_cannot_differ_count_once(run: Run) -> None:
         for each in members
     ]
     (report,) = audit(same)
-    assert (report.protocols, report.alike) == ((ONE,), (OTHER,))
+    assert (report.protocols, report.duplicates) == ((ONE,), (OTHER,))
     assert report.verdicts("all") == []
 
 

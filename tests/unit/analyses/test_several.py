@@ -29,13 +29,17 @@ def item(
     metric: str = "acc",
     question: str = "",
 ) -> BadItem:
-    judged = [Judgement(each, metric, 0.25, 12, rest, -0.1, -0.05, bad=True) for each in under]
-    judged += [
-        Judgement(each, metric, 0.7, 12, 0.4, 0.3, 0.2, bad=False)
-        for each in NAMES
-        if verdict in ("one", "some") and each not in under
-    ]
-    return BadItem(name, "tides", question, verdict, tuple(judged))
+    bad = {"right": 0.25, "rest": rest, "scale": -0.1, "isotonic": -0.05, "bad": True}
+    good = {"right": 0.7, "rest": 0.4, "scale": 0.3, "isotonic": 0.2, "bad": False}
+    values = dict.fromkeys(under, bad)
+    if verdict in ("one", "some"):
+        values |= {protocol: good for protocol in NAMES if protocol not in under}
+    judgements = []
+    for protocol, statistics in values.items():
+        judgements.append(Judgement(protocol=protocol, metric=metric, models=12, **statistics))  # type: ignore[arg-type]
+    return BadItem(
+        item=name, subject="tides", question=question, verdict=verdict, under=tuple(judgements)
+    )
 
 
 def audited(
@@ -43,7 +47,16 @@ def audited(
 ) -> Audit:
     models = tuple(f"m{n}" for n in range(12))
     return Audit(
-        "quiz", "#D123456", models, tuple(protocols), (), 100, 100, 90, bad, tuple(constant)
+        dataset="quiz",
+        data="#D123456",
+        models=models,
+        protocols=tuple(protocols),
+        duplicates=(),
+        items=100,
+        shared=100,
+        judged=90,
+        bad=bad,
+        constant=tuple(constant),
     )
 
 
@@ -102,7 +115,7 @@ def test_items_that_say_nothing_are_counted_and_those_never_right_named() -> Non
     constant = [ConstantItem(f"q{n}", "", "", 1.0) for n in range(3)]
     constant += [ConstantItem(f"w{n}", "", "", 0.0) for n in range(14)]
     constant += [ConstantItem("c", "", "", 0.25)]
-    report = replace(audited(constant=constant), shared=60, alike=("mmlu/cloze:char_mean",))
+    report = replace(audited(constant=constant), shared=60, duplicates=("mmlu/cloze:char_mean",))
     text = " ".join(" ".join(lines(report)).split())
     assert "right with every model, so nothing can be said: 3 items" in text
     assert "wrong with every model, so look at the key: 14 items" in text

@@ -1,15 +1,11 @@
-"""Which items are bad: those that better models get wrong, under all protocols (a wrong key) or under one alone.
-
-No statistic here needs the questions: a good item is one that models get right the more the better they are, so that it
-agrees with the other items.  An item that disagrees with them has a wrong key, two right answers, or a fault of its
-format; which of these, the protocols under which it is bad tell, and the item itself.
-"""
+"""Find bad items: those that better models get wrong, under all protocols (a wrong key) or under one alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,22 +21,26 @@ from choicewise.scoring.observed import Floats, Integers, Mask
 from choicewise.store.tables import check_items
 from choicewise.util.text import are, counted, listed
 
-FEWEST = 10
+# No statistic here needs the questions: a good item is one that models get right the more often the better they are, so
+# that it agrees with the other items. An item that disagrees with them has a wrong key, two right answers, or a fault
+# of its format. The protocols under which it is bad, and the item itself, say which of these.
+
+FEWEST: Final = 10
 """Models from which on items are judged: of fewer, a correlation says nothing."""
 
-LEVEL = 0.05
+LEVEL: Final = 0.05
 """How often an item that is unrelated to all others comes out bad under one protocol, at most."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ItemStatistics:
-    """What the credits of many models say of each item, all [items], float64 but for ``models`` (int64).
+    """Hold statistics of the credits of many models, [items] each.
 
-    ``right``: mean credit; ``models``: how many have a credit.  ``rest``: correlation with the sum of all other items.
-    ``scale``: Mokken's H of the item, its covariances with all others over the greatest that they could be.
+    ``right``: mean credit. ``models``: how many models have a credit. ``rest``: correlation with the sum of all other
+    items. ``scale``: Mokken's H of the item, its covariances with all others over the greatest that they could be.
     ``isotonic``: mean over other items of the share of its variance that a rising function of the other item explains,
-    negative where a falling one does (2603.24999); of items right or wrong it is sign · φ².
-    The three are NaN where an item is constant, and where fewer than :data:`FEWEST` models have a credit.
+    negative if a falling one does (2603.24999); of items right or wrong it is sign · φ². The last three are NaN if an
+    item is constant, and if fewer than :data:`FEWEST` models have a credit.
     """
 
     right: Floats
@@ -51,23 +51,21 @@ class ItemStatistics:
 
     @property
     def judged(self) -> Mask:
-        """Items about which the statistics say something."""
+        """Mark the items about which the statistics say something."""
         return ~np.isnan(self.rest)
 
     @cached_property
     def bad(self) -> Mask:
-        """Items with all three statistics below zero, the first of them significantly (one-sided, :data:`LEVEL`).
-
-        Of items that are right the more often the better a model is, none is below zero but by chance.
-        """
+        """Mark items with all three statistics below zero, the first significantly (one-sided, :data:`LEVEL`)."""
+        # Of items that are right the more often the better a model is, none is below zero but by chance.
         below = (self.rest < 0) & (self.scale < 0) & (self.isotonic < 0)
         return np.asarray(below & (self.rest < -_critical(self.models)), dtype=np.bool_)
 
 
 def item_statistics(credits: Floats) -> ItemStatistics:
-    """The statistics of ``credits``, float64 [models, items], of which more is better, with NaN for missing.
+    """Return the statistics of ``credits``, float64 [models, items]: more is better, NaN is missing.
 
-    A missing credit counts as the mean of its item.  Raises UsageError for fewer than :data:`FEWEST` models.
+    A missing credit counts as the mean of its item. Raises UsageError for fewer than :data:`FEWEST` models.
     """
     if len(credits) < FEWEST:
         raise UsageError(
@@ -75,31 +73,39 @@ def item_statistics(credits: Floats) -> ItemStatistics:
         )
     scored = ~np.isnan(credits)
     models = scored.sum(axis=0)
-    filled = np.where(scored, credits, 0.0)
-    right = np.divide(
-        filled.sum(axis=0), models, out=np.full(len(models), np.nan), where=models > 0
+    sums = np.where(scored, credits, 0.0).sum(axis=0)
+    right = np.divide(sums, models, out=np.full(len(models), np.nan), where=models > 0)
+    lowest = np.where(scored, credits, np.inf).min(axis=0)
+    highest = np.where(scored, credits, -np.inf).max(axis=0)
+    judged = np.flatnonzero((models >= FEWEST) & (highest - lowest > _ROUNDING))
+
+    is_lowest = np.abs(credits - lowest) <= _ROUNDING
+    is_highest = np.abs(credits - highest) <= _ROUNDING
+    has_two_values = (~scored | is_lowest | is_highest)[:, judged].all()
+    deviations = np.where(scored, credits - right, 0.0)[:, judged]
+    if has_two_values:
+        isotonic = _isotonic_of_binary(deviations)
+    else:
+        isotonic = _isotonic(deviations)
+    return ItemStatistics(
+        right=right,
+        models=models.astype(np.int64),
+        rest=_spread_out(_rest_correlations(deviations, scored[:, judged]), judged, len(models)),
+        scale=_spread_out(_scalabilities(deviations), judged, len(models)),
+        isotonic=_spread_out(isotonic, judged, len(models)),
     )
-    low, high = (
-        np.where(scored, credits, np.inf).min(axis=0),
-        np.where(scored, credits, -np.inf).max(axis=0),
-    )
-    judged = np.flatnonzero((models >= FEWEST) & (high - low > _SAME))
-    binary = bool(
-        (~scored | (np.abs(credits - low) <= _SAME) | (np.abs(credits - high) <= _SAME))[
-            :, judged
-        ].all()
-    )
-    apart = np.where(scored, credits - right, 0.0)[:, judged]
-    statistics = _rest(apart, scored[:, judged]), _scale(apart), _isotonic(apart, binary)
-    rest, scale, isotonic = (np.full(len(models), np.nan) for _ in statistics)
-    for whole, of_judged in zip((rest, scale, isotonic), statistics, strict=True):
-        whole[judged] = of_judged
-    return ItemStatistics(right, models.astype(np.int64), rest, scale, isotonic)
 
 
-@dataclass(frozen=True, slots=True)
+def _spread_out(values: Floats, items: Integers, count: int) -> Floats:
+    """Return an array of ``count`` items with the ``values`` of ``items``, NaN for the others."""
+    every = np.full(count, np.nan)
+    every[items] = values
+    return every
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """An item under one protocol: :class:`ItemStatistics` of it, ``right`` in the unit of the metric."""
+    """Hold the :class:`ItemStatistics` of an item under one protocol, ``right`` in the unit of the metric."""
 
     protocol: str
     metric: str
@@ -111,13 +117,11 @@ class Judgement:
     bad: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BadItem:
-    """An item that is bad under a protocol, and what each of the protocols ``under`` which it can be judged says.
+    """Describe an item that is bad under a protocol, with a judgement of every protocol that can judge it.
 
-    ``question``: its words, empty where the runs have none.  ``verdict``: ``all`` where it is bad under all of several
-    protocols, ``one`` where it is under one and agrees with the other items under every other, ``some`` else; empty
-    where one protocol alone can judge it.
+    ``question``: its text, empty if the runs have none. ``verdict``: a key of :data:`VERDICTS`.
     """
 
     item: str
@@ -128,13 +132,14 @@ class BadItem:
 
     @property
     def worst(self) -> Judgement:
-        """The one with the lowest correlation of those under which it is bad."""
-        return min((each for each in self.under if each.bad), key=lambda each: each.rest)
+        """Return the judgement with the lowest correlation of those under which the item is bad."""
+        bad = [judgement for judgement in self.under if judgement.bad]
+        return min(bad, key=lambda judgement: judgement.rest)
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantItem:
-    """An item with the same credit of all models under every protocol: nothing can be said of it.
+    """Describe an item with one credit of all models under every protocol, of which nothing can be said.
 
     ``right``: this credit, the mean over the protocols.
     """
@@ -145,20 +150,20 @@ class ConstantItem:
     right: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What the runs of many models on one dataset say of its items.
+    """Hold what the runs of many models on one dataset say of its items.
 
-    ``protocols``: those under which items were judged; ``alike``: names of those that can't differ from one of them.
-    ``items``: how many the runs hold, and ``shared``: how many all of them do; ``judged``: how many could be, under
-    one protocol at least.  ``bad``: those bad under all protocols first, then those under one, each the worst first.
+    ``protocols``: those under which items were judged. ``duplicates``: those that can't differ from one of them.
+    ``items``: how many the runs hold; ``shared``: how many all of them hold; ``judged``: how many could be judged under
+    one protocol at least. ``bad``: in the order of :data:`VERDICTS`, and then the worst first.
     """
 
     dataset: str
     data: str
     models: tuple[str, ...]
     protocols: tuple[str, ...]
-    alike: tuple[str, ...]
+    duplicates: tuple[str, ...]
     items: int
     shared: int
     judged: int
@@ -166,192 +171,267 @@ class Audit:
     constant: tuple[ConstantItem, ...]
 
     def verdicts(self, verdict: str) -> list[BadItem]:
-        """The bad items of one verdict."""
-        return [each for each in self.bad if each.verdict == verdict]
+        """Return the bad items of one verdict."""
+        return [item for item in self.bad if item.verdict == verdict]
 
 
-VERDICTS = {
+VERDICTS: Final = {
     "all": "bad under every protocol: a wrong key, or several right answers",
     "one": "bad under one protocol and good under every other: a fault of its format",
     "some": "bad under some protocols",
     "": "bad under the only protocol that can judge it",
 }
-"""What is said of an item, and what it means; in the order in which items are listed."""
+"""Verdict → its meaning, in the order in which items are listed."""
 
 
 def audit(runs: Sequence[Summary]) -> list[Audit]:
-    """One per dataset on which enough models were run, of the protocols that so many of them share.
+    """Audit the items of every dataset on which enough models were run, under the protocols that they share.
 
-    Runs of one model that was computed in the same way count once.  Raises UsageError where no dataset has enough.
+    Runs of one model that was computed in the same way count once. Raises UsageError if no dataset has enough.
     """
     datasets: dict[str, dict[str, Summary]] = {}
     for run in runs:
-        datasets.setdefault(run.manifest.dataset.digest, {}).setdefault(run_id(run.manifest), run)
-    enough = [[*own.values()] for own in datasets.values() if len(own) >= FEWEST]
-    if not enough:
-        names = [
-            f"{counted(len(own), 'model')} on {first.manifest.dataset.name} {data_id(first.manifest.dataset)}"
-            for own in datasets.values()
-            for first in [next(iter(own.values()))]
-        ]
+        by_model = datasets.setdefault(run.manifest.dataset.digest, {})
+        by_model.setdefault(run_id(run.manifest), run)
+    audits = []
+    counts = []
+    for by_model in datasets.values():
+        runs_on_dataset = list(by_model.values())
+        if len(runs_on_dataset) >= FEWEST:
+            audits.append(_audit(runs_on_dataset))
+        dataset = runs_on_dataset[0].manifest.dataset
+        counts.append(f"{counted(len(by_model), 'model')} on {dataset.name} {data_id(dataset)}")
+    if not audits:
         raise UsageError(
-            f"too few models to judge items: there {are(len(runs))} {listed(names)}; {_ADVICE}"
+            f"too few models to judge items: there {are(len(runs))} {listed(counts)}; {_ADVICE}"
         )
-    return [_audit(own) for own in enough]
+    return audits
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Hold the ids and subjects of all items of the runs.
+
+    ``rows``: where the items of an outcome's table are among them, [items of the table], by the identity of the table.
+    """
+
+    ids: list[str]
+    subjects: list[str]
+    rows: dict[int, Integers]
+
+    @classmethod
+    def of(cls, runs: Sequence[Summary]) -> _Items:
+        tables: dict[int, pa.Table] = {}
+        for run in runs:
+            for outcome in run.outcomes.outcomes:
+                tables[id(outcome.items)] = outcome.items
+        parts = []
+        for table in tables.values():
+            columns = {"item": table["item"], "subject": table["subject"]}
+            parts.append(pa.table({name: columns[name].cast(pa.string()) for name in columns}))
+        whole = pa.concat_tables(parts)
+        ids = pc.unique(whole["item"])
+        first_rows = pc.index_in(ids, whole["item"])
+        rows = {}
+        for key, table in tables.items():
+            rows[key] = pc.index_in(table["item"], ids).to_numpy().astype(np.int64)
+        return cls(ids.to_pylist(), whole["subject"].take(first_rows).to_pylist(), rows)
+
+    def rows_of(self, outcome: Outcome) -> Integers:
+        return self.rows[id(outcome.items)]
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Hold the statistics of all items under one protocol, ``right`` in the unit of the metric."""
+
+    metric: str
+    statistics: ItemStatistics
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], items: _Items) -> _Judged:
+        """Judge the items by the outcomes of several models under one protocol."""
+        name = outcomes[0].protocol.metric
+        credits = np.full((len(outcomes), len(items.ids)), np.nan)
+        for row, outcome in zip(credits, outcomes, strict=True):
+            row[items.rows_of(outcome)] = outcome.credit
+        sign = -1
+        if METRICS[name].higher or METRICS[name].exponential:
+            sign = 1
+        statistics = item_statistics(sign * credits)
+        return cls(name, replace(statistics, right=sign * statistics.right))
 
 
 def _audit(runs: Sequence[Summary]) -> Audit:
-    ids, subjects, places = _all_items(runs)
-    judged, metrics, named = dict[str, ItemStatistics](), dict[str, str](), list[str]()
-    for group in _measured(runs):
-        (name, members), *others = group
-        named += [each for each, _ in others]
-        credits, metric = (
-            np.full((len(members), len(ids)), np.nan),
-            METRICS[members[0].protocol.metric],
-        )
-        for row, each in zip(credits, members, strict=True):
-            row[places[id(each.items)]] = each.credit
-        sign = 1 if metric.higher or metric.exponential else -1
-        statistics = item_statistics(sign * credits)
-        judged[name], metrics[name] = (
-            replace(statistics, right=sign * statistics.right),
-            members[0].protocol.metric,
-        )
-    held = np.zeros(len(ids), dtype=np.int64)
-    for run in runs:
-        held[
-            np.unique(np.concatenate([places[id(each.items)] for each in run.outcomes.outcomes]))
-        ] += 1
-    manifest, shared = runs[0].manifest, int((held == len(runs)).sum())
-    if not any(each.judged.any() for each in judged.values()):
-        where = f"{manifest.dataset.name} {data_id(manifest.dataset)}"
-        if not judged:
-            raise UsageError(
-                f"the runs on {where} share no protocol: none has {FEWEST} models; {_ADVICE}"
+    items = _Items.of(runs)
+    judged: dict[str, _Judged] = {}
+    duplicates: list[str] = []
+    for first, *others in _comparable(runs):
+        judged[first.name] = _Judged.of(first.outcomes, items)
+        duplicates.extend(other.name for other in others)
+    run_counts = _run_counts(runs, items)
+    shared = int((run_counts == len(runs)).sum())
+    statistics = [under.statistics for under in judged.values()]
+    _check_judged(runs, statistics, len(items.ids), shared)
+
+    is_judged = np.any([under.judged for under in statistics], axis=0)
+    is_bad = np.any([under.bad for under in statistics], axis=0)
+    has_models = np.array([under.models for under in statistics]) >= FEWEST
+    is_constant = ~is_judged & has_models.any(axis=0)
+    right = np.where(has_models, np.array([under.right for under in statistics]), np.nan)
+    bad_rows = np.flatnonzero(is_bad).tolist()
+    constant_rows = np.flatnonzero(is_constant).tolist()
+    questions = _questions(runs, {items.ids[row] for row in (*bad_rows, *constant_rows)})
+
+    bad = []
+    for row in bad_rows:
+        under = _judgements(row, judged)
+        bad.append(
+            BadItem(
+                item=items.ids[row],
+                subject=items.subjects[row],
+                question=questions.get(items.ids[row], ""),
+                verdict=_verdict(under),
+                under=under,
             )
-        raise UsageError(
-            f"no item of {where} can be judged: {counted(len(runs), 'run')} hold {counted(len(ids), 'item')}, "
-            f"{shared:,} shared by all, and none has different credits of {FEWEST} models; {_ADVICE}"
         )
-    known = np.any([each.judged for each in judged.values()], axis=0)
-    bad = np.flatnonzero(np.any([each.bad for each in judged.values()], axis=0))
-    models = np.array([each.models for each in judged.values()])
-    constant = np.flatnonzero(~known & (models >= FEWEST).any(axis=0))
-    questions = _questions(runs, {ids[place] for place in (*bad.tolist(), *constant.tolist())})
-    about = [
-        (ids[place], subjects[place], questions.get(ids[place], "")) for place in range(len(ids))
-    ]
-    items = [_bad_item(about[place], place, judged, metrics) for place in bad.tolist()]
-    order = [*VERDICTS]
-    items.sort(key=lambda each: (order.index(each.verdict), each.worst.rest))
-    right = np.array(
-        [np.where(each.models >= FEWEST, each.right, np.nan) for each in judged.values()]
-    )
+    order = list(VERDICTS)
+    bad.sort(key=lambda item: (order.index(item.verdict), item.worst.rest))
+    constant = []
+    for row in constant_rows:
+        item = items.ids[row]
+        credit = float(np.nanmean(right[:, row]))
+        constant.append(
+            ConstantItem(item, items.subjects[row], questions.get(item, ""), right=credit)
+        )
+    dataset = runs[0].manifest.dataset
     return Audit(
-        manifest.dataset.name,
-        data_id(manifest.dataset),
-        tuple(run.manifest.model.name for run in runs),
-        tuple(judged),
-        tuple(named),
-        len(ids),
-        shared,
-        int(known.sum()),
-        tuple(items),
-        tuple(
-            ConstantItem(*about[place], float(np.nanmean(right[:, place])))
-            for place in constant.tolist()
-        ),
+        dataset=dataset.name,
+        data=data_id(dataset),
+        models=tuple(run.manifest.model.name for run in runs),
+        protocols=tuple(judged),
+        duplicates=tuple(duplicates),
+        items=len(items.ids),
+        shared=shared,
+        judged=int(is_judged.sum()),
+        bad=tuple(bad),
+        constant=tuple(constant),
     )
 
 
-def _bad_item(
-    about: tuple[str, str, str],
-    place: int,
-    judged: Mapping[str, ItemStatistics],
-    metrics: Mapping[str, str],
-) -> BadItem:
-    under = tuple(
-        Judgement(
-            name,
-            metrics[name],
-            float(each.right[place]),
-            int(each.models[place]),
-            float(each.rest[place]),
-            float(each.scale[place]),
-            float(each.isotonic[place]),
-            bool(each.bad[place]),
+def _run_counts(runs: Sequence[Summary], items: _Items) -> Integers:
+    """Count the runs that hold each item, under any protocol."""
+    counts = np.zeros(len(items.ids), dtype=np.int64)
+    for run in runs:
+        rows = [items.rows_of(outcome) for outcome in run.outcomes.outcomes]
+        counts[np.unique(np.concatenate(rows))] += 1
+    return counts
+
+
+def _check_judged(
+    runs: Sequence[Summary], statistics: Sequence[ItemStatistics], items: int, shared: int
+) -> None:
+    """Check that one item can be judged; else raise UsageError with the reason."""
+    if any(under.judged.any() for under in statistics):
+        return
+    dataset = runs[0].manifest.dataset
+    name = f"{dataset.name} {data_id(dataset)}"
+    if not statistics:
+        raise UsageError(
+            f"the runs on {name} share no protocol: none has {FEWEST} models; {_ADVICE}"
         )
-        for name, each in judged.items()
-        if not np.isnan(each.rest[place])
+    raise UsageError(
+        f"no item of {name} can be judged: {counted(len(runs), 'run')} hold {counted(items, 'item')}, "
+        f"{shared:,} shared by all, and none has different credits of {FEWEST} models; {_ADVICE}"
     )
-    good = [each for each in under if not each.bad]
+
+
+def _judgements(row: int, judged: Mapping[str, _Judged]) -> tuple[Judgement, ...]:
+    """Return the judgements of the item at ``row`` under the protocols that can judge it."""
+    judgements = []
+    for name, under in judged.items():
+        statistics = under.statistics
+        if np.isnan(statistics.rest[row]):
+            continue
+        judgements.append(
+            Judgement(
+                protocol=name,
+                metric=under.metric,
+                right=float(statistics.right[row]),
+                models=int(statistics.models[row]),
+                rest=float(statistics.rest[row]),
+                scale=float(statistics.scale[row]),
+                isotonic=float(statistics.isotonic[row]),
+                bad=bool(statistics.bad[row]),
+            )
+        )
+    return tuple(judgements)
+
+
+def _verdict(under: Sequence[Judgement]) -> str:
+    """Return the key of :data:`VERDICTS` for an item that is bad under one protocol at least."""
     if len(under) < 2:
-        verdict = ""
-    elif not good:
-        verdict = "all"
-    else:
-        verdict = (
-            "one" if len(good) == len(under) - 1 and all(each.rest > 0 for each in good) else "some"
-        )
-    return BadItem(*about, verdict, under)
+        return ""
+    others = [judgement for judgement in under if not judgement.bad]
+    if not others:
+        return "all"
+    if len(others) == len(under) - 1 and all(judgement.rest > 0 for judgement in others):
+        return "one"
+    return "some"
 
 
-def _measured(runs: Sequence[Summary]) -> Iterator[list[tuple[str, list[Outcome]]]]:
-    """(name, outcomes) of every protocol that enough runs have; those together that can't differ in any of them."""
-    together: dict[tuple[tuple[int, str], ...], list[tuple[str, list[Outcome]]]] = {}
+@dataclass(frozen=True)
+class _SharedProtocol:
+    """Hold the outcomes of several runs under one protocol."""
+
+    name: str
+    outcomes: list[Outcome]
+
+
+def _comparable(runs: Sequence[Summary]) -> Iterator[list[_SharedProtocol]]:
+    """Yield the protocols that enough runs have; those that can't differ in any of these runs together."""
     firsts = [run.outcomes.firsts for run in runs]
-    having: dict[str, list[tuple[int, Outcome]]] = {}
-    for place, run in enumerate(runs):
-        for each in run.outcomes.outcomes:
-            if not METRICS[each.protocol.metric].pooled:
-                having.setdefault(each.protocol.digest, []).append((place, each))
-    for digest, own in having.items():
-        if len(own) >= FEWEST:
-            key = tuple((place, firsts[place][digest]) for place, _ in own)
-            together.setdefault(key, []).append((own[0][1].name, [each for _, each in own]))
-    yield from together.values()
-
-
-def _all_items(runs: Sequence[Summary]) -> tuple[list[str], list[str], dict[int, Integers]]:
-    """Ids and subjects of all items of the runs, and where every table of items of an outcome has its own."""
-    tables = {id(each.items): each.items for run in runs for each in run.outcomes.outcomes}
-    whole = pa.concat_tables(
-        pa.table({name: table[name].cast(pa.string()) for name in ("item", "subject")})
-        for table in tables.values()
-    )
-    ids = pc.unique(whole["item"])
-    first = pc.index_in(ids, whole["item"])
-    places = {
-        key: pc.index_in(table["item"], ids).to_numpy().astype(np.int64)
-        for key, table in tables.items()
-    }
-    return ids.to_pylist(), whole["subject"].take(first).to_pylist(), places
+    outcomes_by_digest: dict[str, dict[int, Outcome]] = {}
+    for index, run in enumerate(runs):
+        for outcome in run.outcomes.outcomes:
+            if not METRICS[outcome.protocol.metric].pooled:
+                of_runs = outcomes_by_digest.setdefault(outcome.protocol.digest, {})
+                of_runs.setdefault(index, outcome)
+    groups: dict[tuple[tuple[int, str], ...], list[_SharedProtocol]] = {}
+    for digest, outcomes in outcomes_by_digest.items():
+        if len(outcomes) >= FEWEST:
+            first_by_run = tuple((index, firsts[index][digest]) for index in outcomes)
+            members = list(outcomes.values())
+            shared = _SharedProtocol(members[0].name, members)
+            groups.setdefault(first_by_run, []).append(shared)
+    yield from groups.values()
 
 
 def _questions(runs: Sequence[Summary], wanted: set[str]) -> dict[str, str]:
-    """The words of the items ``wanted`` by id, of the first run that has them; damaged item tables raise StoreError."""
-    words: dict[str, str] = {}
+    """Return the questions of the items ``wanted`` by id; damaged item tables raise StoreError."""
+    questions: dict[str, str] = {}
     for run in runs:
-        if not wanted - words.keys():
+        if wanted <= questions.keys():
             break
         check_items(run.folder, run.manifest)
         for batch in item_batches(run.folder, ("item", "question")):
-            pairs = zip(batch["item"].to_pylist(), batch["question"].to_pylist(), strict=True)
-            words |= {
-                item: question for item, question in pairs if item in wanted and item not in words
-            }
-    return words
+            texts = batch["question"].to_pylist()
+            for item, question in zip(batch["item"].to_pylist(), texts, strict=True):
+                if item in wanted:
+                    questions.setdefault(item, question)
+    return questions
 
 
-_ADVICE = f"item statistics need the runs of {FEWEST} or more models on the same data: evaluate or import more of them"
+_ADVICE: Final = (
+    f"item statistics need the runs of {FEWEST} or more models on the same data: evaluate or import more of them"
+)
 
-_SAME = 1e-12
+_ROUNDING: Final = 1e-12
 """Credits that differ by no more are equal."""
 
 
 def _critical(models: Integers) -> Floats:
-    """The correlation that chance exceeds with probability :data:`LEVEL`, of so many models, by Student's t."""
+    """Return the correlation of so many models that chance exceeds with probability :data:`LEVEL` (Student's t)."""
     from scipy.special import stdtrit
 
     freedom = np.maximum(models - 2.0, 1.0)
@@ -359,122 +439,157 @@ def _critical(models: Integers) -> Floats:
     return np.asarray(t / np.sqrt(freedom + t**2), dtype=np.float64)
 
 
-def _rest(apart: Floats, scored: Mask) -> Floats:
-    """Each item's correlation with the sum of the others, over the models that have it.
+def _rest_correlations(deviations: Floats, scored: Mask) -> Floats:
+    """Return the correlation of each item with the sum of the others, over the models that have it.
 
-    ``apart``: how far each credit is from its item's mean, 0 where it is missing.
+    ``deviations``: of each credit from its item's mean, 0 if it is missing.
     """
     counts = scored.sum(axis=0)
-    rest = np.where(scored, apart.sum(axis=1, keepdims=True) - apart, 0.0)
+    rest = np.where(scored, deviations.sum(axis=1, keepdims=True) - deviations, 0.0)
     rest = np.where(scored, rest - rest.sum(axis=0) / counts, 0.0)
-    size = np.sqrt((apart**2).sum(axis=0) * (rest**2).sum(axis=0))
+    size = np.sqrt((deviations**2).sum(axis=0) * (rest**2).sum(axis=0))
+    covariance = (deviations * rest).sum(axis=0)
+    return np.divide(covariance, size, out=np.zeros(len(counts)), where=size > _ROUNDING)
+
+
+def _scalabilities(deviations: Floats) -> Floats:
+    """Return Mokken's H of each item: Σ cov(item, other) / Σ greatest cov(item, other)."""
+    # Two columns have their greatest covariance if both are sorted, and a sum of covariances is that with the sum.
+    covariance = _covariance_with_others(deviations)
+    greatest = _covariance_with_others(np.sort(deviations, axis=0))
     return np.divide(
-        (apart * rest).sum(axis=0), size, out=np.zeros(len(counts)), where=size > _SAME
+        covariance, greatest, out=np.zeros(len(covariance)), where=greatest > _ROUNDING
     )
 
 
-def _scale(apart: Floats) -> Floats:
-    """Σ cov(item, other) / Σ greatest cov: two columns have that when both are sorted, and sums of it are of sums."""
-    ordered = np.sort(apart, axis=0)
-    have, could = (
-        (each * (each.sum(axis=1, keepdims=True) - each)).sum(axis=0) for each in (apart, ordered)
-    )
-    return np.divide(have, could, out=np.zeros(len(have)), where=could > _SAME)
+def _covariance_with_others(deviations: Floats) -> Floats:
+    others = deviations.sum(axis=1, keepdims=True) - deviations
+    return np.asarray((deviations * others).sum(axis=0), dtype=np.float64)
 
 
-PAIRS, FEWEST_OTHERS = 50_000, 50
-"""Pairs of items for which isotonic fits are computed, about; the others of an item that are drawn then, at least."""
+PAIRS: Final = 50_000
+"""Pairs of items for which isotonic fits are computed, about; of more, other items are drawn."""
 
-_AT_ONCE, _CELLS = 512, 2_000_000
-"""Items whose products with all others are computed together; numbers in the arrays of fits computed together."""
+FEWEST_OTHERS: Final = 50
+"""Other items that are drawn for each item, at least."""
+
+_ITEMS_AT_ONCE: Final = 512
+"""Items whose products with all others are computed together."""
+
+_CELLS_AT_ONCE: Final = 2_000_000
+"""Numbers in the arrays of fits that are computed together."""
 
 
-def _isotonic(apart: Floats, binary: bool) -> Floats:
-    """The mean over other items of sign(τ) · R² of the isotonic fit; of some others where all would take too long."""
-    count = apart.shape[1]
+def _isotonic_of_binary(deviations: Floats) -> Floats:
+    """Return for each item right or wrong the mean over other items of sign(φ) · φ²."""
+    count = deviations.shape[1]
     if count < 2:
         return np.zeros(count)
-    if binary:
-        unit = (apart / np.sqrt((apart**2).sum(axis=0))).astype(np.float32)
-        sums = np.zeros(count)
-        for start in range(0, count, _AT_ONCE):  # every pair once, which counts for both
-            stop = min(start + _AT_ONCE, count)
-            phi = unit[:, start:stop].T @ unit[:, start:]
-            explained = phi * np.abs(phi)
-            sums[start:stop] += explained.sum(axis=1)
-            sums[stop:] += explained[:, stop - start :].sum(axis=0)
-        return (sums - 1) / (count - 1)
-    others = np.random.default_rng(0).permutation(count)[: max(PAIRS // count, FEWEST_OTHERS)]
-    sums, pairs = np.zeros(count), np.full(count, len(others))
+    unit = (deviations / np.sqrt((deviations**2).sum(axis=0))).astype(np.float32)
+    sums = np.zeros(count)
+    for start in range(0, count, _ITEMS_AT_ONCE):
+        # Every pair is computed once, and counts for both of its items.
+        stop = min(start + _ITEMS_AT_ONCE, count)
+        phi = unit[:, start:stop].T @ unit[:, start:]
+        explained = phi * np.abs(phi)
+        sums[start:stop] += explained.sum(axis=1)
+        sums[stop:] += explained[:, stop - start :].sum(axis=0)
+    return (sums - 1) / (count - 1)
+
+
+def _isotonic(deviations: Floats) -> Floats:
+    """Return for each item the mean over other items of sign(τ) · R² of the isotonic fit."""
+    count = deviations.shape[1]
+    if count < 2:
+        return np.zeros(count)
+    # All others would take too long if there are many.
+    other_count = max(PAIRS // count, FEWEST_OTHERS)
+    others = np.random.default_rng(0).permutation(count)[:other_count]
+    sums = np.zeros(count)
+    pairs = np.full(count, len(others))
     pairs[others] -= 1
-    step = max(_CELLS // apart.size, 1)
+    step = max(_CELLS_AT_ONCE // deviations.size, 1)
     for start in range(0, len(others), step):
         part = others[start : start + step]
-        signs = _order(apart, part)
-        explained = signs * isotonic_shares(apart[:, part], apart, signs)
+        signs = _kendall_signs(deviations, part)
+        explained = signs * isotonic_shares(deviations[:, part], deviations, signs)
         explained[np.arange(len(part)), part] = 0.0
         sums += explained.sum(axis=0)
     return sums / pairs
 
 
-def _order(credits: Floats, others: Integers) -> Floats:
-    """The sign of Kendall's τ of the items at ``others`` with every item, [others, items]."""
-    one, other = np.triu_indices(len(credits), 1)
+def _kendall_signs(credits: Floats, others: Integers) -> Floats:
+    """Return the sign of Kendall's τ of each of ``others`` with every item, [others, items]."""
+    left, right = np.triu_indices(len(credits), 1)
 
-    def compared(columns: Floats) -> npt.NDArray[np.float32]:
-        difference = columns[one] - columns[other]
-        return np.where(np.abs(difference) > _SAME, np.sign(difference), 0.0).astype(np.float32)
+    def orders(columns: Floats) -> npt.NDArray[np.float32]:
+        difference = columns[left] - columns[right]
+        is_tied = np.abs(difference) <= _ROUNDING
+        return np.where(is_tied, 0.0, np.sign(difference)).astype(np.float32)
 
-    of_others = compared(credits[:, others]).T
-    parts = (credits[:, start : start + _AT_ONCE] for start in range(0, credits.shape[1], _AT_ONCE))
-    return np.sign(np.hstack([of_others @ compared(part) for part in parts])).astype(np.float64)
+    of_others = orders(credits[:, others]).T
+    parts = []
+    for start in range(0, credits.shape[1], _ITEMS_AT_ONCE):
+        parts.append(of_others @ orders(credits[:, start : start + _ITEMS_AT_ONCE]))
+    return np.sign(np.hstack(parts)).astype(np.float64)
 
 
 def isotonic_shares(x: Floats, y: Floats, signs: Floats) -> Floats:
-    """Of each column of ``y`` [models, items] the share of its variance that a rising function of a column of ``x``
-    [models, others] explains, a falling one where the sign [others, items] is negative; float64 [others, items].
+    """Return the share of the variance of each column of ``y`` that a monotone function of a column of ``x`` explains.
 
-    Equal values of ``x`` have one value.  Neighbours whose means fall are pooled, in all pairs of columns at once.
+    ``x``: [models, others]. ``y``: [models, items]. ``signs``: [others, items]; the function rises, or falls if the
+    sign is negative. Returns float64 [others, items].
     """
-    models, others, items = len(x), x.shape[1], y.shape[1]
-    sums, counts = np.zeros((models, others, items)), np.zeros((models, others))
-    for place in range(others):
-        groups = np.unique(x[:, place], return_inverse=True)[1]
-        member = groups == np.arange(groups.max() + 1)[:, None]
-        sums[: len(member), place], counts[: len(member), place] = member @ y, member.sum(axis=1)
+    models, others = x.shape
+    items = y.shape[1]
+    # Equal values of x are one group. Neighbours whose means fall are pooled, in all pairs of columns at once.
+    sums = np.zeros((models, others, items))
+    counts = np.zeros((models, others))
+    for other in range(others):
+        groups = np.unique(x[:, other], return_inverse=True)[1]
+        is_member = groups == np.arange(groups.max() + 1)[:, None]
+        sums[: len(is_member), other] = is_member @ y
+        counts[: len(is_member), other] = is_member.sum(axis=1)
     sums *= signs
-    squares = sums.sum(axis=0) ** 2 / models
-    explained = (
-        _pooled(sums.reshape(models, -1), np.repeat(counts, items, axis=1)).reshape(others, items)
-        - squares
-    )
-    spread = (y**2).sum(axis=0) - squares
-    return np.divide(explained, spread, out=np.zeros_like(spread), where=spread > _SAME)
+    squared_mean = sums.sum(axis=0) ** 2 / models
+    pooled = _pooled(sums.reshape(models, -1), np.repeat(counts, items, axis=1))
+    explained = pooled.reshape(others, items) - squared_mean
+    spread = (y**2).sum(axis=0) - squared_mean
+    return np.divide(explained, spread, out=np.zeros_like(spread), where=spread > _ROUNDING)
 
 
 def _pooled(sums: Floats, counts: Floats) -> Floats:
-    """Σ sum² / count over the blocks of each column, neighbours [groups] pooled until no mean falls (PAVA)."""
+    """Return Σ sum² / count over the blocks of each column of ``sums``, [groups, columns].
+
+    Neighbouring groups are pooled into one block until no mean falls (pool adjacent violators).
+    """
     groups, columns = sums.shape
-    stack, sizes = (
-        np.zeros(groups * columns),
-        np.ones(groups * columns),
-    )  # row by row, so that a step is one below
+    # Each column has a stack of blocks, in flat arrays row by row, so that the block below is ``columns`` before.
+    block_sums = np.zeros(groups * columns)
+    block_counts = np.ones(groups * columns)
     top = np.arange(columns) - columns
     for group in range(groups):
         active = np.flatnonzero(counts[group])
         top[active] += columns
         last = top[active]
-        stack[last], sizes[last] = sums[group, active], counts[group, active]
+        block_sums[last] = sums[group, active]
+        block_counts[last] = counts[group, active]
         while True:
-            deep = last >= columns
-            active, last = active[deep], last[deep]
-            before = last - columns
-            falls = stack[before] * sizes[last] >= stack[last] * sizes[before]
-            active, last, before = active[falls], last[falls], before[falls]
+            has_block_below = last >= columns
+            active = active[has_block_below]
+            last = last[has_block_below]
+            below = last - columns
+            falls = block_sums[below] * block_counts[last] >= block_sums[last] * block_counts[below]
+            active = active[falls]
+            last = last[falls]
+            below = below[falls]
             if not len(active):
                 break
-            stack[before] += stack[last]
-            sizes[before] += sizes[last]
-            stack[last], sizes[last] = 0.0, 1.0
-            top[active] = last = before
-    return np.asarray((stack**2 / sizes).reshape(groups, columns).sum(axis=0), dtype=np.float64)
+            block_sums[below] += block_sums[last]
+            block_counts[below] += block_counts[last]
+            block_sums[last] = 0.0
+            block_counts[last] = 1.0
+            last = below
+            top[active] = below
+    squares = (block_sums**2 / block_counts).reshape(groups, columns)
+    return np.asarray(squares.sum(axis=0), dtype=np.float64)

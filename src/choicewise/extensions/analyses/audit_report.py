@@ -131,7 +131,7 @@ def _summary(report: Audit) -> Table:
         "data": report.data,
         "models": list(report.models),
         "protocols": list(report.protocols),
-        "alike": list(report.alike),
+        "alike": list(report.duplicates),
         "items": report.items,
         "shared": report.shared,
         "judged": report.judged,
@@ -158,8 +158,8 @@ def _counts(report: Audit) -> Iterator[str]:
 def _doubts(report: Audit) -> Iterator[str]:
     if report.shared < report.items:
         yield f"the runs hold different items: {report.shared:,} of {report.items:,} are shared by all of them"
-    if report.alike:
-        yield f"not judged by themselves, as they can't differ from another: {listed(report.alike)}"
+    if report.duplicates:
+        yield f"not judged by themselves, as they can't differ from another: {listed(report.duplicates)}"
 
 
 def _constant(report: Audit) -> Iterator[str]:

@@ -159,7 +159,7 @@ def _about(run: Path, manifest: Manifest) -> dict[str, Any]:
     items = {
         (block.split, block.subject, place)
         for block in manifest.blocks
-        for place in range(*block.place[2:])
+        for place in range(*block.extent[2:])
     }
     numbers, blocks = len(manifest.protocols), len(manifest.blocks)
     megabytes = sum(file.stat().st_size for file in files) / 1e6

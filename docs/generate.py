@@ -244,7 +244,8 @@ def score_page() -> str:
     parts.append(table([("reading", "scores"), *rows]))
     parts.append("## Which reading has which")
     rows = [
-        (f"`{name}`", marked(each.about), scores_of(each.scores)) for name, each in READINGS.items()
+        (f"`{name}`", marked(each.description), scores_of(each.scores))
+        for name, each in READINGS.items()
     ]
     parts.append(table([("reading", "gives", "scores"), *rows]))
     parts.append("## What others call them")
@@ -256,7 +257,7 @@ def score_page() -> str:
         + "."
     )
     rows = [
-        (f"`{name}`", f"`{each.score}`", each.tool, each.about)
+        (f"`{name}`", f"`{each.score}`", each.tool, each.description)
         for name, each in SCORE_NAMES.items()
     ]
     parts.append(table([("name", "is", "in", "decides by"), *rows]))
@@ -353,7 +354,7 @@ def family_page(family: str, members: list[Entry]) -> str:
         data = benchmarks()[family]
         parts += [
             f"**{escaped(data.title)}.** {text}" if place == 0 else text
-            for place, text in enumerate(about(data.about))
+            for place, text in enumerate(about(data.description))
         ]
         files = ", ".join(f"{split} `{path}`" for split, path in data.files.items())
         parts.append(
@@ -382,7 +383,7 @@ def entry_parts(each: Entry) -> Iterator[str]:
     """One entry: what it does, whom to cite, its source, and the signature of each of its numbers."""
     yield f"## {each.name}"
     yield f"*{escaped(each.title)}*"
-    yield from about(each.about)
+    yield from about(each.description)
     facts = [f"- cite: {escaped(each.citation)}", f"- source: <{each.source}>"]
     several = len(each.protocols) > 1
     facts += [f"- `{alias}` is `{meant}`" for alias, meant in each.published.items() if several]
@@ -408,7 +409,7 @@ def suite_page() -> str:
     )
     for name in suite_names():
         each = suite(name)
-        parts += [f"## {each.name}", f"*{escaped(each.title)}*", *about(each.about)]
+        parts += [f"## {each.name}", f"*{escaped(each.title)}*", *about(each.description)]
         parts.append(
             f"- cite: {escaped(each.citation)}\n- source: <{each.source}>\n- average: {each.average}"
             + ", each from guessing (0) to all right (1)" * each.normalised

@@ -40,7 +40,7 @@ class ChoicewiseError(Exception):
         return self.problems or (self.message,)
 
     @classmethod
-    def about(cls, problems: Sequence[str]) -> Self:
+    def of_problems(cls, problems: Sequence[str]) -> Self:
         """The error about all of ``problems``, of which there is at least one."""
         if len(problems) == 1:
             return cls(problems[0])

@@ -498,13 +498,13 @@ class TypedQuestion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """The probability that a decision endpoint gives to option ``option`` of ``asked``.
+    """The probability that a decision endpoint gives to option ``option`` of ``question``.
 
     Its answer has one entry: the option's place as token, the log of its probability among the options, its rank.
     ``gold`` as in :class:`~choicewise.questions.Span`.
     """
 
-    asked: TypedQuestion
+    question: TypedQuestion
     option: int
     gold: bool | None = None
 
@@ -514,7 +514,7 @@ class Decision:
     @property
     def key(self) -> str:
         """32 hex digits: the same option of the same question has the same key."""
-        text = "\0".join(f"{len(part)}:{part}" for part in self.asked.parts).encode(
+        text = "\0".join(f"{len(part)}:{part}" for part in self.question.parts).encode(
             errors="surrogatepass"
         )
         return prompt_key(

@@ -203,7 +203,7 @@ class BlockRecord:
     files: dict[str, FileRecord]
 
     @property
-    def place(self) -> Place:
+    def extent(self) -> Place:
         """Split, subject, start and stop."""
         return self.split, self.subject, self.start, self.stop
 
@@ -227,7 +227,7 @@ class ModelRecord:
     kind: str = ""
 
     @property
-    def asked(self) -> str:
+    def reference(self) -> str:
         """What to ask for to have it again: repository and commit where they are all of it, else the name."""
         return self.source if self.source.startswith(f"{self.name}@") else self.name
 
@@ -271,7 +271,7 @@ class DatasetRecord:
     read_with: str = ""
 
     @property
-    def asked(self) -> str:
+    def reference(self) -> str:
         """As of a model; nothing where the protocols say it: a benchmark's own data on the Hub, or another tool's."""
         if self.read_with:
             return ""

@@ -208,7 +208,7 @@ def test_a_run_without_accuracies_shows_its_numbers_and_how_to_get_them(tmp_path
         (line,) = [line for line in page.tables[row.metric][1:] if line[1] == row.protocol]
         assert line[2] == plain(row.value)
     assert page.tables["bpb"][0][2] == "bits/byte"
-    assert {*study.runs[0].asked} == {*names}
+    assert {*study.runs[0].run_protocols} == {*names}
     assert all(name in page.text for name in names)
 
 

@@ -381,7 +381,7 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(
     assert selection(manifest, each) == ""
     assert selection(replace(manifest, complete=False), each) == "incomplete"
     assert (
-        selection(manifest, replace(each, asked=(1200, 14042)))
+        selection(manifest, replace(each, item_counts=(1200, 14042)))
         == "incomplete: 1,200 of 14,042 items"
     )
     assert selection(replace(manifest, selection=Selection(tuple("abcd"))), each) == "4 subjects"

@@ -197,7 +197,7 @@ def test_a_model_is_another_after_its_branch_moved(
 def test_what_is_nowhere_has_a_state_as_well(hub: Hub) -> None:
     assert ModelChoice(name="no/where").state == ModelChoice(name="no/where").state
     (source,) = sources_of(job_of({"protocols": ["options/cloze"], "data": ["no/where"]}))
-    assert source.asked
+    assert source.state_digest
 
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
@@ -244,11 +244,11 @@ def test_where_files_came_from_is_asked_for_again_and_does_not_change_what_was_c
     run: Path,
 ) -> None:
     model = ModelRecord("org/model", "0", "float32", "cpu", 9)
-    assert (model.asked, replace(model, source=MODEL).asked) == ("org/model", MODEL)
-    assert replace(model, name="org/model+lora", source=MODEL).asked == "org/model+lora"
-    assert DatasetRecord("folder", "0").asked == "folder"
-    assert DatasetRecord("org/sums:hard", "0", source=DATA).asked == DATA
-    assert DatasetRecord("arc-easy", "0", source=f"allenai/ai2_arc@{COMMIT}").asked == ""
+    assert (model.reference, replace(model, source=MODEL).reference) == ("org/model", MODEL)
+    assert replace(model, name="org/model+lora", source=MODEL).reference == "org/model+lora"
+    assert DatasetRecord("folder", "0").reference == "folder"
+    assert DatasetRecord("org/sums:hard", "0", source=DATA).reference == DATA
+    assert DatasetRecord("arc-easy", "0", source=f"allenai/ai2_arc@{COMMIT}").reference == ""
     manifest = read_manifest(run)
     local = replace(manifest, model=replace(manifest.model, name="folder", source=""))
     assert run_id(manifest) == run_id(local)

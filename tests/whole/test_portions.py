@@ -57,7 +57,9 @@ def assert_as_at_once(run: Run) -> None:
         if measured.likelihoods and run.noise:
             axes = (protocol.score, protocol.null, protocol.outside)
             np.testing.assert_array_equal(evidence.sensitivity(*axes), whole.sensitivity(*axes))
-        assert set(whole.about["item"].filter(whole.no_number).to_pylist()) <= set(run.unanswered)
+        assert set(whole.item_table["item"].filter(whole.no_number).to_pylist()) <= set(
+            run.unanswered
+        )
 
 
 def test_every_family(data: Path, tmp_path: Path) -> None:

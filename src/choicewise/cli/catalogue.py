@@ -80,7 +80,7 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
         "", "names of scores elsewhere: mmlu/cf:acc_norm, or --score acc_norm for all that have it"
     )
     for called, meant in SCORE_NAMES.items():
-        terminal.show(f"{called:<{width}} {meant.score:<14} {meant.tool}: {meant.about}")
+        terminal.show(f"{called:<{width}} {meant.score:<14} {meant.tool}: {meant.description}")
     for called, ours in FORMULATIONS.items():
         terminal.show(f"{f'FAMILY/{called}':<{width}} FAMILY/{ours}")
 
@@ -112,7 +112,9 @@ def show(name: Name, json: options.Json = False) -> None:
     first, headline = next(iter(recipes.items()))
     if "|" not in name and not name.endswith(".toml") and MARK not in name:
         published = entry(first)
-        terminal.show(f"{published.name}: {published.title}", "", *_paragraphs(published.about), "")
+        terminal.show(
+            f"{published.name}: {published.title}", "", *_paragraphs(published.description), ""
+        )
         terminal.show(f"cite    {published.citation}", f"source  {published.source}", "")
         for alias, meant in published.published.items():
             terminal.show(f"{alias} is {meant}")
@@ -138,7 +140,7 @@ def _show_suite(shown: Suite, json: bool) -> None:
     if json:
         terminal.print_json(shown)
         return
-    terminal.show(f"{shown.name}: {shown.title}", "", *_paragraphs(shown.about), "")
+    terminal.show(f"{shown.name}: {shown.title}", "", *_paragraphs(shown.description), "")
     terminal.show(f"cite    {shown.citation}", f"source  {shown.source}", "")
     lines = [("benchmark", "shots", "metric", "protocol")]
     for part in shown.parts:

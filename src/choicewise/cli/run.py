@@ -118,7 +118,7 @@ def run(
     job = job_of({"models": [choice], **asked, "without_missing": without_missing, **given})
     sources = options.sources_of(job)
     for source in sources:
-        job.choices[0].asked(source.recipes)
+        job.choices[0].in_chat(source.recipes)
     if len(sources) == 1:
         options.refuse_without_use("one dataset has", without_missing=without_missing)
     else:
@@ -342,7 +342,7 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     tell(*how_asked(model))
     for name, source in opened.items():
         with progress(f"plan of {model.name}{f' on {name}' if len(sources) > 1 else ''}") as report:
-            task = Task.of(model, source, choice.asked(source.protocols), job)
+            task = Task.of(model, source, choice.in_chat(source.protocols), job)
             plans[name] = plan(task, progress=report)
     if len(sources) == 1:
         (only,) = plans.values()

@@ -138,7 +138,7 @@ class Benchmark:
     title: str
     citation: str
     source: str
-    about: str
+    description: str
     repository: str
     revision: str
     files: Mapping[str, str]
@@ -164,10 +164,12 @@ def benchmarks() -> Mapping[str, Benchmark]:
         {
             name: Benchmark(
                 name,
-                **{
-                    key: table[key]
-                    for key in ("title", "citation", "source", "about", "repository", "revision")
-                },
+                title=table["title"],
+                citation=table["citation"],
+                source=table["source"],
+                description=table["about"],
+                repository=table["repository"],
+                revision=table["revision"],
                 files=MappingProxyType(table["files"]),
                 columns=columns_of(table["columns"], name) if "columns" in table else None,
                 subjects=tuple(table.get("subjects", ())),

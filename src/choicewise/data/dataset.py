@@ -128,7 +128,7 @@ class Columns:
         object.__setattr__(self, "used", frozenset(used))
         problems = list(_problems(self))
         if problems:
-            raise DataError.about(problems)
+            raise DataError.of_problems(problems)
 
     def of_subject(self, subject: str) -> Columns:
         """Return the mapping of the rows of one subject.

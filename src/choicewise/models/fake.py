@@ -161,8 +161,8 @@ class HashModel(_Fake):
 
     def _decide(self, question: Decision) -> TokenScores:
         """Shares drawn from a hash of the whole question, with their sum 1."""
-        first, option = Decision(question.asked, 0), question.option
-        count = len(question.asked.names)
+        first, option = Decision(question.question, 0), question.option
+        count = len(question.question.names)
         digest = hashlib.shake_256(self._seed + first.key.encode()).digest(2 * count)
         weights = np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
         rank = np.count_nonzero(weights > weights[option])

@@ -401,7 +401,9 @@ def _shown(content: Content) -> dict[str, Any]:
         "item_rows": [item_views.first_rows(each) for each in content.listed],
         "sheets": content.sheets,
         "warnings": study_warnings(study),
-        "recipes": [(run, recipe(run.manifest, run.asked, run.place)) for run in study.runs],
+        "recipes": [
+            (run, recipe(run.manifest, run.run_protocols, run.location)) for run in study.runs
+        ],
         "file_address": file_address,
         "downloads": downloads(study),
     }
@@ -524,8 +526,8 @@ def _about(content: Content, place: int) -> dict[str, Any]:
         "short": shortened(run.label, 24),
         "model": run.manifest.model.name,
         "dataset": run.manifest.dataset.name,
-        "folder": run.place,
-        "command": quoted(run.place),
+        "folder": run.location,
+        "command": quoted(run.location),
         "protocols": [content.numbers[name] for name in run.protocols],
         "chosen": content.ways[place],
         "detailed": place < MOST_RUNS,

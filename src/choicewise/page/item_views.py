@@ -233,7 +233,7 @@ def _states(run: ShownRun) -> Iterator[str]:
     if server is not None and server.changed:
         yield f"{run.label}: {WARNINGS['served-model']} ({server.changed})."
     for damage in run.damages:
-        split, subject, start, stop = damage.block.place
+        split, subject, start, stop = damage.block.extent
         yield (
             f"{run.label}: items {start + 1:,} to {stop:,} of {subject} ({split}) are left out, because "
             f"{damage.path.name} of block {damage.block.name} {damage.reason}. Run the same command again to ask them."

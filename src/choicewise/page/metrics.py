@@ -62,7 +62,7 @@ def _metric_table(metric: str, rows: Sequence[Row]) -> MetricTable:
     ]
     columns = tuple((name, kind) for name, kind, _ in shown)
     lines = tuple(zip(*(cells for _, _, cells in shown), strict=True))
-    about = METRICS[metric].about
+    about = METRICS[metric].description
     notes = tuple(sentence([note]) for note in letter_notes(rows))
     return MetricTable(
         metric, METRICS[metric].direction, f"{about[:1].upper()}{about[1:]}.", columns, lines, notes

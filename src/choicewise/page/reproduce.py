@@ -166,14 +166,14 @@ def _several(selectors: Sequence[str]) -> bool:
 
 def _described(manifest: Manifest) -> dict[str, Any]:
     """A job of what a manifest says of its model and its data."""
-    model, data, selection = manifest.model, manifest.dataset.asked, manifest.selection
-    kind = answering_kind(manifest) or model_kind(model.asked)
+    model, data, selection = manifest.model, manifest.dataset.reference, manifest.selection
+    kind = answering_kind(manifest) or model_kind(model.reference)
     loading = {"dtype": model.arithmetic, "device": model.device, "window": model.window}
     options: dict[str, Any] = {}
     if manifest.server is None:
         options = {option: value for option, value in loading.items() if option in kind.takes}
     return {
-        "models": [{"name": model.asked, **options}],
+        "models": [{"name": model.reference, **options}],
         "data": [{"path": data}] if data else [],
         "subjects": selection.subjects,
         **{name: getattr(selection, name) for name in ("limit", "sample", "seed")},

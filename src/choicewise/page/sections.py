@@ -244,7 +244,7 @@ def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None)
         )
         for each, protocol in protocols.items()
     )
-    reading = READINGS[first.reading].about
+    reading = READINGS[first.reading].description
     return Sheet(
         name,
         published,

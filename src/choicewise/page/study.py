@@ -173,7 +173,7 @@ class ShownRun:
     applied: Applied | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """What its folder is called in a line: from the folder of several runs on, where it is in one."""
         return (
             "/".join(self.folder.parts[-3:])
@@ -192,7 +192,7 @@ class ShownRun:
         return {each.name: each.protocol for each in self.outcomes.outcomes} or dict(self.recipes)
 
     @property
-    def asked(self) -> dict[str, Protocol]:
+    def run_protocols(self) -> dict[str, Protocol]:
         """The protocols that the run itself was asked, by name."""
         return {
             name: each for name, each in self.recipes.items() if name in self.manifest.protocols

@@ -69,7 +69,7 @@ class Entry:
     title: str
     citation: str
     source: str
-    about: str
+    description: str
     protocols: Mapping[str, Protocol]
     published: Mapping[str, str]
 
@@ -262,7 +262,7 @@ def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> d
     except ValueError as error:
         raise ProtocolError(f"{where} is not valid TOML: {error}") from error
     if allowed is not None and (problems := _unknown(table, allowed)):
-        raise ProtocolError.about(problems).within(where)
+        raise ProtocolError.of_problems(problems).within(where)
     return table
 
 
@@ -284,18 +284,25 @@ def suite(name: str) -> Suite:
     ProtocolError, naming the suite, for a part that does not resolve.
     """
     table = _table("suites", name)
-    facts = {key: table[key] for key in (*_FACTS, "average")}
-    if facts["average"] not in _AVERAGES:
+    average = table["average"]
+    if average not in _AVERAGES:
         raise ProtocolError(
-            f"{name}: average is {facts['average']!r}; it must be one of {', '.join(_AVERAGES)}"
+            f"{name}: average is {average!r}; it must be one of {', '.join(_AVERAGES)}"
         )
     try:
-        parts = tuple(
-            part for each in table["parts"] for part in _parts(each, facts["average"] == "none")
-        )
+        parts = tuple(part for each in table["parts"] for part in _parts(each, average == "none"))
     except ProtocolError as error:
         raise error.within(name) from error
-    return Suite(**facts, parts=parts, normalised=table.get("normalised", False))
+    return Suite(
+        name=table["name"],
+        title=table["title"],
+        citation=table["citation"],
+        source=table["source"],
+        description=table["about"],
+        parts=parts,
+        normalised=table.get("normalised", False),
+        average=average,
+    )
 
 
 def inherit(
@@ -341,7 +348,7 @@ def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protoco
     except ProtocolError as error:
         problems += error.parts
     if problems:
-        raise ProtocolError.about(problems).within(where)
+        raise ProtocolError.of_problems(problems).within(where)
     return protocol
 
 
@@ -370,7 +377,7 @@ class Suite:
     title: str
     citation: str
     source: str
-    about: str
+    description: str
     parts: tuple[Part, ...]
     normalised: bool
     average: str
@@ -637,9 +644,14 @@ def _entry(name: str) -> Entry:
             }
         if len(fitting) == 1 and f"{name}:{score}" not in protocols:
             published.setdefault(f"{name}:{score}", next(iter(fitting)))
-    facts = {key: table[key] for key in _FACTS}
     return Entry(
-        **facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published)
+        name=table["name"],
+        title=table["title"],
+        citation=table["citation"],
+        source=table["source"],
+        description=table["about"],
+        protocols=MappingProxyType(protocols),
+        published=MappingProxyType(published),
     )
 
 
@@ -682,7 +694,7 @@ def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
     ):  # whether the axes go together can't be said
         problems += [*_unknown(axes, AXES), *axis_problems(_values(axes))]
     if problems or protocol is None:
-        raise ProtocolError.about(problems).within(path)
+        raise ProtocolError.of_problems(problems).within(path)
     return protocol
 
 

@@ -32,7 +32,7 @@ class Metric:
     numbers.
     """
 
-    about: str
+    description: str
     predicted: bool = False
     counted: bool = False
     share: bool = False

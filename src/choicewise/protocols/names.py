@@ -14,12 +14,12 @@ class ScoreName:
     """A name of the accuracy by one of our scores.
 
     ``score``: which, as the catalogue calls it (:data:`choicewise.protocols.catalogue.SCORES`).  ``tool``: whose name
-    it is.  ``about``: what decides, in words.
+    it is.  ``description``: what decides, in words.
     """
 
     score: str
     tool: str
-    about: str
+    description: str
 
 
 SCORE_NAMES: Final[Mapping[str, ScoreName]] = {

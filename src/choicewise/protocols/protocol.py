@@ -511,9 +511,9 @@ class Protocol(ScoringAxes):
     def __post_init__(self) -> None:
         """Raise ProtocolError where an axis has no such value, or axes would silently mean nothing together."""
         if problems := axis_problems({name: getattr(self, name) for name in AXES}):
-            raise ProtocolError.about(problems)
+            raise ProtocolError.of_problems(problems)
         if problems := list(self.problems()):
-            raise ProtocolError.about(problems)
+            raise ProtocolError.of_problems(problems)
 
     def __hash__(self) -> int:
         """Of the digest, which is computed once: every request looks its protocol up."""

@@ -73,7 +73,7 @@ class Reading:
     continuation says it.
     """
 
-    about: str
+    description: str
     scores: tuple[str, ...]
     needs: tuple[type, ...] = (Span,)
     lines: tuple[int, int] = (1, 1)

@@ -130,7 +130,7 @@ class Block:
     drawn: tuple[int, ...] | None = None
 
     @property
-    def place(self) -> Place:
+    def extent(self) -> Place:
         """Split, subject, start and stop: where the run folder keeps what was observed of it."""
         return self.split, self.subject, self.start, self.start + len(self.items)
 

@@ -446,12 +446,11 @@ def first_tokens(question: BlockPrompt) -> Ids:
             return first
         case Cosine(left=first) | Blanks(text=first) | Rendition(source=first):
             return first
-        case Decision(
-            asked=asked
-        ):  # what it is about, so that the options of one question stay together
-            return np.frombuffer(asked.state.encode(errors="surrogatepass"), np.uint8).astype(
-                np.int32
-            )
+        case Decision(question=typed_question):
+            # The state alone, so that the options of one question stay together.
+            return np.frombuffer(
+                typed_question.state.encode(errors="surrogatepass"), np.uint8
+            ).astype(np.int32)
     return question.context
 
 

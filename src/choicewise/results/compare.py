@@ -615,7 +615,7 @@ def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
 def _sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
     """The same without the choices as shown, and with the contexts that choices have of their own."""
     columns = [
-        portion.about["item"],
+        portion.item_table["item"],
         *(portion.requests[name] for name in TOLD if name != "options"),
     ]
     own = portion.own_contexts

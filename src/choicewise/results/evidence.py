@@ -172,7 +172,7 @@ class RunEvidence:
             self.folder, blocks if self.only is None else self._around(blocks).blocks
         )
         for damage in damages:
-            split, subject, start, stop = damage.block.place
+            split, subject, start, stop = damage.block.extent
             where = f"items {start + 1} to {stop} of {subject} ({split})"
             advice = f"run the same `{self.manifest.writer}` command again to write them"
             warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
@@ -193,7 +193,7 @@ class RunEvidence:
             self._reduce(lacking, texts)
         return {prompt: self._by_prompt[prompt] for prompt in wanted}
 
-    def asked(self, protocol: Protocol) -> tuple[int, int]:
+    def count_items(self, protocol: Protocol) -> tuple[int, int]:
         """How many items were asked all that ``protocol`` asks, and how many of its split the run has."""
         if self.only is not None:
             return 0, 0
@@ -313,8 +313,8 @@ class Evidence:
 
     def __init__(self, folder: Path, items: Integers, table: pa.Table, more: int = 0) -> None:
         self.items, self._folder, self.more = items, folder, more
-        self.about = table if len(items) == len(table) else table.take(pa.array(items))
-        self.item_offsets: Integers = offsets_of(self.about["choices"], more)
+        self.item_table = table if len(items) == len(table) else table.take(pa.array(items))
+        self.item_offsets: Integers = offsets_of(self.item_table["choices"], more)
         self._ordered: dict[Column[Digests], bytes] = {}
         self.columns: dict[Column[object], object] = {}
         """What was gathered; :meth:`column` reads it with its type."""
@@ -330,7 +330,7 @@ class Evidence:
     @cached_property
     def order(self) -> Integers:
         """The places of the items in the order of their ids, int64 [items]."""
-        return np.asarray(pc.sort_indices(self.about["item"]).to_numpy(), dtype=np.int64)
+        return np.asarray(pc.sort_indices(self.item_table["item"]).to_numpy(), dtype=np.int64)
 
     def ordered(self, column: Column[Digests], places: Integers | None = None) -> bytes:
         """Return the ``column`` of the items at ``places`` (None: all), in the order of their ids."""
@@ -346,41 +346,42 @@ class Evidence:
     @property
     def ids(self) -> list[str]:
         """The items' ids, as a new list: of a million items it takes 100 MB."""
-        return list(self.about["item"].to_pylist())
+        return list(self.item_table["item"].to_pylist())
 
     @cached_property
     def subjects(self) -> list[str]:
         """The subject of every item."""
-        column = self.about["subject"].combine_chunks()
+        column = self.item_table["subject"].combine_chunks()
         names = column.dictionary.to_pylist()
         return [names[code] for code in column.indices.to_pylist()]
 
     def groups(self, group_of: Callable[[str], str]) -> npt.NDArray[np.object_]:
         """The group of every item, from its subject."""
-        column = self.about["subject"].combine_chunks()
+        column = self.item_table["subject"].combine_chunks()
         names = np.array([group_of(name) for name in column.dictionary.to_pylist()], dtype=object)
         return np.asarray(names[column.indices.to_numpy(zero_copy_only=False)], dtype=object)
 
     @property
     def gold(self) -> list[list[int]]:
         """The right choices of every item, as a new list."""
-        return list(self.about["gold"].to_pylist())
+        return list(self.item_table["gold"].to_pylist())
 
     @cached_property
     def right(self) -> Mask:
         """Which rows are right choices, bool [rows]."""
         rows = np.zeros(int(self.item_offsets[-1]), dtype=np.bool_)
-        offsets = offsets_of(self.about["gold"])
+        offsets = offsets_of(self.item_table["gold"])
         rows[
-            self.item_offsets[:-1][row_of(offsets)] + pc.list_flatten(self.about["gold"]).to_numpy()
+            self.item_offsets[:-1][row_of(offsets)]
+            + pc.list_flatten(self.item_table["gold"]).to_numpy()
         ] = True
         return rows
 
     @cached_property
     def gold_index(self) -> Integers:
         """The right choice of every item, int64 [items]; -1 where several are right."""
-        offsets = offsets_of(self.about["gold"])
-        flat = np.append(pc.list_flatten(self.about["gold"]).to_numpy(), 0)
+        offsets = offsets_of(self.item_table["gold"])
+        flat = np.append(pc.list_flatten(self.item_table["gold"]).to_numpy(), 0)
         return np.where(np.diff(offsets) == 1, flat[offsets[:-1]], -1).astype(np.int64)
 
     @property
@@ -438,7 +439,7 @@ class Evidence:
         """``item`` (its id), ``subject`` and ``choice`` (its index) of each row, [rows] each."""
         item = row_of(self.item_offsets)
         columns = {
-            name: self.about[name].combine_chunks().take(pa.array(item))
+            name: self.item_table[name].combine_chunks().take(pa.array(item))
             for name in ("item", "subject")
         }
         columns["subject"] = columns["subject"].cast(pa.string())
@@ -456,7 +457,7 @@ def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
 
 def text_digests(portion: ObservedPortion) -> Digests:
     """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
-    columns = [portion.about["item"], *(portion.requests[name] for name in TOLD)]
+    columns = [portion.item_table["item"], *(portion.requests[name] for name in TOLD)]
     return row_digests(*map(row_bytes, columns))
 
 
@@ -589,7 +590,7 @@ def counted(reasons: Iterable[tuple[str, str]]) -> tuple[MissingReason, ...]:
 def _reasons(portion: ObservedPortion, null: str | None, reasons: Reasons) -> Integers:
     """The number of the first reason that each item has for being missing, int64 [items]; -1 for none."""
     numbers = np.full(len(portion.items), -1, dtype=np.int64)
-    ids = portion.about["item"]
+    ids = portion.item_table["item"]
     for place, reason in portion.reasons(null):
         if numbers[place] < 0:
             numbers[place] = reasons.number(reason, ids[place].as_py())
@@ -602,7 +603,7 @@ def _token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np
     The key of a question is made of its kind and the ids of its tokens, so neither the model's weights nor their type
     count.
     """
-    return row_digests(row_bytes(portion.about["item"]), portion.questions(null))
+    return row_digests(row_bytes(portion.item_table["item"]), portion.questions(null))
 
 
 def _joined(chunks: Sequence[Any]) -> Any:

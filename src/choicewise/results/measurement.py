@@ -240,14 +240,14 @@ class Measurement:
     noise: float | None = None
     categories: Categories = field(default_factory=dict)
     reasons: Reasons = field(default_factory=Reasons)
-    asked: tuple[int, int] = (0, 0)
+    item_counts: tuple[int, int] = (0, 0)
     statuses: Statuses | None = None
     step: float | None = None
 
     @property
     def ids(self) -> pa.ChunkedArray:
         """The items' ids."""
-        return self.evidence.about["item"]
+        return self.evidence.item_table["item"]
 
     @property
     def subjects(self) -> list[str]:
@@ -418,7 +418,7 @@ class Measurement:
             told = -1 - len(LACKS) - len(UNLISTED) - self.statuses[places].astype(np.int64) % UNSAID
             numbers = np.where(numbers == -1, told, numbers)
         known, first, counts = np.unique(numbers, return_index=True, return_counts=True)
-        ids = self.evidence.about["item"]
+        ids = self.evidence.item_table["item"]
         reasons = [
             MissingReason(
                 self.reasons.text(number)
@@ -436,7 +436,7 @@ class Measurement:
     @property
     def _no_reason(self) -> str:
         """Why an item is missing of which everything was observed."""
-        if self.asked[0] < self.asked[1]:
+        if self.item_counts[0] < self.item_counts[1]:
             return "not asked in full yet; run the same command again to resume"
         if self.protocol.metric in SOFT:
             return f"the data says of no person what they chose (field {PEOPLE})"
@@ -541,7 +541,7 @@ def measure(
             noise=noise,
             categories=categories,
             reasons=evidence.reasons,
-            asked=evidence.asked(protocol),
+            item_counts=evidence.count_items(protocol),
             statuses=statuses,
             step=step if name in asked else None,
         )

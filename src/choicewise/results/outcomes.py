@@ -552,7 +552,7 @@ class OutcomeKeeper:
             protocol=measured.protocol,
             categories=measured.categories,
             selection=selection(run.manifest, measured),
-            items=self._items(measured.evidence.about.select(["item", "subject"])),
+            items=self._items(measured.evidence.item_table.select(["item", "subject"])),
             values=values,
             codes=small_codes(codes, len(values)),
             predicted=small_choices(measured.prediction),

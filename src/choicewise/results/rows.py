@@ -329,7 +329,7 @@ def rows(
 
 def selection(manifest: Manifest, measured: Measurement) -> str:
     """The part of the data that a number is about, in words: subjects, a limit, a sample, or how much is there yet."""
-    asked, every = measured.asked
+    asked, every = measured.item_counts
     lacking = f"incomplete: {asked:,} of {every:,} items" if asked < every else ""
     return ", ".join(
         filter(

@@ -156,7 +156,7 @@ class Run:
         ids: set[str] = set()
         for evidence in {measured.evidence for measured in self.measurements.values()}:
             is_unanswered = pa.array(evidence.column(NO_NUMBER))
-            ids.update(evidence.about["item"].filter(is_unanswered).to_pylist())
+            ids.update(evidence.item_table["item"].filter(is_unanswered).to_pylist())
         return sorted(ids)
 
     def release(self) -> None:

@@ -45,19 +45,19 @@ class ObservedPortion:
         requests = tables.requests.filter(pc.equal(tables.requests["prompt"], prompt))
         items = requests["item"].combine_chunks()
         self._tables, self._prompt = tables, prompt
-        self.about = tables.items.filter(pc.is_in(tables.items["item"], items))
-        self.requests = requests.take(pc.index_in(self.about["item"], items))
-        self.items: Integers = self.about["position"].to_numpy().astype(np.int64)
-        self.gold: list[list[int]] = self.about["gold"].to_pylist()
+        self.item_table = tables.items.filter(pc.is_in(tables.items["item"], items))
+        self.requests = requests.take(pc.index_in(self.item_table["item"], items))
+        self.items: Integers = self.item_table["position"].to_numpy().astype(np.int64)
+        self.gold: list[list[int]] = self.item_table["gold"].to_pylist()
         self.item_offsets: Integers = offsets_of(
-            self.about["choices"], tables.adding.get(prompt, 0)
+            self.item_table["choices"], tables.adding.get(prompt, 0)
         )
         self._rows = int(self.item_offsets[-1])
         under = pc.equal(tables.spans["prompt"], prompt)
         chosen = under.to_numpy()
         self._spans = tables.spans.filter(under)
         self._item = np.asarray(
-            pc.index_in(self._spans["item"], self.about["item"]).to_numpy(), dtype=np.int64
+            pc.index_in(self._spans["item"], self.item_table["item"]).to_numpy(), dtype=np.int64
         )
         self._choice = self._spans["choice"].to_numpy()
         self._answers = tables.answers[0][chosen]

@@ -337,7 +337,7 @@ def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
     faults = []
     for broken in damaged_blocks(run, blocks):
         where = broken.path.relative_to(run).as_posix()
-        split, subject, start, stop = broken.block.place
+        split, subject, start, stop = broken.block.extent
         about = (
             f"{broken.reason}; the block holds items {start + 1} to {stop} of {subject} ({split})"
         )

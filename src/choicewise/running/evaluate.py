@@ -370,9 +370,9 @@ def _observe(
         closing(respondent.run(blocks, assignment)) as results,
     ):
         report()
-        written = {(block.place, block.asks) for block in folder.manifest.blocks}
+        written = {(block.extent, block.asks) for block in folder.manifest.blocks}
         for result in results:
-            place = result.block.place
+            place = result.block.extent
             names = tuple(spec.name for spec in result.block.specs)
             if (place, names) in written:
                 # This part of the run has the block, which only the digest of the plan needs again.

@@ -160,7 +160,7 @@ class ModelChoice(Loading):
         ]
         return self.label, [state_of(folder) for folder in folders], commit
 
-    def asked(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    def in_chat(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
         """The protocols as this model is asked: in a chat where that is wanted."""
         return in_chat(protocols, self.chat, self.system)
 
@@ -311,7 +311,7 @@ def job_of(table: Mapping[str, Any]) -> Job:
         job = Job.model_validate(given)
     except ValidationError as error:
         problems = list(dict.fromkeys(map(_problem, error.errors(include_url=False))))
-        raise UsageError.about([*lacking, *problems]) from error
+        raise UsageError.of_problems([*lacking, *problems]) from error
     if lacking:
         raise UsageError(lacking[0])
     _ = job.selection  # whose words go together
@@ -412,7 +412,7 @@ class Source:
         return ()
 
     @property
-    def asked(self) -> str:
+    def state_digest(self) -> str:
         """A digest of the protocols, and of where the data lie, with the sizes and times of their files."""
         if self.path is not None:  # the files on this machine, or the commit on the Hub
             on_hub = dataset_name(self.path)

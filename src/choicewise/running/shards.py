@@ -89,7 +89,7 @@ class Assignment:
         asked = [{key: shard[key] for key in shard if key in new} for shard in shards]
         if self.share is not None:
             self._counts.append(tuple(map(len, asked)))
-            self._digest.add(block.place, [spec.name for spec in block.specs], asked)
+            self._digest.add(block.extent, [spec.name for spec in block.specs], asked)
             own = [
                 shard for number, shard in enumerate(asked, self._shards) if self.share.owns(number)
             ]

@@ -291,7 +291,7 @@ class _Sweep:
         progress: Progress,
         pool: Pool,
     ) -> None:
-        recipes = model.asked(source.protocols)
+        recipes = model.in_chat(source.protocols)
         about = f"{model.label}: " if len(self.models) > 1 else ""
         self.audience.ready(loaded, source, recipes)
         check_folder(folder)
@@ -362,7 +362,7 @@ def with_cells(
     )
     before = {(cell.model, cell.dataset): cell for cell in sweep.cells}
     cells: dict[tuple[str, str], CellRecord] = {}
-    asked_of = {source.name: source.asked for source in sources}
+    asked_of = {source.name: source.state_digest for source in sources}
     for model in models:
         folder = folders.setdefault(model.label, free_name(model.folder, folders.values()))
         for source in sources:

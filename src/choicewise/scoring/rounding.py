@@ -174,12 +174,12 @@ class Answered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a run's answers say of one thing: ``about`` what, how many ``values``, and what the endpoint ``says``.
+    """What a run's answers say of one thing: ``description`` what, how many ``values``, and what the endpoint ``says``.
 
     ``doubt``: what speaks against it, in words; empty where nothing does.
     """
 
-    about: str
+    description: str
     values: int
     says: str
     doubt: str

@@ -47,7 +47,7 @@ def test_a_model_scores_the_same_by_a_bundle(
     starts = scored.starts.tolist()
     spans = [
         Span(
-            bundle.ids(int(scored.row[at]))[: scored.place[at]].copy(),
+            bundle.ids(int(scored.row[at]))[: scored.position[at]].copy(),
             scored.token[at:stop].astype(np.int32),
         )
         for at, stop in pairwise(starts)

@@ -72,7 +72,7 @@ def slowly(bundle: Bundle, logits: Callable[[Tensor], Tensor]) -> tuple[list[flo
     """Every log-probability and rank by one sequence at a time, in float32."""
     logprobs, ranks = [], []
     with torch.no_grad():
-        scored = (getattr(bundle.scored, name).tolist() for name in ("row", "place", "token"))
+        scored = (getattr(bundle.scored, name).tolist() for name in ("row", "position", "token"))
         for row, place, token in zip(*scored, strict=True):
             at = logits(torch.from_numpy(bundle.ids(row)[:place].astype(np.int64))[None])[
                 0, -1

@@ -63,7 +63,7 @@ class Predictor(HashModel):
 
     def _decide(self, question: Decision) -> TokenScores:
         return TokenScores.of(
-            [question.option], [math.log(self.told(shown(question.asked))[question.option])], [0]
+            [question.option], [math.log(self.told(shown(question.question))[question.option])], [0]
         )
 
 

@@ -110,7 +110,7 @@ def test_every_question_is_asked_by_one_process_in_the_shard_of_a_single_one(
         ]
 
     def asked(assignment: Assignment) -> list[list[set[str]]]:
-        about = SimpleNamespace(place=("test", "s", 0, 1), specs=())
+        about = SimpleNamespace(extent=("test", "s", 0, 1), specs=())
         return [
             [set(shard) for shard in assignment.take(about, cut(block)).shards] for block in blocks
         ]  # type: ignore[arg-type]

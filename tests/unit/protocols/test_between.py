@@ -269,7 +269,7 @@ def test_a_known_name_is_that_of_one_score_and_stands_in_the_docs(called: str, e
     assert name.score in SCORES
     score = f"{entry}:{name.score}"
     assert resolve(f"{entry}:{called}") == {score: one(score).protocol}
-    line = f"| `{called}` | `{name.score}` | {name.tool} | {name.about} |"
+    line = f"| `{called}` | `{name.score}` | {name.tool} | {name.description} |"
     assert (
         line in (ROOT / "docs" / "reference" / "scores.md").read_text(encoding="utf-8").splitlines()
     )

@@ -52,7 +52,7 @@ def test_every_entry_is_complete_and_cited(known: Entry) -> None:
     )
     paper = r"https://arxiv\.org/abs/\d{4}\.\d{5}"  # of ways that a paper words and no code does
     assert re.fullmatch(f"{commit}|{release}|{paper}", known.source)
-    assert known.about.endswith(".")
+    assert known.description.endswith(".")
     for name, protocol in known.protocols.items():
         assert (parse_signature(signature(protocol)), resolve(name)) == (protocol, {name: protocol})
         assert resolve(signature(protocol)) == {name: protocol}
@@ -85,7 +85,7 @@ def test_every_benchmark_is_complete_and_cited(known: Benchmark) -> None:
     assert known.title
     assert re.search(r"\d{4}", known.citation)
     assert known.source.startswith("https://")
-    assert known.about.endswith(".")
+    assert known.description.endswith(".")
     assert known.repository.count("/") == 1
     assert known.files
     assert all(
@@ -260,8 +260,8 @@ def test_a_variant_that_a_benchmark_lacks_comes_with_those_that_it_has(
 
 def test_tasks_that_the_harness_has_for_the_leaderboard_are_named() -> None:
     for name, tasks in {"musr": "tasks leaderboard_musr", "bbh": "tasks leaderboard_bbh"}.items():
-        assert f"The {tasks}" in entry(f"{name}/harness").about
-    assert "The task leaderboard_mmlu_pro" in entry("mmlu-pro/harness").about
+        assert f"The {tasks}" in entry(f"{name}/harness").description
+    assert "The task leaderboard_mmlu_pro" in entry("mmlu-pro/harness").description
 
 
 def test_an_unknown_name_without_a_near_one_comes_with_what_to_do() -> None:

@@ -15,7 +15,7 @@ from choicewise.protocols.protocol import parse_signature, signature
 def test_every_metric_has_a_range_and_says_what_it_is(name):
     metric = METRICS[name]
     assert metric.low < metric.high
-    assert len(metric.about) > 20
+    assert len(metric.description) > 20
     assert not (metric.share and metric.probable)
 
 
@@ -102,5 +102,5 @@ def test_the_documentation_names_every_metric():
     assert not [
         name
         for name, metric in METRICS.items()
-        if not metric.share and f"| `{name}` | {metric.about}" not in page
+        if not metric.share and f"| `{name}` | {metric.description}" not in page
     ]

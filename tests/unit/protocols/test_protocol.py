@@ -487,7 +487,7 @@ def test_an_error_says_where_without_losing_anything(message: str, problems: lis
     assert isinstance(error, DataError)
     assert (error.message, error.problems) == (f"here: {message}", tuple(problems))
     assert error.parts == (tuple(problems) or (error.message,))
-    assert ChoicewiseError.about([message]).parts == (message,)
+    assert ChoicewiseError.of_problems([message]).parts == (message,)
 
 
 def questions(counts: list[int], subject: str = "s") -> tuple[Item, ...]:

@@ -156,7 +156,7 @@ def test_options_of_a_question_share_a_request_and_other_questions_have_other_ke
         Dataset("d", {"test": items}), Block("test", "1", 0, items, asks, 0), model, False
     )
     assert len(prepared.wanted) == 2 * len(items)
-    assert len({question.asked for question in prepared.wanted.values()}) == len(items)  # type: ignore[union-attr]
+    assert len({question.question for question in prepared.wanted.values()}) == len(items)  # type: ignore[union-attr]
 
 
 def test_a_model_that_is_no_endpoint_is_refused_with_the_layouts_that_it_has(
@@ -177,7 +177,7 @@ class _Told(HashModel):
 
     def answer(self, questions: Any) -> Answers:
         for index, question in enumerate(questions):
-            sure = question.asked.names[question.option] == "sure"
+            sure = question.question.names[question.option] == "sure"
             yield (
                 index,
                 TokenScores.of([question.option], [0.0 if sure else -math.inf], [int(not sure)]),

@@ -41,7 +41,7 @@ def test_every_part_of_a_published_suite_resolves(name: str) -> None:
     assert known.name == name
     assert known.title
     assert known.citation
-    assert known.about.endswith(".")
+    assert known.description.endswith(".")
     assert known.source.startswith("https://")
     for part in known.parts:
         assert bool(part.protocols) != bool(part.unscored)

@@ -155,7 +155,7 @@ class Answer:
 
 
 def doubts(answers: Sequence[Answer]) -> dict[str, str]:
-    return {row.about: row.doubt for row in checks(answers)}
+    return {row.description: row.doubt for row in checks(answers)}
 
 
 def test_a_server_is_doubted_for_what_it_can_not_have_measured() -> None:
@@ -167,7 +167,7 @@ def test_a_server_is_doubted_for_what_it_can_not_have_measured() -> None:
         "confidence agrees with",
     )
     assert doubts([*plain, Answer(None)]) == dict.fromkeys(about, "")
-    told = {row.about: row.says for row in checks(plain)}
+    told = {row.description: row.says for row in checks(plain)}
     assert told["confidence agrees with"] == "p-max"
     clipped = [Answer((p, 1 - p)) for p in (0.01, 0.5, 0.99)]
     assert doubts(clipped)["probability of yes"] == (

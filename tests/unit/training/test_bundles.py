@@ -187,7 +187,7 @@ def test_what_is_scored_is_what_a_loop_over_the_rows_says(bundle: Bundle, direct
     keys = bundle.rows["key"].to_pylist()
     fast = [
         (keys[row], place, token)
-        for row, place, token in zip(scored.row, scored.place, scored.token, strict=True)
+        for row, place, token in zip(scored.row, scored.position, scored.token, strict=True)
     ]
     assert fast == [(key, place, token) for key, place, token, _ in slow]
     assert bundle.prompt_keys() == list(dict.fromkeys(question.key for _, _, _, question in slow))
@@ -633,7 +633,7 @@ def test_a_run_by_the_bundle_is_one_by_the_data(study: Study, tmp_path: Path) ->
     scored = bundle.scored
     starts = zip(scored.starts[:-1].tolist(), scored.starts[1:].tolist(), strict=True)
     pairs = [
-        (bundle.ids(int(scored.row[at]))[: scored.place[at]], scored.token[at:stop])
+        (bundle.ids(int(scored.row[at]))[: scored.position[at]], scored.token[at:stop])
         for at, stop in starts
     ]
     questions = [Span(context, tokens.astype(np.int32)) for context, tokens in pairs]

@@ -223,8 +223,8 @@ def _report(
     option_counts = _option_counts(predictions)
     is_partly_read = (option_counts == 1) & (predictions < 0).any(axis=0)
     letters = _letters(protocols)
-    ids = evidence.about["item"]
-    gold = evidence.about["gold"]
+    ids = evidence.item_table["item"]
+    gold = evidence.item_table["gold"]
     disputed = []
     for item in np.flatnonzero(option_counts > 1).tolist():
         right_letters = [letters[index] for index in gold[item].as_py() if index < len(letters)]

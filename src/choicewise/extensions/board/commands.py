@@ -180,7 +180,7 @@ def _check(folders: list[Path]) -> None:
     problems = [f"{folder} does not exist" for folder in folders if not folder.exists()]
     problems += [f"{folder} is a file; name the folder" for folder in folders if folder.is_file()]
     if problems:
-        raise UsageError.about(problems)
+        raise UsageError.of_problems(problems)
 
 
 def open_submissions(

@@ -267,17 +267,20 @@ def asked_protocol(snapshot: Snapshot, p: str) -> AskedProtocol | None:
 def protocol_record(snapshot: Snapshot, asked: AskedProtocol) -> dict[str, Any]:
     """The same as plain data."""
     entry = asked.sheet.entry
-    about = (
-        {}
-        if entry is None
-        else {name: getattr(entry, name) for name in ("title", "citation", "source", "about")}
-    )
+    published = None
+    if entry is not None:
+        published = {
+            "title": entry.title,
+            "citation": entry.citation,
+            "source": entry.source,
+            "about": entry.description,
+        }
     return {
         "protocol": asked.sheet.name,
         "p": asked.p,
         "signature": signature(asked.protocol),
         "axes": dict(asked.axes),
-        "entry": about or None,
+        "entry": published,
         "columns": [
             {
                 **column_record(column),

@@ -86,7 +86,7 @@ def wanted(model: object, revision: object = None, dtype: object = None) -> Want
             {name: value for name, value in given.items() if value is not None}
         )
     except ValidationError as error:
-        raise UsageError.about([_problem(each) for each in error.errors()]) from None
+        raise UsageError.of_problems([_problem(each) for each in error.errors()]) from None
     name, revision = fields.model, fields.revision
     if not revision and _has_revision(name):
         name, _, revision = name.partition("@")

@@ -153,7 +153,7 @@ def merge(
         for number, (block, sources) in enumerate(_blocks(shards, first)):
             name = f"{number:05d}"
             answers = _answers(shards, sources, first.record, number)
-            digest.add(block.place, block.asks, [part["key"].to_pylist() for part in answers])
+            digest.add(block.extent, block.asks, [part["key"].to_pylist() for part in answers])
             observations = pa.concat_tables(
                 [SCHEMAS["observations"].empty_table(), *answers]
             ).combine_chunks()
@@ -215,7 +215,7 @@ class _Shard:
     @property
     def asked(self) -> dict[tuple[object, ...], BlockRecord]:
         """By place and ways of asking the blocks that say what is asked."""
-        return {(*block.place, *block.asks): block for block in self.manifest.blocks if block.asks}
+        return {(*block.extent, *block.asks): block for block in self.manifest.blocks if block.asks}
 
     def sibling(self, number: int) -> tuple[Path, Manifest]:
         """Where shard ``number`` may lie beside this one, and what it has to say."""
@@ -235,7 +235,7 @@ class _Shard:
         parts = [
             read_table(path, SCHEMAS["observations"], own.files.get(path.name))
             for own in self.manifest.blocks
-            if own.place == block.place
+            if own.extent == block.extent
             for path in [block_file(self.folder, own, "observations")]
         ]
         return pa.concat_tables(parts)

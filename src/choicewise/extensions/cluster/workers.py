@@ -282,7 +282,7 @@ class _Distributed:
     The tokens of shards that died with their replica are not counted.
     """
 
-    asked: Preparation
+    preparation: Preparation
     pool: ReplicaPool
     computed: int | None = 0
     selfcheck: SelfCheck | None = None
@@ -299,7 +299,7 @@ class _Distributed:
         if not blocks:
             return
         self.pool.start()  # they load their models while the first block is prepared
-        with self.asked.ready(blocks, assignment) as upcoming:
+        with self.preparation.ready(blocks, assignment) as upcoming:
             while self._open or self._submit(upcoming.take(), assignment):
                 block = self._open[0]
                 rows = block.ready.prepared
@@ -314,7 +314,7 @@ class _Distributed:
 
     def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[pa.Table]:
         """One observation per question, a shard at a time."""
-        waiting = iter(list(cut_shards(questions, shard_tokens_of(self.asked.model))))
+        waiting = iter(list(cut_shards(questions, shard_tokens_of(self.preparation.model))))
         numbers: deque[int] = deque()
         more = True
         while more or numbers:

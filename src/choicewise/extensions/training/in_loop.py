@@ -121,14 +121,14 @@ class InLoop:
         self._next = 0
         self._scalars = _scalars(self.bundle, metrics)
         scored = self.bundle.scored
-        if not len(scored) or not scored.place.min():
+        if not len(scored) or not scored.position.min():
             raise StoreError(
                 f"{self.bundle.path} asks about nothing, or about a first token, which nothing predicts; make it again"
                 " with protocols and data that `choicewise run` can ask"
             )
         self._first = np.searchsorted(scored.row, np.arange(self.bundle.record.rows + 1))
         # A row needs no input after the one that predicts its last scored token.
-        self._inputs = np.maximum.reduceat(scored.place, self._first[:-1])
+        self._inputs = np.maximum.reduceat(scored.position, self._first[:-1])
         ids = self.bundle.rows["input_ids"].combine_chunks().flatten()
         self._greatest = max(int(scored.token.max()), pc.max(ids).as_py())
         if tokenizer is not None:
@@ -328,7 +328,7 @@ class InLoop:
                 tokens = ranges(self._first[filled], counts)
                 line = np.repeat(np.arange(len(filled)), counts)
                 # The logits of a token stand at the one before it.
-                inputs = scored.place[tokens] - 1
+                inputs = scored.position[tokens] - 1
                 logits, kept = self._logits(model, rows, length, inputs, device)
                 column = np.searchsorted(kept, inputs)
                 values = _read(logits, line, column, scored.token[tokens], vocabulary)

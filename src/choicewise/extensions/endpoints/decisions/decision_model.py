@@ -243,7 +243,7 @@ class DecisionModel:
 
     def requests_for(self, questions: Sequence[Prompt]) -> int:
         """How many requests ``questions`` take, without those that are sent twice and the probe's."""
-        asked = {question.asked for question in questions if isinstance(question, Decision)}
+        asked = {question.question for question in questions if isinstance(question, Decision)}
         return sum(1 for each in asked if self.dialect.objection(each) is None)
 
     def objection(self, question: Prompt) -> str | None:
@@ -259,7 +259,7 @@ class DecisionModel:
         options = dict[TypedQuestion, dict[int, int]]()
         for index, question in enumerate(questions):
             decision = cast(Decision, question)
-            options.setdefault(decision.asked, {})[decision.option] = index
+            options.setdefault(decision.question, {})[decision.option] = index
         _ = self.probed
         for asked in list(options):
             if (objection := self.dialect.objection(asked)) is not None:

@@ -77,7 +77,7 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
             **counts,
         },
     )
-    rows = [[check.about, check.values, check.says, check.doubt] for check in summary.checks]
+    rows = [[check.description, check.values, check.says, check.doubt] for check in summary.checks]
     yield Table(name="checks", title="what the numbers hold", columns=CHECKS, rows=rows)
 
 

@@ -116,7 +116,7 @@ class TaskSource(Source):
         return self._loaded.notes
 
     @property
-    def asked(self) -> str:
+    def state_digest(self) -> str:
         """A digest of what is asked, and of the task files, their code and local data, with sizes and times."""
         states = set[tuple[str, int, int]]()
         for path in self._files():

@@ -355,7 +355,7 @@ def check_tasks(
             f"group {name}: {key} is no key; {did_you_mean(key, known)}" for key in unknown
         ]
     if problems:
-        raise ProtocolError.about(list(dict.fromkeys(problems)))
+        raise ProtocolError.of_problems(list(dict.fromkeys(problems)))
     if code and not allow_code:
         lines = [str(each) for each in dict.fromkeys(code)]
         more = [f"and {len(lines) - 24} more"] if len(lines) > 24 else []

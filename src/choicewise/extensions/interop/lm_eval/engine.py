@@ -293,7 +293,7 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]
             "pretrained is missing; pass a model folder or a name on the Hub: pretrained=ORG/NAME"
         )
     if problems:
-        raise UsageError.about(problems)
+        raise UsageError.of_problems(problems)
     if "dtype" in values:
         values["dtype"] = DTYPES.get(values["dtype"], values["dtype"])
     return ModelArguments(**values), [

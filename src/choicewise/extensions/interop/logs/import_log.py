@@ -329,7 +329,7 @@ def _write_blocks(
     """Write what the folder lacks; blocks have the same edges whenever the same log is read."""
     specs = list_request_specs(protocols)
     prompts = {spec.protocol.reading: spec.protocol.prompt_digest for spec in specs}
-    there = {block.place for block in folder.manifest.blocks}
+    there = {block.extent for block in folder.manifest.blocks}
     for subject, start, items in _blocks(checked_items(log)):
         place = (SPLIT, subject, start, start + len(items))
         if place in there:

@@ -57,12 +57,12 @@ class AnsweredChoice:
 class AnsweredItem:
     """An item under a prompt.
 
-    ``place``: where every array of a measurement under this prompt has it; ``row``: where its first choice is among the
+    ``index``: where every array of a measurement under this prompt has it; ``row``: where its first choice is among the
     measurement's rows.  ``fields``: the further fields of the data.  ``context``: the prompt as it was sent, None where
     the item could not be asked; ``generated``: what the model wrote after it; ``missing``: why something is missing.
     """
 
-    place: int
+    index: int
     row: int
     id: str
     split: str
@@ -94,7 +94,7 @@ def answered_items(
         for prompt in sorted(asked & nulls.keys()):
             portion = ObservedPortion(tables, prompt)
             for item in _items(portion, texts, nulls[prompt], *counted[prompt]):
-                counted[prompt] = item.place + 1, item.row + len(item)
+                counted[prompt] = item.index + 1, item.row + len(item)
                 yield prompt, item
 
 
@@ -145,7 +145,7 @@ def _items(
                 )
             )
         yield AnsweredItem(
-            place=place + number,
+            index=place + number,
             row=row + start,
             id=str(about["item"]),
             split=str(about["split"]),

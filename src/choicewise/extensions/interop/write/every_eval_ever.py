@@ -167,7 +167,7 @@ def _result(run: Run, row: Row) -> dict[str, Any]:
         "prompt_template": protocol.question,
         **({"temperature": 0.0, **limit} if reading.text else {}),
     }
-    facts = {"num_fewshot": str(protocol.shots), "reading": reading.about}
+    facts = {"num_fewshot": str(protocol.shots), "reading": reading.description}
     return {
         "evaluation_result_id": f"{row.protocol}{row.id}",
         "evaluation_name": f"{row.dataset} ({row.protocol})",
@@ -204,7 +204,7 @@ def _metric(protocol: Protocol, row: Row) -> dict[str, Any]:
     }
     axes = {axis.name: getattr(protocol, axis.name) for axis in fields(protocol)}
     return {
-        "evaluation_description": known.about,
+        "evaluation_description": known.description,
         **{
             "metric_id": metric,
             "metric_name": f"{row.metric} ({row.protocol})",
@@ -304,7 +304,7 @@ def write_samples(
     with line_files() as add:
         for prompt, item in answered_items(run, dict.fromkeys(by_prompt, ())):
             for measured in by_prompt[prompt]:
-                if not math.isnan(measured.credit[item.place]):
+                if not math.isnan(measured.credit[item.index]):
                     names = dict(
                         zip(
                             ("evaluation_name", "evaluation_result_id"),
@@ -318,8 +318,8 @@ def write_samples(
 
 
 def _line(item: AnsweredItem, measured: Measurement) -> dict[str, Any]:
-    credit = float(measured.credit[item.place])
-    predicted = int(measured.prediction[item.place])
+    credit = float(measured.credit[item.index])
+    predicted = int(measured.prediction[item.index])
     chosen = item.choices[predicted].choice if 0 <= predicted < len(item.choices) else ""
     references = [item.choices[gold].choice for gold in item.gold]
     output = chosen if item.generated is None else item.generated
@@ -352,7 +352,7 @@ def _metadata(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[str, 
         ("subject", item.subject),
         ("gold", json_text(list(item.gold))),
     )
-    yield "prediction", str(int(measured.prediction[item.place]))
+    yield "prediction", str(int(measured.prediction[item.index]))
     if not measured.metric.counted:
         yield "is_correct", f"not defined by the metric {measured.protocol.metric}"
     if measured.known_scores is not None:

@@ -357,7 +357,9 @@ def _resps(measured: Measurement) -> str:
     reading = READINGS[measured.protocol.reading]
     if reading.text:
         return "generated text"
-    return f"nats: {reading.about}" if measured.likelihoods else f"scores: {reading.about}"
+    return (
+        f"nats: {reading.description}" if measured.likelihoods else f"scores: {reading.description}"
+    )
 
 
 UNCONDITIONAL = "acc_mutual_info"
@@ -386,7 +388,7 @@ def sample_lines(
             for key, measured in metrics.items()
             if key.partition(",")[2] == name
         }
-        credits = {metric: float(measured.credit[item.place]) for metric, measured in own.items()}
+        credits = {metric: float(measured.credit[item.index]) for metric, measured in own.items()}
         credits = {metric: credit for metric, credit in credits.items() if not np.isnan(credit)}
         if not credits:
             continue
@@ -457,7 +459,7 @@ def _filtered(item: AnsweredItem, measured: Measurement, answers: list[Any]) -> 
     """The answers; in place of generated text the choice that was read from it, if one was."""
     if not READINGS[measured.protocol.reading].text:
         return answers
-    predicted = int(measured.prediction[item.place])
+    predicted = int(measured.prediction[item.index])
     if predicted < 0 or len(item.choices) < 2:
         return answers
     chosen = item.choices[predicted]
@@ -526,7 +528,7 @@ def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:
         task = known_task(name, protocol, dataset)
         if task is None:
             task = given_task(
-                protocol, run.manifest, measured.evidence.about["subject"].unique().to_pylist()
+                protocol, run.manifest, measured.evidence.item_table["subject"].unique().to_pylist()
             )
         key = (
             protocol.prompt_digest,

@@ -63,7 +63,7 @@ def _log(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalLog:
     from inspect_ai.log import EvalLog, EvalResults, EvalStats
 
     spec = _spec(run, measured, rows)
-    asked, every = len(measured.credit), max(measured.asked[1], len(measured.credit))
+    asked, every = len(measured.credit), max(measured.item_counts[1], len(measured.credit))
     results = EvalResults(
         total_samples=every, completed_samples=asked, scores=[_log_score(measured, rows)]
     )
@@ -157,7 +157,7 @@ def sample(item: AnsweredItem, measured: Measurement, model: str, log: str) -> E
 
     scores = measured.known_scores
     own = None if scores is None else scores[item.row : item.row + len(item)].tolist()
-    chosen = int(measured.prediction[item.place])
+    chosen = int(measured.prediction[item.index])
     written = item.generated if item.generated is not None else _written(item, chosen)
     several = len(item) > 1
     output = ModelOutput.from_content(model, written)
@@ -194,11 +194,11 @@ def _sample_score(
 ) -> Any:
     from inspect_ai.scorer import Score
 
-    credit = float(measured.credit[item.place])
+    credit = float(measured.credit[item.index])
     answer = None if chosen < 0 else letter(chosen) if len(item) > 1 else _written(item, chosen)
-    facts = {"tied": bool(measured.decisions.tied[item.place])}
+    facts = {"tied": bool(measured.decisions.tied[item.index])}
     if math.isnan(credit):
-        why = item.missing or measured.unlisted_reason(item.place)
+        why = item.missing or measured.unlisted_reason(item.index)
         why = why or f"nothing was observed that gives a number for score {measured.protocol.score}"
         return Score.unscored(
             reason="missing", answer=answer, explanation=markdown_escape(why), metadata=facts

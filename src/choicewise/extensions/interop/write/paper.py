@@ -463,7 +463,7 @@ def metric_note(rows: Sequence[Row]) -> Note:
         row.metric: "" if row.share else f" ({METRICS[row.metric].direction})" for row in rows
     }
     return Note(
-        f"{'; '.join(f'{name}{better}: {METRICS[name].about}' for name, better in metrics.items())}."
+        f"{'; '.join(f'{name}{better}: {METRICS[name].description}' for name, better in metrics.items())}."
     )
 
 

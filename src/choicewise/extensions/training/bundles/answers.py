@@ -200,7 +200,7 @@ def write_run(
                     "spans": block_file(run, block, "spans"),
                     "observations": observations.of_block(block),
                 }
-                folder.add_block(block.place, block.asks, tables)
+                folder.add_block(block.extent, block.asks, tables)
             if progress is not None:
                 progress(number, len(blocks))
         if len(folder.manifest.blocks) != len(blocks):
@@ -474,7 +474,7 @@ class _Intake:
         self._vocabulary = max(bundle.record.tokenizer.vocabulary, greatest + 1)
         # Row, index and token make one number, so that answers are found by a binary search.
         self._width = bundle.record.longest + 2
-        self._places = scored.row * self._width + scored.place
+        self._places = scored.row * self._width + scored.position
         codes = self._places * self._vocabulary + scored.token
         self._order = np.argsort(codes, kind="stable")
         self._codes = codes[self._order]
@@ -505,11 +505,11 @@ class _Intake:
         rows = counted(len(np.unique(scored.row[lacking])), "row")
         one = f"scored token of {rows} has no answer"
         many = f"scored tokens of {rows} have no answer"
-        self._refuse(lacking, one, many, _AT, scored.row, scored.place)
+        self._refuse(lacking, one, many, _AT, scored.row, scored.position)
         twice = np.flatnonzero(answers > 1)
         one = "token is answered twice"
         many = "tokens are answered twice"
-        self._refuse(twice, one, many, _AT, scored.row, scored.place)
+        self._refuse(twice, one, many, _AT, scored.row, scored.position)
 
     def refuse_placeholders(self) -> None:
         """Note a number that stands for most answers."""
@@ -540,7 +540,7 @@ class _Intake:
         one = f"place has tokens of probability {why}"
         many = f"places have tokens of probability {why}"
         pattern = f"{_AT} ({{:.2f}})"
-        self._refuse(over, one, many, pattern, scored.row[firsts], scored.place[firsts], totals)
+        self._refuse(over, one, many, pattern, scored.row[firsts], scored.position[firsts], totals)
 
     def refuse_ranks(self) -> None:
         """Note ranks that contradict their log-probabilities.
@@ -567,7 +567,7 @@ class _Intake:
         is_wrong[worse] |= is_ranked[better] & same_place & (rise > CONTRADICTION)
         one = "rank contradicts its log-probability"
         many = "ranks contradict their log-probabilities"
-        self._refuse(np.flatnonzero(is_wrong), one, many, _AT, scored.row, scored.place)
+        self._refuse(np.flatnonzero(is_wrong), one, many, _AT, scored.row, scored.position)
 
     def _take_lists(self, row: Integers, table: pa.Table) -> None:
         """Take lists: one element for each scored token of the row, in their order."""
@@ -589,7 +589,7 @@ class _Intake:
             columns[_LISTS[name]] = lists.flatten()
         row = row[is_complete]
         expected = expected[is_complete]
-        place = scored.place[ranges(firsts[row], expected)]
+        place = scored.position[ranges(firsts[row], expected)]
         self._take_tokens(np.repeat(row, expected), place, pa.table(columns))
 
     def _take_tokens(self, row: Integers, place: Integers, table: pa.Table) -> None:
@@ -612,7 +612,7 @@ class _Intake:
         totals = table["sum_logprob"].to_numpy()
         stated_token = _integers(table, "token_id")
         first = np.searchsorted(scored.row, row)
-        place = scored.place[first]
+        place = scored.position[first]
         is_label = place == self._bundle.lengths[row]
         unnamed = np.flatnonzero(is_label & (stated_token < 0))
         one = "sum of a label has no token_id"
@@ -641,7 +641,7 @@ class _Intake:
         repeated = np.flatnonzero(np.bincount(summed, minlength=scored.questions) > 1)
         one = "sum is given twice"
         many = "sums are given twice"
-        self._refuse(scored.starts[repeated], one, many, _AT, scored.row, scored.place)
+        self._refuse(scored.starts[repeated], one, many, _AT, scored.row, scored.position)
         self.totals[summed] = numbers[is_long]
         if "is_greedy" in table.column_names:
             greedy = _integers(table, "is_greedy")[is_usable]

@@ -150,13 +150,13 @@ class BundleRecord:
 class Scored:
     """Hold the tokens to score, row by row: the order of all answers.
 
-    ``token[i]`` is at index ``place[i]`` of row ``row[i]``, all int64 [tokens]; the logits at index
-    ``place[i] - 1`` predict it.  Question ``q`` is a span or a label, with the tokens ``starts[q]``
+    ``token[i]`` is at index ``position[i]`` of row ``row[i]``, all int64 [tokens]; the logits at index
+    ``position[i] - 1`` predict it.  Question ``q`` is a span or a label, with the tokens ``starts[q]``
     to ``starts[q + 1]`` (exclusive).
     """
 
     row: npt.NDArray[np.int64]
-    place: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int64]
     token: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
 
@@ -246,7 +246,7 @@ class Bundle:
         starts = np.flatnonzero(np.diff(question[order], prepend=-1))
         return Scored(
             row=rows[order],
-            place=places[order],
+            position=places[order],
             token=ids[order],
             starts=np.append(starts, len(rows)).astype(np.int64),
         )
@@ -260,7 +260,7 @@ class Bundle:
         starts = scored.starts.tolist()
         for start, stop in pairwise(starts):
             row = int(scored.row[start])
-            place = int(scored.place[start])
+            place = int(scored.position[start])
             # All labels of a row have one context, which is cut only once.
             if row != last_row or len(context) != place:
                 context = self.ids(row)[:place]

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from choicewise.data.dataset import Columns
 from choicewise.data.files import RowPlace, cells, parquet_rows, read_text
 from choicewise.data.hub import HubName, hub_name
+from choicewise.data.intake import build_dataset, check_item
 from choicewise.data.items import Item, duplicate_choices
 from choicewise.data.open import open_dataset
 from choicewise.data.rows import RowDraft, draft
 from choicewise.data.splits import folder_files, matching, sibling_files, split_of
 from choicewise.data.splits import repository_configurations as configurations
-from choicewise.data.tables import build_dataset, check_item, is_mmlu, read_mmlu, read_tabular
+from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, UnusableRow, UsageError
 from choicewise.records import SkippedRow
 from tests.helpers.mmlu_data import shared_mmlu

@@ -1,0 +1,322 @@
+"""Make a dataset of items that are taken row by row, and report rows that can't be used."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from choicewise.data.dataset import Dataset, ItemColumns, Items
+from choicewise.data.decisions import STATE
+from choicewise.data.files import RowPlace, repeated
+from choicewise.data.items import Item
+from choicewise.data.rows import lettered
+from choicewise.errors import DataError, NoAnswer, UnusableRow, UsageError
+from choicewise.records import SkippedRow
+from choicewise.util.text import listed
+
+_LISTED: Final = 24  # problems that an error lists; it counts the others
+_NAMED: Final = 3  # groups of rows with the same content that are named
+_OFTEN: Final = 10  # of so many questions one with a choice twice is no slip
+
+
+class IntakeRow(NamedTuple):
+    """A row of a split, and what returns its item or raises UnusableRow."""
+
+    location: RowPlace
+    split: str
+    make: Callable[[], Item]
+
+
+def build_dataset(
+    name: str, rows: Iterable[IntakeRow], on_bad_item: str = "error", fewest: int = 2
+) -> Dataset:
+    """Return the dataset of ``rows``, which are taken one by one.
+
+    A row whose item is no valid question (:func:`check_item`), or raises UnusableRow, is an error,
+    or is recorded as skipped if ``on_bad_item`` is ``skip``.  Raises DataError for such rows and
+    for repeated ids, all of them together after the last row, and if there are no items.
+    """
+    if on_bad_item not in ("error", "skip"):
+        raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
+    splits: dict[str, _Split] = {}
+    refused = _RefusedRows(skips=on_bad_item == "skip")
+    for row in rows:
+        try:
+            item = row.make()
+            check_item(item, fewest)
+        except UnusableRow as reason:
+            refused.add(row, reason)
+        else:
+            splits.setdefault(row.split, _Split()).add(row.location, item)
+    problems = refused.problems(splits)
+    repeats: list[str] = []
+    for taken in splits.values():
+        repeats += taken.repeats()
+    if repeats:
+        problems += _together(
+            repeats[:_LISTED], len(repeats), "rows repeat an id", "ids must differ"
+        )
+    if problems:
+        raise DataError(problems[0], problems[1:])
+    if not splits:
+        raise DataError(f"{name} holds no questions that can be used{refused.first()}")
+    notes = []
+    for taken in splits.values():
+        notes += [*taken.twice(), *taken.telling_choices()]
+    items = {split: taken.items for split, taken in splits.items()}
+    return Dataset(name, items, refused.skipped(), notes=tuple(notes))
+
+
+def check_item(item: Item, fewest: int = 2) -> None:
+    """Check that a question can be asked.
+
+    Raises UnusableRow for fewer than ``fewest`` choices, a blank one, gold outside them, or NUL in
+    a text.
+    """
+    count = len(item.choices)
+    if count < fewest:
+        raise UnusableRow(f"a question with {count} choice{'s' * (count != 1)} asks nothing")
+    if not all(map(str.strip, item.choices)):
+        raise UnusableRow(_blank_choice(item.choices))
+    if not item.gold or item.gold[0] < 0 or item.gold[-1] >= count:
+        raise UnusableRow(f"the right choices {list(item.gold)} are not among the {count} choices")
+    texts = (item.id, item.subject, item.question, *item.choices, *item.fields.values())
+    if "\0" not in "".join(texts):
+        return
+    text = next(text for text in texts if "\0" in text)
+    spelled = repr(text)
+    if len(text) > 60:
+        spelled = f"{text[:60]!r}..."
+    raise UnusableRow(
+        f"the text {spelled} holds a NUL character, which is no text; the file is damaged"
+    )
+
+
+def _blank_choice(choices: tuple[str, ...]) -> str:
+    """Return what is wrong with choices of which one is blank."""
+    blank = next(index for index, choice in enumerate(choices) if not choice.strip())
+    problem = f"choice {blank} (counted from 0) is {choices[blank]!r}, nothing to score"
+    if not any(map(str.strip, choices[blank:])):
+        problem += "; with drop_empty = true in a mapping a row may end in empty choices"
+    return problem
+
+
+@dataclass
+class _Unanswered:
+    """Count the rows of a split that have no answer; ``first``: where the first is, and why."""
+
+    first: str
+    count: int = 0
+
+    def problem(self, split: str, *, others_are_answered: bool) -> str:
+        """Return what is wrong with the rows."""
+        if not others_are_answered:
+            remedy = "skip bad items to leave it out, or move its file away"
+            return (
+                f"the split {split} has no answers ({self.first}), so it can't be scored; {remedy}"
+            )
+        if self.count == 1:
+            return f"{self.first}, so none is published; correct the row, or skip bad items"
+        return (
+            f"{self.count:,} rows of the split {split} have no answer, the first {self.first}; correct them,"
+            " or skip bad items"
+        )
+
+
+class _RefusedRows:
+    """Rows that can't be used: all of them to be skipped, or the first to be listed in an error."""
+
+    def __init__(self, *, skips: bool) -> None:
+        self._skips = skips
+        self._rows: list[tuple[RowPlace, str]] = []  # with the reason
+        self._count = 0  # without those that only lack an answer
+        self._unanswered: dict[str, _Unanswered] = {}
+
+    def add(self, row: IntakeRow, reason: UnusableRow) -> None:
+        is_kept = self._skips
+        if isinstance(reason, NoAnswer):
+            # The location of a row is read from its file, so that it is spelled once.
+            if row.split not in self._unanswered:
+                self._unanswered[row.split] = _Unanswered(f"{row.location}: {reason}")
+            self._unanswered[row.split].count += 1
+        else:
+            self._count += 1
+            is_kept = is_kept or self._count <= _LISTED
+        if is_kept:
+            self._rows.append((row.location, str(reason)))
+
+    def problems(self, answered: Iterable[str]) -> list[str]:
+        """Return the lines of an error about the rows; ``answered``: splits that have items."""
+        if self._skips:
+            return []
+        problems = []
+        for split, unanswered in self._unanswered.items():
+            problems.append(unanswered.problem(split, others_are_answered=split in answered))
+        if self._rows:
+            reasons = [f"{location}: {reason}" for location, reason in self._rows]
+            remedy = "correct the row, or skip bad items"
+            problems += _together(reasons, self._count, "rows can't be used", remedy)
+        return problems
+
+    def first(self) -> str:
+        """Return why the first row was skipped, to end a sentence with."""
+        if not self._rows:
+            return ""
+        return f"; every row was skipped, the first because {self._rows[0][1]}"
+
+    def skipped(self) -> tuple[SkippedRow, ...]:
+        return tuple(
+            SkippedRow(str(location.file), location.row, why) for location, why in self._rows
+        )
+
+
+class _FileStart(NamedTuple):
+    """The first row of a file among those of its split."""
+
+    position: int
+    file: Path
+    header: int
+
+
+class _Split:
+    """The items of a split with their places, in some 12 bytes besides the items' columns."""
+
+    def __init__(self) -> None:
+        self._columns = ItemColumns()
+        self._hashes = array("q")
+        self._rows = array("q")
+        self._contents = array("q")
+        self._files: list[_FileStart] = []
+        self._lettered = 0
+        self._spaced = 0
+        self._repeating = 0
+        self._repeated = ""  # the first choice that its question has twice
+
+    def add(self, location: RowPlace, item: Item) -> None:
+        if not self._files or self._files[-1].file != location.file:
+            self._files.append(_FileStart(len(self._rows), location.file, location.header))
+        self._rows.append(location.row)
+        self._hashes.append(hash(item.id))
+        self._contents.append(hash(_content(item)))
+        self._lettered += lettered(item.choices) is not None
+        self._spaced += _is_marked_by_space(item)
+        if len(set(item.choices)) < len(item.choices):
+            self._repeating += 1
+            self._repeated = self._repeated or repeated(item.choices) or ""
+        self._columns.add(item)
+
+    @property
+    def items(self) -> Items:
+        return Items(self._columns.batches())
+
+    def repeats(self) -> Iterator[str]:
+        """Yield a line for each row whose id a row before it has."""
+        items = self.items
+        first: dict[str, int] = {}
+        for position in _repeated(self._hashes):
+            id = items[position].id
+            before = first.setdefault(id, position)
+            if before != position:
+                yield f"{self._place(before)} and {self._place(position)} have the same id {id!r}"
+
+    def twice(self) -> Iterator[str]:
+        """Yield a line that names the rows with the same question and choices, if there are any."""
+        items = self.items
+        groups: dict[object, list[int]] = {}
+        for position in _repeated(self._contents):
+            groups.setdefault(_content(items[position]), []).append(position)
+        repeating = [positions for positions in groups.values() if len(positions) > 1]
+        if not repeating:
+            return
+        first = self._place(repeating[0][0])
+        named = []
+        for positions in repeating[:_NAMED]:
+            golds = {items[position].gold for position in positions}
+            differ = " (with other answers)" if len(golds) > 1 else ""
+            named.append(f"{self._numbers(positions, first.file)}{differ}")
+        noun = "lines" if first.file.suffix == ".jsonl" else "rows"
+        others = len(repeating) - _NAMED
+        more = f", and {others} more questions" if others > 0 else ""
+        yield f"{first.file.name}: {noun} {', '.join(named)}{more} have the same question and choices; each counts"
+
+    def _numbers(self, positions: list[int], first_file: Path) -> str:
+        """Return the numbers of some rows, of many the first ones; other files are named."""
+        most = 2 * _NAMED
+        # A number is read from the file, so that only those that are shown are looked up.
+        numbers = [""] * len(positions)
+        for index, position in enumerate(positions[:most]):
+            location = self._place(position)
+            numbers[index] = str(location.number)
+            if location.file != first_file:
+                numbers[index] += f" of {location.file.name}"
+        return listed(numbers, most - 1)
+
+    def telling_choices(self) -> Iterator[str]:
+        """Yield a line for each fault of many choices.
+
+        Faults are letters before them, a space at the right one, and the same text twice.
+        """
+        count = len(self._rows)
+        file = self._files[0].file.name
+        if 2 * self._lettered > count:
+            yield (
+                f"{file}: choices begin with their letters ({self.items[0].choices[0]!r}); prompts that show letters"
+                " show both. Remove them from the file."
+            )
+        if _OFTEN * self._repeating >= count:
+            yield (
+                f"{file}: {self._repeating:,} of {count:,} questions have a choice twice, such as {self._repeated!r}."
+                " If it stands for no choice, leave its cell empty, and declare drop_empty = true in a mapping"
+            )
+        if 2 * self._spaced > count:
+            yield (
+                f"{file}: white space at an edge tells the right choice in {self._spaced:,} of {count:,} questions;"
+                " remove it from the file"
+            )
+
+    def _place(self, position: int) -> RowPlace:
+        number = bisect_right(self._files, position, key=lambda start: start.position) - 1
+        start = self._files[number]
+        return RowPlace(start.file, self._rows[position], start.header)
+
+
+def _is_marked_by_space(item: Item) -> bool:
+    """Check that white space at an edge parts the right choices from the wrong ones."""
+    is_spaced = [choice != choice.strip() for choice in item.choices]
+    if not any(is_spaced):
+        return False
+    is_right = [index in item.gold for index in range(len(item.choices))]
+    return is_spaced == is_right or is_spaced == [not right for right in is_right]
+
+
+def _content(item: Item) -> tuple[object, ...]:
+    """Return what makes two rows the same question.
+
+    It is the texts, the state, and further texts of several words, as a passage.
+    """
+    further = sorted(text for text in item.fields.values() if " " in text)
+    return item.question, item.choices, item.fields.get(STATE), *further
+
+
+def _repeated(hashes: array[int]) -> list[int]:
+    """Return the positions whose hash another position has as well."""
+    of_rows = np.frombuffer(hashes, np.int64)
+    values, counts = np.unique(of_rows, return_counts=True)
+    repeated: list[int] = np.flatnonzero(np.isin(of_rows, values[counts > 1])).tolist()
+    return repeated
+
+
+def _together(problems: list[str], count: int, what: str, remedy: str) -> list[str]:
+    """Return the lines about ``count`` problems, of which the first are in ``problems``."""
+    if count == 1:
+        return [f"{problems[0]}; {remedy}"]
+    lines = [f"{count} {what}; {remedy.replace('the row', 'them')}:", *problems]
+    if count > len(problems):
+        lines.append(f"and {count - len(problems)} more")
+    return lines

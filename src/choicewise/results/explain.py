@@ -1,10 +1,10 @@
-"""One item in full: every prompt, what was observed after it, and what every protocol decides."""
+"""Explain one item of a run: every prompt, the observations after it, and every decision."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,15 @@ import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.models.kinds import answering_kind
-from choicewise.ports import ModelKind
 from choicewise.protocols.preparations import added_option
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.records import GENERATED, KEYS
+from choicewise.records import GENERATED
 from choicewise.requests.blocks import unused
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.results.spans import NO_NUMBER
+from choicewise.results.spans import NO_NUMBER, RunTables
 from choicewise.results.tables import read_item_rows
 from choicewise.scoring.calibrate import ACROSS_ITEMS
 from choicewise.util.text import counted
@@ -33,8 +32,11 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A scored token: its ``text`` (bytes that are no characters of their own as ``\\xe2``), ``size`` in bytes,
-    ``logprob`` in nats and ``rank``, the number of vocabulary entries with a strictly greater logit."""
+    r"""Describe a scored token.
+
+    ``text``: bytes that are no characters are written as ``\xe2``.  ``size``: bytes.  ``logprob``:
+    nats.  ``rank``: the number of vocabulary entries with a strictly greater logit.
+    """
 
     id: int
     text: str
@@ -45,15 +47,17 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredContinuation:
-    """A continuation as it was scored, or why it was not.
+    """Describe a continuation as it was scored, or say why it was not.
 
-    ``choice`` is -1 for generated text; ``null`` the null context in place of the prompt; ``part`` numbers what a
-    reading asks about the same choice; ``context`` is its own prompt, where it has one.  ``total`` is the sum of the
-    log-probabilities, with the correction ``before`` subtracted and ``after`` added (all in nats).  ``value``: what was
-    observed instead of log-probabilities, a loss or a cosine.  ``missing`` says so when a total or value is NaN.
-    Of what another tool's log says, ``continuation`` is None where its text is not there, and no tokens are known;
-    ``token_count`` is how many there were, None where not even that is known.  ``at_most``: the log-probabilities and
-    their sum are upper bounds.
+    ``choice``: -1 for generated text.  ``part``: numbers the prompts of a reading that asks several
+    about a choice.  ``null``: the null context in place of the prompt.  ``context``: a prompt for
+    this continuation alone.  ``total``: the sum of the log-probabilities in nats, with the
+    correction ``before`` subtracted and ``after`` added.  ``value``: the observation in place of
+    log-probabilities: a loss or a cosine.  ``missing``: why a total or value is NaN.
+    ``at_most``: the log-probabilities and their sum are upper bounds.
+
+    In a log of another tool ``continuation`` can be None, and there are no tokens; ``token_count``
+    is their number, None if the log does not have it.
     """
 
     choice: int
@@ -80,12 +84,12 @@ class ScoredContinuation:
 
     @property
     def logged(self) -> bool:
-        """Whether it was observed without tokens, by another tool."""
+        """Check that another tool observed it, without tokens."""
         return self.total is not None and not self.tokens and self.generated is None
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against it, in words."""
+        """Reasons to distrust the continuation's score, in words."""
         warnings = {
             "a token straddles the end of the context": self.merged,
             "not the tokens of the whole text encoded at once": self.noncanonical,
@@ -96,16 +100,17 @@ class ScoredContinuation:
             f"missing: {self.missing}": self.missing,
             "no more than an upper bound is known": self.at_most,
         }
-        return [words for words, true in warnings.items() if true]
+        return [warning for warning, applies in warnings.items() if applies]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedRequest:
-    """One prompt of the item, the protocols that read it, and what was observed after it.
+    """Describe one prompt of the item, the protocols that read it, and the observations after it.
 
-    ``boundary``: the protocol's, or in words whose, where another tool asked.
-    ``unused``: the fields of the data with content that the prompt does not show.  ``exchange``: what was
-    sent and what came, if the kind of the model keeps it (:meth:`choicewise.ports.ModelKind.read_exchange`).
+    ``boundary``: of the protocol, or ``of TOOL`` if another tool sent the prompt.
+    ``unused``: the fields of the data with content that the prompt does not show.
+    ``exchange``: the messages from and to a server, if the kind of the model keeps them
+    (:meth:`choicewise.ports.ModelKind.read_exchange`).
     """
 
     protocols: tuple[str, ...]
@@ -122,30 +127,32 @@ class ExplainedRequest:
 
     @property
     def notes(self) -> list[str]:
-        """Of what it is made and what it lacks, in words."""
+        """The parts of the prompt, and the parts that it lacks, in words."""
         notes = {
             counted(self.shots or 0, "shot"): self.shots is not None,
             f"{self.shots_dropped} more dropped to fit": self.shots_dropped,
             f"{self.tokens_dropped} tokens cut off": self.tokens_dropped,
             f"unused: {', '.join(self.unused)}": self.unused,
         }
-        return [words for words, true in notes.items() if true]
+        return [note for note, applies in notes.items() if applies]
 
     @property
     def beside(self) -> list[tuple[ScoredContinuation, ...]]:
-        """What was scored of each choice and part, in their order: after the prompt, then after each null context."""
-        alike: dict[tuple[int, int], list[ScoredContinuation]] = {}
-        for each in self.scored:
-            alike.setdefault((each.choice, each.part), []).append(each)
-        return list(map(tuple, alike.values()))
+        """The continuations by choice and part: after the prompt, then after each null context."""
+        continuations: dict[tuple[int, int], list[ScoredContinuation]] = {}
+        for scored in self.scored:
+            continuations.setdefault((scored.choice, scored.part), []).append(scored)
+        return [tuple(group) for group in continuations.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemDecision:
-    """What a protocol decides about the item; ``scores`` per choice (None: not scored), ``prediction`` -1 for none.
+    """Describe the decision of one protocol about the item.
 
-    ``credit`` NaN: missing, ``missing`` says why.  ``margin``: best minus second best score.  ``near_tie``: numeric
-    noise could change it; None: not known.  ``lows``: the lowest that each score may be, where some are upper bounds.
+    ``scores``: by choice, None if the reading has none.  ``prediction``: -1 for none.  ``credit``:
+    NaN if the item is missing, and ``missing`` says why.  ``margin``: best minus second best score.
+    ``near_tie``: numeric noise could change the decision; None if the noise was not measured.
+    ``lows``: the smallest value of each score, if some are upper bounds.
     """
 
     protocol: str
@@ -162,14 +169,15 @@ class ItemDecision:
 
     @property
     def at_most(self) -> tuple[bool, ...]:
-        """Which of the scores are upper bounds."""
+        """Marks of the scores that are upper bounds."""
         scores = self.scores or ()
-        return tuple(low < high for low, high in zip(self.lows or scores, scores, strict=True))
+        lows = self.lows or scores
+        return tuple(low < score for low, score in zip(lows, scores, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """An item with everything that was asked about it."""
+    """Describe an item with all requests about it, and the decisions of all protocols."""
 
     item: str
     subject: str
@@ -182,49 +190,51 @@ class Explanation:
 
 
 def explain(run: Run, item: str) -> Explanation:
-    """Everything ``run`` holds about ``item``, from its files alone.
+    """Return everything that ``run`` holds about ``item``, from its files alone.
 
-    Raises UsageError, with the nearest ids, when the run has no such item.
+    Raises UsageError, with the nearest ids, if the run has no such item.
     """
     (explanation,) = explain_items(run, [item])
     return explanation
 
 
 def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
-    """The same of several items, in their order; the blocks that hold them are read once.
+    """Explain several items, in their order; the blocks that hold them are read once.
 
-    Everything observed of these items is in memory at once: take no more than some hundreds.
+    All observations of these items are in memory at once: take no more than some hundreds.
+    Raises UsageError, with the nearest ids, if the run has no item of that name.
     """
-    known = run.evidence.items["item"]
-    places = pc.fill_null(
-        pc.index_in(pa.array(items, pa.string()), known.combine_chunks()), -1
-    ).to_pylist()
-    for item, place in zip(items, places, strict=True):
-        if place < 0:
-            raise UsageError(
-                f"{run.folder} has no item {item!r}; {did_you_mean(item, known.to_pylist())}"
-            )
-    only = sorted(set(places))
-    evidence = RunEvidence(run.folder, run.manifest, only, run.evidence.items)
+    ids = run.evidence.items["item"].combine_chunks()
+    rows = pc.index_in(pa.array(items, pa.string()), ids).to_pylist()
+    for item, row in zip(items, rows, strict=True):
+        if row is None:
+            nearest = did_you_mean(item, ids.to_pylist())
+            raise UsageError(f"{run.folder} has no item {item!r}; {nearest}")
+
+    evidence = RunEvidence(run.folder, run.manifest, sorted(set(rows)), run.evidence.items)
     alone = Run(evidence, run.protocols)
-    (tables,) = alone.evidence.portion_tables()
-    across = {
-        name: each for name, each in run.protocols.items() if each.calibration in ACROSS_ITEMS
-    }
-    measured = alone.measurements | Run(run.evidence, across).measurements
-    decided = [_Decided(measured[name]) for name in run.protocols]
-    requests, spans = _by_item(tables.requests), _by_item(tables.spans)
-    observed = sorted(tables.observations.to_pylist(), key=lambda row: row["missing"] is None)
-    answers = {
-        row["key"]: row for row in observed
-    }  # of a question that was asked again the answer counts
-    texts = read_item_rows(run.folder, places)
-    return [
-        _explanation(
-            run, texts[place], requests.get(item, []), spans.get(item, []), answers, decided
-        )
-        for item, place in zip(items, places, strict=True)
-    ]
+    (tables,) = evidence.portion_tables()
+    # A calibration across items depends on all of the run, not on these items alone.
+    across_items = {}
+    for name, protocol in run.protocols.items():
+        if protocol.calibration in ACROSS_ITEMS:
+            across_items[name] = protocol
+    measured = alone.measurements | Run(run.evidence, across_items).measurements
+    decisions = [_ProtocolDecisions(measured[name]) for name in run.protocols]
+    observed = _Observed(tables)
+    item_rows = read_item_rows(run.folder, rows)
+    return [_explanation(run, item_rows[row], observed, decisions) for row in rows]
+
+
+class _Observed:
+    """Hold the requests and spans of some items by item, and the answers by key."""
+
+    def __init__(self, tables: RunTables) -> None:
+        self.requests = _by_item(tables.requests)
+        self.spans = _by_item(tables.spans)
+        # If a prompt was sent again, the answer replaces the row that has none.
+        rows = sorted(tables.observations.to_pylist(), key=lambda row: row["missing"] is None)
+        self.answers: dict[str, Record] = {row["key"]: row for row in rows}
 
 
 def _by_item(table: pa.Table) -> dict[str, list[Record]]:
@@ -235,96 +245,104 @@ def _by_item(table: pa.Table) -> dict[str, list[Record]]:
 
 
 def _explanation(
-    run: Run,
-    about: Record,
-    requests: Sequence[Record],
-    spans: Sequence[Record],
-    answers: Mapping[str, Record],
-    decided: Sequence[_Decided],
+    run: Run, item: Record, observed: _Observed, protocols: Sequence[_ProtocolDecisions]
 ) -> Explanation:
-    prompts: dict[str, dict[str, Protocol]] = {}
-    for each in decided:
-        prompts.setdefault(each.protocol.prompt_digest, {})[each.name] = each.protocol
-    asked = []
-    kind = answering_kind(run.manifest)
-    for request in requests:
-        if protocols := prompts.get(request["prompt"]):
-            own = [span for span in spans if span["prompt"] == request["prompt"]]
-            lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
-            told = _asked(protocols, request, own, answers, kind)
-            imported, rendered = run.manifest.imported, next(iter(protocols.values())).requests
-            boundary = (
-                told.boundary if imported is None or rendered is None else f"of {imported.tool}"
-            )
-            asked.append(replace(told, boundary=boundary, unused=lacks))
-    decisions = (each.decision(about["item"]) for each in decided)
-    added = [
-        text
-        for text in dict.fromkeys(added_option(each.protocol.prepare) for each in decided)
-        if text
-    ]
-    choices = list(about["choices"])
-    if added:
-        choices.append(" / ".join(added))
+    by_prompt: dict[str, dict[str, Protocol]] = {}
+    for decisions in protocols:
+        protocol = decisions.protocol
+        by_prompt.setdefault(protocol.prompt_digest, {})[decisions.name] = protocol
+
+    requests = []
+    for request in observed.requests.get(item["item"], []):
+        readers = by_prompt.get(request["prompt"])
+        if readers:
+            requests.append(_explained_request(run, readers, request, observed))
+
+    decided = []
+    added_options = {}
+    for decisions in protocols:
+        decision = decisions.decision(item["item"])
+        if decision is not None:
+            decided.append(decision)
+        added_options[added_option(decisions.protocol.prepare)] = True
+    added_options.pop("", None)
+
+    choices = list(item["choices"])
+    if added_options:
+        choices.append(" / ".join(added_options))
     return Explanation(
-        item=about["item"],
-        subject=about["subject"],
-        question=about["question"],
+        item=item["item"],
+        subject=item["subject"],
+        question=item["question"],
         choices=tuple(choices),
-        gold=tuple(about["gold"]),
+        gold=tuple(item["gold"]),
         model=run.manifest.model.name,
-        asked=tuple(asked),
-        decided=tuple(each for each in decisions if each is not None),
+        asked=tuple(requests),
+        decided=tuple(decided),
     )
 
 
-def _asked(
-    protocols: Mapping[str, Protocol],
-    request: Record,
-    spans: list[Record],
-    answers: Mapping[str, Record],
-    kind: ModelKind | None,
+def _explained_request(
+    run: Run, protocols: Mapping[str, Protocol], request: Record, observed: _Observed
 ) -> ExplainedRequest:
-    one = next(iter(protocols.values()))
-    nulls = {protocol.null for protocol in protocols.values()} | {None}
-    spans = [span for span in spans if span["null"] in nulls]
-    spans.sort(
-        key=lambda span: (
-            span["null"] is not None,
-            span["null"] or "",
-            span["choice"],
-            span["part"],
-        )
-    )
-    chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
-    scored = tuple(_scored(one, request, span, answers, chains) for span in spans)
-    columns = {
-        name: request[name]
-        for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")
-    }
-    said = next(
-        filter(
-            None, (answers[span["key"]].get("exchange") for span in spans if span["key"] in answers)
-        ),
-        None,
-    )
-    exchange = None if said is None or kind is None else kind.read_exchange(said)
+    """Explain a request that all of ``protocols`` read, which share its axes."""
+    protocol, *_ = protocols.values()
+    nulls = {None} | {reader.null for reader in protocols.values()}
+    spans = []
+    for span in observed.spans.get(request["item"], []):
+        if span["prompt"] == request["prompt"] and span["null"] in nulls:
+            spans.append(span)
+    spans.sort(key=_span_order)
+
+    chain_tokens = {}
+    if "chains" in READINGS[protocol.reading].takes:
+        chain_tokens = _chain_tokens(spans, observed.answers)
+    scored = [_scored(protocol, request, span, observed.answers, chain_tokens) for span in spans]
+
+    boundary = protocol.boundary
+    imported = run.manifest.imported
+    if imported is not None and protocol.requests is not None:
+        boundary = f"of {imported.tool}"
     return ExplainedRequest(
         protocols=tuple(protocols),
-        reading=one.reading,
-        boundary=one.boundary,
-        **columns,
-        scored=scored,
-        exchange=exchange,
+        reading=protocol.reading,
+        boundary=boundary,
+        context=request["context"],
+        shots=request["shots"],
+        shots_dropped=request["shots_dropped"],
+        tokens_dropped=request["tokens_dropped"],
+        missing=request["missing"],
+        scored=tuple(scored),
+        unused=unused(protocol, run.manifest.dataset.content),
+        exchange=_exchange(run, spans, observed.answers),
     )
 
 
-def _chain_tokens(spans: list[Record], answers: Mapping[str, Record]) -> dict[int, int]:
-    """How many tokens each chain has, by its part."""
-    chains = (
-        (span["part"], answers.get(span["key"])) for span in spans if span["choice"] == GENERATED
-    )
-    return {part: len(answer["tokens"]) for part, answer in chains if answer is not None}
+def _span_order(span: Record) -> tuple[bool, str, int, int]:
+    """Put spans after the prompt before those after a null context."""
+    return span["null"] is not None, span["null"] or "", span["choice"], span["part"]
+
+
+def _exchange(
+    run: Run, spans: Sequence[Record], answers: Mapping[str, Record]
+) -> Mapping[str, Any] | None:
+    """Return the first exchange with a server that an answer kept."""
+    for span in spans:
+        exchange = answers.get(span["key"], {}).get("exchange")
+        if exchange:
+            kind = answering_kind(run.manifest)
+            return kind.read_exchange(exchange) if kind is not None else None
+    return None
+
+
+def _chain_tokens(spans: Sequence[Record], answers: Mapping[str, Record]) -> dict[int, int]:
+    """Count the tokens of each chain of thought, by its part."""
+    counts = {}
+    for span in spans:
+        answer = answers.get(span["key"])
+        if span["choice"] == GENERATED and answer is not None:
+            counts[span["part"]] = len(answer["tokens"])
+    return counts
 
 
 def _scored(
@@ -332,128 +350,165 @@ def _scored(
     request: Record,
     span: Record,
     answers: Mapping[str, Record],
-    chains: Mapping[int, int],
+    chain_tokens: Mapping[int, int],
 ) -> ScoredContinuation:
-    """``chains``: tokens between the context and what is scored, by part; those of a thought the answer says."""
-    answer, *corrections = (answers.get(span[column] or "") for column in KEYS)
-    before, after = map(_total, corrections)
-    context = (
-        span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
-    )
-    text, value = (None, None) if answer is None else (answer["text"], answer["value"])
-    total = _total(answer)
-    if total is not None:
-        total = total - (before or 0.0) + (after or 0.0)
-    no_number = any(number is not None and math.isnan(number) for number in (total, value))
-    unanswered = next(
-        (row["missing"] for row in (answer, *corrections) if row and row["missing"]), None
-    )
-    missing = span["missing"] or unanswered or (NO_NUMBER if no_number else None)
-    if unanswered is not None:
-        answer = total = value = None
-    spelled = text or span["continuation"] or ""
-    tokens = () if answer is None else _tokens(protocol, context, spelled, answer)
-    columns = (
-        "choice",
-        "part",
-        "null",
-        "context",
-        "continuation",
-        "context_tokens",
-        "tokens_dropped",
-        "bos",
-    )
-    about = {name: span[name] for name in (*columns, "merged", "noncanonical", "lossy", "unknown")}
+    """Describe a span; ``chain_tokens``: tokens between the context and the continuation, by part."""
+    answer = answers.get(span["key"] or "", _NO_ANSWER)
+    before_answer = answers.get(span["before"] or "", _NO_ANSWER)
+    after_answer = answers.get(span["after"] or "", _NO_ANSWER)
+    generated = answer["text"]
+    unanswered = answer["missing"] or before_answer["missing"] or after_answer["missing"]
+    if unanswered:
+        # Without its correction an answer has no number, so nothing of it is shown.
+        answer = _NO_ANSWER
+    value = answer["value"]
+    before = _total(before_answer)
+    after = _total(after_answer)
+    total = _corrected(_total(answer), before, after)
+
+    missing = span["missing"] or unanswered
+    if not missing and (_is_nan(total) or _is_nan(value)):
+        missing = NO_NUMBER
+    context_tokens = span["context_tokens"]
     if span["choice"] != GENERATED:
-        along = 0 if answer is None else answer["thought_tokens"] or 0
-        about["context_tokens"] += chains.get(span["part"], 0) + along
-    about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}
-    known = None if answer is None else answer["token_count"]
-    bound = answer is not None and bool(answer["at_most"])
+        context_tokens += chain_tokens.get(span["part"], 0)
+        context_tokens += answer["thought_tokens"] or 0
+    text = generated or span["continuation"] or ""
     return ScoredContinuation(
-        **about, tokens=tokens, generated=text, token_count=known, at_most=bound
+        choice=span["choice"],
+        part=span["part"],
+        null=span["null"],
+        context=span["context"],
+        continuation=span["continuation"],
+        context_tokens=context_tokens,
+        tokens_dropped=span["tokens_dropped"],
+        bos=span["bos"],
+        merged=span["merged"],
+        noncanonical=span["noncanonical"],
+        lossy=span["lossy"],
+        unknown=span["unknown"],
+        missing=missing,
+        before=before,
+        after=after,
+        total=total,
+        value=value,
+        tokens=_tokens(protocol, _context(request, span), text, answer),
+        generated=generated,
+        token_count=answer["token_count"],
+        at_most=bool(answer["at_most"]),
     )
 
 
-def _total(answer: Record | None) -> float | None:
-    """The log-likelihood of an observation in nats; None where it has none."""
-    if answer is None:
-        return None
+_NO_ANSWER: Record = {
+    **dict.fromkeys(("text", "value", "total", "missing", "token_count", "at_most")),
+    **dict.fromkeys(("tokens", "sizes", "logprobs", "ranks"), ()),
+    "thought_tokens": 0,
+}
+"""Stands for the observation of a span that has none."""
+
+
+def _context(request: Record, span: Record) -> str:
+    """Return the text that a continuation was scored after."""
+    if span["null"] is not None:
+        return str(span["null"])
+    return span["context"] or request["context"] or ""
+
+
+def _is_nan(number: float | None) -> bool:
+    return number is not None and math.isnan(number)
+
+
+def _total(answer: Record) -> float | None:
+    """Return the log-likelihood of an observation in nats; None if it has none."""
+    if answer["logprobs"]:
+        return float(sum(answer["logprobs"]))
     total: float | None = answer["total"]
-    return float(sum(answer["logprobs"])) if answer["logprobs"] else total
+    return total
+
+
+def _corrected(total: float | None, before: float | None, after: float | None) -> float | None:
+    if total is None:
+        return None
+    return total - (before or 0.0) + (after or 0.0)
 
 
 def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tuple[Token, ...]:
-    """The tokens with the text they stand for: the bytes that the scored tokens end with, split by their sizes."""
+    """Return the tokens with their texts: the bytes up to the end of ``text``, split by sizes."""
     size = sum(answer["sizes"])
-    scored = text.encode(errors="surrogatepass")
-    if (
-        answer["text"] is not None
-    ):  # generated: what follows the text are special tokens without bytes
-        source = scored
-    elif (
-        protocol.boundary == "separate"
-    ):  # before the text is the space that the tokenizer put there
-        source = b" " * max(0, size - len(scored)) + scored
-    else:  # scored tokens may begin within the context, or after the beginning of the continuation
-        end = context[-size:] if size else ""  # a character has at least a byte
-        source = end.encode(errors="surrogatepass") + scored
-    place = max(0, len(source) - size)
+    source = text.encode(errors="surrogatepass")
+    if answer["text"] is not None:
+        # What follows generated text are special tokens, which have no bytes.
+        pass
+    elif protocol.boundary == "separate":
+        # The tokenizer put a space before the text.
+        source = b" " * max(0, size - len(source)) + source
+    elif size:
+        # Scored tokens may begin within the context.  A character has at least a byte, so the end
+        # of the context has enough of them.
+        source = context[-size:].encode(errors="surrogatepass") + source
+
+    start = max(0, len(source) - size)
     tokens = []
-    columns = (answer[name] for name in ("tokens", "sizes", "logprobs", "ranks"))
-    for token, length, logprob, rank in zip(*columns, strict=True):
-        part = source[place : place + length]
-        tokens.append(
-            Token(
-                id=token,
-                text=part.decode(errors="backslashreplace"),
-                size=length,
-                logprob=logprob,
-                rank=rank,
-            )
-        )
-        place += length
+    for index, token in enumerate(answer["tokens"]):
+        stop = start + answer["sizes"][index]
+        # A token can hold a part of a character.
+        spelled = source[start:stop].decode(errors="backslashreplace")
+        logprob = answer["logprobs"][index]
+        rank = answer["ranks"][index]
+        tokens.append(Token(id=token, text=spelled, size=stop - start, logprob=logprob, rank=rank))
+        start = stop
     return tuple(tokens)
 
 
-class _Decided:
-    """What one protocol decides, laid out once for all items that are asked about."""
+class _ProtocolDecisions:
+    """Find the decisions of one protocol by item, with what all items share computed once."""
 
     def __init__(self, measured: Measurement) -> None:
-        self.name, self.protocol, self._measured = measured.name, measured.protocol, measured
-        self._places = {item: place for place, item in enumerate(measured.ids.to_pylist())}
-        self._near_ties, self._bounded = measured.near_ties, measured.bounded
-        self._lows = (
-            measured.low_scores if measured.lows is not None and len(measured.lows.places) else None
-        )
+        self.name = measured.name
+        self.protocol = measured.protocol
+        self._measured = measured
+        self._indices = {item: index for index, item in enumerate(measured.ids.to_pylist())}
+        self._near_ties = measured.near_ties
+        self._bounded = measured.bounded
+        self._lows = None
+        if measured.lows is not None and len(measured.lows.places):
+            self._lows = measured.low_scores
 
     def decision(self, item: str) -> ItemDecision | None:
-        """None where the item was not asked under the protocol."""
-        place, measured, decisions = (
-            self._places.get(item),
-            self._measured,
-            self._measured.decisions,
-        )
-        if place is None:
+        """Return the decision about an item; None if the run has not asked it of the protocol."""
+        index = self._indices.get(item)
+        if index is None:
             return None
-        rows = slice(*measured.evidence.item_offsets[place : place + 2])
-        scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
-        lows = None if self._lows is None else tuple(self._lows[rows].tolist())
+        measured = self._measured
+        start, stop = measured.evidence.item_offsets[index : index + 2]
+        scores = None
+        if measured.scores is not None:
+            scores = tuple(measured.scores[start:stop].tolist())
+        lows = None
+        if self._lows is not None:
+            lows = tuple(self._lows[start:stop].tolist())
+        if lows == scores:
+            lows = None
+        near_tie = None
+        if self._bounded[index]:
+            near_tie = bool(self._near_ties[index])
+
+        missing = None
+        is_item = np.arange(len(measured.credit)) == index
+        reasons = measured.missing_reasons(is_item)
+        if reasons:
+            missing = reasons[0].reason
+        decisions = measured.decisions
         return ItemDecision(
             protocol=self.name,
             score=self.protocol.score,
             calibration=self.protocol.calibration,
             scores=scores,
-            prediction=decisions.prediction[place].item(),
-            credit=decisions.credit[place].item(),
-            margin=decisions.margin[place].item(),
-            tied=decisions.tied[place].item(),
-            near_tie=bool(self._near_ties[place]) if self._bounded[place] else None,
-            lows=None if lows == scores else lows,
-            missing=self._missing(place),
+            prediction=decisions.prediction[index].item(),
+            credit=decisions.credit[index].item(),
+            margin=decisions.margin[index].item(),
+            tied=decisions.tied[index].item(),
+            near_tie=near_tie,
+            lows=lows,
+            missing=missing,
         )
-
-    def _missing(self, place: int) -> str | None:
-        """Why the item is missing, where it is."""
-        only = np.arange(len(self._measured.credit)) == place
-        return next((each.reason for each in self._measured.missing_reasons(only)), None)

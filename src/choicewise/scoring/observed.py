@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -235,6 +236,14 @@ def item_first(rows: Mask, item_offsets: Integers) -> Floats:
     """Return the index among all rows of each item's first marked row, inf if none is."""
     index = np.where(rows, np.arange(len(rows)), np.inf)
     return reduce_rows(np.minimum, index, item_offsets)
+
+
+def mean_of_present(values: Floats) -> float:
+    """Return the mean of the values that are not NaN; NaN without any."""
+    present = values[~np.isnan(values)]
+    if not len(present):
+        return math.nan
+    return float(present.mean())
 
 
 def row_of(offsets: Integers) -> Integers:

@@ -1,4 +1,4 @@
-"""The number of each metric from the credits of its items, and its interval."""
+"""Compute a metric from the credits of its items, with its standard error and interval."""
 
 from __future__ import annotations
 
@@ -14,69 +14,85 @@ import numpy.typing as npt
 from choicewise.data.items import Categories
 from choicewise.protocols.metrics import Metric
 from choicewise.scoring.decide import Decisions
-from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
+from choicewise.scoring.observed import (
+    Floats,
+    Integers,
+    Mask,
+    item_any,
+    item_max,
+    item_sum,
+    row_of,
+)
 
 _STEPS = 45
-"""Bisections, to 1e-13 of a bound's way from the mean to the end."""
+"""Bisections, to 1e-13 of the way from the mean to the end of the range."""
 
 _DRAWS = 1000
-"""Samples that an interval of a calibration error is made of."""
+"""Samples for the interval of a calibration error."""
 
 _TAIL = 0.025
-"""How likely a sample at a bound of a 95 % interval is, or one further away."""
+"""The probability beyond a bound of a 95 % interval."""
 
 
 def stratified(
     rights: Floats, sizes: Integers | Floats, level: float = 0.95, weights: Floats | None = None
 ) -> tuple[float, float]:
-    """(low, high) of the interval for the mean of the subjects' accuracies, the subjects being given.
+    """Return (low, high), an interval for the mean of the accuracies of a fixed set of subjects.
 
-    ``rights``: the credit of each subject's items together, float64 [subjects]; ``sizes``: how many items it has, at
-    least one; ``weights``: of each accuracy in a sum that takes the place of the mean.  All sums θ are in the interval
-    that the score test does not reject, with the subjects' accuracies as likely as a sum of θ lets them be (Miettinen &
-    Nurminen 1985, their correction for as many estimates as there are subjects included; Martín Andrés et al. 2011 for
-    any weights).  Of one subject it is the Wilson interval.
+    ``rights``: the total credit of each subject's items, float64 [subjects].  ``sizes``: how many
+    items it has, at least one.  ``weights``: of each accuracy in a sum that replaces the mean.
 
-    Mean ± 1.96 standard errors has no width where every subject is all wrong or all right, and too little near it.
+    The interval holds all sums θ that the score test does not reject, with the subjects' accuracies
+    as likely as a sum of θ allows (Miettinen & Nurminen 1985, with their correction for the number
+    of estimates, here of subjects; Martín Andrés et al. 2011 for any weights).  Of one subject it
+    is the Wilson interval.  Mean ± 1.96 standard errors has no width if every subject is all wrong
+    or all right, and too little near that.
     """
-    weights = np.full(len(sizes), 1 / len(sizes)) if weights is None else weights
-    if (
-        alone := sizes == 1
-    ).sum() > 1:  # what does not vary within a subject varies between such subjects
-        weight, size = (
-            weights[alone].sum(),
-            weights[alone].sum() ** 2 / np.square(weights[alone]).sum(),
-        )
-        rights = np.append(rights[~alone], size * (weights @ (rights * alone)) / weight)
-        weights = np.append(weights[~alone], weight)
-        sizes = np.append(sizes[~alone], size)
+    if weights is None:
+        weights = np.full(len(sizes), 1 / len(sizes))
+    is_single = sizes == 1
+    if is_single.sum() > 1:
+        # An item alone in its subject shows no variance there, but such items vary between their
+        # subjects: together they count as one subject of their effective size.
+        weight = weights[is_single].sum()
+        size = weight**2 / np.square(weights[is_single]).sum()
+        right = size * (weights @ (rights * is_single)) / weight
+        rights = np.append(rights[~is_single], right)
+        weights = np.append(weights[~is_single], weight)
+        sizes = np.append(sizes[~is_single], size)
     total = float(sizes.sum())
     mean = float(weights @ (rights / sizes))
     threshold = two_sided(level) ** 2 * total / (total - len(sizes) + 1)
 
     def constrained(slope: float) -> float:
-        """The mean of the likeliest accuracies p where the derivative of their log-likelihood is ``slope`` · weight.
+        """Return the mean of the likeliest accuracies p at a slope of their log-likelihood.
 
-        That is (right - n p) / (p (1 - p)) = slope · weight, a quadratic in p.
+        They solve (right - n p) / (p (1 - p)) = slope · weight, a quadratic in p.
         """
         pull = slope * weights
         linear = pull + sizes
         root = np.sqrt(np.maximum(linear**2 - 4 * pull * rights, 0.0))
-        with np.errstate(
-            invalid="ignore", divide="ignore"
-        ):  # where one form is 0 / 0 the other one is taken
+        # The two forms of the root are equal, but one of them can be 0 / 0.
+        with np.errstate(invalid="ignore", divide="ignore"):
             p = np.where(linear > 0, 2 * rights / (linear + root), (linear - root) / (2 * pull))
         return float(weights @ np.clip(p, 0.0, 1.0))
 
     def bound(sign: int) -> float:
-        """Where the test statistic (mean - θ)² / variance(θ), which is slope · (mean - θ), reaches the threshold."""
-        low, high = 0.0, 1.0  # of slope / (slope + total)
+        """Bisect for the θ whose test statistic reaches the threshold.
+
+        The statistic (mean - θ)² / variance(θ) equals slope · (mean - θ).
+        """
+        # The slope has no end, so slope / (slope + total) is bisected, from 0 to 1.
+        low = 0.0
+        high = 1.0
         for _ in range(_STEPS):
             middle = (low + high) / 2
             slope = sign * total * middle / (1 - middle)
-            low, high = (
-                (low, middle) if slope * (mean - constrained(slope)) > threshold else (middle, high)
-            )
+            statistic = slope * (mean - constrained(slope))
+            if statistic > threshold:
+                high = middle
+            else:
+                low = middle
         return constrained(sign * total * low / (1 - low))
 
     return min(bound(1), mean), max(bound(-1), mean)
@@ -85,27 +101,31 @@ def stratified(
 def wilson(
     mean: float, n: float, level: float = 0.95, freedom: float = math.inf
 ) -> tuple[float, float]:
-    """(low, high) of the interval for a proportion ``mean`` observed over ``n`` items (Wilson 1927).
+    """Return (low, high), Wilson's interval for a proportion ``mean`` of ``n`` items (1927).
 
-    Unlike mean ± 1.96 standard errors it keeps its level at a few dozen items and near 0 and 1.  Fractional credits
-    vary less than 0/1 credits of the same mean, so for them it is wider than needed.  NaN when ``n`` is 0.
+    Unlike mean ± 1.96 standard errors it keeps its level at a few dozen items and near 0 and 1.
+    Fractional credits vary less than 0/1 credits of the same mean, so for them it is wider than
+    necessary.  NaN if ``n`` is 0.
 
-    Where the items were not drawn one by one, ``n`` is the effective size (:mod:`~.effective_size`) and ``freedom`` the
-    degrees of freedom of the variance that it follows from.
+    If the items were not drawn one by one, ``n`` is their :func:`effective_size` and ``freedom``
+    the degrees of freedom of the variance that it follows from.
     """
     if n == 0:
         return math.nan, math.nan
     z2 = two_sided(level, freedom) ** 2
     centre = (mean + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * (mean * (1 - mean) / n + z2 / (4 * n * n))) / (1 + z2 / n)
-    # The interval holds the proportion itself; rounding must not move a bound past it (or past 0 and 1).
-    return max(0.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
+    # The interval holds the proportion; rounding must not move a bound past it, nor past 0 and 1.
+    low = min(centre - half, mean)
+    high = max(centre + half, mean)
+    return max(0.0, low), min(1.0, high)
 
 
 def student(mean: float, error: float, freedom: float, level: float = 0.95) -> tuple[float, float]:
-    """(low, high): Student's t interval for a mean of values of any size; NaN where the ``error`` is not known.
+    """Return (low, high), Student's t interval for a mean of values of any size.
 
-    ``freedom``: the degrees of freedom of the ``error``, one less than there are values.
+    ``freedom``: the degrees of freedom of the ``error``, one less than the number of values.  NaN
+    if the ``error`` is NaN.
     """
     if math.isnan(error) or not freedom > 0:
         return math.nan, math.nan
@@ -114,56 +134,67 @@ def student(mean: float, error: float, freedom: float, level: float = 0.95) -> t
 
 
 def error_interval(confidence: Floats, right: Floats, counts: Integers) -> tuple[float, float]:
-    """(low, high) for a calibration error, the mean over items of how far confidence and share right of a bin differ.
+    """Return (low, high) for a calibration error.
 
-    ``confidence`` and ``right``: the mean of each bin's items; ``counts``: how many it has, at least one; all [bins].
+    The error is the mean over items of the distance between the confidence of a bin and the share
+    of it that is right.  ``confidence`` and ``right``: the mean of each bin's items; ``counts``:
+    how many it has, at least one; all [bins].
 
-    Chance alone makes a sample's error greater than the true one, so mean ± 1.96 standard errors misses the truth (0 of
-    a calibrated model most of all).  The bounds are the true errors of which the one at hand is in the tail of 2.5 %:
-    the lower with errors of the bins as they are, all of them smaller by the same, the upper with one error in all
-    bins.  Samples are drawn from such bins.
+    Chance alone makes a sample's error greater than the true one, so mean ± 1.96 standard errors
+    misses the truth, most of all the 0 of a calibrated model.  The bounds are the true errors in
+    whose 2.5 % tail the observed one is.  For the lower bound the errors of all bins are reduced by
+    the same amount, for the upper bound all bins have one error.  Samples are drawn from such bins.
     """
     n = int(counts.sum())
     weights = counts / n
     gaps = np.abs(confidence - right)
     error = float(weights @ gaps)
     drawn_counts = np.random.default_rng(0).multinomial(n, weights, _DRAWS)
-    side = np.where(confidence >= right, 1, -1)
-    room = np.where(confidence >= right, confidence, 1 - confidence)
+    is_too_sure = confidence >= right
+    side = np.where(is_too_sure, 1, -1)
+    room = np.where(is_too_sure, confidence, 1 - confidence)
 
     def shares(sizes: Floats) -> Floats:
-        """The share right of bins whose error is of these ``sizes``: to the side it is on, or to one with more room."""
-        turned = (sizes > room) & (room < 0.5)
-        signed = np.where(turned, -side, side) * sizes
+        """Return the share right of bins whose error has these ``sizes``.
+
+        The error is on its observed side, or on the other one if only that has room for it.
+        """
+        is_turned = (sizes > room) & (room < 0.5)
+        signed = np.where(is_turned, -side, side) * sizes
         return np.clip(confidence - signed, 0.0, 1.0)
 
     def drawn_errors(sizes: Floats) -> Floats:
         rights = np.random.default_rng(1).binomial(drawn_counts, shares(sizes))
-        return np.asarray(np.abs(drawn_counts * confidence - rights).sum(axis=1) / n)
+        return np.abs(drawn_counts * confidence - rights).sum(axis=1) / n
 
-    def smaller(by: float) -> Floats:
-        return np.maximum(gaps - by, 0.0)
+    def reduced(amount: float) -> Floats:
+        return np.maximum(gaps - amount, 0.0)
 
-    def reached(by: float) -> bool:
-        return float((drawn_errors(smaller(by)) >= error - ALIKE).mean()) > _TAIL
+    def reaches(amount: float) -> bool:
+        """Check that errors reduced by ``amount`` often enough give the observed error or more."""
+        is_reached = drawn_errors(reduced(amount)) >= error - ALIKE
+        return float(is_reached.mean()) > _TAIL
 
-    def kept(size: float) -> bool:
-        return float((drawn_errors(np.full(len(gaps), size)) <= error + ALIKE).mean()) > _TAIL
+    def stays_below(size: float) -> bool:
+        """Check that bins with one error often enough give the observed error or less."""
+        is_below = drawn_errors(np.full(len(gaps), size)) <= error + ALIKE
+        return float(is_below.mean()) > _TAIL
 
-    lowest = smaller(_greatest(reached))
-    highest = shares(np.full(len(gaps), _greatest(kept)))
-    low = float(weights @ np.abs(confidence - shares(lowest)))
+    lowest = shares(reduced(_greatest(reaches)))
+    highest = shares(np.full(len(gaps), _greatest(stays_below)))
+    low = float(weights @ np.abs(confidence - lowest))
     high = float(weights @ np.abs(confidence - highest))
     return low, high
 
 
 def extreme_interval(shares: Floats, greatest: bool) -> tuple[float, float]:
-    """(low, high) for the ``greatest`` (else the least) of several means of the same items.
+    """Return (low, high) for the ``greatest`` (else the least) of several means of the same items.
 
-    ``shares``: what each item adds to each mean, from 0 to 1, [items, means].  The greatest mean of a sample is likely
-    too great: a bound on the inner side must hold for all means together (Bonferroni), one on the outer
-    side only for the mean that is the greatest in truth.  Every mean has the interval of Agresti and Coull: its further
-    items keep a width where all items are alike.
+    ``shares``: what each item adds to each mean, from 0 to 1, [items, means].  The greatest mean of
+    a sample is likely too great: a bound on the inner side must hold for all means together
+    (Bonferroni), one on the outer side only for the mean that is truly the greatest.  Every mean
+    has the interval of Agresti and Coull, whose further items give it a width if all items are
+    equal.
     """
     if not greatest:
         low, high = extreme_interval(1 - shares, greatest=True)
@@ -175,7 +206,7 @@ def extreme_interval(shares: Floats, greatest: bool) -> tuple[float, float]:
 
 
 def _with_further_items(shares: Floats, z: float) -> tuple[Floats, Floats]:
-    """(low, high) of every mean, [means], with z² / 2 further items of 0 and as many of 1."""
+    """Return (low, high) of every mean with z² / 2 further items of 0 and as many of 1."""
     further = z**2 / 2
     n = len(shares) + 2 * further
     means = (shares.sum(axis=0) + further) / n
@@ -185,8 +216,9 @@ def _with_further_items(shares: Floats, z: float) -> tuple[Floats, Floats]:
 
 
 def _greatest(holds: Callable[[float], bool]) -> float:
-    """The greatest number from 0 to 1 that ``holds``, where all smaller ones do; 0 where none does."""
-    low, high = 0.0, 1.0
+    """Bisect for the greatest number from 0 to 1 that ``holds``, if all smaller ones do; else 0."""
+    low = 0.0
+    high = 1.0
     if holds(high):
         return high
     for _ in range(12):
@@ -199,25 +231,30 @@ def _greatest(holds: Callable[[float], bool]) -> float:
 
 
 def standard_error(values: Floats) -> float:
-    """sd / √n with sd over n - 1; NaN for fewer than two values."""
-    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    """Return sd / √n with sd over n - 1; NaN for fewer than two values."""
+    if len(values) < 2:
+        return math.nan
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteredError:
-    """A standard error, and the degrees of freedom of the t distribution for its interval; NaN for one cluster."""
+    """Hold a standard error and the degrees of freedom of its t; NaN for one cluster."""
 
     se: float
     freedom: float
 
 
 def clustered_error(values: Floats, clusters: Sequence[str] | Integers) -> ClusteredError:
-    """√(Σ_clusters (Σᵢ vᵢ - v̄)² / (1 - share)) / n, with ``share`` the part of the ``n`` values in the cluster.
+    """Compute the cluster-robust standard error of a mean (Miller 2024, "Adding Error Bars to
+    Evals").
 
-    The cluster-robust error of Miller 2024 ("Adding Error Bars to Evals") with the small-sample correction CR2, which
-    makes it unbiased for values that do not cluster, and its Satterthwaite degrees of freedom, one less than there are
-    clusters where all have the same size and fewer where not (Bell & McCaffrey 2002; Imbens & Kolesár 2016).
-    ``clusters`` names or numbers each value's cluster.  The plain standard error when every value is its own cluster.
+    √(Σ_clusters (Σᵢ vᵢ - v̄)² / (1 - share)) / n, with ``share`` the part of the ``n`` values in
+    the cluster.  This is the small-sample correction CR2, which makes it unbiased for values that
+    do not cluster, with its Satterthwaite degrees of freedom: one less than the number of clusters
+    if all have the same size, else fewer (Bell & McCaffrey 2002; Imbens & Kolesár 2016).
+    ``clusters`` names or numbers the cluster of each value.  If every value is a cluster, it is the
+    plain standard error.
     """
     numbers = np.unique(np.asarray(clusters), return_inverse=True)[1]
     sizes = np.bincount(numbers)
@@ -227,39 +264,49 @@ def clustered_error(values: Floats, clusters: Sequence[str] | Integers) -> Clust
     sums = np.bincount(numbers, weights=values - values.mean())
     se = math.sqrt(float((sums**2 / (1 - share)).sum())) / len(values)
     crossed = share**2 / (1 - share)
-    return ClusteredError(se, 1 / float((share**2).sum() + crossed.sum() ** 2 - (crossed**2).sum()))
+    spread = float((share**2).sum() + crossed.sum() ** 2 - (crossed**2).sum())
+    return ClusteredError(se, 1 / spread)
 
 
 def effective_size(mean: float, variance: float, most: float) -> float:
-    """The n at which a proportion ``mean`` has this ``variance``, m (1 - m) / n, but no more than ``most``.
+    """Return the n at which a proportion ``mean`` has this ``variance``, m (1 - m) / n.
 
-    Intervals of proportions keep their level near 0 and 1 when they are computed at it (Korn & Graubard 1998; Franco et
-    al. 2019).  ``most``: what it would be if only the weights of the items differed.  The variance of few right answers
-    is too uncertain to claim more.
+    Intervals of proportions keep their level near 0 and 1 if they are computed at this n (Korn &
+    Graubard 1998; Franco et al. 2019).  ``most``: the n if only the weights of the items differed.
+    More is not claimed, because the variance of few right answers is too uncertain.
     """
-    return min(most, mean * (1 - mean) / variance) if variance > 0 else most
+    if not variance > 0:
+        return most
+    return min(most, mean * (1 - mean) / variance)
 
 
 def weighted_size(sizes: Integers) -> float:
-    """The effective size of a mean of subjects' means, of ``sizes`` items each that are all alike (Kish 1965)."""
+    """Return the effective size of a mean of subjects' means, for subjects of ``sizes`` items.
+
+    The items are taken to be all alike (Kish 1965).
+    """
     return float(len(sizes) ** 2 / (1 / sizes).sum())
 
 
 def variance_of_means(rights: Floats, sizes: Integers) -> float:
-    """The variance of a mean of subjects' means, from the credit (``rights``) and the number of items of each.
+    """Return the variance of a mean of subjects' means.
 
-    An item alone in its subject shows no variance there and is taken to vary as much as items vary at all.
+    ``rights`` and ``sizes``: the total credit and the number of items of each subject.
     """
     means = rights / sizes
-    every = means.mean() * (1 - means.mean())
-    within = np.where(sizes > 1, means * (1 - means) / np.maximum(sizes - 1, 1), every)
+    grand_mean = means.mean()
+    # An item alone in its subject shows no variance there, so it is taken to vary as any item does.
+    variance_of_item = grand_mean * (1 - grand_mean)
+    variances = means * (1 - means) / np.maximum(sizes - 1, 1)
+    within = np.where(sizes > 1, variances, variance_of_item)
     return float(within.sum()) / len(sizes) ** 2
 
 
 def two_sided(level: float, freedom: float = math.inf) -> float:
-    """How many standard errors the interval of this ``level`` reaches to either side.
+    """Return how many standard errors an interval of this ``level`` reaches to either side.
 
-    Of Student's t with ``freedom`` degrees of freedom, of the normal distribution where there is no end of them.
+    Of Student's t with ``freedom`` degrees of freedom, or of the normal distribution if they are
+    infinite.
     """
     if math.isinf(freedom):
         return NormalDist().inv_cdf((1 + level) / 2)
@@ -276,74 +323,85 @@ def credit_range(
     epsilon: float | Floats,
     low: Floats | None = None,
 ) -> tuple[Floats, Floats, Mask]:
-    """Each item's least and greatest credit when every score is off by up to ``epsilon``, and whether it is open.
+    """Return the least and the greatest credit if scores are off by ``epsilon``, and open items.
 
-    ``scores`` and ``gold`` have shape [rows]; ``decisions`` are made from them.  ``epsilon``, one for all or [rows], is
-    in the unit of the scores: the greatest difference between two ways of computing the same score on this model.
-    ``low``: the lowest that the scores may be, [rows], where some of them are upper bounds.
-    An item is open when more than one of its choices could be the best.  An item that is missing has NaN and False, and
-    so has one with a score whose error is not known (NaN), unless that is infinite: no error moves it.  One that only
-    the bounds leave undecided has its credits.
+    ``scores`` and ``gold`` have shape [rows]; ``decisions`` are made from them.  ``epsilon``, one
+    for all or [rows], is in the unit of the scores: the greatest difference between two ways of
+    computing the same score on this model.  ``low``: the lowest values of the scores, [rows], if
+    some of them are upper bounds.
+
+    An item is open if more than one of its choices could be the best.  An item that is missing has
+    NaN and False, and so has one with a score whose error is NaN, unless the score is infinite: no
+    error moves it.  An item that only the bounds leave undecided has credits.
     """
-    low = scores if low is None else low
-    bounds = low < scores
-    item, epsilon = row_of(item_offsets), np.broadcast_to(epsilon, scores.shape)
-    known = np.where(np.isinf(scores) & np.isnan(epsilon), 0.0, epsilon)
-    bounded = ~np.isnan(reduce_rows(np.add, known, item_offsets))
-    best = reduce_rows(np.maximum, scores, item_offsets)
-    lowest_best = reduce_rows(np.maximum, low - known, item_offsets)
-    could_win = scores + known > lowest_best[item]
-    reaching = scores + known >= lowest_best[item]  # a bound can be reached, and then it ties
-    rival = np.nan_to_num(reduce_rows(np.maximum, bounds & reaching, item_offsets)) > 0
-    could_win |= reaching & rival[item]
+    if low is None:
+        low = scores
+    is_bound = low < scores
+    item = row_of(item_offsets)
+    epsilon = np.broadcast_to(epsilon, scores.shape)
+    noise = np.where(np.isinf(scores) & np.isnan(epsilon), 0.0, epsilon)
+    best = item_max(scores, item_offsets)
+    is_best = scores == best[item]
+    lowest_best = item_max(low - noise, item_offsets)[item]
+
+    could_win = scores + noise > lowest_best
+    # A bound can be reached, and then the choice ties with all that can reach its value.
+    could_tie = scores + noise >= lowest_best
+    has_rival_bound = item_any(is_bound & could_tie, item_offsets)
+    could_win |= could_tie & has_rival_bound[item]
     # Equal infinities stay equal whatever is added to them, but rounding may have caused them, too.
-    could_win |= (scores == best[item]) & (known > 0)
-    open_ = reduce_rows(np.add, could_win, item_offsets) > 1
-    could_win |= scores == best[item]
-    least = np.where(
-        open_, 1 - reduce_rows(np.maximum, could_win & ~gold, item_offsets), decisions.credit
+    could_win |= is_best & (noise > 0)
+    is_open = item_sum(could_win, item_offsets) > 1
+    could_win |= is_best
+
+    credit = decisions.credit
+    worst = 1 - item_max(could_win & ~gold, item_offsets)
+    least = np.fmin(np.where(is_open, worst, credit), credit)
+    most = np.fmax(np.where(is_open, item_max(could_win & gold, item_offsets), credit), credit)
+
+    has_noise = ~np.isnan(item_sum(noise, item_offsets))
+    is_undecided = decisions.missing & ~np.isnan(best) & item_any(is_bound, item_offsets)
+    is_scored = (~decisions.missing | is_undecided) & has_noise
+    is_scored &= ~np.isnan(least) & ~np.isnan(most)
+    return (
+        np.where(is_scored, least, np.nan),
+        np.where(is_scored, most, np.nan),
+        is_open & is_scored,
     )
-    most = np.where(
-        open_, reduce_rows(np.maximum, could_win & gold, item_offsets), decisions.credit
-    )
-    undecided = (
-        decisions.missing
-        & ~np.isnan(best)
-        & (np.nan_to_num(reduce_rows(np.maximum, bounds, item_offsets)) > 0)
-    )
-    known_range = (~decisions.missing | undecided) & bounded
-    least, most = np.fmin(least, decisions.credit), np.fmax(most, decisions.credit)
-    scored = known_range & ~np.isnan(least) & ~np.isnan(most)
-    return np.where(scored, least, np.nan), np.where(scored, most, np.nan), open_ & scored
 
 
 ALIKE = 1e-9
-"""Values that differ by no more, absolutely and relatively, are equal: their sums were rounded in another order."""
+"""Values that differ by no more, absolutely and relatively, are equal but for rounding."""
 
 
 def ranks(values: npt.ArrayLike) -> Integers:
-    """1 for the greatest along the last axis, 0 for NaN; equal values share the better rank."""
+    """Rank values along the last axis, 1 for the greatest; 0 for NaN.
+
+    Equal values share the better rank.
+    """
     values = np.asarray(values, dtype=np.float64)
     order = np.argsort(-values, axis=-1, kind="stable")
     falling = np.take_along_axis(values, order, axis=-1)
-    lower = ~np.isclose(falling[..., 1:], falling[..., :-1], rtol=ALIKE, atol=ALIKE)
-    places = np.pad(lower * np.arange(1, values.shape[-1]), [(0, 0)] * (values.ndim - 1) + [(1, 0)])
+    is_lower = ~np.isclose(falling[..., 1:], falling[..., :-1], rtol=ALIKE, atol=ALIKE)
+    # The position of the first of several equal values, which the others share.
+    positions = np.zeros_like(order)
+    positions[..., 1:] = is_lower * np.arange(1, values.shape[-1])
     result = np.empty_like(order)
-    np.put_along_axis(result, order, 1 + np.maximum.accumulate(places, axis=-1), axis=-1)
+    np.put_along_axis(result, order, 1 + np.maximum.accumulate(positions, axis=-1), axis=-1)
     return np.where(np.isnan(values), 0, result)
 
 
 FEWEST = 10
-"""Clusters from which on a standard error is clustered; of fewer it would come out too small."""
+"""Clusters from which on a standard error is clustered; of fewer it would be too small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A mean credit with its uncertainty, or what a metric makes of it.
+    """Hold a mean credit, or what a metric makes of it, with its uncertainty.
 
-    ``se``: standard error; ``ci_low`` and ``ci_high``: 95 % interval; ``n``: items the value is a mean over;
-    ``missing``: items that could not be scored and do not count; ``ties``: items of ``n`` with a tie at the top.
-    NaN where there are too few items to say (none for the value, fewer than two for the standard error).
+    ``se``: standard error.  ``ci_low`` and ``ci_high``: 95 % interval.  ``n``: the items of the
+    mean. ``missing``: items that could not be scored and do not count.  ``ties``: items of ``n``
+    with a tie at the top.  The value is NaN without items, the standard error for fewer than two.
     """
 
     value: float
@@ -356,9 +414,9 @@ class Value:
 
 
 def micro(decisions: Decisions, among: Mask | None = None, counted: bool = True) -> Value:
-    """Mean over the items that are ``among``, else all; standard error sd / √n with sd over n - 1; Wilson interval.
+    """Average over the items ``among``, or all; standard error sd / √n with sd over n - 1.
 
-    Of credits that are not ``counted`` as right or wrong the interval is Student's t.
+    The interval is Wilson's, or Student's t if credits are not ``counted`` as right or wrong.
     """
     if among is None:
         return _mean_of(decisions.credit, decisions.tied, counted)
@@ -366,21 +424,32 @@ def micro(decisions: Decisions, among: Mask | None = None, counted: bool = True)
 
 
 def _mean_of(credits: Floats, tied: Mask, counted: bool) -> Value:
-    scored = ~np.isnan(credits)
-    credit, n = credits[scored], int(scored.sum())
-    mean, error = float(credit.mean()) if n else math.nan, standard_error(credit)
-    low, high = wilson(mean, n) if counted else student(mean, error, n - 1)
-    ties = int(tied[scored].sum())
+    is_scored = ~np.isnan(credits)
+    credit = credits[is_scored]
+    n = len(credit)
+    mean = float(credit.mean()) if n else math.nan
+    error = standard_error(credit)
+    if counted:
+        low, high = wilson(mean, n)
+    else:
+        low, high = student(mean, error, n - 1)
     return Value(
-        value=mean, se=error, ci_low=low, ci_high=high, n=n, missing=len(credits) - n, ties=ties
+        value=mean,
+        se=error,
+        ci_low=low,
+        ci_high=high,
+        n=n,
+        missing=len(credits) - n,
+        ties=int(tied[is_scored].sum()),
     )
 
 
 def macro(decisions: Decisions, subjects: Sequence[str], counted: bool = True) -> Value:
-    """Mean of the subjects' means; standard error √(Σ se²) / subjects for a fixed set of subjects; score interval.
+    """Average the subjects' means; standard error √(Σ se²) / subjects for a fixed set of subjects.
 
-    ``subjects`` names each item's subject.  A subject without a scored item does not count; its items are in
-    ``missing``.
+    ``subjects`` names each item's subject.  A subject without a scored item does not count; its
+    items are in ``missing``.  The interval is that of the score test, or Student's t if credits are
+    not ``counted``.
     """
     over_items = micro(decisions, counted=counted)
     scored = [value for value in by_group(decisions, subjects, counted).values() if value.n]
@@ -388,105 +457,140 @@ def macro(decisions: Decisions, subjects: Sequence[str], counted: bool = True) -
         return over_items
     mean = math.fsum(value.value for value in scored) / len(scored)
     se = math.sqrt(math.fsum(value.se**2 for value in scored)) / len(scored)
-    sizes = np.array([value.n for value in scored])
-    if not counted:
+    if counted:
+        sizes = np.array([value.n for value in scored])
+        means = np.array([value.value for value in scored])
+        low, high = stratified(means * sizes, sizes)
+    else:
         # Satterthwaite's degrees of freedom of a sum of variances.
         parts = math.fsum((value.se / len(scored)) ** 4 / max(value.n - 1, 1) for value in scored)
-        low, high = student(mean, se, se**4 / parts if parts else math.inf)
-    else:
-        low, high = stratified(np.array([value.value for value in scored]) * sizes, sizes)
+        freedom = se**4 / parts if parts else math.inf
+        low, high = student(mean, se, freedom)
     return replace(over_items, value=mean, se=se, ci_low=low, ci_high=high)
 
 
 def by_group(decisions: Decisions, groups: Sequence[str], counted: bool = True) -> dict[str, Value]:
-    """The micro mean of every group, in order of first appearance; ``groups`` names each item's group."""
-    order = {name: number for number, name in enumerate(dict.fromkeys(groups))}
-    numbers = np.array([order[name] for name in groups], dtype=np.int64)
+    """Return the micro mean of every group in order of first appearance.
+
+    ``groups`` names each item's group.
+    """
+    number_of = {name: number for number, name in enumerate(dict.fromkeys(groups))}
+    numbers = np.array([number_of[name] for name in groups], dtype=np.int64)
     sorted_by_group = np.argsort(numbers, kind="stable")
-    ends = np.cumsum(np.bincount(numbers, minlength=len(order)))[:-1]
-    own = np.split(sorted_by_group, ends)
-    return {
-        name: _mean_of(decisions.credit[own[number]], decisions.tied[own[number]], counted)
-        for name, number in order.items()
-    }
+    ends = np.cumsum(np.bincount(numbers, minlength=len(number_of)))[:-1]
+    items_of_groups = np.split(sorted_by_group, ends)
+    values = {}
+    for name, number in number_of.items():
+        items = items_of_groups[number]
+        values[name] = _mean_of(decisions.credit[items], decisions.tied[items], counted)
+    return values
 
 
 def number(value: Value, metric: Metric) -> Value:
-    """The number that a mean credit is under ``metric``: the mean itself, or exp(-mean) where it is ``exponential``.
+    """Turn a mean credit into ``metric``: the mean, or exp(-mean) if it is ``exponential``.
 
-    The standard error of the latter follows by the delta method, the interval from that of the mean.  Intervals end
-    where the metric's range does.
+    The standard error of the latter follows by the delta method, the interval from that of the
+    mean. Intervals end where the metric's range does.
     """
     if not metric.exponential:
+        if metric.counted:
+            return value
         low, high = np.clip([value.ci_low, value.ci_high], metric.low, metric.high).tolist()
-        return value if metric.counted else replace(value, ci_low=low, ci_high=high)
+        return replace(value, ci_low=low, ci_high=high)
+    means = [value.value, value.ci_low, value.ci_high]
     with np.errstate(over="ignore"):
-        result, high, low = np.exp(np.negative([value.value, value.ci_low, value.ci_high])).tolist()
-    low = max(low, metric.low)
-    return replace(value, value=result, se=result * value.se, ci_low=low, ci_high=high)
+        result, high, low = np.exp(np.negative(means)).tolist()
+    return replace(
+        value, value=result, se=result * value.se, ci_low=max(low, metric.low), ci_high=high
+    )
 
 
-def _place(subject: str, categories: Categories) -> tuple[str, str]:
-    """The category and subcategory of a subject; both "other" where it has none."""
-    for category, parts in categories.items():
-        for subcategory, subjects in parts.items():
+def _all(subject: str, categories: Categories) -> str:
+    return "all"
+
+
+def _subject(subject: str, categories: Categories) -> str:
+    return subject
+
+
+def _category(subject: str, categories: Categories) -> str:
+    for category, subcategories in categories.items():
+        if any(subject in subjects for subjects in subcategories.values()):
+            return category
+    return "other"
+
+
+def _subcategory(subject: str, categories: Categories) -> str:
+    for subcategories in categories.values():
+        for subcategory, subjects in subcategories.items():
             if subject in subjects:
-                return category, subcategory
-    return "other", "other"
+                return subcategory
+    return "other"
 
 
 GROUPS: dict[str, Callable[[str, Categories], str]] = {
-    "micro": lambda subject, categories: "all",
-    "macro": lambda subject, categories: "all",
-    "bytes": lambda subject, categories: "all",
-    "subjects": lambda subject, categories: subject,
-    "categories": lambda subject, categories: _place(subject, categories)[0],
-    "subcategories": lambda subject, categories: _place(subject, categories)[1],
+    "micro": _all,
+    "macro": _all,
+    "bytes": _all,
+    "subjects": _subject,
+    "categories": _category,
+    "subcategories": _subcategory,
 }
-"""Aggregation by name: from a subject and the dataset's categories to the row that its items are counted in."""
+"""The row that a subject's items are counted in, by the name of the aggregation.
+
+Takes the subject and the dataset's categories.  A subject without a category is in "other".
+"""
 
 
-def _by(
+def _micro_row(
+    decisions: Decisions, subjects: Sequence[str], categories: Categories, counted: bool = True
+) -> dict[str, Value]:
+    return {"all": micro(decisions, counted=counted)}
+
+
+def _macro_row(
+    decisions: Decisions, subjects: Sequence[str], categories: Categories, counted: bool = True
+) -> dict[str, Value]:
+    return {"all": macro(decisions, subjects, counted)}
+
+
+def _subject_rows(
+    decisions: Decisions, subjects: Sequence[str], categories: Categories, counted: bool = True
+) -> dict[str, Value]:
+    return by_group(decisions, subjects, counted)
+
+
+def _category_rows(
     aggregation: str,
     decisions: Decisions,
     subjects: Sequence[str],
     categories: Categories,
     counted: bool = True,
 ) -> dict[str, Value]:
-    """A mean over the items of every group, in the order of the categories, then of first appearance."""
-    known = (
-        subject
-        for parts in categories.values()
-        for members in parts.values()
-        for subject in members
-    )
-    group_of = {
-        subject: GROUPS[aggregation](subject, categories)
-        for subject in (*known, *dict.fromkeys(subjects))
-    }
+    """Average the items of every group, first in the order of the categories."""
+    ordered: list[str] = []
+    for subcategories in categories.values():
+        for members in subcategories.values():
+            ordered.extend(members)
+    ordered.extend(subjects)
+    group = GROUPS[aggregation]
+    group_of = {subject: group(subject, categories) for subject in dict.fromkeys(ordered)}
     values = by_group(decisions, [group_of[subject] for subject in subjects], counted)
     return {name: values[name] for name in dict.fromkeys(group_of.values()) if name in values}
 
 
 AGGREGATIONS: dict[str, Callable[..., dict[str, Value]]] = {
-    "micro": lambda decisions, subjects, categories, counted=True: {
-        "all": micro(decisions, None, counted)
-    },
-    "bytes": lambda decisions, subjects, categories, counted=True: {
-        "all": micro(decisions, None, counted)
-    },
-    "macro": lambda decisions, subjects, categories, counted=True: {
-        "all": macro(decisions, subjects, counted)
-    },
-    "subjects": lambda decisions, subjects, categories, counted=True: by_group(
-        decisions, subjects, counted
-    ),
-    "categories": partial(_by, "categories"),
-    "subcategories": partial(_by, "subcategories"),
+    "micro": _micro_row,
+    "bytes": _micro_row,
+    "macro": _macro_row,
+    "subjects": _subject_rows,
+    "categories": partial(_category_rows, "categories"),
+    "subcategories": partial(_category_rows, "subcategories"),
 }
-"""Aggregation by name: from decisions, each item's subject and the dataset's categories to the rows it prints by name;
-``counted``: as in :func:`micro`.
+"""The rows that an aggregation prints, by name.
 
-Under bytes the credits are made for a plain mean (:func:`choicewise.scoring.probabilities.credits`).
-Categories and subcategories are means over their questions, one row each, as the original MMLU scripts print them.
+Takes decisions, each item's subject, the dataset's categories, and ``counted`` of :func:`micro`.
+Under bytes the credits are made for a plain mean
+(:func:`choicewise.scoring.probabilities.credits`). Categories and subcategories are means over
+their questions, one row each, as the original MMLU scripts print them.
 """

@@ -130,22 +130,33 @@ def test_items_that_say_nothing_are_counted_and_those_never_right_named() -> Non
 def signal_row(
     name: str, metric: str = "acc", follows: float | None = None, snr: float = 9.87
 ) -> SignalRow:
-    own = None if follows is None else Follows(follows - 0.1, follows, follows + 0.1, 80, 9)
-    return SignalRow(name, metric, Separation(0.2631, 0.0203, snr, 2.5, 3, 5), 2 / 3, own, "chain")
+    of_items = None
+    if follows is not None:
+        of_items = Follows(
+            low=follows - 0.1, median=follows, high=follows + 0.1, items=80, models=9
+        )
+    separation = Separation(signal=0.2631, noise=0.0203, snr=snr, se=2.5, models=3, checkpoints=5)
+    return SignalRow(
+        protocol=name,
+        metric=metric,
+        separation=separation,
+        accuracy=2 / 3,
+        follows=of_items,
+        chain="chain",
+    )
 
 
 def measured(*rows: SignalRow, step: float | None = None) -> Signal:
-    at, last = {"org/m": (1000.0, 2000.0, 3000.0)}, {"org/m": 3}
     return Signal(
-        "quiz",
-        "#D123456",
-        "step",
-        at,
-        last,
-        ("a", "b", "c"),
-        step,
-        rows,
-        ("beware of \x1b[31mthis",),
+        dataset="quiz",
+        data="#D123456",
+        unit="step",
+        trainings={"org/m": (1000.0, 2000.0, 3000.0)},
+        last={"org/m": 3},
+        models=("a", "b", "c"),
+        step=step,
+        rows=rows,
+        notes=("beware of \x1b[31mthis",),
     )
 
 

@@ -17,13 +17,13 @@ from choicewise.extensions.analyses.signal import (
     CHAIN,
     LAST,
     MODELS,
-    Place,
+    Checkpoint,
     Training,
     compute_correlations,
     decision_accuracy,
+    parse_checkpoint,
     separation,
     signals,
-    training_place,
     trainings,
 )
 from choicewise.extensions.analyses.signal_report import signal_tables
@@ -144,20 +144,24 @@ def test_a_few_models_say_nothing_of_compute() -> None:
     ],
 )
 def test_names_say_where_in_training_a_model_stands(name: str, training: str, step: float) -> None:
-    place = training_place(name)
+    place = parse_checkpoint(name)
     assert (place.training, place.step) == (training, pytest.approx(step, nan_ok=True))
 
 
 def test_names_say_tokens_and_size_and_the_first_that_says_a_step_counts() -> None:
-    olmo = training_place("allenai/OLMo-2-1124-7B@stage1-step140000-tokens294B")
-    assert olmo == Place(
-        "allenai/OLMo-2-1124-7B@stage1", "allenai/OLMo-2-1124@stage1", 140_000, 294e9, 7e9
+    olmo = parse_checkpoint("allenai/OLMo-2-1124-7B@stage1-step140000-tokens294B")
+    assert olmo == Checkpoint(
+        training="allenai/OLMo-2-1124-7B@stage1",
+        family="allenai/OLMo-2-1124@stage1",
+        step=140_000,
+        tokens=294e9,
+        parameters=7e9,
     )
-    assert training_place("org/m@tokens10B").tokens == 10e9
-    assert training_place("Qwen/Qwen2.5-0.5B").parameters == 0.5e9
-    assert training_place("", "org/m", "org/m@step5").step == 5
-    assert training_place("org/m@step4", "org/m@step5").step == 4
-    assert math.isnan(training_place("").step)
+    assert parse_checkpoint("org/m@tokens10B").tokens == 10e9
+    assert parse_checkpoint("Qwen/Qwen2.5-0.5B").parameters == 0.5e9
+    assert parse_checkpoint("", "org/m", "org/m@step5").step == 5
+    assert parse_checkpoint("org/m@step4", "org/m@step5").step == 4
+    assert math.isnan(parse_checkpoint("").step)
 
 
 @pytest.fixture(scope="module")

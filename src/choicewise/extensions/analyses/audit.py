@@ -422,7 +422,10 @@ def _questions(runs: Sequence[Summary], wanted: set[str]) -> dict[str, str]:
     return questions
 
 
-_ADVICE: Final = f"item statistics need the runs of {FEWEST} or more models on the same data: evaluate or import more of them"
+_ADVICE: Final = (
+    f"item statistics need the runs of {FEWEST} or more models on the same data: "
+    "evaluate or import more of them"
+)
 
 _ROUNDING: Final = 1e-12
 """Credits that differ by no more are equal."""

@@ -1,9 +1,9 @@
-"""From one protocol to another, axis by axis: ladders, what each axis changes, and the order of columns."""
+"""Climb from one protocol to another axis by axis, and measure what each axis changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations, pairwise
 
@@ -31,18 +31,18 @@ from choicewise.scoring.observed import Floats, Integers, Mask
 from choicewise.scoring.rounding import require_number
 
 LEVEL = 0.95
-"""Two changes differ where the interval of this level around their difference leaves out 0."""
+"""Two changes differ if the interval of this level around their difference leaves out 0."""
 
 EXACT = 1e-9
-"""Where no item shows how a difference varies, only rounding keeps it from 0."""
+"""Two changes without a standard error differ by more than this, which rounding explains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What the same ``axes`` change on either way; shares of 1.
+    """Compare what some ``axes`` change on two ways between the same protocols; shares of 1.
 
-    ``difference``: the change in order minus that in reverse; ``se``: its standard error, paired by items.  ``differ``:
-    whether the difference is more than :data:`LEVEL` lets it be by the choice of items.
+    ``difference``: the change in order minus that in reverse.  ``se``: its standard error, paired by
+    items.  ``differ``: the choice of items does not explain the difference (:data:`LEVEL`).
     """
 
     axes: Axes
@@ -55,14 +55,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """From one protocol to the next.
+    """Describe a step from one protocol to the next; values are shares of 1.
 
-    ``axes``: what changes; of several that change ``together`` no protocol lies between the two, else the run asked
-    none.  ``name`` and ``signature``: of the protocol that is reached, with its ``value``.  ``change``: of the values,
-    each under its own aggregation, and ``se`` its standard error, paired by items (NaN where no item shows how it
-    varies); shares of 1.  ``n``: items that both score; ``missing``: those that only one scores.  ``gained``: items of
-    ``n`` that turn from wrong to right, or whose credit becomes better otherwise; ``lost``: the other way; the first
-    few are named in ``gained_items`` and ``lost_items``.
+    ``axes``: the axes that change.  If several change ``together`` no protocol lies between the two;
+    otherwise the run has none of those between.  ``name``, ``signature``, ``value``: of the protocol
+    that the step reaches.  ``change``: of the values, each under the aggregation of its protocol.
+    ``se``: the standard error of the change, paired by items, NaN if all items change alike.
+    ``n``: items that both score; ``missing``: items that one of them scores.
+    ``gained``: items of ``n`` whose credit becomes better; ``lost``: items whose credit becomes
+    worse; ``gained_items`` and ``lost_items``: the ids of the first few.
     """
 
     axes: tuple[Axis, ...]
@@ -82,10 +83,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """From the number under protocol ``start`` to that under ``end``, names in the run; values are shares of 1, or of
-    another ``metric`` in its unit.
+    """Describe the steps from the number under ``start`` to that under ``end``, names in the run.
 
-    ``start_n`` and ``end_n``: the items that these are means over.  The changes of the ``steps`` add up.
+    Values are in the unit of ``metric``, mostly shares of 1.  ``start_n``, ``end_n``: the items that
+    the two values are means over.  The changes of the ``steps`` add up.
     """
 
     model: str
@@ -102,10 +103,10 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True)
 class BothWays:
-    """From one protocol to another, axes changed in order and in reverse.
+    """Hold two ladders between two protocols: axes changed in order, and in reverse.
 
-    ``in_order`` changes the first axes first; ``in_reverse`` is the ladder from the second protocol to the first, read
-    backwards.  ``turns``: side by side, in order; axes that change in one step on either way are compared together.
+    ``in_reverse``: the ladder from the second protocol to the first, read backwards.  ``turns``: the
+    changes side by side, in order; axes of one step on either way are compared together.
     """
 
     in_order: Ladder
@@ -114,149 +115,178 @@ class BothWays:
 
     @property
     def coarse(self) -> tuple[Axes, ...]:
-        """The axes of every step between whose ends lie protocols that the run did not ask."""
-        steps = (*self.in_order.steps, *self.in_reverse.steps)
-        sets = (
-            tuple(axis.axis for axis in step.axes)
-            for step in steps
-            if len(step.axes) > 1 and not step.together
-        )
-        return tuple(dict.fromkeys(sets))
+        """The axes of every step that passes by protocols which the run does not have."""
+        sets: dict[Axes, None] = {}
+        for step in (*self.in_order.steps, *self.in_reverse.steps):
+            if len(step.axes) > 1 and not step.together:
+                sets[tuple(axis.axis for axis in step.axes)] = None
+        return tuple(sets)
 
 
 def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> BothWays:
-    """The ladder of ``run`` over all protocols between the two that it asked; ``names``: as in :func:`~.between.way`.
+    """Return the ladders of ``run`` over all protocols between two, in order and in reverse.
 
-    Raises UsageError when the two are the same, or when the run did not ask one of them
-    (:meth:`choicewise.results.run.Run.under`), or when rounding leaves a number open.
+    ``names``: of protocols between the two (:func:`choicewise.protocols.between.protocols_between`).
+    Raises UsageError if the two are the same, if rounding leaves a number open, or if the run does
+    not have one of them (:meth:`choicewise.results.run.Run.under`).
     """
-    if "any" not in (kinds := (start.protocol.kind, end.protocol.kind)) and len({*kinds}) > 1:
-        asked = f"{start.name} asks questions of kind {kinds[0]}, {end.name} of kind {kinds[1]}"
-        raise UsageError(f"{asked}: no item is asked by both; name two protocols of one kind")
+    start_kind = start.protocol.kind
+    end_kind = end.protocol.kind
+    if start_kind != end_kind and "any" not in (start_kind, end_kind):
+        kinds = f"{start.name} asks questions of kind {start_kind}, {end.name} of kind {end_kind}"
+        raise UsageError(f"{kinds}: no item is asked by both; name two protocols of one kind")
+
     ends = run.on_its_split({start.name: start.protocol, end.name: end.protocol})
-    named = run.on_its_split(protocols_between(start, end, names)) | run.protocols | ends
-    lacking = run.lacking({name: protocol for name, protocol in named.items() if name not in ends})
-    known = {protocol: name for name, protocol in named.items() if name not in lacking}
-    known |= {
-        protocol: name for name, protocol in (run.protocols | ends).items()
-    }  # rather than by another name
-    inside = set(between([*known], *ends.values()) if len(set(ends.values())) > 1 else ())
-    chosen = ends | {
-        name: protocol for place, (protocol, name) in enumerate(known.items()) if place in inside
-    }
+    candidates = run.on_its_split(protocols_between(start, end, names)) | run.protocols | ends
+    between_ends = {name: candidates[name] for name in candidates if name not in ends}
+    lacking = run.lacking(between_ends)
+    name_of = {protocol: name for name, protocol in candidates.items() if name not in lacking}
+    # A protocol of the run keeps its name there.
+    for name, protocol in (run.protocols | ends).items():
+        name_of[protocol] = name
+
+    protocols = list(name_of)
+    chosen = dict(ends)
+    for index in between(protocols, ends[start.name], ends[end.name]):
+        protocol = protocols[index]
+        chosen[name_of[protocol]] = protocol
     under = run.under(chosen)
-    for each in under.measurements.values():
-        require_number(each.name, each.protocol.metric, each.step)
+    for measured in under.measurements.values():
+        require_number(measured.name, measured.protocol.metric, measured.step)
+
     outcomes = OutcomeKeeper().keep(under)
-    there, back = chain(outcomes, start.name, end.name), chain(outcomes, end.name, start.name)[::-1]
-    return BothWays(_over(there, outcomes), _over(back, outcomes), turns(there, back))
+    in_order = chain(outcomes, start.name, end.name)
+    in_reverse = chain(outcomes, end.name, start.name)[::-1]
+    return BothWays(
+        _over(in_order, outcomes), _over(in_reverse, outcomes), turns(in_order, in_reverse)
+    )
 
 
 def turns(in_order: Sequence[Outcome], in_reverse: Sequence[Outcome]) -> tuple[Turn, ...]:
-    """The changes on two ways between the same ends, compared axis by axis, in the order of the first."""
-    ways = [[*pairwise(nodes)] for nodes in (in_order, in_reverse)]
-    axes = [[differing(one.protocol, other.protocol) for one, other in pairs] for pairs in ways]
+    """Compare the changes on two ways between the same ends axis by axis, in the order of the first."""
+    early_steps = list(pairwise(in_order))
+    late_steps = list(pairwise(in_reverse))
+    step_axes = [_step_axes(step) for step in (*early_steps, *late_steps)]
     compared = []
-    for together in _joined([*axes[0], *axes[1]]):
-        early, late = (
-            [pair for pair, changed in zip(pairs, own, strict=True) if set(changed) & set(together)]
-            for pairs, own in zip(ways, axes, strict=True)
-        )
-        compared.append(_turn(together, early, late))
+    for axes in _joined(step_axes):
+        early = _steps_of(early_steps, axes)
+        late = _steps_of(late_steps, axes)
+        compared.append(_turn(axes, early, late))
     return tuple(compared)
 
 
 EXAMPLES = 3
-"""Items that a step names of those that it gains, and of those that it loses."""
+"""Items that a step names, of those with better and of those with worse credit."""
 
 
 def ladder(outcomes: Outcomes, start: str, end: str) -> Ladder:
-    """The longest ladder over the protocols among ``outcomes``; raises UsageError as :func:`chain`."""
+    """Return the longest ladder over the protocols of ``outcomes``; UsageError as :func:`chain`."""
     return _over(chain(outcomes, start, end), outcomes)
 
 
 def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
-    """The longest chain (:func:`~.chains.chains`) from the protocol of one name to that of another, both included.
+    """Return the longest chain (:func:`chains`) between two protocols by name, both included.
 
-    Raises UsageError when one of the two is not among ``outcomes``, when they are the same protocol, or when their
-    numbers can't be set beside each other.
+    Raises UsageError if one of the two is not among ``outcomes``, if they are the same protocol, or
+    if their numbers have other units or do not add up.
     """
-    one, other = (_named(outcomes, name) for name in (start, end))
-    outcomes = outcomes.beside(one)
-    if other not in outcomes.outcomes or METRICS[one.protocol.metric].exponential:
-        metrics = " and ".join(dict.fromkeys(each.protocol.metric for each in (one, other)))
+    first = _named(outcomes, start)
+    last = _named(outcomes, end)
+    outcomes = outcomes.beside(first)
+    if last not in outcomes.outcomes or METRICS[first.protocol.metric].exponential:
+        metrics = " and ".join(dict.fromkeys([first.protocol.metric, last.protocol.metric]))
         raise UsageError(
             f"steps from {start} to {end} do not add up: their numbers are {metrics}; name one metric"
         )
-    if one.protocol == other.protocol:
+    if first.protocol == last.protocol:
         raise UsageError(f"{start} and {end} are the same protocol; name two that differ")
-    protocols = [each.protocol for each in outcomes.outcomes]
-    middle = [
-        outcomes.outcomes[place] for place in between(protocols, one.protocol, other.protocol)
-    ]
-    nodes = [one, other, *middle]
-    return [nodes[place] for place in chains([each.protocol for each in nodes])[0, 1]]
+    protocols = [outcome.protocol for outcome in outcomes.outcomes]
+    inside = between(protocols, first.protocol, last.protocol)
+    nodes = [first, last, *(outcomes.outcomes[index] for index in inside)]
+    longest = chains([outcome.protocol for outcome in nodes])[0, 1]
+    return [nodes[index] for index in longest]
 
 
 def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:
-    """The ladder from every protocol to every other one, by their names; between equal ones there is none."""
-    nodes = [(each, influence(each)) for each in outcomes.shares.outcomes]
+    """Return the ladder from every protocol to every other one that differs from it, by names."""
+    nodes = [_Node(outcome, influence(outcome)) for outcome in outcomes.shares.outcomes]
+    protocols = [node.protocol for node in nodes]
+    # Ladders share most of their steps.
     steps: dict[tuple[int, int], Step] = {}
-    every: dict[tuple[str, str], Ladder] = {}
-    for (start, end), chain in chains([each.protocol for each, _ in nodes]).items():
-        if nodes[start][0].protocol == nodes[end][0].protocol:
+    climbed: dict[tuple[str, str], Ladder] = {}
+    for (start, end), longest in chains(protocols).items():
+        if protocols[start] == protocols[end]:
             continue
-        for pair in pairwise(chain):
-            if pair not in steps:
-                steps[pair] = _step(nodes[pair[0]], nodes[pair[1]])
-        climbed = tuple(steps[pair] for pair in pairwise(chain))
-        every[nodes[start][0].name, nodes[end][0].name] = _ladder(
-            outcomes, nodes[start], nodes[end], climbed
-        )
-    return every
+        pairs = list(pairwise(longest))
+        for before, after in pairs:
+            if (before, after) not in steps:
+                steps[before, after] = _step(nodes[before], nodes[after])
+        names = nodes[start].name, nodes[end].name
+        steps_of_pairs = [steps[pair] for pair in pairs]
+        climbed[names] = _ladder(outcomes, nodes[start], nodes[end], steps_of_pairs)
+    return climbed
 
 
 def between(protocols: Sequence[Protocol], start: Protocol, end: Protocol) -> list[int]:
-    """Which of ``protocols`` are neither ``start`` nor ``end`` and have the value of one of them on every axis."""
-    distance = _differing([start, end, *protocols])[:2].sum(axis=-1)
-    among = (distance.sum(axis=0) == distance[0, 1]) & (distance > 0).all(axis=0)
-    return (np.flatnonzero(among) - 2).tolist()
+    """Return the indices of the protocols between two.
+
+    They differ from both, and have on every axis the value of one of them.
+    """
+    from_start, from_end = _differing([start, end, *protocols])[:2].sum(axis=-1)
+    # Every differing axis counts once if the protocol has one of the two values on each.
+    is_on_way = from_start + from_end == from_start[1]
+    is_between = is_on_way & (from_start > 0) & (from_end > 0)
+    return (np.flatnonzero(is_between) - 2).tolist()
 
 
 def chains(protocols: Sequence[Protocol]) -> dict[tuple[int, int], list[int]]:
-    """The longest chain from each protocol to each other one, as their places, both ends included.
+    """Return the longest chain between every two protocols, as indices, both ends included.
 
-    All on a chain have on every axis the value of its start or its end, and an axis changes once.  Of several longest
-    ones it is the one whose first step changes the first axes, in their order; then its second step, and so on.
+    All on a chain have on every axis the value of its start or its end, and an axis changes once.
+    Of several longest ones it is the one whose first step changes the first axes, in their order;
+    then its second step, and so on.
     """
     differing = _differing(protocols)
-    distance, order = differing.sum(axis=-1), _order(differing)
+    distance = differing.sum(axis=-1)
+    order = _order(differing)
     count = len(protocols)
-    length, after = (
-        np.zeros((count, count), dtype=np.int64),
-        np.zeros((count, count), dtype=np.int64),
-    )
+    length = np.zeros((count, count), dtype=np.int64)
+    successor = np.zeros((count, count), dtype=np.int64)
+    # From near to far: a chain consists of a single step and a chain that is shorter.
     pairs = np.argsort(distance, axis=None, kind="stable").tolist()
-    for start, end in (divmod(pair, count) for pair in pairs):
+    for pair in pairs:
+        start, end = divmod(pair, count)
         if start == end:
             continue
-        near = (length[start] == 1) & (distance[start] > 0) & (distance[:, end] > 0)
-        near &= distance[start] + distance[:, end] == distance[start, end]
-        places = np.flatnonzero(near)
-        longest = places[length[places, end] == length[places, end].max(initial=0)]
-        after[start, end] = longest[order[start, longest].argmin()] if len(longest) else end
-        length[start, end] = 1 + length[after[start, end], end] if len(longest) else 1
-    return {
-        (start, end): _followed(after, start, end)
-        for start in range(count)
-        for end in range(count)
-        if start != end
-    }
+        from_start = distance[start]
+        to_end = distance[:, end]
+        is_between = (from_start > 0) & (to_end > 0)
+        is_between &= from_start + to_end == from_start[end]
+        # The first step leads to a protocol that has none between itself and the start.
+        nodes = np.flatnonzero(is_between & (length[start] == 1))
+        if not len(nodes):
+            length[start, end] = 1
+            successor[start, end] = end
+            continue
+        lengths = length[nodes, end]
+        longest = nodes[lengths == lengths.max()]
+        successor[start, end] = longest[order[start, longest].argmin()]
+        length[start, end] = 1 + lengths.max()
+
+    followed = {}
+    for start in range(count):
+        for end in range(count):
+            if start != end:
+                followed[start, end] = _followed(successor, start, end)
+    return followed
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two protocols, by name, and by how much the value of the second is greater; ``n``: items that both score."""
+    """Name two protocols, with the value of the second minus that of the first.
+
+    ``n``: items that both score.
+    """
 
     start: str
     end: str
@@ -266,7 +296,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Changes over pairs, shares of 1: mean, standard deviation (NaN for one pair), lowest and highest."""
+    """Hold mean, standard deviation (NaN for one pair) and range of changes; shares of 1."""
 
     mean: float
     sd: float
@@ -277,7 +307,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """From one value of an axis to another: ``axes`` with the values, the axis first, then those that move with it."""
+    """Describe the change from one value of an axis to another.
+
+    ``axes``: with their values; the axis first, then the axes that change with it.
+    """
 
     axes: tuple[Axis, ...]
     spread: Spread
@@ -286,10 +319,11 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What changing one axis does, in its own direction: from the value that is declared, or stands in the run, first.
+    """Describe the effect of changing one axis, from the value that is declared first.
 
-    ``absolute``: mean absolute change, by which axes can be ranked.  ``spread`` is over the pairs of all ``changes``,
-    those of most pairs first.
+    If neither value is declared, the one that comes first in the run is the start.  ``absolute``:
+    mean absolute change, by which axes are ranked.  ``spread``: over the pairs of all ``changes``,
+    which begin with the one of most pairs.
     """
 
     axis: str
@@ -299,219 +333,277 @@ class Effect:
 
 
 def main_effects(outcomes: Outcomes) -> list[Effect]:
-    """The effects of all axes in which two protocols of a run differ alone, the greatest absolute change first.
+    """Return the effects of the axes in which two protocols differ alone, the greatest first.
 
-    Axes that only change together (:func:`choicewise.protocols.between.inseparable`) count as the first of them.
-    Two protocols that can't differ (:mod:`choicewise.results.outcomes`) are no pair, and pairs of the same two kinds
-    count once.  Raises UsageError where no two protocols are a pair.
+    Axes that only change together (:func:`choicewise.protocols.between.inseparable`) count as the
+    first of them.  Protocols that can't differ (:func:`choicewise.results.outcomes.first_alike`) are
+    no pair, and pairs of the same two groups of such protocols count once.  Raises UsageError if no
+    two protocols are a pair.
     """
     outcomes = outcomes.shares
-    known = {each.name: influence(each) for each in outcomes.outcomes}
-    values = {name: each.value for name, each in known.items()}
-    by_values: dict[tuple[Axis, ...], list[Pair]] = {}
-    for left, right in _pairs(outcomes.outcomes, values):
+    influences = {outcome.name: influence(outcome) for outcome in outcomes.outcomes}
+    pairs_by_axes: dict[tuple[Axis, ...], list[Pair]] = {}
+    for left, right in _pairs(outcomes.outcomes, influences):
+        left_influence = influences[left.name]
+        right_influence = influences[right.name]
+        _, credits, _ = aligned([left_influence, right_influence])
+        pair = Pair(
+            start=left.name,
+            end=right.name,
+            change=right_influence.value - left_influence.value,
+            n=int((~np.isnan(credits).any(axis=0)).sum()),
+        )
         axes = axes_between(left.protocol, right.protocol)
-        _, credits, _ = aligned([known[left.name], known[right.name]])
-        n = int((~np.isnan(credits).any(axis=0)).sum())
-        pair = Pair(left.name, right.name, values[right.name] - values[left.name], n)
-        by_values.setdefault(axes, []).append(pair)
-    if not by_values:
+        pairs_by_axes.setdefault(axes, []).append(pair)
+    if not pairs_by_axes:
         raise UsageError(
             f"no two protocols of the run of {outcomes.model} differ in one axis alone; add some, such as all of mmlu"
         )
-    return sorted(_effects(by_values), key=lambda effect: -effect.absolute)
+    changes_by_axis: dict[str, list[ValueChange]] = {}
+    for axes, pairs in pairs_by_axes.items():
+        change = ValueChange(axes, _spread(pairs), tuple(pairs))
+        changes_by_axis.setdefault(axes[0].axis, []).append(change)
+    effects = [_effect(axis, changes) for axis, changes in changes_by_axis.items()]
+    return sorted(effects, key=lambda effect: -effect.absolute)
 
 
 def order_agreement(values: Floats) -> Floats:
-    """Kendall's τ-b between every two columns, float64 [columns, columns].
+    """Return Kendall's τ-b between every two columns, float64 [columns, columns].
 
-    ``values``: float64 [columns, rows], NaN where there is none; a pair of columns is compared over the rows that both
-    have, and is NaN where one of them has all of these equal, or there are fewer than two.
+    ``values``: float64 [columns, rows], NaN if there is none.  Two columns are compared over the
+    rows that both have.  The result is NaN if one of them has equal values there, or if there are
+    fewer than two such rows.
     """
     columns, rows = values.shape
     left, right = np.triu_indices(rows, 1)
-    places = ranks(values)
-    known = ((places[:, left] > 0) & (places[:, right] > 0)).astype(np.float64)
-    signs = np.sign(places[:, right] - places[:, left]) * known
-    untied = (signs**2) @ known.T
+    rank = ranks(values)
+    left_rank = rank[:, left]
+    right_rank = rank[:, right]
+    has_both = ((left_rank > 0) & (right_rank > 0)).astype(np.float64)
+    signs = np.sign(right_rank - left_rank) * has_both
+    # τ-b divides by the pairs that are not tied in the one column and in the other.
+    untied = (signs**2) @ has_both.T
+    pairs = untied * untied.T
     with np.errstate(invalid="ignore", divide="ignore"):
-        agreement = np.where(
-            untied * untied.T > 0, signs @ signs.T / np.sqrt(untied * untied.T), np.nan
-        )
-    return np.asarray(np.clip(agreement, -1, 1), dtype=np.float64).reshape(columns, columns)
+        agreement = np.where(pairs > 0, signs @ signs.T / np.sqrt(pairs), np.nan)
+    clipped = np.clip(agreement, -1, 1).reshape(columns, columns)
+    return np.asarray(clipped, dtype=np.float64)
 
 
 def seriated(values: Floats, first: int | None = None) -> list[int]:
-    """The columns in an order that puts those next to each other that order the rows alike; the same every time.
+    """Return the columns in an order that puts columns of like order next to each other.
 
-    ``values`` as in :func:`order_agreement`.  From one column it goes to the nearest that is left, then turns stretches
-    round as long as that makes the way shorter.  It begins with the column ``first``, or with that end of the way that
-    agrees better with all columns.
+    ``values``: as :func:`order_agreement` takes them.  The way goes from a column to the nearest
+    that is left; then stretches of it are turned round as long as that makes it shorter.  It begins
+    with the column ``first``, or else with the end that agrees better with all columns.  The result
+    is the same every time.
     """
     if not len(values):
         return []
     distances = _distances(values)
-    way = [int(distances.sum(axis=1).argmin()) if first is None else first]
-    left = [place for place in range(len(values)) if place != way[0]]
+    total = distances.sum(axis=1)
+    start = int(total.argmin()) if first is None else first
+    way = [start]
+    left = [column for column in range(len(values)) if column != start]
     while left:
-        nearest = min(left, key=lambda place: float(distances[way[-1], place]))
+        nearest = left[distances[way[-1], left].argmin()]
         way.append(nearest)
         left.remove(nearest)
-    _untangle(way, distances, 0 if first is None else 1)
-    far = distances.sum(axis=1)
-    return way[::-1] if first is None and (far[way[-1]], way[-1]) < (far[way[0]], way[0]) else way
+    if first is not None:
+        _untangle(way, distances, fixed=1)
+        return way
+    _untangle(way, distances, fixed=0)
+    start = way[0]
+    end = way[-1]
+    if (total[end], end) < (total[start], start):
+        way.reverse()
+    return way
 
 
-_Pair = tuple[Outcome, Outcome]
-"""A step of a way."""
+_Step = tuple[Outcome, Outcome]
+"""The outcomes at both ends of a step."""
 
 
-def _turn(axes: Axes, early: Sequence[_Pair], late: Sequence[_Pair]) -> Turn:
-    known = [influence(node) for pair in (*early, *late) for node in pair]
-    _, _, each = aligned(known)
+def _step_axes(step: _Step) -> Axes:
+    before, after = step
+    return differing(before.protocol, after.protocol)
+
+
+def _steps_of(steps: Sequence[_Step], axes: Axes) -> list[_Step]:
+    """Return the steps that change any of ``axes``."""
+    return [step for step in steps if not set(axes).isdisjoint(_step_axes(step))]
+
+
+def _turn(axes: Axes, early: Sequence[_Step], late: Sequence[_Step]) -> Turn:
+    influences = []
+    for before, after in (*early, *late):
+        influences += [influence(before), influence(after)]
+    _, _, moved = aligned(influences)
+    # A step is its end minus its start, and the steps in reverse are subtracted from those in order.
     sign = np.array([-1.0, 1.0] * len(early) + [1.0, -1.0] * len(late))
-    values = np.array([node.value for node in known]) * sign
-    in_order, in_reverse = (
-        float(values[: 2 * len(early)].sum()),
-        -float(values[2 * len(early) :].sum()),
-    )
-    difference, se = in_order - in_reverse, error(sign @ each)
-    differ = abs(difference) > (EXACT if math.isnan(se) else two_sided(LEVEL) * se)
+    values = sign * [known.value for known in influences]
+    early_values, late_values = np.split(values, [2 * len(early)])
+    in_order = float(early_values.sum())
+    in_reverse = -float(late_values.sum())
+    difference = in_order - in_reverse
+    se = error(sign @ moved)
+    allowed = EXACT if math.isnan(se) else two_sided(LEVEL) * se
     return Turn(
         axes=axes,
         in_order=in_order,
         in_reverse=in_reverse,
         difference=difference,
         se=se,
-        differ=differ,
+        differ=abs(difference) > allowed,
     )
 
 
 def _joined(steps: Sequence[Axes]) -> list[Axes]:
-    """Sets of axes so large that each step is within one of them, in the order of their first steps."""
+    """Join the axes of steps that have some in common, in the order of their first steps."""
+    # A coarse step of one way can cover several steps of the other.
     sets: list[dict[str, None]] = []
     for step in steps:
-        touched = [axes for axes in sets if axes.keys() & set(step)]
-        merged = {axis: None for axes in touched for axis in axes} | dict.fromkeys(step)
-        place = next((place for place, axes in enumerate(sets) if axes in touched), len(sets))
-        sets = [axes for axes in sets if axes not in touched]
-        sets.insert(place, merged)
+        apart: list[dict[str, None]] = []
+        joined: dict[str, None] = {}
+        index = None
+        for axes in sets:
+            if axes.keys().isdisjoint(step):
+                apart.append(axes)
+                continue
+            joined |= axes
+            if index is None:
+                index = len(apart)
+        joined |= dict.fromkeys(step)
+        apart.insert(len(apart) if index is None else index, joined)
+        sets = apart
     return [tuple(axes) for axes in sets]
 
 
-_Node = tuple[Outcome, Influence]
-"""A protocol's outcome, and how its value depends on the items."""
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """Hold a protocol's outcome, and how its value depends on the items."""
+
+    outcome: Outcome
+    influence: Influence
+
+    @property
+    def name(self) -> str:
+        """The protocol's name."""
+        return self.outcome.name
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol."""
+        return self.outcome.protocol
 
 
-def _over(nodes: Sequence[Outcome], outcomes: Outcomes) -> Ladder:
-    """The ladder over ``nodes``, in this order, some of ``outcomes``; the first and last are its ends."""
-    known = [(each, influence(each)) for each in nodes]
-    return _ladder(outcomes, known[0], known[-1], tuple(_step(*pair) for pair in pairwise(known)))
+def _over(chain: Sequence[Outcome], outcomes: Outcomes) -> Ladder:
+    """Return the ladder over some of ``outcomes``, in this order."""
+    nodes = [_Node(outcome, influence(outcome)) for outcome in chain]
+    steps = [_step(before, after) for before, after in pairwise(nodes)]
+    return _ladder(outcomes, nodes[0], nodes[-1], steps)
 
 
-def _ladder(outcomes: Outcomes, start: _Node, end: _Node, steps: tuple[Step, ...]) -> Ladder:
-    (one, first), (other, last) = start, end
+def _ladder(outcomes: Outcomes, start: _Node, end: _Node, steps: Sequence[Step]) -> Ladder:
     return Ladder(
         model=outcomes.model,
         dataset=outcomes.dataset,
-        start=one.name,
-        end=other.name,
-        start_value=first.value,
-        end_value=last.value,
-        start_n=first.n,
-        end_n=last.n,
-        steps=steps,
-        metric=one.protocol.metric,
+        start=start.name,
+        end=end.name,
+        start_value=start.influence.value,
+        end_value=end.influence.value,
+        start_n=start.influence.n,
+        end_n=end.influence.n,
+        steps=tuple(steps),
+        metric=start.protocol.metric,
     )
 
 
 def _step(start: _Node, end: _Node) -> Step:
-    (left, one), (right, other) = start, end
-    ids, credit, each = aligned([one, other])
-    scored = ~np.isnan(credit)
-    both = scored.all(axis=0)
-    gained, lost = credit[1] > credit[0], credit[1] < credit[0]
-    if not METRICS[right.protocol.metric].credited:
+    ids, credit, moved = aligned([start.influence, end.influence])
+    is_scored = ~np.isnan(credit)
+    both = int(is_scored.all(axis=0).sum())
+    any_of_both = int(is_scored.any(axis=0).sum())
+    gained = credit[1] > credit[0]
+    lost = credit[1] < credit[0]
+    # Of a loss, less is better.
+    if not METRICS[end.protocol.metric].credited:
         gained, lost = lost, gained
-    axes = axes_between(left.protocol, right.protocol)
+    axes = axes_between(start.protocol, end.protocol)
     return Step(
         axes=axes,
-        together=len(axes) > 1 and inseparable(left.protocol, right.protocol),
-        name=right.name,
-        signature=signature(right.protocol),
-        value=other.value,
-        change=other.value - one.value,
-        se=error(each[1] - each[0]),
-        n=int(both.sum()),
-        missing=int(scored.any(axis=0).sum() - both.sum()),
+        together=len(axes) > 1 and inseparable(start.protocol, end.protocol),
+        name=end.name,
+        signature=signature(end.protocol),
+        value=end.influence.value,
+        change=end.influence.value - start.influence.value,
+        se=error(moved[1] - moved[0]),
+        n=both,
+        missing=any_of_both - both,
         gained=int(gained.sum()),
         lost=int(lost.sum()),
-        gained_items=_first(ids, gained),
-        lost_items=_first(ids, lost),
+        gained_items=_examples(ids, gained),
+        lost_items=_examples(ids, lost),
     )
 
 
-def _first(ids: pa.ChunkedArray, among: Mask) -> tuple[str, ...]:
-    return tuple(ids.take(pa.array(np.flatnonzero(among)[:EXAMPLES])).to_pylist())
+def _examples(ids: pa.ChunkedArray, among: Mask) -> tuple[str, ...]:
+    indices = np.flatnonzero(among)[:EXAMPLES]
+    return tuple(ids.take(pa.array(indices)).to_pylist())
 
 
 def _named(outcomes: Outcomes, name: str) -> Outcome:
-    names: Mapping[str, Outcome] = {each.name: each for each in outcomes.outcomes}
-    if name not in names:
-        raise UsageError(
-            f"the run of {outcomes.model} has no protocol {name!r}; {did_you_mean(name, list(names))}"
-        )
-    return names[name]
+    for outcome in outcomes.outcomes:
+        if outcome.name == name:
+            return outcome
+    names = [outcome.name for outcome in outcomes.outcomes]
+    raise UsageError(
+        f"the run of {outcomes.model} has no protocol {name!r}; {did_you_mean(name, names)}"
+    )
 
 
-def _followed(after: Integers, start: int, end: int) -> list[int]:
+def _followed(successor: Integers, start: int, end: int) -> list[int]:
     chain = [start]
     while chain[-1] != end:
-        chain.append(int(after[chain[-1], end]))
+        chain.append(int(successor[chain[-1], end]))
     return chain
 
 
 def _differing(protocols: Sequence[Protocol]) -> Mask:
-    """Whether two protocols differ in an axis, bool [protocols, protocols, axes]."""
-    numbers: list[dict[object, int]] = [{} for _ in AXES]
-    codes = np.array(
-        [
-            [
-                known.setdefault(getattr(each, name), len(known))
-                for name, known in zip(AXES, numbers, strict=True)
-            ]
-            for each in protocols
-        ]
-    ).reshape(len(protocols), len(AXES))
+    """Mark the axes in which two protocols differ, bool [protocols, protocols, axes]."""
+    # Values are numbered: arrays compare numbers, and values of an axis can be of several types.
+    codes = np.empty((len(protocols), len(AXES)), dtype=np.int64)
+    for column, axis in enumerate(AXES):
+        numbers: dict[object, int] = {}
+        values = [getattr(protocol, axis) for protocol in protocols]
+        codes[:, column] = [numbers.setdefault(value, len(numbers)) for value in values]
     return np.asarray(codes[:, None] != codes[None], dtype=np.bool_)
 
 
 def _order(differing: Mask) -> Integers:
-    """A number per pair of protocols, lower where their differing axes come first; int64 [protocols, protocols]."""
-    sets, number = np.unique(
-        differing.reshape(-1, differing.shape[-1]), axis=0, return_inverse=True
-    )
-    ordered = sorted(range(len(sets)), key=lambda place: np.flatnonzero(sets[place]).tolist())
+    """Number the pairs of protocols by their axes, int64 [protocols, protocols].
+
+    The number is lower if the differing axes come earlier.
+    """
+    flat = differing.reshape(-1, differing.shape[-1])
+    sets, set_of_pair = np.unique(flat, axis=0, return_inverse=True)
+    axes_of_set = [np.flatnonzero(axes).tolist() for axes in sets]
+    in_order = sorted(range(len(sets)), key=axes_of_set.__getitem__)
     rank = np.empty(len(sets), dtype=np.int64)
-    rank[ordered] = np.arange(len(sets))
-    return rank[number].reshape(differing.shape[:2])
+    rank[in_order] = np.arange(len(sets))
+    return rank[set_of_pair].reshape(differing.shape[:2])
 
 
 _ALLOWED = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
 
 
-def _effects(by_values: Mapping[tuple[Axis, ...], Sequence[Pair]]) -> Iterable[Effect]:
-    for axis in dict.fromkeys(axes[0].axis for axes in by_values):
-        own = {axes: pairs for axes, pairs in by_values.items() if axes[0].axis == axis}
-        changes = [ValueChange(axes, _spread(pairs), tuple(pairs)) for axes, pairs in own.items()]
-        every = [pair for pairs in own.values() for pair in pairs]
-        absolute = float(np.mean([abs(pair.change) for pair in every]))
-        yield Effect(
-            axis,
-            absolute,
-            _spread(every),
-            tuple(sorted(changes, key=lambda each: -each.spread.pairs)),
-        )
+def _effect(axis: str, changes: Sequence[ValueChange]) -> Effect:
+    pairs: list[Pair] = []
+    for change in changes:
+        pairs += change.pairs
+    absolute = float(np.mean([abs(pair.change) for pair in pairs]))
+    most_pairs_first = sorted(changes, key=lambda change: -change.spread.pairs)
+    return Effect(axis, absolute, _spread(pairs), tuple(most_pairs_first))
 
 
 def _spread(pairs: Sequence[Pair]) -> Spread:
@@ -526,62 +618,81 @@ def _spread(pairs: Sequence[Pair]) -> Spread:
     )
 
 
-def _pairs(
-    outcomes: Sequence[Outcome], values: Mapping[str, float]
-) -> Iterable[tuple[Outcome, Outcome]]:
-    """Two measured protocols that differ in one axis, or in some that only change together, in its direction."""
-    measured = [each for each in outcomes if not math.isnan(values[each.name])]
-    run = [each.protocol for each in measured]
+def _pairs(outcomes: Sequence[Outcome], influences: Mapping[str, Influence]) -> Iterator[_Step]:
+    """Yield two protocols with a value that differ in one axis, or in axes that change together.
+
+    They come in the direction of the axis.
+    """
+    measured = [outcome for outcome in outcomes if not math.isnan(influences[outcome.name].value)]
+    protocols = [outcome.protocol for outcome in measured]
     seen: set[tuple[Axes, frozenset[str]]] = set()
-    for pair in combinations(measured, 2):
-        axes = differing(*(each.protocol for each in pair))
-        kinds = frozenset(each.first for each in pair)
+    for left, right in combinations(measured, 2):
+        axes = differing(left.protocol, right.protocol)
+        # Protocols that can't differ share the digest of the first of them.
+        kinds = frozenset([left.first, right.first])
         if len(kinds) < 2 or (axes, kinds) in seen:
             continue
-        if len(axes) == 1 or inseparable(*(each.protocol for each in pair)):
-            seen.add((axes, kinds))
-            one, other = (each.protocol for each in pair)
-            yield pair if _in_order(axes[0], one, other, run) else (pair[1], pair[0])
+        if len(axes) > 1 and not inseparable(left.protocol, right.protocol):
+            continue
+        seen.add((axes, kinds))
+        if _in_order(axes[0], left.protocol, right.protocol, protocols):
+            yield left, right
+        else:
+            yield right, left
 
 
 def _in_order(axis: str, left: Protocol, right: Protocol, run: Sequence[Protocol]) -> bool:
-    """Whether the left value of ``axis`` comes first: as declared, no number before numbers, as the run has them."""
-    one, other = getattr(left, axis), getattr(right, axis)
-    if one in _ALLOWED[axis] and other in _ALLOWED[axis]:
-        return bool(_ALLOWED[axis].index(one) < _ALLOWED[axis].index(other))
-    if isinstance(one, int | None) and isinstance(other, int | None):
-        return (one is not None, one or 0) < (other is not None, other or 0)
-    return next(value for each in run if (value := getattr(each, axis)) in (one, other)) == one
+    """Check that the left value of ``axis`` comes first.
+
+    Values come as they are declared, None before numbers, and others as the run has them.
+    """
+    left_value = getattr(left, axis)
+    right_value = getattr(right, axis)
+    declared: tuple[object, ...] = _ALLOWED[axis]
+    if left_value in declared and right_value in declared:
+        return declared.index(left_value) < declared.index(right_value)
+    if isinstance(left_value, int | None) and isinstance(right_value, int | None):
+        if left_value is None or right_value is None:
+            return left_value is None and right_value is not None
+        return left_value < right_value
+    values = [getattr(protocol, axis) for protocol in run]
+    return values.index(left_value) < values.index(right_value)
 
 
-_VALUES = 0.05
-"""What a difference of values weighs beside one of orders: it decides only between columns of the same order."""
+_VALUE_WEIGHT = 0.05
+"""Weight of a difference of values beside one of orders: it decides between equal orders alone."""
 
 
 def _distances(values: Floats) -> Floats:
-    """0 for the same order and values, about 1 for the reversed order; one that is not known counts as halfway."""
+    """Return distances of columns: 0 for the same order and values, about 1 for the reversed order.
+
+    An unknown agreement counts as halfway.
+    """
     agreement = np.nan_to_num(order_agreement(values), nan=0.0)
-    filled = np.nan_to_num(values, nan=0.0)
-    distance = (
-        np.abs(filled[:, None, :] - filled[None, :, :]).mean(axis=2) if values.shape[1] else 0.0
-    )
-    return np.asarray((1 - agreement) / 2 + _VALUES * distance)
+    distance = (1 - agreement) / 2
+    if values.shape[1]:
+        filled = np.nan_to_num(values, nan=0.0)
+        difference = np.abs(filled[:, None] - filled[None]).mean(axis=2)
+        distance += _VALUE_WEIGHT * difference
+    return np.asarray(distance)
 
 
 def _untangle(way: list[int], distances: Floats, fixed: int) -> None:
     """Turn stretches round (2-opt) while the way becomes shorter; its first ``fixed`` columns stay."""
-    shorter = True
-    while shorter:
-        shorter = False
+    is_shorter = True
+    while is_shorter:
+        is_shorter = False
         for start in range(fixed, len(way) - 1):
             for stop in range(start + 2, len(way) + 1):
-                turned = straight = 0.0
+                turned = 0.0
+                straight = 0.0
                 if start:
                     turned += distances[way[start - 1], way[stop - 1]]
                     straight += distances[way[start - 1], way[start]]
                 if stop < len(way):
                     turned += distances[way[start], way[stop]]
                     straight += distances[way[stop - 1], way[stop]]
+                # Rounding must not turn a stretch back and forth for ever.
                 if turned < straight - 1e-12:
                     way[start:stop] = reversed(way[start:stop])
-                    shorter = True
+                    is_shorter = True

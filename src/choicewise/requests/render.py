@@ -1,4 +1,4 @@
-"""Templates to texts; requests rendered elsewhere."""
+"""Render the requests of items from the templates of a protocol, or read those that were rendered elsewhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain, count, repeat
+from itertools import count
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import DESCRIPTIONS, kind_of
@@ -41,12 +42,14 @@ from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.jsonio import exact_json, lines_digest, read_json
 
+Value = TypeVar("Value")
+
 
 @dataclass(frozen=True)
 class RenderedRequests:
     """Requests as they are sent: one context and its continuations, or a context for each continuation.
 
-    ``digest`` (64 hex) identifies them and stands on the axis ``requests`` of their protocols.
+    ``digest`` (64 hex) identifies them; their protocols name it on the axis ``requests``.
     """
 
     name: str
@@ -54,50 +57,56 @@ class RenderedRequests:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over item, contexts, continuations and gold of every request, in order."""
-        return lines_digest(
-            [
-                each.item.id,
-                each.item.subject,
-                each.query,
-                each.proposals,
-                each.continuations,
-                each.gold,
-            ]
-            for each in self.requests_by_item.values()
-        )
+        """Return the sha256 over item, contexts, continuations and gold of every request, in order."""
+        return lines_digest(map(_identity, self.requests_by_item.values()))
 
     @property
     def dataset(self) -> Dataset:
-        """The items of the requests as a dataset with the split ``test``."""
-        return Dataset(
-            self.name, {"test": tuple(request.item for request in self.requests_by_item.values())}
-        )
+        """Return the items of the requests as a dataset with the split ``test``."""
+        items = tuple(request.item for request in self.requests_by_item.values())
+        return Dataset(self.name, {"test": items})
 
     def protocol(self, benchmark: str, **axes: Any) -> Protocol:
-        """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
-        return Protocol(
-            benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes}
-        )
+        """Return a protocol of these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
+        values = {**NEUTRAL, **axes}
+        return Protocol(benchmark=benchmark, split="test", requests=self.digest, **values)
 
     def problems(
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
     ) -> Iterator[tuple[str, DataError]]:
-        """Every item without a request."""
-        given = self.requests(subject, items)
-        return ((each.item.id, each.reason) for each in given if isinstance(each, Refusal))
+        """Yield the id of every item without a request, and why."""
+        for request in self.requests(subject, items):
+            if isinstance(request, Refusal):
+                yield request.item.id, request.reason
 
     def requests(
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
     ) -> Iterator[Request | Refusal]:
-        """The request of each item, or a refusal."""
+        """Yield the request of each item, or a refusal."""
         for item in items:
-            problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"
-            yield self.requests_by_item.get(item.id) or Refusal(item, DataError(problem))
+            request = self.requests_by_item.get(item.id)
+            if request is None:
+                problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"
+                yield Refusal(item, DataError(problem))
+            else:
+                yield request
+
+
+def _identity(request: Request) -> list[Any]:
+    """Return what the digest covers of a request."""
+    item = request.item
+    return [
+        item.id,
+        item.subject,
+        request.query,
+        request.proposals,
+        request.continuations,
+        request.gold,
+    ]
 
 
 def read_rendered(path: str | Path) -> RenderedRequests:
-    """The requests in a JSON Lines file, as `choicewise prompts` prints them.
+    """Read the requests of a JSON Lines file, as `choicewise prompts` prints them.
 
     A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel to ``continuations``,
     in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line, also for one
@@ -107,7 +116,7 @@ def read_rendered(path: str | Path) -> RenderedRequests:
 
 
 def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequests:
-    """The requests in ``rows``, each as a line of :func:`read_rendered`; DataError for a row that is none."""
+    """Return the requests of ``rows``, each a line of :func:`read_rendered`; DataError for a row that is none."""
     by_item: dict[str, Request] = {}
     for number, row in enumerate(rows):
         try:
@@ -128,7 +137,7 @@ def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequ
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An item that can't be asked, and why."""
+    """An item without a request, and why."""
 
     item: Item
     reason: DataError
@@ -136,9 +145,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class TemplateSource:
-    """Requests rendered from the templates of ``protocol``, with shots from ``data``, in chats with ``template``.
+    """Render requests from the templates of ``protocol``, with shots from ``data``, in chats with ``template``.
 
-    Items are those at ``positions`` of one subject, the first ones unless they are named.
+    Items are those at ``positions`` of one subject, by default its first ones.
     """
 
     protocol: Protocol
@@ -148,14 +157,15 @@ class TemplateSource:
     def problems(
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
     ) -> Iterator[tuple[str, DataError]]:
-        """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper.
+        """Yield the items that :meth:`requests` would refuse, or the subject if it has too few rows for shots.
 
-        Too few rows for shots, and every item that is its own shot, has the wrong choices or can't be prepared.
+        Cheaper than rendering: an item may be its own shot, have the wrong choices or fail to be prepared.
         """
+        if positions is None:
+            positions = range(len(items))
         try:
             sample(self.protocol, self.data, subject, range(0))
-            places = range(len(items)) if positions is None else positions
-            for item in shown_to_themselves(self.protocol, self.data, subject, items, places):
+            for item in shown_to_themselves(self.protocol, self.data, subject, items, positions):
                 yield item.id, self._shown_to_itself(item)
         except DataError as problem:
             yield subject, problem
@@ -171,15 +181,14 @@ class TemplateSource:
     def requests(
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
     ) -> Iterator[Request | Refusal]:
-        """A request or a refusal for each item of the protocol's kind."""
-        shots = sample(
-            self.protocol, self.data, subject, range(len(items)) if positions is None else positions
-        )
+        """Yield a request or a refusal for each item of the protocol's kind."""
+        if positions is None:
+            positions = range(len(items))
+        shots = sample(self.protocol, self.data, subject, positions)
         drawn: frozenset[str] = frozenset()
         if self.protocol.views in DRAWING:
-            drawn = drawn_items(
-                self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0
-            )
+            split = self.protocol.split or self.data.evaluated
+            drawn = drawn_items(self.data, split, self.protocol.seed or 0)
         for item, examples in zip(items, shots, strict=True):
             if not suits(self.protocol, item):
                 continue
@@ -199,10 +208,7 @@ class TemplateSource:
 
 
 def suits(protocol: Protocol, item: Item) -> bool:
-    """Whether the protocol is for questions of the item's kind, with so many choices, and its change for the item.
-
-    Others are no part of it.
-    """
+    """Return whether the protocol is for items of this kind, with so many choices, and its preparation, too."""
     if not is_for(protocol.prepare, item):
         return False
     if protocol.kind == "any":
@@ -217,129 +223,172 @@ def render(
     drawn: bool = False,
     template: ChatTemplate | None = None,
 ) -> Request:
-    """The request of ``item`` after ``shots``; some views show an item that is ``drawn`` in several orders.
+    """Render the request of ``item`` after ``shots``; some views show an item that is ``drawn`` in several orders.
 
     ``template``: of a protocol that is a chat.
 
-    Raises DataError when the item or a shot doesn't have the choices that the protocol expects, and ProtocolError when
+    Raises DataError if the item or a shot doesn't have the choices that the protocol expects, and ProtocolError if
     a template has a hole that the item doesn't fill.
     """
+    reading = READINGS[protocol.reading]
     item, question, options = _shown(protocol, item)
-    order, moves = (
-        shown_order(protocol.prepare, len(options))
-        if moves_labels(protocol.prepare)
-        else ((), True)
-    )
-    shown = _in_order(protocol, item, options, order, moves)
-    asked = _asked(protocol, shown[0], question, shown[1])
-    labelled = _by_choice(_labelled(protocol, *shown), order)
-    continuation = said(protocol, protocol.continuation)
-    lines = continuation.split("\n") if READINGS[protocol.reading].several else [continuation]
-    parts = tuple(
-        tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled
-    )
-    # before shots a header would show what is asked after them
-    known = {**item.fields, "subject": _spoken(item.subject)} if protocol.shots else asked
-    header = fill(protocol.header, known, axis="header")
-    chat = None
-    if protocol.chat != "none":
-        turns = tuple(_turn(protocol, shot) for shot in shots) if protocol.chat == "turns" else None
-        system = joined(protocol.system, header, protocol.separator)
-        told = template_arguments(protocol.template)
-        chat = Chat(system, turns, begins(protocol), template, told, protocol.thought == "close")
+    order: Order = ()
+    moves = True
+    if moves_labels(protocol.prepare):
+        order, moves = shown_order(protocol.prepare, len(options))
+    shown_item, shown_options = _in_order(protocol, item, options, order, moves)
+    holes = _question_holes(protocol, shown_item, question, shown_options)
+    labelled = _by_choice(_labelled(protocol, shown_item, shown_options), order)
+    lines = [said(protocol, protocol.continuation)]
+    if reading.several:
+        lines = lines[0].split("\n")
+    parts = []
+    for choice_holes in labelled:
+        parts.append(tuple(fill(line, choice_holes, axis="continuation") for line in lines))
+    proposals = []
+    if protocol.proposal:
+        proposals = [fill(protocol.proposal, choice_holes, axis="proposal") for choice_holes in labelled]
+    header_holes = holes
+    if protocol.shots:
+        # Before shots a header would give away the item that comes after them.
+        header_holes = {**item.fields, "subject": _spoken(item.subject)}
+    header = fill(protocol.header, header_holes, axis="header")
+    listed: tuple[str, ...] = ()
+    after = ""
+    if reading.unordered:
+        listed = tuple(_lines(protocol, item, options))
+        after = _after_options(protocol, _question_holes(protocol, item, question, options))
     return Request(
         item=item,
         header=header,
         shots=tuple(_shot(protocol, shot) for shot in shots),
-        query=fill(protocol.question, asked, axis="question"),
+        query=fill(protocol.question, holes, axis="question"),
         separator=protocol.separator,
         continuations=tuple(map("\n".join, parts)),
         options=options,
         gold=item.gold,
-        parts=parts,
-        proposals=tuple(
-            fill(protocol.proposal, holes, axis="proposal")
-            for holes in labelled
-            if protocol.proposal
-        ),
+        parts=tuple(parts),
+        proposals=tuple(proposals),
         views=tuple(_views(protocol, item, question, options, drawn)),
-        chat=chat,
+        chat=_chat(protocol, header, shots, template),
+        listed=listed,
+        after=after,
         order=order,
         batched=protocol.prepare == BATCHED,
-        **(_set(protocol, item, question, options) if READINGS[protocol.reading].unordered else {}),
+    )
+
+
+def _chat(
+    protocol: Protocol, header: str, shots: Sequence[Item], template: ChatTemplate | None
+) -> Chat | None:
+    if protocol.chat == "none":
+        return None
+    turns = None
+    if protocol.chat == "turns":
+        turns = tuple(_turn(protocol, shot) for shot in shots)
+    return Chat(
+        system=joined(protocol.system, header, protocol.separator),
+        turns=turns,
+        begins=begins(protocol),
+        template=template,
+        arguments=template_arguments(protocol.template),
+        close=protocol.thought == "close",
     )
 
 
 def rendered_line(request: Request, reading: str) -> dict[str, Any]:
-    """A request as a line of :func:`read_rendered`: the texts that ``reading`` sends, before they are fitted.
+    """Return a request as a line of :func:`read_rendered`: the texts of ``reading`` before they are fitted.
 
-    Where a choice has several texts, ``choices``, parallel to ``continuations``, says which choice each is of, and
+    If a choice has several texts, ``choices``, parallel to ``continuations``, says which choice each is of, and
     ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the continuations follow it.  ``set``:
-    the options that the context shows in no order, and what it ends with after them.  ``along``: after which shares of
-    the thought that the model writes they are asked; the contexts are those without one.
+    the options that the context shows in no order, and what it ends with after them.  ``along``: the shares of the
+    thought after which the model scores the continuations; the contexts are those without a thought.
     """
+    declared = READINGS[reading]
+    contexts = []
+    continuations: list[str] = []
+    choices = []
     groups = PROMPTERS[reading].texts(request)
-    contexts = [group.context for group in groups for _ in group.continuations]
-    places = [place for group in groups for place in group.places]
+    for group in groups:
+        contexts += [group.context] * len(group.continuations)
+        continuations += group.continuations
+        choices += [slot.choice for slot in group.slots]
     line: dict[str, Any] = {"item": request.item.id, "subject": request.item.subject}
-    line |= (
-        {"contexts": contexts} if any(group.own for group in groups) else {"context": contexts[0]}
-    )
-    line |= {
-        "continuations": [text for group in groups for text in group.continuations],
-        "gold": list(request.gold),
-    }
-    if len(places) > len(request.options):
-        line["choices"] = [choice for choice, _ in places]
-    if "chains" in READINGS[reading].takes:
+    if any(group.differs for group in groups):
+        line["contexts"] = contexts
+    else:
+        line["context"] = contexts[0]
+    line["continuations"] = continuations
+    line["gold"] = list(request.gold)
+    if len(choices) > len(request.options):
+        line["choices"] = choices
+    if "chains" in declared.takes:
         line["proposal"] = request.proposals[0]
-    if READINGS[reading].unordered:
+    if declared.unordered:
         line["set"] = {"options": list(request.listed), "after": request.after}
-    if READINGS[reading].along:
+    if declared.along:
         line["along"] = list(ALONG.values())
     return line
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if line.strip():
-            try:
-                row = read_json(line)
-            except ValueError as error:
-                raise DataError(f"{path}, line {number}: no JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path}, line {number}: no JSON object")
-            yield row
+        if not line.strip():
+            continue
+        try:
+            row = read_json(line)
+        except ValueError as error:
+            raise DataError(f"{path}, line {number}: no JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{path}, line {number}: no JSON object")
+        yield row
+
+
+_NOT_READ = {
+    "choices": "several texts of a choice",
+    "proposal": "a sampled chain of thought",
+    "set": "options as a set",
+    "along": "shares of the model's own thought",
+}
+"""Keys of lines that can't be read back, and what they stand for."""
 
 
 def _request(row: dict[str, Any], number: int) -> Request:
-    told = {
-        "choices": "several texts of a choice",
-        "proposal": "a sampled chain of thought",
-        "set": "options as a set",
-    }
-    told["along"] = "shares of the model's own thought"
-    for key, meaning in told.items():
+    for key, meaning in _NOT_READ.items():
         if key in row:
             raise ValueError(
                 f"its key {key} says that it is asked with {meaning}; render it with another protocol"
             )
     continuations = _texts(row["continuations"])
-    contexts = _texts(row["contexts"]) if "contexts" in row else ()
+    contexts: tuple[str, ...] = ()
+    if "contexts" in row:
+        contexts = _texts(row["contexts"])
     context = "" if contexts else row["context"]
-    gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
-    if not isinstance(context, str) or (contexts and len(contexts) != len(continuations)):
+    if not isinstance(context, str) or len(contexts) not in (0, len(continuations)):
         raise ValueError("it needs a context, or as many contexts as continuations")
-    if not gold or not all(
-        isinstance(index, int) and 0 <= index < len(continuations) for index in gold
-    ):
+    gold = row["gold"]
+    if not isinstance(gold, list):
+        gold = [gold]
+    if not gold or not all(_is_index(index, len(continuations)) for index in gold):
         raise ValueError(f"gold {gold} does not index its {len(continuations)} continuations")
     subject = str(row.get("subject") or "")
     item = Item(str(row.get("item", number)), context, continuations, tuple(sorted(gold)), subject)
-    parts = tuple((continuation,) for continuation in continuations)
     return Request(
-        item, "", (), context, "", continuations, continuations, item.gold, parts, contexts
+        item=item,
+        header="",
+        shots=(),
+        query=context,
+        separator="",
+        continuations=continuations,
+        options=continuations,
+        gold=item.gold,
+        parts=tuple((continuation,) for continuation in continuations),
+        proposals=contexts,
     )
+
+
+def _is_index(value: Any, length: int) -> bool:
+    return isinstance(value, int) and 0 <= value < length
 
 
 def _texts(values: Sequence[Any]) -> tuple[str, ...]:
@@ -357,8 +406,8 @@ def _views(
     if protocol.views == "content-free":
         for text in CONTENT_FREE:
             empty = replace(item, fields=dict.fromkeys(item.fields, text))
-            same = (text,) * len(options)
-            yield replace(_ordered(protocol, empty, text, same, first), content=False)
+            texts = (text,) * len(options)
+            yield replace(_ordered(protocol, empty, text, texts, first), content=False)
 
 
 def _ordered(
@@ -375,66 +424,72 @@ def _ordered(
 def _in_order(
     protocol: Protocol, item: Item, options: Sequence[str], order: Order, moves: bool = True
 ) -> tuple[Item, Sequence[str]]:
-    """The options in the ``order`` in which they are shown, and the item with their descriptions so.
+    """Return the item with its descriptions, and its options, in the ``order`` in which they are shown.
 
-    ``order``: empty for the given one.  ``moves``: whether their texts move, too; else yes and no keep their places.
+    ``order``: empty for the given one.  ``moves``: whether the options move with it; else yes and no stay.
     """
     if not order:
         return item, options
     if protocol.described is not None:
-        own = _descriptions(item, len(order))
-        item = replace(
-            item,
-            fields={**item.fields, DESCRIPTIONS: exact_json([own[option] for option in order])},
-        )
-    return item, [options[option] for option in order] if moves else options
+        descriptions = _descriptions(item, len(order))
+        ordered = exact_json([descriptions[option] for option in order])
+        item = replace(item, fields={**item.fields, DESCRIPTIONS: ordered})
+    if moves:
+        options = [options[option] for option in order]
+    return item, options
 
 
-def _by_choice(of_places: Sequence[Any], order: Order) -> list[Any]:
-    """What stands at each place, by the option that counts there; ``order``: empty for the given one."""
-    return (
-        [of_places[place] for place in sorted(range(len(order)), key=order.__getitem__)]
-        if order
-        else [*of_places]
-    )
+def _by_choice(shown: Sequence[Value], order: Order) -> list[Value]:
+    """Put what is shown in an ``order`` back into the order of the choices."""
+    if not order:
+        return list(shown)
+    by_choice = sorted(zip(order, shown, strict=True), key=itemgetter(0))
+    return [value for _, value in by_choice]
 
 
 @lru_cache(maxsize=1024)
 def _shot(protocol: Protocol, item: Item) -> str:
-    """A solved example; remembered, as the items of a subject mostly show the same ones."""
-    item, question, options = _shown(protocol, item, shot=True)
-    holes = _labelled(protocol, item, options)[item.gold[0]]
-    return _query(protocol, item, question, options) + fill(protocol.answer, holes, axis="answer")
+    """Render a solved example; remembered, as the items of a subject mostly show the same ones."""
+    query, holes = _solved(protocol, item)
+    return query + fill(protocol.answer, holes, axis="answer")
 
 
 @lru_cache(maxsize=1024)
 def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
-    """A solved example as a turn of a chat."""
+    """Render a solved example as what the user and the assistant say."""
+    query, holes = _solved(protocol, item)
+    answer = fill(protocol.answer, holes, axis="answer")
+    proposal = ""
+    if names_choice(protocol.proposal):
+        proposal = fill(protocol.proposal, holes, axis="proposal")
+    if proposal and answer.startswith(proposal):
+        return query + proposal, answer.removeprefix(proposal).lstrip()
+    return query, fill(protocol.answer.lstrip(), holes, axis="answer")
+
+
+def _solved(protocol: Protocol, item: Item) -> tuple[str, dict[str, str]]:
+    """Return the query of a solved example, and the holes of its right choice."""
     item, question, options = _shown(protocol, item, shot=True)
     holes = _labelled(protocol, item, options)[item.gold[0]]
-    asked, answer = (
-        _query(protocol, item, question, options),
-        fill(protocol.answer, holes, axis="answer"),
-    )
-    proposal = (
-        fill(protocol.proposal, holes, axis="proposal") if names_choice(protocol.proposal) else ""
-    )
-    if proposal and answer.startswith(proposal):
-        return asked + proposal, answer.removeprefix(proposal).lstrip()
-    return asked, fill(protocol.answer.lstrip(), holes, axis="answer")
+    return _query(protocol, item, question, options), holes
 
 
 def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
-    return fill(protocol.question, _asked(protocol, item, question, options), axis="question")
+    holes = _question_holes(protocol, item, question, options)
+    return fill(protocol.question, holes, axis="question")
 
 
-def _asked(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, str]:
-    """What fills the holes of the axis ``question``."""
-    lines = _lines(protocol, item, options) if _lists_options(protocol) else []
+def _question_holes(
+    protocol: Protocol, item: Item, question: str, options: Sequence[str]
+) -> dict[str, str]:
+    """Return what fills the holes of the axis ``question``."""
+    lines = []
+    if _lists_options(protocol):
+        lines = _lines(protocol, item, options)
     last = len(options) - 1
-    of_last = {"last_letter": protocol.labels[last : last + 1], "last_level": str(last)}
     return {
-        **of_last,
+        "last_letter": protocol.labels[last : last + 1],
+        "last_level": str(last),
         **item.fields,
         "question": question,
         "options": "".join(lines),
@@ -450,16 +505,18 @@ def _lines(protocol: Protocol, item: Item, options: Sequence[str]) -> list[str]:
     labelled = _labelled(protocol, item, options)
     if protocol.described is None:
         return [fill(protocol.option, holes, axis="option") for holes in labelled]
-    return [
-        fill(protocol.option, holes, axis="option")
-        if description is None
-        else fill(protocol.described, {**holes, "description": description}, axis="described")
-        for holes, description in zip(labelled, _descriptions(item, len(labelled)), strict=True)
-    ]
+    lines = []
+    for holes, description in zip(labelled, _descriptions(item, len(labelled)), strict=True):
+        if description is None:
+            lines.append(fill(protocol.option, holes, axis="option"))
+        else:
+            described = {**holes, "description": description}
+            lines.append(fill(protocol.described, described, axis="described"))
+    return lines
 
 
 def _descriptions(item: Item, options: int) -> list[str | None]:
-    """The description of every option as a preparation wrote it; None for none.
+    """Return the description of every option as a preparation wrote it; None for none.
 
     A text without content describes every option.
     """
@@ -467,52 +524,61 @@ def _descriptions(item: Item, options: int) -> list[str | None]:
         descriptions = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
     except ValueError:
         descriptions = [item.fields[DESCRIPTIONS]] * options
-    if not (
-        isinstance(descriptions, list)
-        and all(isinstance(each, str | None) for each in descriptions)
-    ):
+    valid = isinstance(descriptions, list) and all(
+        isinstance(description, str | None) for description in descriptions
+    )
+    if not valid:
         raise DataError(
             f"item {item.id} has descriptions that are no texts: use prepare=decision, or another of its kind"
         )
     return [*descriptions, *[None] * (options - len(descriptions))][:options]
 
 
-def _set(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, Any]:
-    """The listed options and the end of the query after them, by which they are found in a context."""
-    holes = _asked(protocol, item, question, options)
+def _after_options(protocol: Protocol, holes: dict[str, str]) -> str:
+    """Return the end of the query after the options, by which these are found in a context."""
     query = fill(protocol.question, holes, axis="question")
     mark = next(char for char in map(chr, count()) if char not in query)
-    _, _, after = fill(protocol.question, {**holes, "options": mark}, axis="question").partition(
-        mark
-    )
-    return {"listed": tuple(_lines(protocol, item, options)), "after": after}
+    marked = fill(protocol.question, {**holes, "options": mark}, axis="question")
+    _, _, after = marked.partition(mark)
+    return after
 
 
 def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[dict[str, str]]:
-    """The holes of every option; those beyond the letters have no letter, and no template that would show one."""
-    letters = chain(({"letter": letter} for letter in protocol.labels), repeat({}))
-    cases = (
-        {"choice": each, "Choice": each[:1].upper() + each[1:], "CHOICE": each.upper()}
-        for each in options
-    )
-    return [{**item.fields, **letter, **case} for letter, case in zip(letters, cases, strict=False)]
+    """Return the holes of every option; an option beyond the letters has none, and no template shows its letter."""
+    labels = protocol.labels
+    labelled = []
+    for index, option in enumerate(options):
+        holes = dict(item.fields)
+        if index < len(labels):
+            holes["letter"] = labels[index]
+        holes["choice"] = option
+        holes["Choice"] = option[:1].upper() + option[1:]
+        holes["CHOICE"] = option.upper()
+        labelled.append(holes)
+    return labelled
 
 
 PANDAS_NA = frozenset(
     [
-        *(
-            "",
-            "#N/A",
-            "#N/A N/A",
-            "#NA",
-            "-1.#IND",
-            "-1.#QNAN",
-            "-NaN",
-            "-nan",
-            "1.#IND",
-            "1.#QNAN",
-        ),
-        *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+        "",
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+        "NULL",
+        "NaN",
+        "None",
+        "n/a",
+        "nan",
+        "null",
     ]
 )
 """Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
@@ -521,10 +587,11 @@ PANDAS_NA = frozenset(
 def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, str, tuple[str, ...]]:
     _check_choices(protocol, item)
     item = prepare(protocol.prepare, item, shot)
-    question, options = item.question, item.choices
+    question = item.question
+    options = item.choices
     if protocol.quirk == "pandas-na":
-        question, *rest = ("nan" if text in PANDAS_NA else text for text in (question, *options))
-        options = tuple(rest)
+        question = _as_pandas(question)
+        options = tuple(map(_as_pandas, options))
     if protocol.strip in ("question", "all"):
         question = question.strip()
     if protocol.strip == "all":
@@ -532,8 +599,13 @@ def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, st
     return item, question, options
 
 
+def _as_pandas(text: str) -> str:
+    return "nan" if text in PANDAS_NA else text
+
+
 def _check_choices(protocol: Protocol, item: Item) -> None:
-    number, letters = len(item.choices), protocol.labels
+    number = len(item.choices)
+    letters = protocol.labels
     shown = number + more_options(protocol.prepare)
     lacks_letters = shown > len(letters) and _needs_letters(protocol)
     changes = []
@@ -549,7 +621,9 @@ def _check_choices(protocol: Protocol, item: Item) -> None:
         return
     if lacks_letters and shown <= len(LETTERS):
         changes.append(f"letters={LETTERS[:shown]}")
-    remedy = f", or add @{','.join(changes)} to the protocol's name" if changes else ""
+    remedy = ""
+    if changes:
+        remedy = f", or add @{','.join(changes)} to the protocol's name"
     raise DataError(
         f"item {item.id} of subject {item.subject!r} has {number} choices, {problem}; "
         f"correct the item, or skip bad items{remedy}"
@@ -557,11 +631,15 @@ def _check_choices(protocol: Protocol, item: Item) -> None:
 
 
 def _needs_letters(protocol: Protocol) -> bool:
-    """Whether every option has to have a letter: a template shows it, or a rule may read it from generated text."""
+    """Return whether every option needs a letter: a template shows it, or a rule may read it from generated text."""
+    if READINGS[protocol.reading].text:
+        return True
     templates = [protocol.proposal, protocol.continuation]
-    templates += [protocol.option] if _lists_options(protocol) else []
-    templates += [protocol.answer] if protocol.shots else []
-    return READINGS[protocol.reading].text or any("{letter}" in template for template in templates)
+    if _lists_options(protocol):
+        templates.append(protocol.option)
+    if protocol.shots:
+        templates.append(protocol.answer)
+    return any("{letter}" in template for template in templates)
 
 
 def _spoken(subject: str) -> str:

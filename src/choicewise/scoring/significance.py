@@ -1,4 +1,4 @@
-"""Paired tests, biases, multiverse."""
+"""Test differences of models, positions and lengths, and check one protocol's decisions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,26 @@ import numpy.typing as npt
 
 from choicewise.scoring.decide import Decisions, guess
 from choicewise.scoring.intervals import ALIKE, standard_error, student, two_sided
-from choicewise.scoring.observed import Floats, Integers, Mask, by_length, reduce_rows, row_of
+from choicewise.scoring.observed import (
+    Floats,
+    Integers,
+    Mask,
+    by_length,
+    item_sum,
+    mean_of_present,
+    row_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """Checks of one protocol's decisions that need no model call.
+    """Hold checks of one protocol's decisions that need no model call.
 
-    ``chance``: expected accuracy of guessing evenly.  ``at_chance``: the accuracy is within one standard error of it.
-    ``constant``: every prediction is the same position, which a model without a preference would do with p < 0.01
-    (:func:`~.position_bias.constant_p`).  ``most_common``: the greatest share any position has among
-    the predictions.  ``tie_rate``: share of scored items with a tie at the top.  NaN and False without scored items.
+    ``chance``: expected accuracy of guessing evenly.  ``at_chance``: the accuracy is within one
+    standard error of it.  ``constant``: every prediction is the same position, which a model
+    without a preference would do with p < 0.01.  ``most_common``: the greatest share of a position
+    among the predictions.  ``tie_rate``: share of scored items with a tie at the top.  NaN and
+    False without scored items.
     """
 
     chance: float
@@ -36,20 +45,19 @@ class Validity:
 
 
 SIGNIFICANT = 0.01
-"""Warnings that are the outcome of a test are raised below this p-value."""
+"""The p-value below which a test raises a warning."""
 
 
 def validity(
     decisions: Decisions, item_offsets: Integers, gold: Mask, guesses: Floats | None = None
 ) -> Validity:
-    """The checks of one protocol's decisions; ``gold``: which rows are right choices, bool [rows].
+    """Check one protocol's decisions; ``gold`` marks the rows of right choices, bool [rows].
 
-    ``guesses``: the credit of each item that is expected of guessing; None: as accuracy counts.
-
+    ``guesses``: the credit of each item that guessing gives on average; None: that of accuracy.
     Items with one choice can't be guessed, nor predicted otherwise.
     """
-    scored = ~decisions.missing
-    credit = decisions.credit[scored]
+    is_scored = ~decisions.missing
+    credit = decisions.credit[is_scored]
     if not len(credit):
         return Validity(
             chance=math.nan,
@@ -58,31 +66,37 @@ def validity(
             most_common=math.nan,
             tie_rate=math.nan,
         )
-    chance = float((guess(item_offsets, gold) if guesses is None else guesses)[scored].mean())
-    near = len(credit) < 2 or abs(float(credit.mean()) - chance) <= standard_error(credit)
-    at_chance = near and not math.isnan(chance)
-    known = decisions.prediction >= 0
-    predicted = decisions.prediction[known]
-    most_common = (
-        float(np.bincount(predicted).max() / len(predicted)) if len(predicted) else math.nan
-    )
-    choices, right = np.diff(item_offsets)[known], reduce_rows(np.add, gold, item_offsets)[known]
-    hit = gold[item_offsets[:-1][known] + predicted]
-    constant = most_common == 1.0 and _constant_p(choices, right, hit) < SIGNIFICANT
+    if guesses is None:
+        guesses = guess(item_offsets, gold)
+    chance = float(guesses[is_scored].mean())
+    is_near = len(credit) < 2 or abs(float(credit.mean()) - chance) <= standard_error(credit)
+
+    is_predicted = decisions.prediction >= 0
+    predicted = decisions.prediction[is_predicted]
+    most_common = math.nan
+    constant = False
+    if len(predicted):
+        most_common = float(np.bincount(predicted).max() / len(predicted))
+    if most_common == 1.0:
+        choices = np.diff(item_offsets)[is_predicted]
+        right = item_sum(gold, item_offsets)[is_predicted]
+        is_hit = gold[item_offsets[:-1][is_predicted] + predicted]
+        constant = _constant_p(choices, right, is_hit) < SIGNIFICANT
     return Validity(
         chance=chance,
-        at_chance=at_chance,
+        at_chance=is_near and not math.isnan(chance),
         constant=constant,
         most_common=most_common,
-        tie_rate=float(decisions.tied[scored].mean()),
+        tie_rate=float(decisions.tied[is_scored].mean()),
     )
 
 
 def guessing_p(credit: Floats, chance: Floats) -> float:
-    """At most how likely guessing gives as much ``credit``; ``chance``: of each item, float64 [items] both.
+    """Return at most how likely guessing gives as much ``credit``, float64 [items].
 
-    The tail of a binomial distribution of the same mean: that of items with different chances is no heavier (Hoeffding
-    1956).  A part of a right answer counts for nothing; NaN without items, or where an item can't be guessed.
+    ``chance``: of each item, float64 [items].  The p-value is the tail of a binomial distribution
+    of the same mean: that of items with different chances is no heavier (Hoeffding 1956).  A part
+    of a right answer counts for nothing.  NaN without items, or if an item can't be guessed.
     """
     if not len(credit) or np.isnan(chance).any():
         return math.nan
@@ -91,16 +105,18 @@ def guessing_p(credit: Floats, chance: Floats) -> float:
 
 
 def binomial_tail(right: int, n: int, chance: float) -> float:
-    """Return how likely ``right`` or more of ``n`` items are right that are each right with probability ``chance``."""
+    """Return how likely ``right`` or more of ``n`` items are right, each by ``chance``."""
     from scipy.special import bdtrc
 
-    return float(bdtrc(right - 1, n, chance)) if right else 1.0
+    if not right:
+        return 1.0
+    return float(bdtrc(right - 1, n, chance))
 
 
 def positive_p(values: Floats) -> float:
-    """Return how likely a mean of 0 or less gives as great a mean of ``values`` [items], by Student's t.
+    """Return how likely a mean of 0 or less gives as great a mean of ``values``, by Student's t.
 
-    NaN for fewer than two values, or where all are the same.
+    NaN for fewer than two values, or if all are equal.
     """
     error = standard_error(values)
     if not error > 0:
@@ -111,23 +127,27 @@ def positive_p(values: Floats) -> float:
 
 
 HALF = 0.5
-"""Below so much probability an item's labels hold little of it."""
+"""The probability below which an item's labels hold little of the model's."""
 
 
 def low_mass_rate(mass: Floats, threshold: float = HALF) -> float:
-    """Share of items whose choices hold less than ``threshold`` of the model's probability (``option_mass`` [items]).
+    """Return the share of items whose choices hold less than ``threshold`` of the probability.
 
-    Where it is high the model prefers to say something else, and the order of the choices says little.
+    ``mass``: of each item (``option_mass``).  If the share is high, the model prefers to say
+    something else, and the order of the choices says little.
     """
-    known = mass[~np.isnan(mass)]
-    return float((known < threshold).mean()) if len(known) else math.nan
+    present = mass[~np.isnan(mass)]
+    return mean_of_present((present < threshold).astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``log_likelihood``: Σ count · log p over the choices of ``items`` items by ``people`` people, in nats, -inf where
-    a choice that was made has probability 0; ``correlation``: Pearson's, of probabilities and shares of people over all
-    choices, NaN where either is constant."""
+    """Hold the fit of probabilities to the choices of ``people`` people on ``items`` items.
+
+    ``log_likelihood``: Σ count · log p in nats, -inf if a choice that was made has probability 0.
+    ``correlation``: Pearson's, of probabilities and shares of people over all choices, NaN if
+    either is constant.
+    """
 
     log_likelihood: float
     correlation: float
@@ -136,29 +156,36 @@ class Fit:
 
 
 def fit(probabilities: Floats, counts: Floats, item_offsets: Integers) -> Fit:
-    """The fit of ``probabilities`` to ``counts``, both float64 [rows].  Items with NaN or a total of 0 do not count.
+    """Return the fit of ``probabilities`` to ``counts``, both float64 [rows].
 
-    Item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.  The log-likelihood is without the multinomial
-    coefficients, the same for every model (Franke et al. 2024 fit choice counts of the same kind).
+    Items with NaN or a total of 0 do not count.  The log-likelihood leaves out the multinomial
+    coefficients, which are the same for every model (Franke et al. 2024 fit choice counts of this
+    kind).
     """
-    totals = reduce_rows(np.add, counts, item_offsets)
-    known = (totals > 0) & ~np.isnan(reduce_rows(np.add, probabilities, item_offsets))
+    totals = item_sum(counts, item_offsets)
+    is_counted = (totals > 0) & ~np.isnan(item_sum(probabilities, item_offsets))
     item = row_of(item_offsets)
-    rows = known[item]
-    predicted, people = probabilities[rows], counts[rows]
+    rows = is_counted[item]
+    predicted = probabilities[rows]
+    people = counts[rows]
     shares = people / totals[item][rows]
+    is_chosen = people > 0
     with np.errstate(divide="ignore"):
-        terms = people[people > 0] * np.log(predicted[people > 0])
-    likelihood = float(terms.sum()) if known.any() else math.nan
-    return Fit(likelihood, _pearson(predicted, shares), int(known.sum()), float(people.sum()))
+        terms = people[is_chosen] * np.log(predicted[is_chosen])
+    likelihood = float(terms.sum()) if is_counted.any() else math.nan
+    correlation = _pearson(predicted, shares)
+    return Fit(likelihood, correlation, int(is_counted.sum()), float(people.sum()))
 
 
 LEVEL = 0.05
-"""Of significance, after Holm's correction for all tests."""
+"""The level of significance, after Holm's correction for all tests."""
 
 
 def holm(p: npt.ArrayLike) -> Floats:
-    """Adjusted p-values in the order given (Holm 1979); rejecting those ≤ α errs anywhere with probability ≤ α."""
+    """Return p-values adjusted for all of them, in the order given (Holm 1979).
+
+    If those ≤ α are rejected, the probability of any error is ≤ α.
+    """
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
@@ -172,7 +199,7 @@ AT_ONCE: Final = 1 << 18
 
 
 def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers) -> Floats:
-    """Spearman's correlation between score and length among the choices of each item, float64 [items].
+    """Return Spearman's correlation of score and length among each item's choices, float64 [items].
 
     NaN for an item with a missing choice, or whose choices all have the same length or score.
     """
@@ -188,39 +215,43 @@ def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers)
 def length_shifts(
     chosen: Integers, right: Integers, lengths: Floats, item_offsets: Integers
 ) -> Floats:
-    """Return how much longer than the right choice the chosen one is, in ranks from 0 (shortest) to 1, float64 [items].
+    """Return how much longer the chosen choice is than the right one, float64 [items].
 
-    ``chosen`` and ``right`` are places in the item, -1 for none; ``lengths``: of all choices, float64 [rows].  NaN for
-    an item without one of them, with a length that is not known, or whose choices are all as long.
+    Lengths are ranked from 0 (shortest) to 1.  ``chosen`` and ``right`` are indices in the item, -1
+    for none; ``lengths``: of all choices, float64 [rows].  NaN for an item without one of them,
+    with an unknown length, or whose choices are all equally long.
     """
     shifts = np.full(len(item_offsets) - 1, np.nan)
     for items, rows in by_length(item_offsets):
-        judged = (chosen[items] >= 0) & (right[items] >= 0)
-        own = items[judged]
-        if not len(own):
+        has_both = (chosen[items] >= 0) & (right[items] >= 0)
+        if not has_both.any():
             continue
-        ranks = _ranks(lengths[rows[judged]])
-        index = np.arange(len(own))
-        spread = np.ptp(ranks, axis=1)
+        ranked = items[has_both]
+        ranks = _ranks(lengths[rows[has_both]])
+        index = np.arange(len(ranked))
+        difference = ranks[index, chosen[ranked]] - ranks[index, right[ranked]]
         with np.errstate(invalid="ignore", divide="ignore"):
-            shifts[own] = (ranks[index, chosen[own]] - ranks[index, right[own]]) / spread
+            shifts[ranked] = difference / np.ptp(ranks, axis=1)
     return shifts
 
 
 def length_p(shifts: Floats) -> float:
-    """Return how likely so large a mean shift is if every item's could as well have the other sign; two-sided.
+    """Return how likely so large a mean shift is if every sign is equally likely; two-sided.
 
-    The normal limit of the sign-flip test with a correction for continuity: no shift is greater than 1.  ``shifts``:
+    It is the normal limit of the sign-flip test with a correction for continuity.  ``shifts``:
     float64 [items] from -1 to 1, without NaN.
     """
     spread = math.sqrt(float(np.square(shifts).sum()))
+    if not spread:
+        return math.nan
+    # No shift is greater than 1, so the sum is corrected by 1.
     beyond = max(0.0, abs(float(shifts.sum())) - 1)
-    return math.erfc(beyond / spread / math.sqrt(2)) if spread else math.nan
+    return math.erfc(beyond / spread / math.sqrt(2))
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One model's accuracy over protocols; ``flips``: share of items with different predictions."""
+    """Hold one model's accuracy over protocols; ``flips``: items with different predictions."""
 
     least: float
     median: float
@@ -229,25 +260,34 @@ class Panel:
 
 
 def panel(credits: Floats, predictions: Integers) -> Panel:
-    """The spread over protocols; ``credits`` and ``predictions`` have shape [protocols, items], NaN and -1 missing.
+    """Return the spread of accuracy over protocols, from arrays of shape [protocols, items].
 
-    Each protocol's accuracy is over the items it scored, flips over the items that at least two of them predicted.
+    Missing is NaN in ``credits`` and -1 in ``predictions``.  The accuracy of a protocol is over the
+    items it scored; ``flips`` is a share of the items that at least two protocols predicted.
     """
-    accuracies = [accuracy for accuracy in map(_mean, credits) if not math.isnan(accuracy)]
-    predicted = predictions >= 0
-    shared = predicted.sum(axis=0) > 1
+    accuracies = [mean_of_present(credit) for credit in credits]
+    present = [accuracy for accuracy in accuracies if not math.isnan(accuracy)]
+    if not present:
+        present = [math.nan]
+
+    is_predicted = predictions >= 0
+    shared = is_predicted.sum(axis=0) > 1
     # A protocol without a prediction (-1) counts neither as the greatest nor as the least.
-    least = np.where(predicted, predictions, np.iinfo(np.int64).max).min(
-        axis=0, initial=np.iinfo(np.int64).max
+    beyond = np.iinfo(np.int64).max
+    least = np.where(is_predicted, predictions, beyond).min(axis=0, initial=beyond)
+    greatest = predictions.max(axis=0, initial=-1)
+    is_flipped = (greatest != least)[shared]
+    return Panel(
+        least=min(present),
+        median=float(np.median(present)),
+        greatest=max(present),
+        flips=mean_of_present(is_flipped.astype(np.float64)),
     )
-    flips = _mean((predictions.max(axis=0, initial=-1) != least)[shared].astype(np.float64))
-    known = accuracies or [math.nan]
-    return Panel(min(known), float(np.median(known)), max(known), flips)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How many protocols say that left is better, that right is better, or neither; over the items both scored."""
+    """Count the protocols under which left is better, right is better, or neither."""
 
     left: int
     right: int
@@ -255,29 +295,35 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """Share of the protocols that agree with the most common sign; NaN without protocols."""
-        counts = (self.left, self.right, self.even)
-        return max(counts) / sum(counts) if sum(counts) else math.nan
+        """Return the share of the protocols with the most common sign; NaN without protocols."""
+        total = self.left + self.right + self.even
+        if not total:
+            return math.nan
+        return max(self.left, self.right, self.even) / total
 
 
 def sign_agreement(left: Floats, right: Floats) -> Agreement:
-    """The sign of the paired difference of two models under each protocol; credits [protocols, items], NaN missing.
+    """Count the signs of the paired difference of two models, from credits [protocols, items].
 
-    A protocol under which the models share no scored item has no sign and does not count.
+    NaN is missing.  A protocol under which the models share no scored item has no sign and does not
+    count.
     """
-    means = np.array([_mean(difference) for difference in left - right])
+    means = np.array([mean_of_present(difference) for difference in left - right])
     signs = np.where(np.abs(means) <= ALIKE, 0.0, np.sign(means))
     return Agreement(
-        left=int((signs == 1).sum()), right=int((signs == -1).sum()), even=int((signs == 0).sum())
+        left=int((signs == 1).sum()),
+        right=int((signs == -1).sum()),
+        even=int((signs == 0).sum()),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Left mean minus right mean over the ``n`` items both scored; ``missing``: items that at least one did not score.
+    """Hold left mean minus right mean over the ``n`` items that both scored.
 
-    ``se`` is NaN where all items have the same difference, which says nothing about how it varies, and so is the
-    interval (95 %) unless credits are right or wrong.
+    ``missing``: items that at least one did not score.  ``se`` is NaN if all items have the same
+    difference, which says nothing about how it varies; so is the 95 % interval, unless credits are
+    right or wrong.
     """
 
     value: float
@@ -293,9 +339,9 @@ def paired_difference(
 ) -> Difference:
     """Compare credits item by item, float64 [items] each with NaN for missing.
 
-    Pairing removes what makes an item hard for both.  ``counted``: credits are right, wrong or a part of a tie; then
-    the interval is that of Agresti & Min (2005), which exists however few items differ.  Else it is Student's t.
-    ``most``: no two credits differ by more.
+    Pairing removes what makes an item hard for both.  ``counted``: credits are right, wrong or a
+    part of a tie; then the interval is that of Agresti & Min (2005), which exists if few items
+    differ or none.  Else it is Student's t.  ``most``: the greatest difference of two credits.
     """
     difference = mean_of_items(left - right, -most, most)
     if not counted or not difference.n:
@@ -306,15 +352,17 @@ def paired_difference(
 
 
 def mean_of_items(values: Floats, low: float = -math.inf, high: float = math.inf) -> Difference:
-    """Return the mean of ``values`` [items], NaN for missing, with the interval of Student's t.
+    """Return the mean of ``values`` [items], NaN for missing, with Student's t interval.
 
-    ``low`` and ``high``: between which every value lies; the interval ends there.
+    ``low`` and ``high``: the range of a value; the interval ends there.
     """
-    known = values[~np.isnan(values)]
-    n = len(known)
-    value = float(known.mean()) if n else math.nan
-    varies = n > 1 and np.ptp(known) >= 1e-9  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
-    se = standard_error(known) if varies else math.nan
+    present = values[~np.isnan(values)]
+    n = len(present)
+    value = mean_of_present(values)
+    se = math.nan
+    # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding.
+    if n > 1 and np.ptp(present) >= 1e-9:
+        se = standard_error(present)
     ci_low, ci_high = np.clip(student(value, se, n - 1), low, high).tolist()
     return Difference(
         value=value, se=se, ci_low=ci_low, ci_high=ci_high, n=n, missing=len(values) - n
@@ -328,61 +376,68 @@ def lost_per_token(
     item_offsets: Integers,
     among: Mask,
 ) -> Difference | None:
-    """Return Σ (left - right) / Σ tokens over the rows ``among``, in nats a token; None where they have none.
+    """Return Σ (left - right) / Σ tokens over the rows ``among``, in nats a token.
 
-    ``left`` and ``right``: log-likelihoods [rows]; ``tokens``: how many scored tokens each row has.  The standard error
-    is that of a ratio of sums over items, which are drawn, not the tokens: that of R + w (d - R) / mean w, with d the
-    item's own loss per token and w its tokens.
+    ``left`` and ``right``: log-likelihoods [rows]; ``tokens``: the number of scored tokens of each
+    row; None if there are none.  Items are drawn and not tokens, so the standard error is that of a
+    ratio of sums over items: of R + w (d - R) / mean w, with d an item's loss per token and w its
+    tokens.
     """
-    known = among & (tokens > 0)
     with np.errstate(invalid="ignore"):
-        lost = reduce_rows(np.add, np.where(among, left - right, 0.0), item_offsets)
-        weight = reduce_rows(np.add, np.where(known, tokens, 0), item_offsets)
-        scored = ~np.isnan(lost) & (weight > 0)
-        if not scored.any():
+        lost = item_sum(np.where(among, left - right, 0.0), item_offsets)
+        weight = item_sum(np.where(among, tokens, 0), item_offsets)
+        is_scored = ~np.isnan(lost) & (weight > 0)
+        if not is_scored.any():
             return None
-        ratio = lost[scored].sum() / weight[scored].sum()
-        of_items = np.where(scored, ratio + (lost - ratio * weight) / weight[scored].mean(), np.nan)
-        return mean_of_items(of_items)
+        # An item that lost infinitely much makes the ratio infinite, and the items NaN.
+        ratio = lost[is_scored].sum() / weight[is_scored].sum()
+        linear = ratio + (lost - ratio * weight) / weight[is_scored].mean()
+        return mean_of_items(np.where(is_scored, linear, np.nan))
 
 
 def detectable_difference(left: Floats, right: Floats, counted: bool = True) -> float:
-    """Return the difference of means that is significant with probability 0.8 (95 %) on so many items.
+    """Return the difference of means that is significant (95 %) with probability 0.8.
 
-    Arguments as of :func:`paired_difference`, with whose interval it shares the error; NaN where that has none.
+    Takes arguments of :func:`paired_difference`, with whose interval it shares the error; NaN if
+    that has none.
     """
-    error = _with_halves(left - right)[1] if counted else mean_of_items(left - right).se
+    if counted:
+        _, error = _with_halves(left - right)
+    else:
+        error = mean_of_items(left - right).se
     return minimum_detectable_effect(error)
 
 
 def minimum_detectable_effect(error: float, level: float = 0.95, power: float = 0.8) -> float:
-    """(z_{α/2} + z_β) · ``error``: the difference of means that is significant with probability ``power``.
+    """Return the difference of means that is significant with probability ``power``.
 
-    ``error``: the standard error, for two models that of their paired difference.
+    It is (z_{α/2} + z_β) · ``error``, the standard error; for two models that of their paired
+    difference.
     """
     return (two_sided(level) + NormalDist().inv_cdf(power)) * error
 
 
 def _with_halves(differences: Floats) -> tuple[float, float]:
-    """Return mean and standard error with half an item more in each of the four cells: both, left, right, neither."""
-    known = differences[~np.isnan(differences)]
-    if not len(known):
+    """Return mean and standard error with half an item more in each cell (both, left, right, none)."""
+    present = differences[~np.isnan(differences)]
+    if not len(present):
         return math.nan, math.nan
-    size = len(known) + 2
-    mean = float(known.sum()) / size  # of the halves one is +1, one is -1
-    variance = (float(np.square(known).sum()) + 1) / size - mean**2
+    size = len(present) + 2
+    # Of the four halves one is +1, one is -1, and two are 0.
+    mean = float(present.sum()) / size
+    variance = (float(np.square(present).sum()) + 1) / size - mean**2
     return mean, math.sqrt(variance / size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionBias:
-    """How unevenly the model treats the positions.
+    """Say how unevenly the model treats the positions of the options.
 
-    ``recalls``: per position, the share of the items with the right choice there that are predicted right; NaN without
-    such items.  ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024; LLM-MCQ-Bias@da14c48).
-    ``chi_square`` and ``p``: of the test whether positions are predicted as often as they are right.  NaN when fewer
-    than two positions ever hold a right choice; ``p`` also when there are fewer than :data:`FEWEST` items.
-    ``n``: items with a prediction.
+    ``recalls``: per position, the share right of the items with the right choice there; NaN without
+    such items.  ``rstd``: their standard deviation (over n), 0 without bias (Zheng et al. 2024;
+    LLM-MCQ-Bias@da14c48).  ``chi_square`` and ``p``: of the test that positions are predicted as
+    often as they are right.  NaN if fewer than two positions ever hold a right choice; ``p`` also
+    for fewer than :data:`FEWEST` items.  ``n``: items with a prediction.
     """
 
     recalls: tuple[float, ...]
@@ -397,57 +452,59 @@ FEWEST = 20
 
 
 def is_significant(p: float, items: int) -> bool:
-    """Check that models may be called different: ``p``, corrected for all tests, is small, and the items are enough."""
+    """Check that a difference may be claimed, from ``p`` corrected for all tests."""
     return items >= FEWEST and p <= LEVEL
 
 
 def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
-    """Position bias of predicted choices against right ones, indices [items]; -1 (no prediction) does not count.
+    """Compare predicted positions with right ones, indices [items] of items with one right choice.
 
-    For items with one right choice.  Under the null hypothesis the predicted and the right position of an item could
-    change places: the paired test of marginal homogeneity (Stuart 1955; Maxwell 1970).  Items predicted right say
-    nothing, and items may have different numbers of choices.
+    -1, no prediction, does not count.  Under the null hypothesis the predicted and the right
+    position of an item could change places: the paired test of marginal homogeneity (Stuart 1955;
+    Maxwell 1970).  Items predicted right say nothing, and items may have different numbers of
+    choices.
     """
-    known = predictions >= 0
-    predicted, right = predictions[known], gold[known]
-    n, positions = len(right), int(max(predicted.max(), right.max())) + 1 if known.any() else 0
+    is_predicted = predictions >= 0
+    predicted = predictions[is_predicted]
+    right = gold[is_predicted]
+    n = len(right)
+    positions = 0
+    if n:
+        positions = int(max(predicted.max(), right.max())) + 1
     expected = np.bincount(right, minlength=positions)
     hits = np.bincount(right[predicted == right], minlength=positions)
-    used = expected > 0
-    recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=used)
-    if used.sum() < 2:
-        return PositionBias(
-            recalls=tuple(recalls.tolist()), rstd=math.nan, chi_square=math.nan, p=math.nan, n=n
-        )
-    counts = np.bincount(predicted * positions + right, minlength=positions**2).reshape(
-        positions, positions
-    )
-    chi_square, p = _homogeneity(counts)
-    return PositionBias(
-        recalls=tuple(recalls.tolist()),
-        rstd=float(recalls[used].std()),
-        chi_square=chi_square,
-        p=p if n >= FEWEST else math.nan,
-        n=n,
-    )
+    is_used = expected > 0
+    recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=is_used)
+    rstd = chi_square = p = math.nan
+    if is_used.sum() >= 2:
+        rstd = float(recalls[is_used].std())
+        pairs = np.bincount(predicted * positions + right, minlength=positions**2)
+        chi_square, p = _homogeneity(pairs.reshape(positions, positions))
+    if n < FEWEST:
+        p = math.nan
+    return PositionBias(recalls=tuple(recalls.tolist()), rstd=rstd, chi_square=chi_square, p=p, n=n)
 
 
 def permutation_consistency(predictions: Integers) -> float:
-    """Share of items with the same prediction in every order of the options; NaN when no item has all predictions.
+    """Return the share of items with the same prediction in every order of the options.
 
-    ``predictions``: the option chosen, by its index in the item, int64 [orders, items]; an item with -1 in any
-    order does not count.
+    ``predictions``: the index in the item of the predicted option, int64 [orders, items]; an item
+    with -1 in any order does not count.  NaN if none counts.
     """
-    known = (predictions >= 0).all(axis=0)
-    same = (predictions == predictions[:1]).all(axis=0)
-    return float(same[known].mean()) if known.any() else math.nan
+    is_complete = (predictions >= 0).all(axis=0)
+    is_same = (predictions == predictions[:1]).all(axis=0)
+    return mean_of_present(is_same[is_complete].astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignFlip:
-    """``left_only``, ``right_only``: items only one of the two has right; ``by_tie``: items whose credits differ in
-    another way, because a tie is split or credits are any numbers; ``p``: two-sided, NaN without items that both
-    scored; ``exact``: computed from the distribution itself, not from its normal limit."""
+    """Hold a sign-flip test of two models' credits.
+
+    ``left_only``, ``right_only``: items that only one of the two has right.  ``by_tie``: items
+    whose credits differ in another way, because a tie is split or credits are any numbers.  ``p``:
+    two-sided, NaN without items that both scored.  ``exact``: it is from the distribution itself,
+    not from its normal limit.
+    """
 
     left_only: int
     right_only: int
@@ -457,7 +514,7 @@ class SignFlip:
 
     @property
     def differing(self) -> int:
-        """Items whose credits differ: only they have a sign to flip."""
+        """Count the items whose credits differ: only they have a sign to flip."""
         return self.left_only + self.right_only + self.by_tie
 
 
@@ -466,93 +523,96 @@ _STEPS = 10**8
 
 
 def untested(difference: Difference) -> tuple[Difference, SignFlip, float]:
-    """Return the difference of two numbers of all items together, a test and a detectable size: NaN but the first.
+    """Return the value of a difference of pooled numbers, and NaN for test and detectable size.
 
-    A sample's calibration error is too great and its worst order too low, in one model more than in another: a paired
-    test calls two calibrated models different in 4 of 10 samples.
+    A sample's calibration error is too great and its worst order too low, in one model more than in
+    another: a paired test calls two calibrated models different in 4 of 10 samples.
     """
     bare = replace(difference, se=math.nan, ci_low=math.nan, ci_high=math.nan)
     return bare, SignFlip(left_only=0, right_only=0, by_tie=0, p=math.nan, exact=False), math.nan
 
 
 def sign_flip(left: Floats, right: Floats, steps: int = _STEPS) -> SignFlip:
-    """P(|Σ ± d| ≥ |Σ d|) for the differences d of the credits [items], NaN for missing, every sign equally likely.
+    """Compute P(|Σ ± d| ≥ |Σ d|) for the differences d of credits, every sign equally likely.
 
-    The permutation test of paired values (Fisher 1935).  Where all credits are 0 or 1 it is McNemar's exact test.
-    If that takes more than ``steps`` additions, or where credits are no parts of a tie but any numbers, ``p`` is from
-    the normal limit of the same distribution.
+    ``left`` and ``right``: credits [items], NaN for missing.  It is the permutation test of paired
+    values (Fisher 1935), McNemar's exact test if all credits are 0 or 1.  If it takes more than
+    ``steps`` additions, or if credits are no parts of a tie but any numbers, ``p`` is from the
+    normal limit of this distribution.
     """
     left_only = int(((left == 1) & (right == 0)).sum())
     right_only = int(((left == 0) & (right == 1)).sum())
     both = ~(np.isnan(left) | np.isnan(right))
-    plain = both.any() and all(np.isin(side[both], (0, 1)).all() for side in (left, right))
-    if plain and steps:
-        return SignFlip(
-            left_only=left_only,
-            right_only=right_only,
-            by_tie=0,
-            p=_binomial_tail(left_only, right_only),
-            exact=True,
-        )
-    if not (_fractions(left[both]) and _fractions(right[both])):
-        signed = (left - right)[both]
-        differing = int((signed != 0).sum())
+    left = left[both]
+    right = right[both]
+    if len(left) and steps and _are_zero_or_one(left) and _are_zero_or_one(right):
+        differing = left_only + right_only
+        p = _mcnemar(left_only, right_only)
+        exact = True
+    elif _are_fractions(left) and _are_fractions(right):
+        differences = integer_differences(left, right)
+        differing = len(differences)
+        exact = differing * (_lower_tail(differences) + 1) <= steps
+        if not len(left):
+            p = math.nan
+        elif exact:
+            p = exact_tail(differences)
+        else:
+            p = normal_tail(differences)
+    else:
+        signed = left - right
+        differing = int(np.count_nonzero(signed))
         p = _limit(float(signed.sum()), float(np.square(signed).sum()), differing)
-        return SignFlip(
-            left_only=left_only,
-            right_only=right_only,
-            by_tie=differing - left_only - right_only,
-            p=p,
-            exact=False,
-        )
-    differences = integer_differences(left[both], right[both])
-    observed, largest = abs(sum(differences)), sum(map(abs, differences))
-    exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
-    p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
+        exact = False
     return SignFlip(
         left_only=left_only,
         right_only=right_only,
-        by_tie=len(differences) - left_only - right_only,
+        by_tie=differing - left_only - right_only,
         p=p,
         exact=exact,
     )
 
 
-def pairwise_p(credits: Floats) -> Floats:
-    """Compute the two-sided p-value of the sign-flip test of every pair of models, float64 [models, models].
+def _are_zero_or_one(credits: Floats) -> bool:
+    return bool(np.isin(credits, (0, 1)).all())
 
-    ``credits``: float64 [models, items] without NaN.  It is exact where all credits are 0 or 1 (McNemar's test), else
-    from the normal limit.
+
+def pairwise_p(credits: Floats) -> Floats:
+    """Compute the two-sided p-value of the sign-flip test of every pair of models.
+
+    ``credits``: float64 [models, items] without NaN.  Returns float64 [models, models], exact if
+    all credits are 0 or 1 (McNemar's test), else from the normal limit.
     """
-    if np.isin(credits, (0, 1)).all():
+    if _are_zero_or_one(credits):
         from scipy.special import bdtr
 
-        only = credits @ (1 - credits).T  # [i, j]: items that i has right and j has not
+        # only[i, j] counts the items that i has right and j has not.
+        only = credits @ (1 - credits).T
         either = (only + only.T).astype(np.int64)
         tail = bdtr(np.minimum(only, only.T), either, 0.5)
-        return np.asarray(np.minimum(1.0, 2 * tail))
+        return np.minimum(1.0, 2 * tail)
     unit = _unit(credits)
     models = len(credits)
     p = np.ones((models, models))
-    for one in range(models):
-        for other in range(one):
-            differences = credits[one] - credits[other]
-            # Neighbouring sums of fractions differ by two units, so half of that corrects for continuity.
+    for left in range(models):
+        for right in range(left):
+            differences = credits[left] - credits[right]
+            # Neighbouring sums of fractions differ by two units, so half of that corrects for
+            # continuity.
             beyond = max(0.0, abs(float(differences.sum())) - unit)
             differing = int(np.count_nonzero(differences))
-            p[one, other] = p[other, one] = _limit(
-                beyond, float(np.square(differences).sum()), differing
-            )
+            p[left, right] = _limit(beyond, float(np.square(differences).sum()), differing)
+            p[right, left] = p[left, right]
     return p
 
 
 def significantly_better(credits: Floats, undecided: Mask | None = None) -> Mask:
-    """Mark which model is significantly better than which, bool [models, models]: [i, j] where i is better than j.
+    """Mark which model is significantly better than which, bool [models, models].
 
-    All pairs of models are tested on the same items, with Holm's correction for all of them: where all models are
-    equally good, anything is marked in at most 5 % of cases.  ``credits``: float64 [models, items] without NaN, the
-    greater the better.  ``undecided``: pairs whose order something else leaves open.  Nothing is marked below
-    :data:`FEWEST` items.
+    [i, j] is marked if i is better than j.  All pairs are tested on the same items, with Holm's
+    correction: if all models are equally good, anything is marked in at most 5 % of cases.
+    ``credits``: float64 [models, items] without NaN, the greater the better.  ``undecided``: pairs
+    whose order something else leaves open.  Nothing is marked below :data:`FEWEST` items.
     """
     models, items = credits.shape
     if items < FEWEST:
@@ -564,62 +624,89 @@ def significantly_better(credits: Floats, undecided: Mask | None = None) -> Mask
     adjusted = np.ones((models, models))
     adjusted[pairs] = holm(p[pairs])
     totals = credits.sum(axis=1)
-    ahead = totals[:, None] > totals[None, :]
-    return np.asarray(ahead & (np.minimum(adjusted, adjusted.T) <= LEVEL))
+    is_ahead = totals[:, None] > totals[None, :]
+    return is_ahead & (np.minimum(adjusted, adjusted.T) <= LEVEL)
 
 
 def rank_ranges(better: Mask) -> tuple[Integers, Integers]:
-    """Compute the best and the worst rank that each model may have, int64 [models]; ``better``: of the pairs."""
+    """Return the best and the worst rank that each model may have, int64 [models].
+
+    ``better``: of :func:`significantly_better`.
+    """
     best = 1 + better.sum(axis=0)
     worst = len(better) - better.sum(axis=1)
     return best, worst
 
 
 def _unit(credits: Floats) -> float:
-    """Return the greatest number that all ``credits`` are multiples of; 0 where they are no parts of a tie."""
-    if not _fractions(credits):
+    """Return the greatest number that divides all ``credits``; 0 if they aren't fractions."""
+    if not _are_fractions(credits):
         return 0.0
-    fractions = [
-        Fraction(value).limit_denominator(_LARGEST) for value in np.unique(credits).tolist()
-    ]
-    return 1 / math.lcm(*(fraction.denominator for fraction in fractions))
+    denominators = [_fraction(value).denominator for value in np.unique(credits).tolist()]
+    return 1 / math.lcm(*denominators)
 
 
 def _limit(total: float, squares: float, differing: int) -> float:
-    """Compute the p-value of a sum of differences of random signs from the normal limit; ``squares``: their sum.
+    """Compute the p-value of a sum of ``differing`` differences of random signs, from its limit.
 
-    Where few items differ the limit has too little beyond, so p is at least the chance that all signs agree.
+    ``squares``: the sum of their squares.
     """
     if not differing:
         return 1.0
     p = math.erfc(abs(total) / math.sqrt(2 * squares))
+    # If few items differ the tail of the limit is too light: p is at least the chance that all
+    # signs agree.
     return max(p, 2.0 ** (1 - differing))
 
 
 _LARGEST = 1000
-"""Largest denominator of a credit: a tie among that many choices.  Such fractions differ by far more than floats do."""
+"""The largest denominator of a credit, a tie among that many choices.
+
+Such fractions differ by far more than floats do.
+"""
+
+
+def _fraction(credit: float) -> Fraction:
+    return Fraction(credit).limit_denominator(_LARGEST)
+
+
+def _are_fractions(credits: Floats) -> bool:
+    """Check that all credits are whole, or parts of a tie."""
+    values = np.unique(credits)
+    if len(values) > _LARGEST:
+        return False
+    return all(abs(float(_fraction(value)) - value) < 1e-9 for value in values.tolist())
 
 
 def integer_differences(left: Floats, right: Floats) -> list[int]:
-    """left - right where they differ, in the greatest unit that makes all of them whole numbers."""
+    """Return left - right where they differ, in the greatest unit that makes all of them whole."""
     values, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
-    credits = [Fraction(value).limit_denominator(_LARGEST) for value in values.tolist()]
+    credits = [_fraction(value) for value in values.tolist()]
     scale = math.lcm(*(credit.denominator for credit in credits))
+    # Python's integers, because a scale of many denominators does not fit into 64 bits.
     multiples = np.array([int(credit * scale) for credit in credits], dtype=object)[positions]
-    differences = [
-        difference for difference in multiples[: len(left)] - multiples[len(left) :] if difference
-    ]
-    unit = math.gcd(*differences)
-    return [difference // unit for difference in differences]
+    differences = multiples[: len(left)] - multiples[len(left) :]
+    differing = differences[differences != 0].tolist()
+    unit = math.gcd(*differing)
+    return [difference // unit for difference in differing]
+
+
+def _lower_tail(differences: Sequence[int]) -> int:
+    """Return the greatest flipped part of a sum in the lower tail.
+
+    A sum over signs is the largest one minus twice the part that is flipped.
+    """
+    largest = sum(map(abs, differences))
+    return (largest - abs(sum(differences))) // 2
 
 
 def exact_tail(differences: Sequence[int]) -> float:
-    """The two-sided p-value of whole differences other than 0, from the distribution of their sum over all signs.
+    """Return the two-sided p-value of whole differences other than 0.
 
-    A sum over signs is the largest one minus twice the part that is flipped, so it takes P(flipped part = 0, 1, ...) up
-    to the lower tail.
+    It is from the distribution of their sum over all signs: P(flipped part = 0, 1, ...) up to the
+    lower tail.
     """
-    edge = (sum(map(abs, differences)) - abs(sum(differences))) // 2
+    edge = _lower_tail(differences)
     flipped = np.zeros(edge + 1)
     flipped[0] = 1.0
     for size in map(abs, differences):
@@ -630,38 +717,45 @@ def exact_tail(differences: Sequence[int]) -> float:
 
 
 def normal_tail(differences: Sequence[int]) -> float:
-    """The normal limit of :func:`exact_tail`, with a continuity correction of 1: neighbouring sums differ by 2."""
+    """Return the normal limit of :func:`exact_tail`, with a correction for continuity."""
     sd = math.sqrt(sum(difference**2 for difference in differences))
-    return math.erfc(max(0, abs(sum(differences)) - 1) / sd / math.sqrt(2)) if sd else 1.0
+    if not sd:
+        return 1.0
+    # Neighbouring sums differ by 2, so half of that is the correction.
+    beyond = max(0, abs(sum(differences)) - 1)
+    return math.erfc(beyond / sd / math.sqrt(2))
 
 
 def _pearson(left: Floats, right: Floats) -> float:
     if not len(left):
         return math.nan
-    x, y = left - left.mean(), right - right.mean()
+    x = left - left.mean()
+    y = right - right.mean()
     spread = math.sqrt(float((x**2).sum()) * float((y**2).sum()))
-    return float((x * y).sum()) / spread if spread else math.nan
+    if not spread:
+        return math.nan
+    return float((x * y).sum()) / spread
 
 
 def _correlations(scores: Floats, lengths: Floats) -> Floats:
-    """The same of items with equally many choices: float64 [items] from [items, choices]."""
-    left, right = _ranks(scores), _ranks(lengths)
+    """Correlate ranks within items, from [items, choices] to float64 [items]."""
+    left = _ranks(scores)
+    right = _ranks(lengths)
     spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    return np.divide(
-        (left * right).sum(axis=1), spread, out=np.full(len(left), np.nan), where=spread > 0
-    )
+    products = (left * right).sum(axis=1)
+    return np.divide(products, spread, out=np.full(len(left), np.nan), where=spread > 0)
 
 
 def _ranks(values: Floats) -> Floats:
-    """Average ranks within each row minus their mean, float64 [items, choices].  A row with a NaN is NaN."""
-    left, right = values[:, :, None], values[:, None, :]
+    """Return average ranks within each row minus their mean, float64 [items, choices].
+
+    A row with a NaN is NaN.
+    """
+    left = values[:, :, None]
+    right = values[:, None, :]
     ranks = ((left > right) - (left < right).astype(np.float64)).sum(axis=2) / 2
-    return np.where(np.isnan(values).any(axis=1, keepdims=True), np.nan, ranks)
-
-
-def _mean(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
+    has_nan = np.isnan(values).any(axis=1, keepdims=True)
+    return np.where(has_nan, np.nan, ranks)
 
 
 EXACT = 1 << 14
@@ -669,77 +763,76 @@ EXACT = 1 << 14
 
 
 def _homogeneity(counts: Integers) -> tuple[float, float]:
-    """The statistic d' V⁻¹ d of the differences d of row and column sums, and its p-value; ``counts`` is square.
+    """Return the statistic d' V⁻¹ d of the differences d of row and column sums, and its p-value.
 
-    V is the covariance of d when every item's pair is turned round with probability 1/2, which leaves V itself as it
-    is.  Of few items p is exact over all turns, else from the χ² limit.
+    ``counts`` is square.  V is the covariance of d if every item's pair is turned round with
+    probability 1/2, which does not change V.  Of few items p is exact over all turns, else from the
+    χ² limit.
     """
     from scipy.special import chdtrc
 
     pairs = counts + counts.T
     np.fill_diagonal(pairs, 0)
-    values, vectors = np.linalg.eigh(np.diag(pairs.sum(axis=1)) - pairs)
-    scale = values > values.max(initial=0.0) * len(values) * np.finfo(np.float64).eps
-    if not scale.any():
+    covariance = np.diag(pairs.sum(axis=1)) - pairs
+    values, vectors = np.linalg.eigh(covariance)
+    # V has at least one eigenvalue of 0, since d sums to 0.
+    rounding = values.max(initial=0.0) * len(values) * np.finfo(np.float64).eps
+    is_axis = values > rounding
+    if not is_axis.any():
         return 0.0, 1.0
-    axes = vectors[:, scale] / np.sqrt(values[scale])
-    chi_square = float(np.square((counts.sum(axis=1) - counts.sum(axis=0)) @ axes).sum())
-    upper = [(row, column) for row, column in zip(*np.nonzero(np.triu(pairs)), strict=True)]
-    sizes = [int(pairs[pair]) for pair in upper]
+    axes = vectors[:, is_axis] / np.sqrt(values[is_axis])
+    difference = counts.sum(axis=1) - counts.sum(axis=0)
+    chi_square = float(np.square(difference @ axes).sum())
+    rows, columns = np.nonzero(np.triu(pairs))
+    sizes = pairs[rows, columns].tolist()
     if math.prod(size + 1 for size in sizes) > EXACT:
-        return chi_square, float(chdtrc(scale.sum(), chi_square))
-    turned = np.array(
-        list(product(*(range(size + 1) for size in sizes)))
-    )  # the items of each pair that go one way
-    directions = np.array([axes[row] - axes[column] for row, column in upper])
+        return chi_square, float(chdtrc(is_axis.sum(), chi_square))
+    # turned[outcome, pair] counts the items of a pair that go one way.
+    turned = np.array(list(product(*(range(size + 1) for size in sizes))))
+    directions = axes[rows] - axes[columns]
     statistics = np.square((2 * turned - sizes) @ directions).sum(axis=1)
-    chances = math.prod(_binomial(size)[turned[:, place]] for place, size in enumerate(sizes))
-    return chi_square, min(1.0, float(chances[statistics >= chi_square * (1 - 1e-9)].sum()))
+    chances = np.ones(len(turned))
+    for pair, size in enumerate(sizes):
+        chances *= _binomial(size)[turned[:, pair]]
+    is_beyond = statistics >= chi_square * (1 - 1e-9)
+    return chi_square, min(1.0, float(chances[is_beyond].sum()))
 
 
 def _binomial(size: int) -> Floats:
-    """The probabilities of 0 to ``size`` heads of a fair coin, float64 [size + 1]."""
+    """Return the probabilities of 0 to ``size`` heads of a fair coin, float64 [size + 1]."""
     from scipy.special import bdtr
 
     return np.diff(bdtr(np.arange(size + 1), size, 0.5), prepend=0.0)
 
 
 def _constant_p(choices: Integers, right: Floats | Integers, hit: Mask) -> float:
-    """At most how likely a model without a preference predicts the same position for every item.
+    """Return at most how likely a model without a preference predicts one position for every item.
 
-    ``choices`` and ``right``: how many an item has, ``hit``: whether the position is right, [items] each.  Such a model
-    is right with the same probability everywhere, the one under which this is likeliest, and else takes any wrong
-    choice alike; times the number of positions that it could have been.
+    ``choices`` and ``right``: how many an item has; ``hit``: the position is right; [items] each.
+    Such a model is right with the same probability everywhere, here the one under which this is
+    likeliest, and else takes any wrong choice with the same probability.  The result is times the
+    number of positions that it could have been.
     """
-    told = choices > right
-    hits, n = int(hit[told].sum()), int(told.sum())
+    has_wrong = choices > right
+    n = int(has_wrong.sum())
     if not n:
         return 1.0
-    alike = np.where(hit, right, choices - right)[told]
+    hits = int(hit[has_wrong].sum())
     likelihood = 0.0
     for count in (hits, n - hits):
         if count:
             likelihood += count * math.log(count / n)
-    likelihood -= float(np.log(alike).sum())
+    # Among the right choices, or among the wrong ones, all are equally likely.
+    equally_likely = np.where(hit, right, choices - right)[has_wrong]
+    likelihood -= float(np.log(equally_likely).sum())
     return min(1.0, int(choices.max()) * math.exp(likelihood))
 
 
-def _fractions(credits: Floats) -> bool:
-    """Whether all credits are whole, or parts of a tie."""
-    values = np.unique(credits)
-    if len(values) > _LARGEST:
-        return False
-    return all(
-        abs(float(Fraction(value).limit_denominator(_LARGEST)) - value) < 1e-9
-        for value in values.tolist()
-    )
-
-
-def _binomial_tail(left_only: int, right_only: int) -> float:
-    """The same as :func:`exact_tail` where all differences are 1 or -1: McNemar's exact test."""
+def _mcnemar(left_only: int, right_only: int) -> float:
+    """Return McNemar's exact p-value: :func:`exact_tail` if all differences are 1 or -1."""
     from scipy.special import bdtr
 
     differing = left_only + right_only
-    return (
-        min(1.0, 2 * float(bdtr(min(left_only, right_only), differing, 0.5))) if differing else 1.0
-    )
+    if not differing:
+        return 1.0
+    return min(1.0, 2 * float(bdtr(min(left_only, right_only), differing, 0.5)))

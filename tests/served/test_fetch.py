@@ -35,7 +35,17 @@ def hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
 def declare(monkeypatch: pytest.MonkeyPatch, revision: str, **files: str) -> None:
     """Let ``sums`` be a benchmark at this revision."""
     paths = files or {"dev": "all/dev-*.parquet", "test": "all/test-*.parquet"}
-    sums = Benchmark("sums", "Sums", "", "", "", "org/sums", revision, paths, None)
+    sums = Benchmark(
+        name="sums",
+        title="Sums",
+        citation="",
+        source="",
+        description="",
+        repository="org/sums",
+        revision=revision,
+        files=paths,
+        columns=None,
+    )
     known: Mapping[str, Benchmark] = {**benchmarks(), "sums": sums}
     monkeypatch.setattr(declared, "benchmarks", lambda: known)
     monkeypatch.setattr("choicewise.running.fetch.benchmarks", lambda: known)

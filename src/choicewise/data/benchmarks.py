@@ -1,6 +1,7 @@
-"""Benchmarks by name: declared, fetched, filled by the user.
+"""Open the dataset of a benchmark by its name: fetched, filled by the user, or from the Hub.
 
-Every file ``benchmarks/NAME.toml`` declares one; a protocol names its benchmark on the axis of that name.
+Every file ``benchmarks/NAME.toml`` declares one; a protocol names its benchmark on the axis of that
+name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -40,98 +41,27 @@ from choicewise.util.files import open_file, read_bytes
 from choicewise.util.jsonio import exact_json
 
 NAME: Final = "fetch.json"
-ANY = "any"  # the benchmark of protocols that fit every dataset, and so name none
-
-
-def open_benchmark(
-    name: str, *, on_bad_item: str = "error", progress: Download | None = None
-) -> Dataset:
-    """The dataset of the benchmark ``name``: from its folder in ``$CHOICEWISE_DATA``, else from the Hub.
-
-    Files that were fetched into the folder are checked against their checksums; a folder that people filled is read as
-    :func:`~choicewise.data.benchmarks.read_filled` says.
-    ``progress`` hears of a download.  Raises MissingData where the questions are nowhere, and DataError where they are
-    not what they should be.
-    """
-    known, folder = benchmark(name), local_folder(name)
-    if folder is None:
-        try:
-            snapshot = open_snapshot(HubName(known.repository, revision=known.revision), BENCHMARK)
-            splits = benchmark_files(known, snapshot.files, snapshot.source)
-            snapshot.download([path for paths in splits.values() for path in paths], progress)
-        except DataError as error:
-            raise _missing(known, error) from error
-        return _read(known, splits, snapshot.folder, snapshot.source, on_bad_item)
-    if (fetched := read_fetched(folder)) is None:
-        return _read_filled(known, folder, on_bad_item)
-    problems = []
-    for file, record in fetched.files.items():
-        if not (folder / file).is_file():
-            problems.append(f"{folder / file} is gone")
-        elif file_record(folder / file) != record:
-            problems.append(
-                f"{folder / file} is not the file that was fetched: its checksum is another"
-            )
-    if problems:
-        why = f"it is not as it was fetched from {fetched.source}; fetch it again, or remove {NAME} if the rows"
-        raise DataError(f"{folder}: {why} are to be yours", problems)
-    return _read(
-        known,
-        benchmark_files(known, fetched.files, str(folder)),
-        folder,
-        fetched.source,
-        on_bad_item,
-    )
-
+"""The file in a folder that says what was fetched into it."""
 
 PLACE: Final = "CHOICEWISE_DATA"
-"""The environment variable that names the folder with one folder per benchmark, as ``choicewise fetch`` writes it."""
+"""The environment variable of the folder with one folder per benchmark, as of ``choicewise fetch``."""
 
-
-def local_folder(name: str) -> Path | None:
-    """The folder of the benchmark on this machine; None where there is none."""
-    folder = Path(os.environ.get(PLACE, "")) / name
-    return folder if os.environ.get(PLACE) and folder.is_dir() else None
-
+ANY: Final = "any"
+"""The benchmark of protocols that fit every dataset, and so name none."""
 
 _Splits = Mapping[str, Mapping[str, str]]
-"""Split → path → subject of a benchmark's files, the subject empty where paths name none."""
+"""Split → path → subject of a benchmark's files, the subject empty if paths name none."""
 
 
-def benchmark_files(known: Benchmark, paths: Iterable[str], place: str) -> _Splits:
-    """Those of the ``paths`` that the benchmark reads.  Raises DataError for a split or subject without files."""
-    paths = sorted(paths)
-    splits = {split: matching(pattern, paths) for split, pattern in known.files.items()}
-    if known.subjects:
-        splits = {
-            split: {p: of for p, of in of_split.items() if of in known.subjects}
-            for split, of_split in splits.items()
-        }
-    lacking = [
-        f"{split} ({known.files[split]})" for split, of_split in splits.items() if not of_split
-    ]
-    for split, of_split in splits.items():
-        absent = [
-            subject for subject in known.subjects if of_split and subject not in of_split.values()
-        ]
-        lacking += [f"{split} of {subject} ({known.files[split]})" for subject in absent]
-    if lacking:
-        more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-        holds = f"{', '.join(paths[:5]) or 'nothing'}{more}"
-        raise DataError(
-            f"{place} holds no files of {known.name} for {', '.join(lacking)}; it holds {holds}"
-        )
-    return splits
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """A benchmark and where its questions are.
 
-    ``repository``: its dataset on the Hub, and ``revision`` the commit that is read, or a branch where no commit could
-    be read from a published source.  ``files``: split → path of its files in the repository, with ``*`` for any text
-    but ``/`` and ``{subject}`` where a part of the path names the subject.  ``columns``: what the columns mean; None
-    where they are of a known shape.  ``subjects``: what ``{subject}`` stands for; empty for anything.
+    ``repository``: its dataset on the Hub, and ``revision`` the commit that is read, or a branch if
+    no commit could be read from a published source.  ``files``: split → path of its files in the
+    repository, with ``*`` for any text but ``/`` and ``{subject}`` for the subject.  ``columns``:
+    what the columns mean; None if they are of a known shape.  ``subjects``: what ``{subject}``
+    stands for; empty for anything.
     """
 
     name: str
@@ -147,90 +77,185 @@ class Benchmark:
 
     @property
     def by_subject(self) -> bool:
-        """Whether the paths of its files name their subjects."""
+        """Check that the paths of its files name their subjects."""
         return any("{subject}" in pattern for pattern in self.files.values())
 
 
 @cache
 def benchmarks() -> Mapping[str, Benchmark]:
-    """Every benchmark by name, in alphabetical order."""
+    """Return every benchmark by name, in alphabetical order."""
     folder = files("choicewise.data") / "benchmarks"
-    names = sorted(
-        file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")
-    )
-    texts = {name: (folder / f"{name}.toml").read_text(encoding="utf-8") for name in names}
-    tables = {name: tomllib.loads(text) for name, text in texts.items()}
-    return MappingProxyType(
-        {
-            name: Benchmark(
-                name,
-                title=table["title"],
-                citation=table["citation"],
-                source=table["source"],
-                description=table["about"],
-                repository=table["repository"],
-                revision=table["revision"],
-                files=MappingProxyType(table["files"]),
-                columns=columns_of(table["columns"], name) if "columns" in table else None,
-                subjects=tuple(table.get("subjects", ())),
-            )
-            for name, table in tables.items()
-        }
+    names = [file.name.removesuffix(".toml") for file in folder.iterdir()]
+    by_name = {}
+    for name in sorted(names):
+        text = (folder / f"{name}.toml").read_text(encoding="utf-8")
+        by_name[name] = _benchmark(name, tomllib.loads(text))
+    return MappingProxyType(by_name)
+
+
+def _benchmark(name: str, table: Mapping[str, Any]) -> Benchmark:
+    columns = None
+    if "columns" in table:
+        columns = columns_of(table["columns"], name)
+    return Benchmark(
+        name=name,
+        title=table["title"],
+        citation=table["citation"],
+        source=table["source"],
+        description=table["about"],
+        repository=table["repository"],
+        revision=table["revision"],
+        files=MappingProxyType(table["files"]),
+        columns=columns,
+        subjects=tuple(table.get("subjects", ())),
     )
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark called ``name``.  Raises DataError if there is none."""
+    """Return the benchmark called ``name``.  Raises DataError if there is none."""
     if name not in benchmarks():
         raise DataError(f"no benchmark is called {name!r}; {did_you_mean(name, benchmarks())}")
     return benchmarks()[name]
 
 
-def benchmark_of(path: str, asked: Collection[str]) -> str | None:
-    """The benchmark whose questions lie at ``path``: by the name of the data, else by the columns of a file's rows.
+def open_benchmark(
+    name: str, *, on_bad_item: str = "error", progress: Download | None = None
+) -> Dataset:
+    """Open a benchmark's dataset: from its folder in ``$CHOICEWISE_DATA``, else from the Hub.
 
-    None where neither tells; by the columns only one of the benchmarks ``asked`` is told, where it is the only one of
-    them that fits.
+    Files that were fetched into the folder are checked against their checksums; a folder that
+    people filled may be in any layout.  ``progress`` hears of a download.
+
+    Raises MissingData if the questions are nowhere, and DataError if they are not what they should
+    be.
     """
-    place, on_hub = Path(path), hub_name(path)
-    names: Sequence[str] = ()
-    if place.exists():
-        names = (sibling_files(place)[0] if place.is_file() else place.resolve().name,)
-    elif on_hub is not None:
-        names = (on_hub.config or "", on_hub.repository.rpartition("/")[2])
-    if called := next(filter(None, map(_called, names)), None):
-        return called
-    if not place.is_file() or place.suffix not in ROW_READERS:
+    opened = benchmark(name)
+    folder = local_folder(name)
+    if folder is None:
+        try:
+            hub = HubName(opened.repository, revision=opened.revision)
+            snapshot = open_snapshot(hub, BENCHMARK)
+            splits = benchmark_files(opened, snapshot.files, snapshot.source)
+            paths: list[str] = []
+            for files_of_split in splits.values():
+                paths += files_of_split
+            snapshot.download(paths, progress)
+        except DataError as error:
+            raise _missing(opened, error) from error
+        return _read(opened, splits, snapshot.folder, snapshot.source, on_bad_item)
+    fetched = read_fetched(folder)
+    if fetched is None:
+        return _read_filled(opened, folder, on_bad_item)
+    problems = _changes(folder, fetched)
+    if problems:
+        why = f"it is not as it was fetched from {fetched.source}; fetch it again, or remove {NAME} if the rows"
+        raise DataError(f"{folder}: {why} are to be yours", problems)
+    splits = benchmark_files(opened, fetched.files, str(folder))
+    return _read(opened, splits, folder, fetched.source, on_bad_item)
+
+
+def local_folder(name: str) -> Path | None:
+    """Return the folder of the benchmark on this machine; None if there is none."""
+    parent = os.environ.get(PLACE)
+    if not parent:
         return None
-    row = next((row for row in ROW_READERS[place.suffix](place) if isinstance(row, dict)), {})
-    if called := _called(shape_of(row) or ""):
+    folder = Path(parent) / name
+    return folder if folder.is_dir() else None
+
+
+def benchmark_files(benchmark: Benchmark, paths: Iterable[str], where: str) -> _Splits:
+    """Return those of ``paths`` that the benchmark reads.
+
+    Raises DataError, saying ``where`` the paths are, for a split or subject without files.
+    """
+    paths = sorted(paths)
+    splits = {}
+    lacking = []
+    for split, pattern in benchmark.files.items():
+        splits[split] = _of_benchmark(benchmark, matching(pattern, paths))
+        if not splits[split]:
+            lacking.append(f"{split} ({pattern})")
+    for split, subjects in splits.items():
+        for subject in benchmark.subjects:
+            if subjects and subject not in subjects.values():
+                lacking.append(f"{split} of {subject} ({benchmark.files[split]})")
+    if lacking:
+        holds = ", ".join(paths[:5]) or "nothing"
+        if len(paths) > 5:
+            holds += f" and {len(paths) - 5} more"
+        raise DataError(
+            f"{where} holds no files of {benchmark.name} for {', '.join(lacking)}; it holds {holds}"
+        )
+    return splits
+
+
+def _of_benchmark(benchmark: Benchmark, subjects: Mapping[str, str]) -> dict[str, str]:
+    """Return path → subject without those of subjects that the benchmark does not have."""
+    if not benchmark.subjects:
+        return dict(subjects)
+    return {path: name for path, name in subjects.items() if name in benchmark.subjects}
+
+
+def benchmark_of(path: str, candidates: Collection[str]) -> str | None:
+    """Return the benchmark whose questions lie at ``path``, or None.
+
+    It is found by the name of the data, else by the columns of a file's rows: by these, only one of
+    the ``candidates`` is found, and only if no other of them fits.
+    """
+    file = Path(path)
+    hub = hub_name(path)
+    names: Sequence[str] = ()
+    if file.is_file():
+        names = (sibling_files(file)[0],)
+    elif file.exists():
+        names = (file.resolve().name,)
+    elif hub is not None:
+        names = (hub.config or "", hub.repository.rpartition("/")[2])
+    for name in names:
+        called = _called(name)
+        if called is not None:
+            return called
+    if not file.is_file() or file.suffix not in ROW_READERS:
+        return None
+    row = _head(file)
+    called = _called(shape_of(row) or "")
+    if called is not None:
         return called
-    fitting = [
-        each for each in asked if (columns := benchmark(each).columns) and _has(row, columns)
-    ]
+    fitting = [name for name in candidates if _has(row, benchmark(name).columns)]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _called(name: str) -> str | None:
-    """The benchmark that a name begins with; mmlu-pro is not mmlu."""
-    known = (each for each in benchmarks() if f"{_plain(name)}-".startswith(f"{_plain(each)}-"))
-    return max(known, key=len, default=None)
+    """Return the benchmark that a name begins with; mmlu-pro is not mmlu."""
+    beginning = f"{_plain(name)}-"
+    names = [other for other in benchmarks() if beginning.startswith(f"{_plain(other)}-")]
+    return max(names, key=len, default=None)
 
 
 def _plain(name: str) -> str:
     return re.sub("[^a-z0-9]+", "-", name.casefold()).strip("-")
 
 
-def _has(row: Row, columns: Columns) -> bool:
-    named = {name.partition(".")[0] for name in columns.used - {""}}
-    return bool(named) and named <= row.keys()
+def _head(file: Path) -> Row:
+    """Return the first row of a file that can be read; empty if none can."""
+    for row in ROW_READERS[file.suffix](file):
+        if isinstance(row, dict):
+            return row
+    return {}
+
+
+def _has(row: Row, columns: Columns | None) -> bool:
+    if columns is None:
+        return False
+    names = {name.partition(".")[0] for name in columns.used - {""}}
+    return bool(names) and names <= row.keys()
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """The files of a repository at a commit, by their paths there, which are those in the folder as well.
+    """The files of a repository at a commit, by their paths there and in the folder.
 
-    ``revision`` is what was asked for.
+    ``revision``: the commit or branch that was to be fetched.
     """
 
     repository: str
@@ -240,24 +265,27 @@ class Fetched:
 
     @property
     def source(self) -> str:
-        """The repository and the commit."""
+        """Return the repository and the commit."""
         return f"{self.repository}@{self.commit}"
 
     @property
     def text(self) -> str:
-        """What the file holds."""
+        """Return what the file ``NAME`` holds."""
         return exact_json(asdict(self), indent=1) + "\n"
 
 
 def file_record(path: Path) -> FileRecord:
-    """Size and checksum of a file as it is."""
+    """Return size and checksum of a file."""
     with open_file(path) as file:
         sha = hashlib.file_digest(file, "sha256")
         return FileRecord(file.tell(), sha.hexdigest())
 
 
 def read_fetched(folder: Path) -> Fetched | None:
-    """What was fetched into ``folder``; None where nothing was.  Raises DataError for a record that can't be read."""
+    """Read what was fetched into ``folder``; None if nothing was.
+
+    Raises DataError for a record that can't be read, or names files outside of the folder.
+    """
     path = folder / NAME
     if not path.is_file():
         return None
@@ -265,125 +293,165 @@ def read_fetched(folder: Path) -> Fetched | None:
         fetched = TypeAdapter(Fetched).validate_json(read_bytes(path))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is damaged; remove it and fetch the data again") from error
-    if outside := [
-        file
-        for file in fetched.files
-        if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts
-    ]:
-        raise DataError(
-            f"{path} names {outside[0]}, which is outside of its folder; fetch the data again"
-        )
+    for file in fetched.files:
+        if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
+            raise DataError(
+                f"{path} names {file}, which is outside of its folder; fetch the data again"
+            )
     return fetched
 
 
+def _changes(folder: Path, fetched: Fetched) -> list[str]:
+    """Return a line for each file that is not as it was fetched."""
+    problems = []
+    for file, record in fetched.files.items():
+        path = folder / file
+        if not path.is_file():
+            problems.append(f"{path} is gone")
+        elif file_record(path) != record:
+            problems.append(f"{path} is not the file that was fetched: its checksum is another")
+    return problems
+
+
 def _read(
-    known: Benchmark, splits: _Splits, folder: Path, source: str, on_bad_item: str
+    benchmark: Benchmark, splits: _Splits, folder: Path, source: str, on_bad_item: str
 ) -> Dataset:
+    """Read published files; they may have rows twice, so that notes about these are left out."""
     files, subjects = _inside(folder, splits)
     dataset = read_tabular(
-        known.name, files, on_bad_item=on_bad_item, columns=known.columns, subjects=subjects or None
+        benchmark.name,
+        files,
+        on_bad_item=on_bad_item,
+        columns=benchmark.columns,
+        subjects=subjects or None,
     )
-    return replace(
-        dataset, source=source, notes=()
-    )  # published rows that stand twice are as they were published
+    return replace(dataset, source=source, notes=())
 
 
 def _inside(folder: Path, splits: _Splits) -> Joined:
-    files = {split: [folder / path for path in paths] for split, paths in splits.items()}
-    return Joined(
-        files, {folder / path: of for paths in splits.values() for path, of in paths.items() if of}
-    )
+    """Return the files with the paths of ``splits`` in ``folder``, and their subjects."""
+    files: dict[str, list[Path]] = {}
+    subjects: dict[Path, str] = {}
+    for split, paths in splits.items():
+        files[split] = [folder / path for path in paths]
+        for path, subject in paths.items():
+            if subject:
+                subjects[folder / path] = subject
+    return Joined(files, subjects)
 
 
-def _missing(known: Benchmark, error: DataError) -> MissingData:
-    place = os.environ.get(PLACE)
-    where = (
-        f"{PLACE} is {place}, which has no folder {known.name}" if place else f"{PLACE} is not set"
-    )
-    rows = ", ".join(f"{'SUBJECT/' * known.by_subject}{split}.jsonl" for split in known.files)
+def _missing(benchmark: Benchmark, error: DataError) -> MissingData:
+    parent = os.environ.get(PLACE)
+    if parent:
+        why = f"{PLACE} is {parent}, which has no folder {benchmark.name}"
+        put = f"put them into {parent}"
+        remedy = ""
+    else:
+        why = f"{PLACE} is not set"
+        put = f"put them into ${PLACE}"
+        remedy = f", and set {PLACE}"
+    folder = "SUBJECT/" if benchmark.by_subject else ""
+    rows = ", ".join(f"{folder}{split}.jsonl" for split in benchmark.files)
     return MissingData(
-        f"the questions of {known.name} are not here ({where}), and can't be had from the Hub: {error.message}",
+        f"the questions of {benchmark.name} are not here ({why}), and can't be had from the Hub: {error.message}",
         [
-            f"rows that you have: put them into {place or f'${PLACE}'}/{known.name}/ as {rows} (or .csv, .parquet)"
-            + ("" if place else f", and set {PLACE}")
+            f"rows that you have: {put}/{benchmark.name}/ as {rows} (or .csv, .parquet){remedy}",
         ],
-        [known.name],
+        [benchmark.name],
     )
 
 
-def _read_filled(known: Benchmark, folder: Path, on_bad_item: str) -> Dataset:
-    """The questions of the benchmark in ``folder``."""
+def _read_filled(benchmark: Benchmark, folder: Path, on_bad_item: str) -> Dataset:
+    """Read the questions of the benchmark in a ``folder`` that people filled."""
     if is_mmlu(folder):
-        return replace(read_mmlu(folder, on_bad_item=on_bad_item), name=known.name)
-    files, subjects = _places(known, folder)
+        return replace(read_mmlu(folder, on_bad_item=on_bad_item), name=benchmark.name)
+    files, subjects = _filled_files(benchmark, folder)
     if not files:
         raise no_splits(folder)
-    first = next(iter(files.values()))[0]
-    head = next((row for row in ROW_READERS[first.suffix](first) if isinstance(row, dict)), {})
-    columns = _columns(known.columns, head)
+    first_files = next(iter(files.values()))
+    columns = _columns(benchmark.columns, _head(first_files[0]))
     if columns is not None and columns.fixed_of and not subjects:
         subject = next(iter(columns.fixed_of))
         raise DataError(
             f"{folder} does not say the subjects of its rows, whose choices depend on them; put the rows of each into"
-            f" a folder of its own: {folder / subject / first.name}"
+            f" a folder of its own: {folder / subject / first_files[0].name}"
         )
     try:
         return read_tabular(
-            known.name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects or None
+            benchmark.name,
+            files,
+            on_bad_item=on_bad_item,
+            columns=columns,
+            subjects=subjects or None,
         )
     except UnknownShape as error:
-        if known.columns is None:
+        declared = benchmark.columns
+        if declared is None:
             raise
-        named = ", ".join(
-            [known.columns.last_of] if known.columns.last_of else sorted(known.columns.used - {""})
-        )
+        names = declared.last_of or ", ".join(sorted(declared.used - {""}))
         raise DataError(
-            f"{error.message.partition(';')[0]}; {known.name} has {named}: give them these names"
+            f"{error.message.partition(';')[0]}; {benchmark.name} has {names}: give them these names"
         ) from error
 
 
-def _places(known: Benchmark, folder: Path) -> Joined:
+def _filled_files(benchmark: Benchmark, folder: Path) -> Joined:
+    """Find the files in a ``folder`` that people filled.
+
+    They are called as in the repository, also with other endings, or as in any dataset; else each
+    sub-folder is a subject or a configuration.
+    """
     paths = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     for ending in ("", *ROW_READERS):
-        named: dict[str, dict[str, str]] = {}
-        for split, pattern in known.files.items():  # as in the repository, but for the ending
-            matches = matching(str(Path(pattern).with_suffix(ending)) if ending else pattern, paths)
-            if of := {
-                path: name for path, name in matches.items() if name in (known.subjects or (name,))
-            }:
-                named[split] = of
-        if named:
-            return _inside(folder, named)
-    if files := folder_files(folder):
+        splits = {}
+        for split, pattern in benchmark.files.items():
+            if ending:
+                pattern = str(Path(pattern).with_suffix(ending))
+            matches = _of_benchmark(benchmark, matching(pattern, paths))
+            if matches:
+                splits[split] = matches
+        if splits:
+            return _inside(folder, splits)
+    files = folder_files(folder)
+    if files:
         return Joined(files, {})
+    return _filled_parts(benchmark, folder)
+
+
+def _filled_parts(benchmark: Benchmark, folder: Path) -> Joined:
+    """Return the files of the sub-folders: of all if they are subjects, else of a configuration."""
     parts = folder_configurations(folder)
-    if known.by_subject or (parts and are_published(parts)):
+    if not parts:
+        return Joined({}, {})
+    if benchmark.by_subject or are_published(parts):
         for name in parts:
-            if known.subjects and name not in known.subjects:
+            if benchmark.subjects and name not in benchmark.subjects:
                 raise DataError(
-                    f"{folder / name} is no subject of {known.name}; {did_you_mean(name, known.subjects)}"
+                    f"{folder / name} is no subject of {benchmark.name}; {did_you_mean(name, benchmark.subjects)}"
                 )
         return Joined.of(parts)
-    own = {path.partition("/")[0] for path in known.files.values()}
-    if (
-        len(parts) == 1 or len(own & {*parts}) == 1
-    ):  # one configuration is there, or the benchmark's is among them
-        return Joined(
-            next(files for name, files in parts.items() if len(parts) == 1 or name in own), {}
-        )
-    return joined(folder, parts, known.columns) if parts else Joined({}, {})
+    if len(parts) == 1:
+        return Joined(next(iter(parts.values())), {})
+    # Of several configurations, that which the benchmark reads in the repository.
+    configurations = {path.partition("/")[0] for path in benchmark.files.values()}
+    read = configurations.intersection(parts)
+    if len(read) == 1:
+        return Joined(parts[read.pop()], {})
+    return joined(folder, parts, benchmark.columns)
 
 
 def _columns(declared: Columns | None, head: Row) -> Columns | None:
-    """What the benchmark declares where it fits the first row, with the subject if a column is called so; else None."""
+    """Return the ``declared`` columns if they fit the first row, else None.
+
+    A column called subject is the subject unless another is declared.
+    """
     if declared is None:
         return None
-    mine = Shape(declared)
-    known = any(shape.fits(head) for shape in SHAPES.values())
-    if not mine.fits(head) and (known or not mine.fits(head, answered=False)):
-        return None
-    return (
-        replace(declared, subject="subject")
-        if declared.subject is None and "subject" in head
-        else declared
-    )
+    shape = Shape(declared)
+    if not shape.fits(head):
+        # A row without an answer may be of the benchmark, unless it is of another shape.
+        is_published = any(published.fits(head) for published in SHAPES.values())
+        if is_published or not shape.fits(head, answered=False):
+            return None
+    if declared.subject is None and "subject" in head:
+        return replace(declared, subject="subject")
+    return declared

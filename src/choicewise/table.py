@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -108,6 +108,16 @@ class Table:
                 )
 
 
+def without_columns(table: Table, names: Collection[str]) -> Table:
+    """Return the table without the columns of these names."""
+    kept = [index for index, column in enumerate(table.columns) if column.name not in names]
+    return replace(
+        table,
+        columns=[table.columns[index] for index in kept],
+        rows=[[row[index] for index in kept] for row in table.rows],
+    )
+
+
 MOST: Final = 20
 """Rows of a table that a terminal shows unless the reader asks for all of them."""
 
@@ -199,6 +209,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "lines": _lines,
     "tally": _tally,
     "count": _count,
+    "integer": str,
     "tokens": _tokens,
     "share": percent,
     "points": _points,
@@ -277,22 +288,23 @@ def written(value: Any, kind: str) -> str:
     if isinstance(value, Share):
         return percent(value)
     if isinstance(value, Span):
-        return _span(value, kind)
+        return span_text(value, KINDS[kind])
     return KINDS[kind](value)
 
 
-def _span(span: Span, kind: str) -> str:
-    low = _end(span.low, kind)
-    high = _end(span.high, kind)
+def span_text(span: Span, spelled: Callable[[float], str]) -> str:
+    """Write both ends, or one of them if they are written in the same way; an infinite end is not identified."""
+    low = _end(span.low, spelled)
+    high = _end(span.high, spelled)
     if low == high:
         return low
     return f"{low} – {high}"
 
 
-def _end(number: float, kind: str) -> str:
-    if math.isinf(number):
+def _end(number: float, spelled: Callable[[float], str]) -> str:
+    if not math.isfinite(number):
         return "not identified"
-    return written(number, kind)
+    return spelled(number)
 
 
 def heading(column: Column) -> str:
@@ -455,7 +467,8 @@ class Grid:
     def _folded(self, row: Sequence[str]) -> list[str]:
         texts = list(row)
         for index, column in enumerate(self.columns):
-            if is_text(column):
+            # A cell of several lines is narrow enough: only its longest lines fold.
+            if is_text(column) and column.kind != "lines":
                 texts[index] = _folded_words(texts[index])
         return texts
 

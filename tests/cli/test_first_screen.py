@@ -130,7 +130,7 @@ def test_a_run_prints_the_same_as_its_report(tmp_path: Path) -> None:
 
 def test_several_models_stand_side_by_side_with_their_ranks(study: Study) -> None:
     rows = ranked([row for run in study.runs[:2] for row in run.rows()])
-    lines = printed(*family_tables(rows, 120), width=120)
+    lines = printed(*family_tables(rows), width=120)
     (shares, ranks) = [line.split() for line in lines if line.startswith("cloze  ")]
     values = [row.value for row in rows if row.family == "cloze" and row.model == "fake:hash"]
     assert shares[1:] == [f"{100 * min(values):.1f}", "–", f"{100 * max(values):.1f}", "100.0"]
@@ -158,7 +158,7 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_families_and_groups_in_a_table(name: str, snapshot: SnapshotAssertion) -> None:
     assert long(TABLES[name])
-    lines = printed(*family_tables(TABLES[name], 80))
+    lines = printed(*family_tables(TABLES[name]))
     assert max(map(len, lines)) <= 80
     assert "\n".join(lines) == snapshot
 
@@ -193,9 +193,7 @@ def test_hostile_names_break_no_line(width: int) -> None:
         [made(name, 0.5, model, dataset=HOSTILE) for name in NAMES[:25] for model in models]
     )
     for shown in (rows, rows[::2]):
-        lines = printed(
-            " ".join(sentences(finding(shown))), *family_tables(shown, width), width=width
-        )
+        lines = printed(" ".join(sentences(finding(shown))), *family_tables(shown), width=width)
         assert not OBEYED.search("\n".join(lines))
         assert max(map(cell_len, lines)) <= width
 

@@ -20,12 +20,11 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span, TokenScores
 from choicewise.records import Selection
 from choicewise.report.tables import (
+    RANKED_WIDTH,
     legend,
-    rank_table,
+    ranked_columns,
     report_tables,
     serious_warnings,
-    table,
-    titled,
 )
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
@@ -35,6 +34,7 @@ from choicewise.results.rows import WARNINGS, Row, nearest, selection
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, stratified, wilson
+from choicewise.table import Column, Table
 from choicewise.util.jsonio import json_value
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
@@ -346,18 +346,19 @@ def test_every_row_is_told_in_eighty_columns_and_as_json(noisy: Run) -> None:
 
 
 def test_tables_fit_many_models_and_names_cannot_speak_to_the_terminal() -> None:
-    cells = {
-        f"mmlu/letter-text:score-{n}": {f"a/model-with-a-name-{m}": (0.5, m) for m in range(9)}
-        for n in range(2)
-    }
-    lines = printed(rank_table("ranks", cells, 80))
+    columns = [Column(name="protocol", heading=" ")]
+    for model in range(9):
+        columns += ranked_columns(f"a/model-with-a-name-{model}", "share")
+    ranks = [cell for rank in range(1, 10) for cell in (0.5, rank, None, None)]
+    rows = [[f"mmlu/letter-text:score-{n}", *ranks] for n in range(2)]
+    name = "\x1b[31m[bold]name"
+    table = Table(name="ranks", title=name, columns=columns, rows=rows, split=RANKED_WIDTH)
+    lines = printed(table)
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
-    assert all(f"50.0 ({m})" in text for m in range(1, 9))
+    assert all(f"50.0 ({rank})" in text for rank in range(1, 10))
     assert "mmlu/letter-text:score-1" in text
-    shown = table("model")
-    shown.add_row("x")
-    assert printed(titled("\x1b[31m[bold]name", shown, "note"))[0] == "\\x1b[31m[bold]name"
+    assert lines[0] == "\\x1b[31m[bold]name"
 
 
 def test_other_parts_of_the_data_are_named_and_not_ranked_together(

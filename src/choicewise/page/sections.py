@@ -24,7 +24,6 @@ from choicewise.protocols.protocol import (
 )
 from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence
-from choicewise.report.tables import with_rank
 from choicewise.results.finding import reversal
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
 from choicewise.results.outcomes import Axis
@@ -459,7 +458,9 @@ def _ahead(contest: Contest) -> tuple[str, str, bool]:
 def _cell(row: Row | None) -> str:
     if row is None:
         return ""
-    return with_rank(row)
+    if row.rank:
+        return f"{percent(row.value)} ({row.rank})"
+    return f"{percent(row.value)} {row.coverage}".rstrip()
 
 
 def _range(label: str, rows: Sequence[Row], models: int) -> list[str]:

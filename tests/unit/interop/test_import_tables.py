@@ -28,7 +28,7 @@ from choicewise.extensions.interop.logs.table import golds_of, read_table
 from choicewise.logs import Log
 from choicewise.report.comparison import comparison_lines
 from choicewise.report.explain import explanation_lines
-from choicewise.report.tables import console, legend, report_tables
+from choicewise.report.tables import legend, report_tables
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.running.tasks import split_tasks
@@ -53,6 +53,7 @@ from tests.helpers.imported_runs import (
     write_csv,
     write_lines,
 )
+from tests.helpers.printed import printed
 
 HEAD = "item,choice,loglikelihood,gold"
 TABLE = f"{HEAD}\n001,0,-1,0\n001,1,-2,0\n007,0,-2,1\n007,1,-1,1\n"
@@ -330,10 +331,7 @@ def test_what_bare_sums_say_nothing_about_is_one_line(tmp_path: Path) -> None:
         tmp_path, [dict(zip(HEAD.split(","), row, strict=True)) for row in cells]
     ).rows()
     (table,) = report_tables(rows)
-    terminal = console()
-    with terminal.capture() as printed:
-        terminal.print(table)
-    text = printed.get()
+    text = "\n".join(printed(table, width=100))
     assert len(rows) == 18
     assert re.findall(r"^(log:\S+) +\w+ +[0-9]+\.", text, re.MULTILINE) == [
         row.protocol for row in rows if row.n

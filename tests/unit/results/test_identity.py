@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from choicewise import evaluate, open_run
 from choicewise.models.fake import HashModel
@@ -21,6 +19,7 @@ from choicewise.results.run import Run
 from choicewise.results.spans import row_bytes
 from tests.helpers.hash_models import MergingModel
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
+from tests.helpers.printed import printed
 from tests.helpers.study import Study
 
 NAMES = [
@@ -70,9 +69,8 @@ def test_every_row_says_what_was_measured(run: Run) -> None:
 def test_tables_have_the_ids(run: Run) -> None:
     rows = run.rows()
     for width in (160, 80):
-        shown = StringIO()
-        Console(width=width, file=shown).print(*report_tables(rows, ids=True, width=width))
-        title, head, *lines = (line.split() for line in shown.getvalue().splitlines())
+        shown = printed(*report_tables(rows, ids=True, width=width), width=width)
+        title, head, *lines = (line.split() for line in shown)
         assert title[:5] == ["fake:hash", rows[0].r, "on", rows[0].dataset, f"{rows[0].data},"]
         assert ("ids" in head) == (width == 160)  # where there is no room they stand under the name
         for row in rows:

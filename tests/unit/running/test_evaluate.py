@@ -23,7 +23,7 @@ from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.records import EngineRecord, SelfCheckRecord
-from choicewise.running.examples import selectors_with_shots, checked_shots
+from choicewise.running.examples import checked_shots, selectors_with_shots
 from choicewise.running.job import job_of, sources_of
 from choicewise.store.folder import read_manifest, read_sweep
 from tests.helpers.commands import choicewise

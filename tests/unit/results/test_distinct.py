@@ -157,7 +157,7 @@ def test_votes_tests_and_shares_are_of_distinct_protocols(tmp_path: Path) -> Non
     for spread, alone in zip(panel.spreads, expected.spreads, strict=True):
         assert (spread.protocols, spread.distinct, alone.distinct) == (15, 8, 8)
         assert spread.panel == alone.panel
-        assert spread.alike == (
+        assert spread.duplicates == (
             ("sum", "masked", "surprisal", "lcp", "strict ties"),
             ("byte_mean", "char_mean", "token_mean", "masked mean"),
         )
@@ -167,7 +167,9 @@ def test_votes_tests_and_shares_are_of_distinct_protocols(tmp_path: Path) -> Non
         assert [contest.p_holm for contest in duel.contests] == holm(
             [contest.p for contest in duel.contests]
         ).tolist()
-        assert [replace(contest, alike=()) for contest in duel.contests] == list(alone.contests)
+        assert [replace(contest, duplicates=()) for contest in duel.contests] == list(
+            alone.contests
+        )
     assert str(panel.ranks) == str(expected.ranks)  # NaN is no NaN
     text = "\n".join(note for table in multiverse_tables(panel) for note in table.notes)
     assert "of 8 distinct protocols (15 in all)" in text

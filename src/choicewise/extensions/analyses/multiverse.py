@@ -1,4 +1,4 @@
-"""How numbers and conclusions vary over protocols, and how often each choice would be chosen."""
+"""Measure how numbers and conclusions vary over protocols, and how often each choice would be chosen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, alike
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks
-from choicewise.scoring.observed import Floats, Integers, reduce_rows, row_of
+from choicewise.scoring.observed import Floats, Integers, item_sum, row_of
 from choicewise.scoring.significance import (
     Agreement,
     Fit,
@@ -37,13 +37,13 @@ from choicewise.scoring.significance import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSpread:
-    """One model on one dataset over ``protocols`` protocols: mean accuracies over items.
+    """Hold the accuracies (means over items) of one model on one dataset over its ``protocols`` protocols.
 
-    ``distinct``: how many of them can differ here.  ``alike``: those that can't, group by group, of which the first
-    counts (:mod:`~.distinct`).  ``lowest`` and ``highest``: the protocols with the extreme accuracies, None where no
-    item was scored under any.  ``unmeasured``: further protocols, under which no item was scored.
+    ``distinct``: how many of them can differ here. ``duplicates``: groups of those that can't, of which the first
+    counts. ``lowest``, ``highest``: the protocols with the extreme accuracies, None if no item was scored under any.
+    ``unmeasured``: further protocols, under which no item was scored.
     """
 
     model: str
@@ -54,16 +54,16 @@ class ScoreSpread:
     lowest: str | None
     highest: str | None
     unmeasured: tuple[str, ...]
-    alike: tuple[tuple[str, ...], ...]
+    duplicates: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """One protocol's verdict on two models; ``alike``: others that can't differ from it on either, and don't count.
+    """Hold one protocol's verdict on two models.
 
-    ``difference``: left minus right, mean over the ``n`` items both scored; ``p``: paired sign-flip test,
-    two-sided; ``p_holm``: corrected for all distinct protocols that were tried.  All three are NaN where ``n`` is 0:
-    that is no verdict and is counted nowhere.
+    ``difference``: left minus right, mean over the ``n`` items both scored. ``p``: two-sided, of a paired sign-flip
+    test. ``p_holm``: corrected for all distinct protocols that were tried. All three are NaN if ``n`` is 0, which is no
+    verdict and is counted nowhere. ``duplicates``: further protocols that can't differ from it for either model.
     """
 
     protocol: str
@@ -71,12 +71,12 @@ class Contest:
     n: int
     p: float
     p_holm: float
-    alike: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Duel:
-    """Two models on one dataset under every distinct protocol both were measured with."""
+    """Compare two models on one dataset under every distinct protocol that both were measured with."""
 
     left: str
     right: str
@@ -86,39 +86,37 @@ class Duel:
 
     @property
     def measured(self) -> list[Contest]:
-        """The distinct protocols under which both scored an item."""
+        """Return the contests under which both scored an item."""
         return [contest for contest in self.contests if contest.n]
 
     @property
     def unmeasured(self) -> list[str]:
-        """The names of the others."""
-        return [
-            name
-            for contest in self.contests
-            if not contest.n
-            for name in (contest.protocol, *contest.alike)
-        ]
+        """Return the names of the other protocols."""
+        names: list[str] = []
+        for contest in self.contests:
+            if not contest.n:
+                names += [contest.protocol, *contest.duplicates]
+        return names
 
     @property
     def protocols(self) -> int:
-        """How many protocols measured both, those that can't differ included."""
-        return sum(1 + len(contest.alike) for contest in self.measured)
+        """Count the protocols that measured both, with those that can't differ."""
+        return sum(1 + len(contest.duplicates) for contest in self.measured)
 
     def significant(self) -> tuple[int, int]:
-        """Distinct protocols under which left, and right, is significantly better after Holm's correction."""
-        significant = [
-            contest.difference
-            for contest in self.contests
-            if is_significant(contest.p_holm, contest.n)
-        ]
-        return sum(difference > 0 for difference in significant), sum(
-            difference < 0 for difference in significant
-        )
+        """Count the distinct protocols under which left, and right, is better after Holm's correction."""
+        left = 0
+        right = 0
+        for contest in self.contests:
+            if is_significant(contest.p_holm, contest.n):
+                left += contest.difference > 0
+                right += contest.difference < 0
+        return left, right
 
 
 @dataclass(frozen=True, slots=True)
 class RankAgreement:
-    """Kendall's τ-b between two protocols' rankings of the ``models`` that both ranked; NaN where one has all equal."""
+    """Hold Kendall's τ-b between two protocols' rankings of ``models`` models; NaN if one has equal values only."""
 
     left: str
     right: str
@@ -128,52 +126,59 @@ class RankAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Multiverse:
-    """The spread of every model, every pair of models, and how protocols agree about their order."""
+    """Hold the spread of every model, every pair of models, and how protocols agree about their order."""
 
     spreads: tuple[ScoreSpread, ...]
     duels: tuple[Duel, ...]
     ranks: tuple[RankAgreement, ...]
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """Hold the outcomes and the rows of a run whose numbers are shares of 1.
+
+    ``by_digest``: digest of a protocol → its outcome. ``firsts``: digest → that of the first protocol that it can't
+    differ from.
+    """
+
+    outcomes: Outcomes
+    rows: Sequence[Row]
+    by_digest: Mapping[str, Outcome]
+    firsts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, outcomes: Outcomes, rows: Sequence[Row]) -> _Measured:
+        by_digest = {outcome.protocol.digest: outcome for outcome in outcomes.outcomes}
+        return cls(outcomes, rows, by_digest, outcomes.firsts)
+
+
 def multiverse(runs: Sequence[Run]) -> Multiverse:
-    """The panel of ``runs``: one per model and dataset.  Raises UsageError when there are not even two protocols."""
-    keeper, shares, rows = OutcomeKeeper(), list[Outcomes](), list[list[Row]]()
-    for each in runs:
-        shares.append(keeper.keep(each).shares)
-        rows.append([row for row in each.rows() if row.share and not math.isnan(row.value)])
-        each.release()
-    firsts = [each.firsts for each in shares]
-    measured = [{each.protocol.digest: each for each in run.outcomes} for run in shares]
-    if all(len(by_digest) < 2 for by_digest in measured):
+    """Compare ``runs``, one per model and dataset; UsageError if none has two protocols."""
+    keeper = OutcomeKeeper()
+    measured_runs: list[_Measured] = []
+    for run in runs:
+        outcomes = keeper.keep(run).shares
+        rows = [row for row in run.rows() if row.share and not math.isnan(row.value)]
+        measured_runs.append(_Measured.of(outcomes, rows))
+        run.release()
+    if all(len(measured.by_digest) < 2 for measured in measured_runs):
         raise UsageError(
             "a multiverse needs at least two protocols in a run; add more to the run, such as mmlu"
         )
-    spreads = [_score_spread(*parts) for parts in zip(shares, measured, firsts, strict=True)]
-    duels = [
-        _duel(
-            shares[left],
-            shares[right],
-            measured[left],
-            measured[right],
-            [firsts[left], firsts[right]],
-        )
-        for left, right in combinations(range(len(shares)), 2)
-        if shares[left].digest == shares[right].digest
-        and measured[left].keys() & measured[right].keys()
-    ]
-    repeated = _repeated(shares, firsts)
-    named = [{each.name: each.protocol.digest for each in run.outcomes} for run in shares]
-    distinct = [
-        row
-        for own, digest_of in zip(rows, named, strict=True)
-        for row in own
-        if digest_of[row.protocol] not in repeated
-    ]
-    return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(distinct)))
+    duels = []
+    for left, right in combinations(measured_runs, 2):
+        is_same_data = left.outcomes.digest == right.outcomes.digest
+        if is_same_data and not left.by_digest.keys().isdisjoint(right.by_digest):
+            duels.append(_duel(left, right))
+    return Multiverse(
+        spreads=tuple(_score_spread(measured) for measured in measured_runs),
+        duels=tuple(duels),
+        ranks=tuple(rank_agreement(_distinct_rows(measured_runs))),
+    )
 
 
 def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
-    """One entry per pair of protocols that rank the same three or more models; fewer have no order to agree about."""
+    """Return an entry per pair of protocols that rank the same three or more models."""
     values: dict[str, dict[tuple[str, str, str], float]] = {}
     for row in rows:
         values.setdefault(row.protocol, {})[row.data, row.subject, row.model] = row.value
@@ -181,23 +186,24 @@ def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
     for left, right in combinations(values, 2):
         shared = [key for key in values[left] if key in values[right]]
         models = len({model for _, _, model in shared})
-        if models >= 3 and len(shared) == models:
-            from scipy.stats import kendalltau
+        # Fewer have no order to agree about; and of several groups of items there are several orders.
+        if models < 3 or len(shared) != models:
+            continue
+        from scipy.stats import kendalltau
 
-            tau = kendalltau(
-                *(ranks([values[name][key] for key in shared]) for name in (left, right))
-            ).statistic
-            agreements.append(RankAgreement(left, right, float(tau), models))
+        left_ranks = ranks([values[left][key] for key in shared])
+        right_ranks = ranks([values[right][key] for key in shared])
+        tau = float(kendalltau(left_ranks, right_ranks).statistic)
+        agreements.append(RankAgreement(left, right, tau, models))
     return agreements
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """The mean over ``n`` items of the probability of each choice, in order; ``human``: people's mean share, if known.
+    """Hold the mean over ``n`` items of the probability of each choice, in order.
 
-    Where it is known of some items, all means are over these.
-
-    Choices are averaged by their place, so a condition is meaningful where its items have their choices in one order.
+    ``human``: people's mean share; if it is known of some items, all means are over these. Choices are averaged by
+    their position, so that a condition says something only if its items have their choices in one order.
     """
 
     name: str
@@ -207,11 +213,11 @@ class Condition:
     human: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """One protocol's choice probabilities under two links, averaged per condition, and their fit to people's choices.
+    """Hold one protocol's choice probabilities under two links, averaged per condition, and their fit to people.
 
-    ``softmax``: of the scores over ``temperature``; ``winner``: all to the best score, ties split.
+    ``softmax``: of the scores over ``temperature``. ``winner``: all to the best score, ties split.
     """
 
     model: str
@@ -226,101 +232,128 @@ class Distribution:
 def distributions(
     run: Run, temperature: float, condition: str | None = None
 ) -> Iterator[Distribution]:
-    """One per protocol that scores choices.
+    """Yield the distribution under each protocol that scores choices.
 
     ``condition`` names a field of the items, or ``subject``; without it all items are one condition.
     """
-    for measured in run.measurements.values():
-        if measured.scores is not None:
-            softmax, winner = links(measured, temperature)
-            people, offsets = human_counts(measured.evidence), measured.evidence.item_offsets
-            names = run.manifest.model.name, run.manifest.dataset.name, measured.name
-            conditions = tuple(_conditions(measured.evidence, condition, softmax, winner, people))
-            fits = (
-                None if people is None else fit(link, people, offsets) for link in (softmax, winner)
-            )
-            yield Distribution(*names, temperature, conditions, *fits)
+    for measurement in run.measurements.values():
+        if measurement.scores is None:
+            continue
+        evidence = measurement.evidence
+        softmax, winner = links(measurement, temperature)
+        people = human_counts(evidence)
+        conditions = _conditions(evidence, condition, softmax, winner, people)
+        softmax_fit = None
+        winner_fit = None
+        if people is not None:
+            softmax_fit = fit(softmax, people, evidence.item_offsets)
+            winner_fit = fit(winner, people, evidence.item_offsets)
+        yield Distribution(
+            model=run.manifest.model.name,
+            dataset=run.manifest.dataset.name,
+            protocol=measurement.name,
+            temperature=temperature,
+            conditions=tuple(conditions),
+            softmax_fit=softmax_fit,
+            winner_fit=winner_fit,
+        )
 
 
-_Firsts = Sequence[Mapping[str, str]]
-"""For each run, by the digest of every protocol, that of the first one that it can't differ from."""
+def _distinct_rows(runs: Sequence[_Measured]) -> list[Row]:
+    """Return the rows without protocols that can't differ from an earlier one in any of ``runs``."""
+    by_digest = runs[0].by_digest
+    duplicates = set()
+    for first, *others in alike([measured.firsts for measured in runs]):
+        for digest in others:
+            # Averages of one credit can differ.
+            if by_digest[digest].protocol.aggregation == by_digest[first].protocol.aggregation:
+                duplicates.add(digest)
+    rows = []
+    for measured in runs:
+        digests = {outcome.name: outcome.protocol.digest for outcome in measured.outcomes.outcomes}
+        rows += [row for row in measured.rows if digests[row.protocol] not in duplicates]
+    return rows
 
 
-def _repeated(runs: Sequence[Outcomes], firsts: Sequence[Mapping[str, str]]) -> set[str]:
-    """The digests of protocols that all ``runs`` have that can't differ from one before, averages included."""
-    aggregation = {each.protocol.digest: each.protocol.aggregation for each in runs[0].outcomes}
-    return {
-        digest
-        for first, *others in alike(firsts)
-        for digest in others
-        if aggregation[digest] == aggregation[first]
+def _score_spread(measured: _Measured) -> ScoreSpread:
+    by_digest = measured.by_digest
+    means = {digest: _mean(outcome.credit) for digest, outcome in by_digest.items()}
+    scored = {
+        digest: first for digest, first in measured.firsts.items() if not math.isnan(means[digest])
     }
-
-
-def _score_spread(
-    run: Outcomes, measured: Mapping[str, Outcome], firsts: Mapping[str, str]
-) -> ScoreSpread:
-    means = {digest: _mean(each.credit) for digest, each in measured.items()}
-    known = {digest: first for digest, first in firsts.items() if not math.isnan(means[digest])}
-    groups = [[measured[digest].name for digest in group] for group in alike([known])]
-    distinct = [measured[first] for first, *_ in alike([known])] or list(measured.values())
+    groups = alike([scored])
+    distinct = [by_digest[group[0]] for group in groups]
+    if not distinct:
+        distinct = list(by_digest.values())
     _, credits = paired_credits(distinct)
-    lowest, highest = (
-        extreme(known, key=means.__getitem__, default=None) for extreme in (min, max)
-    )
-    first, last = (
-        None if digest is None else measured[digest].name for digest in (lowest, highest)
-    )
-    unmeasured = tuple(each.name for digest, each in measured.items() if digest not in known)
-    shown, several = (
-        panel(credits, paired_predictions(distinct)),
-        tuple(tuple(group) for group in groups if group[1:]),
-    )
+    duplicates = []
+    for group in groups:
+        if len(group) > 1:
+            duplicates.append(tuple(by_digest[digest].name for digest in group))
+    lowest = None
+    highest = None
+    if scored:
+        lowest = by_digest[min(scored, key=means.__getitem__)].name
+        highest = by_digest[max(scored, key=means.__getitem__)].name
     return ScoreSpread(
-        run.model, run.dataset, len(known), len(groups), shown, first, last, unmeasured, several
+        model=measured.outcomes.model,
+        dataset=measured.outcomes.dataset,
+        protocols=len(scored),
+        distinct=len(groups),
+        panel=panel(credits, paired_predictions(distinct)),
+        lowest=lowest,
+        highest=highest,
+        unmeasured=tuple(by_digest[digest].name for digest in by_digest if digest not in scored),
+        duplicates=tuple(duplicates),
     )
 
 
-def _mean(credit: Floats) -> float:
-    known = credit[~np.isnan(credit)]
-    return float(known.mean()) if len(known) else math.nan
+def _mean(values: Floats) -> float:
+    """Return the mean of the ``values`` that are not missing; NaN if all are."""
+    present = values[~np.isnan(values)]
+    if not len(present):
+        return math.nan
+    return float(present.mean())
 
 
-def _duel(
-    left: Outcomes,
-    right: Outcomes,
-    measured: Mapping[str, Outcome],
-    others: Mapping[str, Outcome],
-    firsts: _Firsts,
-) -> Duel:
-    groups = alike(firsts)
-    pairs = [(measured[first], others[first]) for first, *_ in groups]
-    credits = [paired_credits(pair) for pair in pairs]
-    ps = np.array([sign_flip(*both).p for _, both in credits])
-    differences = [paired_difference(both[0], both[1]) for _, both in credits]
-    adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
-    adjusted[known] = holm(ps[known])
-    contests = [
-        Contest(
-            pair[0].name,
-            difference.value,
-            difference.n,
-            p,
-            p_holm,
-            tuple(measured[each].name for each in same),
+def _duel(left: _Measured, right: _Measured) -> Duel:
+    groups = alike([left.firsts, right.firsts])
+    credits = []
+    for first, *_ in groups:
+        credits.append(paired_credits((left.by_digest[first], right.by_digest[first]))[1])
+    ps = np.array([sign_flip(left_credit, right_credit).p for left_credit, right_credit in credits])
+    adjusted = np.full_like(ps, np.nan)
+    has_p = ~np.isnan(ps)
+    adjusted[has_p] = holm(ps[has_p])
+
+    contests = []
+    agreement = Agreement(left=0, right=0, even=0)
+    for index, (first, *others) in enumerate(groups):
+        left_credit, right_credit = credits[index]
+        difference = paired_difference(left_credit, right_credit)
+        contests.append(
+            Contest(
+                protocol=left.by_digest[first].name,
+                difference=difference.value,
+                n=difference.n,
+                p=float(ps[index]),
+                p_holm=float(adjusted[index]),
+                duplicates=tuple(left.by_digest[digest].name for digest in others),
+            )
         )
-        for pair, difference, p, p_holm, (_, *same) in zip(
-            pairs, differences, ps.tolist(), adjusted.tolist(), groups, strict=True
+        sign = sign_agreement(left_credit[None], right_credit[None])
+        agreement = Agreement(
+            left=agreement.left + sign.left,
+            right=agreement.right + sign.right,
+            even=agreement.even + sign.even,
         )
-    ]
-    signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
-    agreement = Agreement(
-        left=sum(sign.left for sign in signs),
-        right=sum(sign.right for sign in signs),
-        even=sum(sign.even for sign in signs),
+    return Duel(
+        left=left.outcomes.model,
+        right=right.outcomes.model,
+        dataset=left.outcomes.dataset,
+        agreement=agreement,
+        contests=tuple(contests),
     )
-    models = left.model, right.model
-    return Duel(*models, left.dataset, agreement, tuple(contests))
 
 
 def _conditions(
@@ -330,44 +363,55 @@ def _conditions(
     winner: Floats,
     people: Floats | None,
 ) -> Iterator[Condition]:
-    names, offsets = _names(evidence, condition), evidence.item_offsets
+    names = _condition_names(evidence, condition)
+    offsets = evidence.item_offsets
+    starts = offsets[:-1]
     shares = None
     if people is not None:
-        totals = reduce_rows(np.add, people, offsets)
+        totals = item_sum(people, offsets)
         shares = people / np.where(totals > 0, totals, np.nan)[row_of(offsets)]
     for name in dict.fromkeys(names):
-        items = np.array(
-            [item for item, other in enumerate(names) if other == name], dtype=np.int64
+        items = np.flatnonzero([other == name for other in names])
+        scored = items[~np.isnan(softmax[starts[items]])]
+        human: tuple[float, ...] = ()
+        if shares is not None:
+            has_share = ~np.isnan(shares[starts[scored]])
+            if has_share.any():
+                scored = scored[has_share]
+            human = _means_by_position(shares, offsets, scored)
+        yield Condition(
+            name=name,
+            n=len(scored),
+            softmax=_means_by_position(softmax, offsets, scored),
+            winner=_means_by_position(winner, offsets, scored),
+            human=human,
         )
-        scored = items[~np.isnan(softmax[offsets[:-1][items]])]
-        if shares is not None and (chosen := ~np.isnan(shares[offsets[:-1][scored]])).any():
-            scored = scored[chosen]  # the same items in all rows
-        means = (
-            () if share is None else _means(share, offsets, scored)
-            for share in (softmax, winner, shares)
-        )
-        yield Condition(name, len(scored), *means)
 
 
-def _names(evidence: Evidence, condition: str | None) -> list[str]:
-    if condition is None or condition == "subject":
-        return evidence.subjects if condition else ["all"] * len(evidence.items)
-    every = item_fields(evidence)
-    for item, fields in zip(evidence.ids, every, strict=True):
+def _condition_names(evidence: Evidence, condition: str | None) -> list[str]:
+    """Return the condition of each item; UsageError if an item lacks the field."""
+    if condition is None:
+        return ["all"] * len(evidence.items)
+    if condition == "subject":
+        return evidence.subjects
+    names = []
+    for item, fields in zip(evidence.ids, item_fields(evidence), strict=True):
         if condition not in fields:
-            known = ", ".join(sorted(fields)) or "none"
+            listed_fields = ", ".join(sorted(fields)) or "none"
             raise UsageError(
-                f"item {item} has no field {condition!r} to average over; its fields: {known}, and subject"
+                f"item {item} has no field {condition!r} to average over; its fields: {listed_fields}, and subject"
             )
-    return [fields[condition] for fields in every]
+        names.append(fields[condition])
+    return names
 
 
-def _means(shares: Floats, offsets: Integers, items: Integers) -> tuple[float, ...]:
-    """Mean share by place of the choice, over the ``items`` that have one there and whose share is known."""
+def _means_by_position(shares: Floats, offsets: Integers, items: Integers) -> tuple[float, ...]:
+    """Return the mean share of the first choice, the second and so on, over ``items`` that have such a choice."""
     counts = np.diff(offsets)[items]
+    starts = offsets[:-1][items]
     means = []
-    for choice in range(counts.max(initial=0)):
-        values = shares[offsets[:-1][items[counts > choice]] + choice]
-        known = values[~np.isnan(values)]
-        means.append(float(known.mean()) if len(known) else math.nan)
-    return () if all(map(math.isnan, means)) else tuple(means)
+    for position in range(counts.max(initial=0)):
+        means.append(_mean(shares[starts[counts > position] + position]))
+    if all(math.isnan(mean) for mean in means):
+        return ()
+    return tuple(means)

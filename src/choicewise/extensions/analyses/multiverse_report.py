@@ -80,7 +80,7 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
     )
     alike = []
     for spread in panel.spreads:
-        for names in spread.alike:
+        for names in spread.duplicates:
             alike.append([spread.model, spread.dataset, names])
     yield Table(
         name="alike", title="protocols that can't differ here", columns=ALIKE, rows=alike, data=True
@@ -105,7 +105,7 @@ def _alike_notes(panel: Multiverse) -> Iterator[str]:
     """Yield the protocols that can't differ, once if that is so with all models."""
     models: dict[tuple[str, ...], list[str]] = {}
     for spread in panel.spreads:
-        for names in spread.alike:
+        for names in spread.duplicates:
             models.setdefault(names, []).append(spread.model)
     for names, of_models in models.items():
         line = f"can't differ here, and count once: {' = '.join(names)}"
@@ -178,7 +178,7 @@ def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
 
 def _contest_row(contest: Contest) -> list[Any]:
     row: list[Any] = [contest.protocol, contest.difference, contest.n]
-    row += [contest.p, contest.p_holm, contest.alike]
+    row += [contest.p, contest.p_holm, contest.duplicates]
     return row
 
 

@@ -547,9 +547,9 @@ class TaskLibrary(Port):
                 from choicewise.protocols.catalogue import resolve
                 from choicewise.running.job import Source
 
-                asked = resolve("options/cloze:sum")
+                recipes = resolve("options/cloze:sum")
                 files = [f"{selector.removeprefix('riddles:')}.csv" for selector in selectors]
-                return [Source(tuple(asked), None, path=file, recipes=asked) for file in files]
+                return [Source(tuple(recipes), None, path=file, recipes=recipes) for file in files]
     """
 
     takes: ClassVar[frozenset[str]] = frozenset()

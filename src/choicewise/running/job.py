@@ -1,12 +1,13 @@
-"""The job: models, data, protocols and how they are asked, as a plan file, a command line or a call says it."""
+"""The job: models, data, protocols and options, from a plan file, a command line or a call."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -71,8 +72,12 @@ def _size(text: object) -> object:
 
 
 def _or_text(key: str) -> BeforeValidator:
-    """A text stands for a table with this ``key`` alone."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    """Accept a text in place of a table with this ``key`` alone."""
+
+    def table_of(value: object) -> object:
+        return {key: value} if isinstance(value, str) else value
+
+    return BeforeValidator(table_of)
 
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -87,15 +92,20 @@ class _Value(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_secrets(cls, given: Any) -> Any:
-        for key, value in given.items() if isinstance(given, Mapping) else ():
-            for each in value if isinstance(value, list | tuple) else [value]:
-                if key != "system" and (isinstance(each, str) or key == "mapping"):
-                    check_name(each, key)
+        if not isinstance(given, Mapping):
+            return given
+        for key, value in given.items():
+            # A system prompt may look like a key, and is sent to the model alone.
+            if key == "system":
+                continue
+            for part in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(part, str) or key == "mapping":
+                    check_name(part, key)
         return given
 
 
 class Loading(_Value):
-    """How models are loaded: all of a job, or one; the fields are arguments of :func:`choicewise.load_model`.
+    """Hold how models are loaded: the arguments of :func:`choicewise.load_model`.
 
     ``memory``: what a copy of the model takes of GPUs, or of main memory on a CPU, as in "12 GB".
     """
@@ -110,18 +120,19 @@ class Loading(_Value):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments that were given."""
-        return {name: value for name in _OPTIONS if (value := getattr(self, name)) is not None}
+        """Return the arguments that were given, but for ``memory``."""
+        return self.model_dump(include=_OPTIONS, exclude_none=True)
 
 
-_OPTIONS = tuple(name for name in Loading.model_fields if name != "memory")
+_OPTIONS = Loading.model_fields.keys() - {"memory"}
 
 
 class ModelChoice(Loading):
-    """A model: its ``name``, as :func:`choicewise.load_model` takes it, and how it is loaded and asked.
+    """Name a model, and how it is loaded and prompted.
 
-    ``revisions``: folders inside its folder, or revisions on the Hub, each a model of its own.  ``chat`` and
-    ``system``: as :func:`choicewise.protocols.catalogue.in_chat` takes them.
+    ``name``: as for :func:`choicewise.load_model`.  ``revisions``: folders inside its folder, or
+    revisions on the Hub; each is a model.  ``chat`` and ``system``: as for
+    :func:`choicewise.protocols.catalogue.in_chat`.
     """
 
     name: _Text
@@ -131,20 +142,19 @@ class ModelChoice(Loading):
 
     @property
     def label(self) -> str:
-        """The name, and the options where there are any: no two models of a job have the same."""
-        given = {**self.options, "chat": self.chat, "system": self.system}
-        return ", ".join(
-            [self.name, *(f"{key} {value}" for key, value in given.items() if value is not None)]
-        )
+        """Return the name with all options, which is unique in a job."""
+        options = {**self.options, "chat": self.chat, "system": self.system}
+        parts = [f"{key} {value}" for key, value in options.items() if value is not None]
+        return ", ".join([self.name, *parts])
 
     @property
     def _location(self) -> str:
-        """The folder, the name on the Hub or the address, without further options in the name."""
+        """Return the folder, the name on the Hub or the address, without options in the name."""
         return model_kind(self.name).location(self.name)
 
     @property
     def folder(self) -> str:
-        """What the folder of its runs is called, where that is not taken."""
+        """Return the name for the folder of its runs, if that is free."""
         location = self._location
         if os.path.isdir(location):
             return folder_name(Path(location).resolve().name)
@@ -152,33 +162,42 @@ class ModelChoice(Loading):
 
     @property
     def state(self) -> object:
-        """What changes when the model of that name becomes another: its files, or its commit on the Hub."""
-        on_hub = None if os.path.exists(self._location) else hub_name(self._location)
-        commit = None if on_hub is None else commit_of(on_hub, MODEL)
-        folders = [
-            Path(name) for name in (self._location, self.adapter) if name and os.path.isdir(name)
-        ]
-        return self.label, [state_of(folder) for folder in folders], commit
+        """Return what changes with the model behind the name: its files, or its commit on the Hub."""
+        location = self._location
+        commit = None
+        if not os.path.exists(location):
+            on_hub = hub_name(location)
+            if on_hub is not None:
+                commit = commit_of(on_hub, MODEL)
+        folders = []
+        for path in (location, self.adapter):
+            if path and os.path.isdir(path):
+                folders.append(state_of(Path(path)))
+        return self.label, folders, commit
 
     def in_chat(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        """The protocols as this model is asked: in a chat where that is wanted."""
+        """Return the protocols for this model, in a chat if it is to have one."""
         return in_chat(protocols, self.chat, self.system)
 
     def load(
         self,
         progress: Download | None = None,
         say: Callable[[str], None] = lambda line: None,
-        **more: Any,
+        **options: Any,
     ) -> Model:
-        """The model; ``progress`` hears of a download, ``say`` of waits for a server; ``more``: options that win.
+        """Load the model; ``options`` override those of the job.
 
-        Raises ModelError.
+        ``progress`` reports a download, and ``say`` gets lines about waits for a server.  Raises
+        ModelError.
         """
-        return load_model(self.name, progress=progress, say=say, **{**self.options, **more})
+        return load_model(self.name, progress=progress, say=say, **{**self.options, **options})
 
 
 class DataChoice(_Value):
-    """Where questions lie, the ``benchmark`` whose place they take, and what their columns mean: a file or a table."""
+    """Name data, the ``benchmark`` that they replace, and the meaning of their columns.
+
+    ``mapping``: a file or a table.
+    """
 
     path: _Text
     benchmark: _Text | None = None
@@ -186,25 +205,26 @@ class DataChoice(_Value):
 
     @property
     def columns(self) -> Columns | None:
-        """What the mapping says.  Raises UsageError and DataError."""
+        """Return the columns of the mapping.  Raises UsageError and DataError."""
         if isinstance(self.mapping, dict):
             return columns_of(self.mapping, "mapping")
         return None if self.mapping is None else read_mapping(Path(self.mapping))
 
     def as_read(self, data: Dataset) -> DataChoice:
-        """The same with what was guessed of the columns of ``data``, so that it is read so again."""
+        """Return a copy with the columns that were guessed for ``data``, to be read so again."""
         if not data.guess or data.columns is None:
             return self
         return self.model_copy(update={"mapping": mapping_table(data.columns)})
 
 
 class Job(Loading):
-    """What is asked: every one of ``models`` under ``protocols``, on ``data`` or the benchmarks' own.
+    """Hold what is evaluated: ``models`` under ``protocols``, on ``data`` or the benchmarks' data.
 
-    Options of loading are those of all models.  ``subjects``, ``limit``, ``sample``, ``seed`` and ``shots``: as of
-    :func:`choicewise.evaluate`, as ``executor``, ``workers``, ``shard``.  ``score``: only the protocols that decide by
-    it.  ``panel``: with that of each protocol.  ``include_path`` and ``allow_task_code``: of the harness's tasks.
-    ``without_missing``: benchmarks whose data are nowhere are left out.
+    Options of loading are for all models.  ``subjects``, ``limit``, ``sample``, ``seed``, ``shots``,
+    ``executor``, ``workers`` and ``shard``: as for :func:`choicewise.evaluate`.  ``score``: take only
+    protocols that decide by it.  ``panel``: add the panel of every protocol.  ``include_path`` and
+    ``allow_task_code``: for tasks of the harness.  ``without_missing``: leave out benchmarks whose
+    data are not found.
     """
 
     models: Annotated[tuple[Annotated[ModelChoice, _or_text("name")], ...], Strict(False)] = ()
@@ -234,58 +254,70 @@ class Job(Loading):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The part of the data that is asked, as evaluate and plan take it."""
-        part = {name: getattr(self, name) for name in ("subjects", "limit", "sample", "seed")}
-        return {**part, "skip_bad_items": self.on_bad_item == "skip"}
+        """Return the arguments of evaluate that select items."""
+        return {
+            "subjects": self.subjects,
+            "limit": self.limit,
+            "sample": self.sample,
+            "seed": self.seed,
+            "skip_bad_items": self.on_bad_item == "skip",
+        }
 
     @property
     def selection(self) -> Selection:
-        """The part of the data that is asked.  Raises UsageError where its words don't go together."""
+        """Return the selection of items.  Raises UsageError if its options exclude each other."""
         return Selection.of(self.subjects, self.limit, self.sample, self.seed)
 
     @property
     def choices(self) -> list[ModelChoice]:
-        """Every model with all of its options, once for each of its revisions.
+        """Return every revision of every model, with all of its options.
 
-        Raises UsageError for a model that is named twice, or with options that it has no use for.
+        Raises UsageError for a model that is named twice, or that does not take its options.
         """
-        named = [model for each in self.models for model in _revisions(each, self)]
-        labels = [model.label for model in named]
-        if twice := {label for label in labels if labels.count(label) > 1}:
+        choices: list[ModelChoice] = []
+        for model in self.models:
+            choices += _revisions(model, self)
+        counts = Counter(choice.label for choice in choices)
+        twice = [label for label, count in counts.items() if count > 1]
+        if twice:
             raise UsageError(f"models: {min(twice)} is named twice")
-        return named
+        return choices
 
     @property
     def of_command(self) -> dict[str, Any]:
-        """What a command line says beside a plan: where tasks lie, and where the models compute."""
+        """Return the options that a command line has beside a plan."""
         names = ("include_path", "allow_task_code", "executor", "workers", "shard")
         return {name: getattr(self, name) for name in names}
 
     def of_run(self, model: ModelChoice, opened: OpenedSource) -> Job:
-        """The part of the job that is one run, as a manifest keeps it: of ``model`` on the data that are ``opened``."""
+        """Return the job of one run, for its manifest: ``model`` on the data that are ``opened``."""
         source = opened.source
         changes: dict[str, Any] = dict.fromkeys([*Loading.model_fields, "score"])
         if isinstance(self.shots, int):
-            changes["shots"] = None  # the protocols say it
+            changes["shots"] = None  # the protocols contain it
         changes["models"] = (model,)
-        named_one_by_one = source.score is not None or not source.selectors
-        changes["protocols"] = tuple(opened.protocols) if named_one_by_one else source.selectors
-        own = [choice for choice in self.data or () if choice.path == source.path]
-        changes["data"] = tuple(choice.as_read(opened.data) for choice in own[:1]) or None
+        is_named_by_selectors = source.score is None and bool(source.selectors)
+        changes["protocols"] = (
+            source.selectors if is_named_by_selectors else tuple(opened.protocols)
+        )
+        changes["data"] = None
+        for choice in self.data or ():
+            if choice.path == source.path:
+                changes["data"] = (choice.as_read(opened.data),)
+                break
         return self.model_copy(update=changes)
 
     def as_read(self, data: Dataset) -> Job:
-        """The same with what was guessed of the columns of ``data``."""
-        return self.model_copy(
-            update={"data": tuple(choice.as_read(data) for choice in self.data or ()) or None}
-        )
+        """Return a copy with the columns that were guessed for ``data``."""
+        choices = tuple(choice.as_read(data) for choice in self.data or ())
+        return self.model_copy(update={"data": choices or None})
 
 
 def read_plan(path: Path) -> Job:
-    """The job in the file ``path``, whose keys stand in docs/design/suites.md.
+    """Read a job from a file with the keys of docs/design/suites.md.
 
-    Paths in it are relative to the folder where the command runs.  Raises UsageError, naming file and keys, with
-    everything that is wrong.
+    Paths in it are relative to the folder where the command runs.  Raises UsageError with the file,
+    the keys and all faults.
     """
     try:
         table = read_toml(read_text(path, SETTINGS))
@@ -302,27 +334,39 @@ def read_plan(path: Path) -> Job:
 
 
 def job_of(table: Mapping[str, Any]) -> Job:
-    """The job that a table with these keys says.  Raises UsageError, naming keys, with everything that is wrong."""
-    given = {key: value for key, value in table.items() if value is not None}
-    lacking = [
-        f"{key} is missing" for key, value in table.items() if value is None and key == "models"
-    ]
+    """Make a job of a table with its keys.  Raises UsageError with the keys and all faults.
+
+    A value None is no value; only ``models`` may not have it.
+    """
+    values = {key: value for key, value in table.items() if value is not None}
+    problems = []
+    if "models" in table and table["models"] is None:
+        problems.append("models is missing")
     try:
-        job = Job.model_validate(given)
+        job = Job.model_validate(values)
     except ValidationError as error:
-        problems = list(dict.fromkeys(map(_problem, error.errors(include_url=False))))
-        raise UsageError.of_problems([*lacking, *problems]) from error
-    if lacking:
-        raise UsageError(lacking[0])
-    _ = job.selection  # whose words go together
+        problems += dict.fromkeys(map(_problem, error.errors(include_url=False)))
+        raise UsageError.of_problems(problems) from error
+    if problems:
+        raise UsageError(problems[0])
+    _ = job.selection  # raises if its options exclude each other
     return job
 
 
 def state_of(path: Path) -> list[tuple[str, int, int]]:
-    """The name, size (bytes) and time (ns) of every file in the folder, or beside the file, at ``path``, in order."""
-    files = path.rglob("*") if path.is_dir() else path.parent.glob("*") if path.exists() else ()
-    states = ((str(file), file.stat()) for file in files if file.is_file())
-    return sorted((name, state.st_size, state.st_mtime_ns) for name, state in states)
+    """List the path, size (bytes) and time (ns) of the files in the folder, or beside the file."""
+    if path.is_dir():
+        files = path.rglob("*")
+    elif path.exists():
+        files = path.parent.glob("*")
+    else:
+        return []
+    states = []
+    for file in files:
+        if file.is_file():
+            status = file.stat()
+            states.append((str(file), status.st_size, status.st_mtime_ns))
+    return sorted(states)
 
 
 _KEYS = {*Job.model_fields, *ModelChoice.model_fields, *DataChoice.model_fields}
@@ -330,17 +374,19 @@ _KEYS = {*Job.model_fields, *ModelChoice.model_fields, *DataChoice.model_fields}
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset that is not opened yet.
+    """Describe a dataset that is not opened yet.
 
-    ``selectors`` are resolved as ``recipes``, which name this dataset.  ``benchmark``: whose data they are; None where
-    ``path`` stands for all that the selectors name.  ``path``: where the data lie, None for the benchmark's own;
-    ``columns``: what their columns mean, where that is declared.  ``fitting``: protocols that can't ask what the data
-    hold are left out.  ``lenient``: protocols that the data have no examples for are asked without shots.  ``score``:
-    as of a job, as ``panel``.  ``matched``: the selectors are those of several that these data are of the benchmark of.
+    ``selectors``: names of protocols, which the catalogue resolves to ``recipes``; both are for this
+    dataset.  ``benchmark``: whose data they are, None if ``path`` replaces all.  ``path``: of the
+    data, None for the benchmark's.  ``columns``: their meaning, if it is declared.  ``fitting``:
+    leave out protocols that do not fit the data.  ``lenient``: drop the shots of protocols for which
+    the data have no examples.  ``score`` and ``panel``: as in a job.  ``matched``: True if several
+    data were named, and these are of the benchmark of the selectors.
     """
 
     selectors: tuple[str, ...]
     benchmark: str | None
+    _: KW_ONLY
     path: str | None = None
     columns: Columns | None = None
     on_bad_item: str = "error"
@@ -353,13 +399,13 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The benchmark, or where the data lie."""
+        """Return the benchmark, or the path of the data."""
         return self.benchmark or self.path or ""
 
     def open(self, progress: Download | None = None) -> Dataset:
-        """The dataset; ``progress`` hears of a download.
+        """Open the dataset; ``progress`` reports a download.
 
-        Raises DataError where it is not there, or a row can't be used.
+        Raises DataError if it does not exist, or if a row can't be used.
         """
         if self.path is None:
             return open_benchmark(self.name, on_bad_item=self.on_bad_item, progress=progress)
@@ -370,213 +416,245 @@ class Source:
     def protocols(
         self, data: Dataset, subjects: Sequence[str] | None = None
     ) -> dict[str, Protocol]:
-        """What the selectors mean for ``data``, with their panels where these are asked.
+        """Resolve the selectors for ``data``, with panels if they are wanted.
 
-        Ways between protocols pass by what it has no shots for.
+        Ways between two protocols avoid those that the data have no shots for.
         """
-        own = self._own(data, subjects)
+        protocols = dict(self.recipes)
+        if any(MARK in selector for selector in self.selectors):
+            selectors = self.selectors
+            if self.lenient:
+                selectors = ways_without_examples(selectors, data)
+            resolved = resolve(*selectors, possible=partial(has_shots, data, subjects))
+            protocols = _of_benchmark(self.benchmark, resolved)
+            if self.score is not None:
+                protocols = having_score(protocols, self.score)
         if not self.panel:
-            return own
+            return protocols
         return {
-            name: each
-            for name, each in with_panels(own).items()
-            if name in own or not misfit(each, data, subjects)
+            name: protocol
+            for name, protocol in with_panels(protocols).items()
+            if name in protocols or not misfit(protocol, data, subjects)
         }
-
-    def _own(self, data: Dataset, subjects: Sequence[str] | None) -> dict[str, Protocol]:
-        if not any(MARK in selector for selector in self.selectors):
-            return dict(self.recipes)
-        selectors = ways_without_examples(self.selectors, data) if self.lenient else self.selectors
-        named = _about(
-            self.benchmark, resolve(*selectors, possible=partial(has_shots, data, subjects))
-        )
-        return named if self.score is None else having_score(named, self.score)
 
     def asking(
         self, data: Dataset, named: Mapping[str, Protocol]
     ) -> tuple[dict[str, Protocol], str]:
-        """The protocols as ``data`` is asked under them, and the line of :func:`without_shots`."""
+        """Return the protocols without impossible shots, and the line of :func:`without_shots`."""
         if not self.lenient:
             return dict(named), ""
-        asked = without_examples(data, named)
-        return asked, without_shots(data.name, self.selectors, self.recipes, asked)
+        protocols = without_examples(data, named)
+        return protocols, without_shots(data.name, self.selectors, self.recipes, protocols)
 
     @property
     def rendered(self) -> Sequence[RenderedRequests]:
-        """The requests of protocols that were rendered elsewhere, once the dataset is open."""
+        """Return the requests that another tool rendered, once the dataset is open."""
         return ()
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user should know of the source, once it is open."""
+        """Return notes for the user, once the dataset is open."""
         return ()
 
     @property
     def state_digest(self) -> str:
-        """A digest of the protocols, and of where the data lie, with the sizes and times of their files."""
-        if self.path is not None:  # the files on this machine, or the commit on the Hub
-            on_hub = dataset_name(self.path)
-            state: object = (
-                state_of(Path(self.path)) if on_hub is None else commit_of(on_hub, DATASET)
-            )
-        else:
+        """Return a digest of the protocols, and of the state of the data."""
+        state: object
+        if self.path is None:
             folder = local_folder(self.name)
             state = benchmark(self.name).revision if folder is None else state_of(folder)
+        else:
+            on_hub = dataset_name(self.path)
+            if on_hub is None:
+                state = state_of(Path(self.path))
+            else:
+                state = commit_of(on_hub, DATASET)
         signatures = {name: signature(recipe) for name, recipe in self.recipes.items()}
         content = [signatures, self.path, repr(self.columns), self.on_bad_item, state]
-        content += ["error"] * (self.path is not None and not self.lenient) + ["panel"] * self.panel
+        if self.path is not None and not self.lenient:
+            content.append("error")
+        if self.panel:
+            content.append("panel")
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def sources_of(
     job: Job, selectors: Sequence[str] | None = None, fitting: bool = False
 ) -> list[Source]:
-    """The datasets of ``job``: its own that name no benchmark, or else the benchmarks', its own in their place.
+    """Return the datasets of ``job``: its data, or those of the benchmarks of its protocols.
 
-    ``selectors``: those of its protocols that the catalogue knows; ``fitting``: as of the source.  The catalogue
-    resolves them here, once.  Raises UsageError, ProtocolError, and DataError for a benchmark that nothing is known of.
+    Data that name a benchmark replace that one's.  ``selectors``: those of its protocols that the
+    catalogue has; they are resolved here, once.  ``fitting``: as in a source, for data that name no
+    benchmark.  Raises UsageError, ProtocolError, and DataError for an unknown benchmark.
     """
-    own, data = (
-        selectors_with_shots(job.protocols if selectors is None else selectors, job.shots),
-        job.data or (),
-    )
-    recipes = resolve(*own)
+    if selectors is None:
+        selectors = job.protocols
+    selectors = selectors_with_shots(selectors, job.shots)
+    recipes = resolve(*selectors)
     if job.score is not None:
         recipes = having_score(recipes, job.score)
-    named = {each.benchmark: each for each in data if each.benchmark is not None}
-    alone = [each for each in data if each.benchmark is None]
-    if named and alone:
+    replacing = {}
+    alone = []
+    for choice in job.data or ():
+        if choice.benchmark is None:
+            alone.append(choice)
+        else:
+            replacing[choice.benchmark] = choice
+    if not alone:
+        return _benchmark_sources(job, selectors, recipes, replacing)
+    if replacing:
         raise UsageError(
             f"data: {alone[0].path} says no benchmark and others do; say it of all or of none"
         )
-    how: dict[str, Any]
-    if alone and not own:
+    if not selectors:
         raise UsageError(
             f"data: every protocol has data of its own, and {alone[0].path} is asked by none"
         )
-    if alone:
-        for name in own:
-            if (plain := split_changes(name)[0]) in suite_names() and len(
-                parts := suite(plain).parts
-            ) > 1:
-                asked = ", ".join(part.benchmark for part in parts)
-                raise UsageError(
-                    f"{plain} asks {asked}, and one dataset was named for all of them; leave it out"
-                )
-        how = {
-            "fitting": fitting,
-            "lenient": job.shots is None,
-            "score": job.score,
-            "panel": job.panel,
-        }
-        fits = _matched(own, recipes, alone) if len(alone) > 1 else {}
-        return [
-            Source(
-                chosen,
-                None,
-                each.path,
-                each.columns,
-                job.on_bad_item,
-                **how,
-                recipes=mine,
-                matched=each.path in fits,
-            )
-            for each in alone
-            for chosen, mine in [fits.get(each.path, (own, recipes))]
-        ]
-    if homeless := [name for name, recipe in recipes.items() if recipe.benchmark == ANY]:
-        raise UsageError(f"{homeless[0]} fits every dataset and has none of its own; name the data")
+    _refuse_suites(selectors)
+    parts = _matched(selectors, recipes, alone) if len(alone) > 1 else {}
     sources = []
-    for name in dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values()):
-        place = named.pop(name, None)
-        path, columns = (None, None) if place is None else (place.path, place.columns)
-        how = {
-            "lenient": path is not None and job.shots is None,
-            "score": job.score,
-            "panel": job.panel,
-        }
-        sources.append(
-            Source(own, name, path, columns, job.on_bad_item, **how, recipes=_about(name, recipes))
+    for choice in alone:
+        part = parts.get(choice.path, _Part(selectors, recipes))
+        source = Source(
+            part.selectors,
+            None,
+            path=choice.path,
+            columns=choice.columns,
+            on_bad_item=job.on_bad_item,
+            fitting=fitting,
+            lenient=job.shots is None,
+            score=job.score,
+            panel=job.panel,
+            recipes=part.recipes,
+            matched=choice.path in parts,
         )
-    if named:
-        asked = ", ".join(each.name for each in sources)
-        raise UsageError(f"data: no protocol asks {min(named)}; they ask {asked}")
+        sources.append(source)
     return sources
 
 
-_Part = tuple[tuple[str, ...], Mapping[str, Protocol]]
+def _refuse_suites(selectors: Sequence[str]) -> None:
+    """Raise UsageError for a suite of several benchmarks, which one dataset can't replace."""
+    for selector in selectors:
+        name, _ = split_changes(selector)
+        if name in suite_names():
+            parts = suite(name).parts
+            if len(parts) > 1:
+                names = ", ".join(part.benchmark for part in parts)
+                raise UsageError(
+                    f"{name} asks {names}, and one dataset was named for all of them; leave it out"
+                )
+
+
+def _benchmark_sources(
+    job: Job,
+    selectors: tuple[str, ...],
+    recipes: Mapping[str, Protocol],
+    replacing: Mapping[str, DataChoice],
+) -> list[Source]:
+    for name, recipe in recipes.items():
+        if recipe.benchmark == ANY:
+            raise UsageError(f"{name} fits every dataset and has none of its own; name the data")
+    names = dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values())
+    useless = replacing.keys() - names
+    sources = []
+    for name in names:
+        choice = replacing.get(name)
+        source = Source(
+            selectors,
+            name,
+            path=None if choice is None else choice.path,
+            columns=None if choice is None else choice.columns,
+            on_bad_item=job.on_bad_item,
+            lenient=choice is not None and job.shots is None,
+            score=job.score,
+            panel=job.panel,
+            recipes=_of_benchmark(name, recipes),
+        )
+        sources.append(source)
+    if useless:
+        raise UsageError(f"data: no protocol asks {min(useless)}; they ask {', '.join(names)}")
+    return sources
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Hold the selectors and protocols for one of several data."""
+
+    selectors: tuple[str, ...]
+    recipes: Mapping[str, Protocol]
 
 
 def _matched(
     selectors: Sequence[str], recipes: Mapping[str, Protocol], data: Sequence[DataChoice]
 ) -> dict[str, _Part]:
-    """By path what is asked on each of several data: selectors, and the protocols that they mean.
+    """Return for each of several data, by path, the protocols of its benchmark.
 
-    A protocol is asked on the data of its own benchmark where such are among them, else on those of none.  Empty where
-    no data are of a benchmark that is asked.  Raises UsageError for data that nothing is left to ask on.
+    Protocols of a benchmark that none of the data are of are for the data of no benchmark.  Empty if
+    no data are of a benchmark of the protocols.  Raises UsageError for data without a protocol.
     """
-    asked = dict.fromkeys(
-        recipe.benchmark for recipe in recipes.values() if recipe.benchmark != ANY
-    )
-    of = {each.path: benchmark_of(each.path, asked) for each in data}
-    if not any(name in asked for name in of.values()) or any(
-        MARK in selector for selector in selectors
-    ):
+    wanted = dict.fromkeys(recipe.benchmark for recipe in recipes.values())
+    wanted.pop(ANY, None)
+    benchmark_by_path = {choice.path: benchmark_of(choice.path, wanted) for choice in data}
+    found = wanted.keys() & benchmark_by_path.values()
+    if not found or any(MARK in selector for selector in selectors):
         return {}
-    others = [path for path, name in of.items() if name not in asked] or [*of]
-    places = {name: [path for path in of if of[path] == name] or others for name in asked} | {
-        ANY: [*of]
-    }
+    has_others = not set(benchmark_by_path.values()) <= wanted.keys()
+    resolved = {}
+    for selector in selectors:
+        resolved[selector] = [name for name in resolve(selector) if name in recipes]
     parts: dict[str, _Part] = {}
-    for path in of:
-        own = {name: recipe for name, recipe in recipes.items() if path in places[recipe.benchmark]}
-        if not own:
+    for path, data_benchmark in benchmark_by_path.items():
+        takes_homeless = data_benchmark not in wanted or not has_others
+        chosen = {}
+        for name, recipe in recipes.items():
+            if recipe.benchmark in (ANY, data_benchmark):
+                chosen[name] = recipe
+            elif takes_homeless and recipe.benchmark not in found:
+                chosen[name] = recipe
+        if not chosen:
             raise UsageError(
                 f"data: {path} is asked by none, as every protocol has data of its own benchmark; leave it out, or "
                 "say the benchmark of all"
             )
-        meant = {
-            selector: [name for name in resolve(selector) if name in recipes]
-            for selector in selectors
-        }
-        whole = (each for each, names in meant.items() if names and own.keys() >= {*names})
-        some = (
-            name
-            for names in meant.values()
-            if not own.keys() >= {*names}
-            for name in names
-            if name in own
-        )
-        parts[path] = (*whole, *some), own
+        whole = []
+        single = []
+        for selector, names in resolved.items():
+            if not chosen.keys() >= set(names):
+                single += [name for name in names if name in chosen]
+            elif names:
+                whole.append(selector)
+        parts[path] = _Part((*whole, *single), chosen)
     return parts
 
 
 @dataclass(frozen=True)
 class OpenedSource:
-    """A dataset and what it is asked.  ``work``: as of :attr:`choicewise.requests.blocks.Block.work`.
+    """Hold an open dataset and its protocols.
 
-    ``left_out``: why protocols can't ask it, each reason with their names.  ``without``: that examples for
-    shots are lacking, on a line (:func:`without_shots`).
+    ``work``: as in :attr:`choicewise.requests.blocks.Block.work`.  ``left_out``: why protocols do not
+    fit the data → their names.  ``without``: the line of :func:`without_shots`.
     """
 
     source: Source
     data: Dataset
     protocols: Mapping[str, Protocol]
     work: int
+    _: KW_ONLY
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     without: str = ""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run of a job, resolved: a ``model``, and the ``work`` that it is asked.
+    """Hold a run of a job: a ``model``, and the ``work`` to be done with it.
 
-    ``share``: the part of it that this process asks, None for all.  ``kept``: the job as the manifest keeps it, None
-    where model or data have no name; ``command``: the words of the command that asks it.
+    ``share``: the part that this process does, None for all.  ``kept``: the job for the manifest,
+    None if model or data have no name; ``command``: the words of the command line.
     """
 
     model: Model
     work: Work
+    _: KW_ONLY
     share: Share | None = None
     kept: Job | None = None
     command: Sequence[str] = ()
@@ -593,65 +671,81 @@ class Task:
         kept: Job | None = None,
         command: Sequence[str] = (),
     ) -> Task:
-        """What ``job`` asks ``model`` about the data that are ``opened``, under ``protocols``; errors as of Work.
+        """Select the work of ``job``; errors as of :meth:`.Work.of`.
 
-        ``rendered``: further requests that were rendered elsewhere.
+        ``rendered``: requests that another tool rendered, beside those of the source.
         """
         requests = [*opened.source.rendered, *rendered]
-        work = Work.of(
-            model, opened.data, protocols, job.selection, requests, job.on_bad_item == "skip"
-        )
-        return cls(model, work, None if job.shard is None else share_of(job.shard), kept, command)
+        skips = job.on_bad_item == "skip"
+        work = Work.of(model, opened.data, protocols, job.selection, requests, skips)
+        share = None if job.shard is None else share_of(job.shard)
+        return cls(model, work, share=share, kept=kept, command=command)
 
 
 UNMEASURED = 1_000_000
-"""Units of work of a run that is the only one; it can be told in so many parts how far it is."""
+"""Units of work of a run that is the only one: its progress can be shown in so many steps."""
 
 
 def open_source(
     source: Source, job: Job, progress: Download | None = None, measured: bool = True
 ) -> OpenedSource:
-    """The dataset of ``source``.  Raises DataError for data that are not there, and items and shots that won't do.
+    """Open the dataset of ``source``, and check items and shots.
 
-    Unless ``measured``, items and shots are not looked at, and the work counts as :data:`UNMEASURED`.
+    If not ``measured``, items and shots are not checked, and the work is :data:`UNMEASURED`.  Raises
+    DataError for missing data, and for items and shots that can't be used.
     """
     data = source.open(progress)
-    named = source.protocols(data, job.subjects)
+    protocols = source.protocols(data, job.subjects)
     left_out: dict[str, list[str]] = {}
     if source.fitting:
-        for name, recipe in named.items():
-            (asked,) = source.asking(data, {name: recipe})[0].values()
-            if reason := misfit(asked, data, job.subjects):
-                left_out.setdefault(reason, []).append(name)
-        if sum(map(len, left_out.values())) == len(named):
-            raise DataError(
-                "no protocol can ask it", [f"{names[0]}: {why}" for why, names in left_out.items()]
-            )
-        without = {name for names in left_out.values() for name in names}
-        named = {name: recipe for name, recipe in named.items() if name not in without}
-    named, lacking = source.asking(data, named)
-    if not measured:
-        return OpenedSource(source, data, named, UNMEASURED, left_out, lacking)
-    recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
-    sections = list_sections(data, recipes, job.selection)
-    work = Work(
-        data=data,
-        protocols=recipes,
-        sections=sections,
-        rendered=source.rendered,
-        skip_bad_items=job.on_bad_item == "skip",
-    )
-    stretches = list(work.stretches())
-    work.check(stretches)
-    return OpenedSource(
-        source, data, named, sum(block.work for block in work.blocks(stretches)), left_out, lacking
-    )
+        left_out = _left_out(source, data, protocols, job.subjects)
+        for names in left_out.values():
+            for name in names:
+                del protocols[name]
+    protocols, warning = source.asking(data, protocols)
+    work_units = UNMEASURED
+    if measured:
+        recipes = {name: with_split(protocol, data) for name, protocol in protocols.items()}
+        work = Work(
+            data=data,
+            protocols=recipes,
+            sections=list_sections(data, recipes, job.selection),
+            rendered=source.rendered,
+            skip_bad_items=job.on_bad_item == "skip",
+        )
+        stretches = list(work.stretches())
+        work.check(stretches)
+        work_units = sum(block.work for block in work.blocks(stretches))
+    return OpenedSource(source, data, protocols, work_units, left_out=left_out, without=warning)
+
+
+def _left_out(
+    source: Source,
+    data: Dataset,
+    protocols: Mapping[str, Protocol],
+    subjects: Sequence[str] | None,
+) -> dict[str, list[str]]:
+    """Return why protocols do not fit ``data`` → their names; DataError if none fits."""
+    left_out: dict[str, list[str]] = {}
+    fits = False
+    for name, protocol in protocols.items():
+        changed, _ = source.asking(data, {name: protocol})
+        (recipe,) = changed.values()
+        reason = misfit(recipe, data, subjects)
+        if reason:
+            left_out.setdefault(reason, []).append(name)
+        else:
+            fits = True
+    if not fits:
+        problems = [f"{names[0]}: {reason}" for reason, names in left_out.items()]
+        raise DataError("no protocol can ask it", problems)
+    return left_out
 
 
 def open_all(
     sources: Sequence[Source], job: Job, progress: Download | None = None, measured: bool = True
 ) -> tuple[dict[str, OpenedSource], dict[str, DataError]]:
-    """By name every source that can be opened, and why the others can't; arguments as of :func:`open_source`."""
+    """Open sources; return those that opened, and the errors of the others, by name."""
     opened: dict[str, OpenedSource] = {}
     failed: dict[str, DataError] = {}
     for source in sources:
@@ -663,44 +757,46 @@ def open_all(
 
 
 def refuse(failed: Mapping[str, DataError], without_missing: bool = False) -> None:
-    """Raise what is wrong with the data of several benchmarks, all at once; nothing where nothing is.
+    """Raise the errors of the data of several benchmarks as one, if there are any.
 
-    ``without_missing``: data that are nowhere are no error.
+    ``without_missing``: True if data that are not found are no error.
     """
-    missing = [error for error in failed.values() if isinstance(error, MissingData)]
-    wrong = [error for error in failed.values() if not isinstance(error, MissingData)]
+    missing = []
+    wrong = []
+    for error in failed.values():
+        if isinstance(error, MissingData):
+            missing.append(error)
+        else:
+            wrong.append(error)
+    if len(wrong) == 1:
+        raise wrong[0]
     if wrong:
-        if len(wrong) == 1:
-            raise wrong[0]
-        lines = [
-            line
-            for error in wrong
-            for line in (error.message, *(f"  {part}" for part in error.problems))
-        ]
+        lines = []
+        for error in wrong:
+            lines.append(error.message)
+            lines += [f"  {problem}" for problem in error.problems]
         raise DataError(f"the questions of {len(wrong)} benchmarks can't be used", lines)
-    if missing and not without_missing:
-        names = [name for error in missing for name in error.benchmarks]
-        if len(missing) == 1:
-            raise missing[0]
-        raise MissingData(
-            f"the questions of {len(names)} benchmarks are nowhere", [*_told(missing)], names
-        )
+    if without_missing or not missing:
+        return
+    if len(missing) == 1:
+        raise missing[0]
+    names: list[str] = []
+    reasons: list[str] = []
+    for error in missing:
+        names += error.benchmarks
+        reasons += [error.message, *error.problems]
+    problems = list(dict.fromkeys(reasons))
+    raise MissingData(f"the questions of {len(names)} benchmarks are nowhere", problems, names)
 
 
-def _about(benchmark: str | None, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    return {
-        name: recipe for name, recipe in recipes.items() if benchmark in (None, recipe.benchmark)
-    }
-
-
-def _told(missing: Sequence[MissingData]) -> list[str]:
-    return list(
-        dict.fromkeys(part for error in missing for part in (error.message, *error.problems))
-    )
+def _of_benchmark(name: str | None, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    if name is None:
+        return dict(recipes)
+    return {key: recipe for key, recipe in recipes.items() if recipe.benchmark == name}
 
 
 def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
-    """The model with the options that all have and it has a use for, once for each of its revisions."""
+    """Yield every revision of the model, with the common options that its kind takes."""
     name = model.name
     kind = model_kind(name)
     given = model.options
@@ -726,21 +822,20 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
 
 
 def _problem(error: Mapping[str, Any]) -> str:
-    """What pydantic says of a key, in our words."""
-    # the name of a union's member stands among the keys
-    path = [
-        part
-        for part in error["loc"]
-        if isinstance(part, int) or part in _KEYS or part == error["loc"][-1]
-    ]
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(
-        "."
-    )
+    """Describe an error of pydantic."""
+    where = ""
+    for part in error["loc"]:
+        # Pydantic puts the name of a union's member among the keys.
+        if isinstance(part, int):
+            where += f"[{part}]"
+        elif part in _KEYS or part == error["loc"][-1]:
+            where += f".{part}"
+    where = where.lstrip(".")
     match error["type"]:
         case "extra_forbidden":
             nested: dict[str, type[_Value]] = {"models": ModelChoice, "data": DataChoice}
-            known = nested.get(str(error["loc"][0]), Job).model_fields
-            return f"{where} is no key; {did_you_mean(str(error['loc'][-1]), list(known))}"
+            keys = nested.get(str(error["loc"][0]), Job).model_fields
+            return f"{where} is no key; {did_you_mean(str(error['loc'][-1]), list(keys))}"
         case "missing":
             return f"{where} is missing"
         case "model_type":
@@ -749,5 +844,5 @@ def _problem(error: Mapping[str, Any]) -> str:
             return f"{where} is {error['input']!r}; it must be at least {error['ctx']['ge']}"
         case "value_error":
             return f"{where} is {error['input']!r}; it must be {error['ctx']['error']}"
-    said = error["msg"][0].lower() + error["msg"][1:]
-    return f"{where} is {error['input']!r}; {said.replace('input should', 'it must')}"
+    message = error["msg"][0].lower() + error["msg"][1:]
+    return f"{where} is {error['input']!r}; {message.replace('input should', 'it must')}"

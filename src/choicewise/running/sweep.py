@@ -1,6 +1,6 @@
-"""The runs of a job: many models x datasets, each run in a folder of its own; a single run is a sweep of one.
+"""Evaluates the models of a job on its datasets, each run in a folder of its own.
 
-Whatever fails is recorded.
+A single run is a sweep of one.  A sweep records failures and goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from choicewise import __version__
 from choicewise.data.hub import Download
@@ -44,17 +45,14 @@ from choicewise.util.background import Ending, give_model_back, in_threads
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, folder_name, free_name, locked
 from choicewise.util.text import bytes_of, check_name, listed
 
-Turn = tuple[ModelChoice, list[CellRecord]]
-"""A model, and what of it is to do."""
-
 
 @dataclass(frozen=True)
 class Audience:
-    """Who hears what of a sweep.
+    """Hold the functions that report on a sweep.
 
-    ``progress`` is called with (done, total) over all runs; ``say`` gets a line for each run and each failure;
-    ``opened`` every dataset and what it is asked; ``ready`` every model with a dataset, before it is asked, and may
-    raise; ``download`` hears of downloads.
+    ``progress`` is called with (done, total) over all runs; ``say`` with a line for each run and each
+    failure; ``opened`` with every dataset and its protocols; ``ready`` with every model and dataset
+    before the evaluation, which it can stop by raising; ``download`` reports downloads.
     """
 
     progress: Progress = lambda done, total: None
@@ -67,7 +65,6 @@ class Audience:
 
 
 SILENCE = Audience()
-"""Nobody hears anything."""
 
 
 def sweep(
@@ -80,50 +77,79 @@ def sweep(
     alone: bool = False,
     command: Sequence[str] = (),
 ) -> Sweep:
-    """Evaluate every model on every dataset, each run in a folder ``out/MODEL/DATASET``, and say what there is of that.
+    """Evaluate every model on every dataset in a folder ``out/MODEL/DATASET``; return the record.
 
-    ``sources``: the datasets, where some are not the catalogue's.  ``go_on``: what fails is recorded; else it is
-    raised.  ``alone``: ``out`` is the folder of the one run that there is.  ``command``: as of ``evaluate``.  All data
-    are opened and checked before a model is loaded.  A run that is complete, and was asked the same, is not opened
-    again.  Raises StoreError where ``out`` holds something else or another process writes to it, and what is not to be
-    recorded.
+    ``sources``: the datasets, if some are not the catalogue's.  ``go_on``: True to record failures
+    instead of raising them.  ``alone``: True if ``out`` is the folder of the only run.  ``command``:
+    as for ``evaluate``.  All data are opened and checked before a model is loaded.  A complete run
+    with an unchanged job is not opened again.  Raises StoreError if ``out`` holds other files or
+    another process writes to it.
     """
-    sources = sources_of(job, fitting=True) if sources is None else sources
-    for name in (
-        str(out),
-        *(model.name for model in job.models),
-        *(source.name for source in sources),
-    ):
+    if sources is None:
+        sources = sources_of(job, fitting=True)
+    names = [str(out)]
+    names += [model.name for model in job.models]
+    names += [source.name for source in sources]
+    for name in names:
         check_name(name, "a model, a dataset or the folder of the sweep")
-    folder, models = Path(out), job.choices
+    folder = Path(out)
+    runs = _Sweep(
+        folder=folder,
+        record=Sweep(),
+        job=job,
+        models=job.choices,
+        sources=sources,
+        audience=audience,
+        go_on=go_on,
+        alone=alone,
+        command=command,
+    )
     if alone:
         check_folder(folder)
-        cells = [
-            CellRecord(model.label, source.name, ".", "") for model in models for source in sources
-        ]
-        return _Sweep(
-            folder, Sweep(cells=tuple(cells)), job, models, sources, audience, go_on, alone, command
-        ).run()
+        runs.record = _only_cell(runs)
+        return runs.run()
     begun_sweep(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         before = begun_sweep(folder)
-        record = with_cells(folder, before, models, sources, job)
-        runs = _Sweep(folder, record, job, models, sources, audience, go_on, alone, command)
+        runs.record = with_cells(folder, before, runs.models, sources, job)
         try:
             return runs.run()
         except ChoicewiseError:
-            begun = any((folder / cell.folder / MANIFEST).exists() for cell in runs.own)
-            write_begun(
-                folder, runs.record if begun else before
-            )  # what was refused leaves nothing behind
+            # A sweep that was refused leaves nothing behind.
+            has_begun = any((folder / cell.folder / MANIFEST).exists() for cell in runs.cells)
+            write_begun(folder, runs.record if has_begun else before)
             raise
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Turn:
+    """Hold a model, with the cells to evaluate."""
+
+    model: ModelChoice
+    cells: Sequence[CellRecord]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Hold a loaded model, or why it could not be loaded."""
+
+    model: Model | None
+    failure: str
+
+
+def _only_cell(runs: _Sweep) -> Sweep:
+    cells = []
+    for model in runs.models:
+        for source in runs.sources:
+            cells.append(CellRecord(model.label, source.name, ".", ""))
+    return Sweep(cells=tuple(cells))
+
+
+@dataclass(kw_only=True)
 class _Sweep:
-    """The sweep under way; its record is always what the disk holds, but for a run ``alone``, which needs none."""
+    """Hold a sweep under way; its record equals the file, which a run ``alone`` does not need."""
 
     folder: Path
     record: Sweep
@@ -140,8 +166,8 @@ class _Sweep:
         self._executor = executor_of(self.job.executor, self.job.workers)
 
     @property
-    def own(self) -> list[CellRecord]:
-        """What is asked, without what is left of earlier lines."""
+    def cells(self) -> list[CellRecord]:
+        """List the cells of this job, without the remaining ones of earlier jobs."""
         labels = {model.label for model in self.models}
         names = {source.name for source in self.sources}
         return [
@@ -149,166 +175,169 @@ class _Sweep:
         ]
 
     def run(self) -> Sweep:
-        """Do all that is not done."""
-        waiting = [
-            replace(cell, done=False, failure="")
-            for cell in self.own
-            if not is_done(self.folder, cell)
-        ]
-        self._keep(*waiting, write=False)
+        """Evaluate all cells that are not done."""
+        waiting = []
+        for cell in self.cells:
+            if not is_done(self.folder, cell):
+                waiting.append(replace(cell, done=False, failure=""))
+        self._keep(waiting, write=False)
         opened = self._open(waiting)
-        self._keep()
+        self._keep([])
         ready = [cell for cell in waiting if cell.dataset in opened]
-        turns = [
-            (model, [cell for cell in ready if cell.model == model.label]) for model in self.models
-        ]
-        turns = [(model, cells) for model, cells in turns if cells]
-        shown = SweepProgress(
-            self.audience.progress, sum(opened[cell.dataset].work for cell in ready)
-        )
-        threads = self._executor.at_once(len(turns), self.audience.say) if turns else 1
+        work = sum(opened[cell.dataset].work for cell in ready)
+        progress = SweepProgress(self.audience.progress, work)
+        turns = []
+        for model in self.models:
+            cells = [cell for cell in ready if cell.model == model.label]
+            if cells:
+                turns.append(_Turn(model, cells))
+        threads = 1
+        if turns:
+            threads = self._executor.at_once(len(turns), self.audience.say)
         if threads > 1:
-            self._together(turns, threads, opened, shown)
+            self._run_together(turns, threads, opened, progress)
         else:
-            for model, cells in turns:
+            for turn in turns:
                 with self._executor.pool(self.job.workers, Sharing()) as pool:
-                    self._ask(model, self._load(model), cells, opened, shown, pool)
-                if not self.alone:  # the process ends, or the caller has the model still
+                    self._evaluate_turn(turn, self._load(turn.model), opened, progress, pool)
+                # After a single run the process ends, or the caller still has the model.
+                if not self.alone:
                     give_model_back()
-        return replace(self.record, cells=tuple(self.own))
+        return replace(self.record, cells=tuple(self.cells))
 
-    def _keep(self, *cells: CellRecord, write: bool = True) -> None:
-        """Record the state of these cells."""
+    def _keep(self, cells: Sequence[CellRecord], write: bool = True) -> None:
+        """Record the state of ``cells``."""
         with self._writing:
             for cell in cells:
                 self.record = replaced(self.record, cell)
             if write and not self.alone:
                 write_sweep(self.folder, self.record)
 
-    def _together(
+    def _run_together(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[_Turn],
         threads: int,
         opened: Mapping[str, OpenedSource],
-        shown: SweepProgress,
+        progress: SweepProgress,
     ) -> None:
-        """Several models at once, each evaluated by a thread; the executor computes as resources become free."""
+        """Evaluate several models at once, each in a thread; the executor shares the devices."""
         pools: list[Pool] = []
 
-        def evaluate_one(turn: int, ending: Ending) -> None:
-            model, cells = turns[turn]
+        def evaluate_one(number: int, ending: Ending) -> None:
+            turn = turns[number]
             ending.safe_point()
-            loaded, failure = self._load(model)
-            memory = bytes_of(model.memory or "") or None
+            loaded = self._load(turn.model)
             sharing = Sharing(
-                models=len(turns), others=pools, memory=memory, safe_point=ending.safe_point
+                models=len(turns),
+                others=pools,
+                memory=bytes_of(turn.model.memory or "") or None,
+                safe_point=ending.safe_point,
             )
-            served = loaded is not None and served_model(loaded) is not None
-            with OneProcess() if served else self._executor.pool(self.job.workers, sharing) as pool:
+            # A model behind a server takes no device, whatever the executor.
+            new_pool: Pool = OneProcess()
+            if loaded.model is None or served_model(loaded.model) is None:
+                new_pool = self._executor.pool(self.job.workers, sharing)
+            with new_pool as pool:
                 pools.append(pool)
-                self._ask(model, (loaded, failure), cells, opened, shown, pool, ending.safe_point)
+                self._evaluate_turn(turn, loaded, opened, progress, pool, ending.safe_point)
             give_model_back()
 
-        in_threads(len(turns), threads, evaluate_one, shown.tick)
+        in_threads(len(turns), threads, evaluate_one, progress.tick)
 
     def _open(self, waiting: Sequence[CellRecord]) -> dict[str, OpenedSource]:
-        """The data of the cells, by name; what can't be opened is recorded, or refused all at once."""
-        lacking = {cell.dataset for cell in waiting}
-        sources = [source for source in self.sources if source.name in lacking]
+        """Open the data of the cells, by name; record failures, or raise them all at once."""
+        names = {cell.dataset for cell in waiting}
+        sources = [source for source in self.sources if source.name in names]
         opened, failed = open_all(sources, self.job, self.audience.download, not self.alone)
         if not self.go_on:
             refuse(failed, self.job.without_missing)
+        say = self.audience.say
         for name, error in failed.items():
-            self.audience.say(f"{name} is left out: {error.message}")
-            self._keep(
-                *(
-                    replace(cell, failure=_reason(error))
-                    for cell in waiting
-                    if cell.dataset == name
-                ),
-                write=False,
-            )
+            say(f"{name} is left out: {error.message}")
+            for cell in waiting:
+                if cell.dataset == name:
+                    self._keep([replace(cell, failure=_reason(error))], write=False)
         for name, source in opened.items():
-            for why, protocols in source.left_out.items():
-                more = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
-                self.audience.say(
-                    f"{protocols[0]}{more} can't be asked on {name}, and is left out there: {why}"
+            for reason, protocols in source.left_out.items():
+                others = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
+                say(
+                    f"{protocols[0]}{others} can't be asked on {name}, and is left out there: {reason}"
                 )
             if source.source.matched:
-                self.audience.say(
+                say(
                     f"{name} is asked {listed(source.source.selectors)} alone: each benchmark is asked on its own data"
                 )
             self.audience.opened(source)
         return opened
 
-    def _load(self, model: ModelChoice) -> tuple[Model | None, str]:
-        """The model, or why it is not there."""
-        loaded: Model | None = None
+    def _load(self, choice: ModelChoice) -> _Loaded:
+        model: Model | None = None
         with self._caught() as problems:
-            where = loading_options(self._executor, model.name, model.device)
-            fresh = model.load(self.audience.download, self.audience.say, **where)
+            options = loading_options(self._executor, choice.name, choice.device)
+            fresh = choice.load(self.audience.download, self.audience.say, **options)
             for line in how_asked(fresh):
                 self.audience.say(line)
-            loaded = fresh
-        return loaded, "".join(problems)
+            model = fresh
+        return _Loaded(model, "".join(problems))
 
-    def _ask(
+    def _evaluate_turn(
         self,
-        model: ModelChoice,
-        loaded: tuple[Model | None, str],
-        cells: Sequence[CellRecord],
+        turn: _Turn,
+        loaded: _Loaded,
         opened: Mapping[str, OpenedSource],
-        shown: SweepProgress,
+        progress: SweepProgress,
         pool: Pool,
         safe_point: Callable[[], None] = lambda: None,
     ) -> None:
-        own, failure = loaded
-        for cell in cells:
-            source, problems = opened[cell.dataset], list[str]()
-            part = shown.run(source.work, safe_point)
+        """Evaluate the cells of ``turn``, and record how they ended."""
+        label = turn.model.label
+        for cell in turn.cells:
+            source = opened[cell.dataset]
+            part = progress.run(source.work, safe_point)
             safe_point()
-            if own is not None:
+            failure = loaded.failure
+            if loaded.model is not None:
                 if not self.alone:
-                    self.audience.say(f"{model.label} on {cell.dataset}")
+                    self.audience.say(f"{label} on {cell.dataset}")
                 with self._caught() as problems:
-                    self._evaluate(own, model, self.folder / cell.folder, source, part, pool)
-            if failure or problems:
-                shown.tick()  # where Ctrl-C became another exception, nothing failed: that ends the sweep
-            done = replace(
-                cell, done=not problems and own is not None, failure="".join(problems) or failure
-            )
-            if done.failure:
-                self.audience.say(f"{model.label} on {cell.dataset} failed: {done.failure}")
-            self._keep(done)
+                    folder = self.folder / cell.folder
+                    self._evaluate(loaded.model, turn.model, folder, source, part, pool)
+                failure = "".join(problems)
+            if failure:
+                # If Ctrl-C became another exception, nothing failed: this call ends the sweep.
+                progress.tick()
+                self.audience.say(f"{label} on {cell.dataset} failed: {failure}")
+            self._keep([replace(cell, done=not failure, failure=failure)])
             part.finish()
 
     def _evaluate(
         self,
-        loaded: Model,
-        model: ModelChoice,
+        model: Model,
+        choice: ModelChoice,
         folder: Path,
         source: OpenedSource,
         progress: Progress,
         pool: Pool,
     ) -> None:
-        recipes = model.in_chat(source.protocols)
-        about = f"{model.label}: " if len(self.models) > 1 else ""
-        self.audience.ready(loaded, source, recipes)
+        recipes = choice.in_chat(source.protocols)
+        prefix = f"{choice.label}: " if len(self.models) > 1 else ""
+
+        def say(line: str) -> None:
+            self.audience.say(f"{prefix}{line}")
+
+        self.audience.ready(model, source, recipes)
         check_folder(folder)
-        kept = self.job.of_run(model, source)
-        task = Task.of(loaded, source, recipes, self.job, kept=kept, command=self.command)
-        run = compute(
-            task, folder, pool, progress, lambda line: self.audience.say(f"{about}{line}")
-        )
-        whole = run.manifest.shard is None or run.manifest.shard.whole
-        if (
-            whole and not self.alone
-        ):  # who asked for one run reads it next, and keeps its summary then
+        kept = self.job.of_run(choice, source)
+        task = Task.of(model, source, recipes, self.job, kept=kept, command=self.command)
+        run = compute(task, folder, pool, progress, say)
+        is_whole = run.manifest.shard is None or run.manifest.shard.whole
+        # The report of a single run is read next, and keeps its summary.
+        if is_whole and not self.alone:
             keep_summary(run)
 
     @contextmanager
     def _caught(self) -> Iterator[list[str]]:
-        """A list that gets the reason of a failure, where failures are recorded."""
+        """Yield a list for the reason of a failure, if failures are recorded."""
         problems: list[str] = []
         try:
             yield problems
@@ -319,7 +348,7 @@ class _Sweep:
 
 
 def _reason(error: Exception) -> str:
-    """Why something is not there, in a line."""
+    """Describe an error in a line."""
     if isinstance(error, MissingData):
         return f"{error.message}; with network: `choicewise fetch {' '.join(error.benchmarks)}`"
     if isinstance(error, ChoicewiseError):
@@ -328,17 +357,17 @@ def _reason(error: Exception) -> str:
 
 
 def begun_sweep(out: Path) -> Sweep:
-    """What the folder ``out`` holds of earlier lines; an empty sweep where it is new or empty.
+    """Return the sweep in the folder ``out``; an empty one if the folder is new or empty.
 
-    Raises StoreError where it holds something else.
+    Raises StoreError if it holds other files.
     """
     if os.path.exists(out / MANIFEST):
         raise StoreError(f"{out} is the folder of a single run; choose another one for several")
     if is_sweep(out):
         return read_sweep(out)
     with disk_errors(out):
-        taken = out.exists() and (not out.is_dir() or any(map(_is_other, out.iterdir())))
-    if taken:
+        is_taken = out.exists() and (not out.is_dir() or any(map(_is_other, out.iterdir())))
+    if is_taken:
         raise StoreError(f"{out} holds other files and no {SWEEP}; choose an empty or new folder")
     return Sweep()
 
@@ -350,111 +379,113 @@ def with_cells(
     sources: Sequence[Source],
     job: Job,
 ) -> Sweep:
-    """The sweep with a cell for every model and source, in their order, and behind them the runs of earlier lines.
+    """Return ``sweep`` with a cell for every model and source, followed by those of earlier jobs.
 
-    A cell that was asked the same before is as it was.  Of earlier lines that is left whose run is in the folder
-    ``out`` and did not fail, and suites that it belongs to.
+    A cell of the same job is unchanged.  Cells of earlier jobs stay if their run is in the folder
+    ``out`` and did not fail, and so do suites of their benchmarks.
     """
     folders = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
-    data = {cell.dataset: cell.folder.partition("/")[2] for cell in sweep.cells}
-    sweep = _begun(
-        out, sweep, [model.label for model in models], [source.name for source in sources]
-    )
+    data_folders = {cell.dataset: cell.folder.partition("/")[2] for cell in sweep.cells}
+    labels = [model.label for model in models]
+    sweep = _begun(out, sweep, labels, [source.name for source in sources])
     before = {(cell.model, cell.dataset): cell for cell in sweep.cells}
-    cells: dict[tuple[str, str], CellRecord] = {}
-    asked_of = {source.name: source.state_digest for source in sources}
+    cells: list[CellRecord] = []
+    data_digests = {source.name: source.state_digest for source in sources}
     for model in models:
         folder = folders.setdefault(model.label, free_name(model.folder, folders.values()))
         for source in sources:
-            inside = data.setdefault(
-                source.name, free_name(folder_name(Path(source.name).stem), data.values())
-            )
-            drawn = (job.sample, job.selection.seed) if job.sample else ()
-            part = (job.subjects, job.limit, job.on_bad_item == "skip", *drawn)
-            content = [
-                __version__,
-                model.state,
-                asked_of[source.name],
-                part,
-                *([job.shard] if job.shard else []),
-            ]
-            asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-            new = CellRecord(model.label, source.name, f"{folder}/{inside}", asked)
-            old = before.pop((model.label, source.name), None)
-            cells[model.label, source.name] = old if old is not None and old.asked == asked else new
-    known = {each.name: each for each in sweep.suites} | {
-        name: _suite_record(suite(name))
-        for name in selectors_with_shots(job.protocols, job.shots)
-        if name in suite_names() and job.score is None
-    }
-    protocols = dict.fromkeys(
-        [*sweep.protocols, *(each for source in sources for each in source.selectors)]
+            name = free_name(folder_name(Path(source.name).stem), data_folders.values())
+            inside = data_folders.setdefault(source.name, name)
+            digest = _cell_digest(job, model, data_digests[source.name])
+            cell = before.pop((model.label, source.name), None)
+            if cell is None or cell.asked != digest:
+                cell = CellRecord(model.label, source.name, f"{folder}/{inside}", digest)
+            cells.append(cell)
+    suites = {record.name: record for record in sweep.suites}
+    if job.score is None:
+        for selector in selectors_with_shots(job.protocols, job.shots):
+            if selector in suite_names():
+                suites[selector] = _suite_record(suite(selector))
+    protocols = dict.fromkeys(sweep.protocols)
+    for source in sources:
+        protocols |= dict.fromkeys(source.selectors)
+    return replace(
+        sweep,
+        protocols=tuple(protocols),
+        suites=tuple(suites.values()),
+        cells=(*cells, *before.values()),
     )
-    every = (*cells.values(), *before.values())
-    return replace(sweep, protocols=tuple(protocols), suites=tuple(known.values()), cells=every)
+
+
+def _cell_digest(job: Job, model: ModelChoice, data_digest: str) -> str:
+    """Return the digest of all that the numbers of a cell depend on."""
+    part: list[Any] = [job.subjects, job.limit, job.on_bad_item == "skip"]
+    if job.sample:
+        part += [job.sample, job.selection.seed]
+    content = [__version__, model.state, data_digest, part]
+    if job.shard:
+        content.append(job.shard)
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def write_begun(out: Path, sweep: Sweep) -> None:
-    """Write of ``sweep`` what has a run in the folder ``out``; nothing stays where that is nothing."""
+    """Write the cells of ``sweep`` that have a run in ``out``; without any, remove the file."""
     begun = _begun(out, sweep)
     if begun.cells:
         write_sweep(out, begun)
     else:
-        for path in (out / SWEEP, copy_of(out / SWEEP)):
-            path.unlink(missing_ok=True)
+        (out / SWEEP).unlink(missing_ok=True)
+        copy_of(out / SWEEP).unlink(missing_ok=True)
 
 
 def _begun(
     out: Path, sweep: Sweep, models: Sequence[str] = (), datasets: Sequence[str] = ()
 ) -> Sweep:
-    """The sweep with the cells that have a run which did not fail, or are of these models and datasets, and the suites
-    of these."""
+    """Keep the cells whose run exists and did not fail, or that are of ``models`` and ``datasets``.
 
-    def asked(cell: CellRecord) -> bool:
-        return cell.model in models and cell.dataset in datasets
-
-    def is_there(cell: CellRecord) -> bool:
-        return not cell.failure and os.path.exists(out / cell.folder / MANIFEST)
-
-    cells = tuple(cell for cell in sweep.cells if asked(cell) or is_there(cell))
-    there = {cell.dataset for cell in cells}
-    suites = tuple(
-        suite for suite in sweep.suites if there & {part.benchmark for part in suite.parts}
-    )
-    return replace(sweep, cells=cells, suites=suites)
+    Suites are kept if one of their benchmarks is.
+    """
+    cells = []
+    for cell in sweep.cells:
+        is_wanted = cell.model in models and cell.dataset in datasets
+        has_run = not cell.failure and os.path.exists(out / cell.folder / MANIFEST)
+        if is_wanted or has_run:
+            cells.append(cell)
+    kept = {cell.dataset for cell in cells}
+    suites = []
+    for record in sweep.suites:
+        if not kept.isdisjoint(part.benchmark for part in record.parts):
+            suites.append(record)
+    return replace(sweep, cells=tuple(cells), suites=tuple(suites))
 
 
 def is_done(out: Path, cell: CellRecord) -> bool:
-    """Whether the run of the cell is there and complete, and no question of it is to be asked again."""
+    """Return True if the run of the cell is complete, and all its prompts have answers."""
+    if not cell.done:
+        return False
     run = out / cell.folder
     try:
-        return (
-            cell.done
-            and (manifest := read_manifest(run)).complete
-            and not unanswered_keys(run, manifest)
-        )
+        manifest = read_manifest(run)
+        return manifest.complete and not unanswered_keys(run, manifest)
     except StoreError:
         return False
 
 
 def replaced(sweep: Sweep, cell: CellRecord) -> Sweep:
-    """The sweep with this state of the cell, in its place or at the end."""
-    cells = {(each.model, each.dataset): each for each in (*sweep.cells, cell)}
+    """Return ``sweep`` with this state of the cell, at its index or at the end."""
+    cells = {(other.model, other.dataset): other for other in sweep.cells}
+    cells[cell.model, cell.dataset] = cell
     return replace(sweep, cells=tuple(cells.values()))
 
 
 def _is_other(path: Path) -> bool:
-    """Whether it is nothing that another process writes which begins a sweep in the same folder now."""
+    """Return False for files that a process writes when it begins a sweep in the folder."""
     return path.name not in (SWEEP, copy_of(Path(SWEEP)).name) and not path.name.endswith(PARTIAL)
 
 
 def _suite_record(suite: Suite) -> SuiteRecord:
-    parts = tuple(
-        PartRecord(
-            part.benchmark,
-            {name: signature(each) for name, each in part.protocols.items()},
-            part.unscored,
-        )
-        for part in suite.parts
-    )
-    return SuiteRecord(suite.name, suite.title, parts, suite.normalised, suite.average)
+    parts = []
+    for part in suite.parts:
+        signatures = {name: signature(protocol) for name, protocol in part.protocols.items()}
+        parts.append(PartRecord(part.benchmark, signatures, part.unscored))
+    return SuiteRecord(suite.name, suite.title, tuple(parts), suite.normalised, suite.average)

@@ -137,7 +137,16 @@ def test_a_probe_asks_more_until_it_takes_long_enough(monkeypatch: pytest.Monkey
 
 
 def test_an_estimate_is_tokens_by_speed() -> None:
-    assert Plan(1, 600, 300, {}, 0, 0, 100.0).seconds == 3.0
+    planned = Plan(
+        requests=1,
+        tokens_asked=600,
+        tokens_unique=300,
+        missing={},
+        shots_dropped=0,
+        tokens_dropped=0,
+        speed=100.0,
+    )
+    assert planned.seconds == 3.0
     assert (
         token_savings(Spent(575660, 22836, 1.0))
         == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"

@@ -1,4 +1,4 @@
-"""How many examples protocols show, and what is asked where the data have none."""
+"""Changes how many examples protocols show, and drops examples that the data do not have."""
 
 from __future__ import annotations
 
@@ -13,55 +13,58 @@ from choicewise.util.text import listed
 
 
 def checked_shots(shots: object) -> object:
-    """``shots`` as a job takes them.  Raises ValueError, saying what it must be."""
-    number = isinstance(shots, int) and not isinstance(shots, bool) and shots >= 0
-    if not number and shots not in (None, "error"):
+    """Return ``shots`` if a job takes them, else raise ValueError with the possible values."""
+    is_count = isinstance(shots, int) and not isinstance(shots, bool) and shots >= 0
+    if not is_count and shots not in (None, "error"):
         raise ValueError('a whole number, or "error"')
     return shots
 
 
 def selectors_with_shots(selectors: Sequence[str], shots: int | str | None) -> tuple[str, ...]:
-    """The selectors of the same protocols with so many ``shots``, where that is a number."""
-    return tuple(
-        with_changes(each, f"shots={shots}") if isinstance(shots, int) else each
-        for each in selectors
-    )
+    """Return the selectors of the same protocols with ``shots`` examples, if that is a number."""
+    if not isinstance(shots, int):
+        return tuple(selectors)
+    return tuple(with_changes(selector, f"shots={shots}") for selector in selectors)
 
 
 def ways_without_examples(selectors: Sequence[str], data: Dataset) -> tuple[str, ...]:
-    """The selectors; those of ways for whose shots ``data`` has no examples are of ways without shots.
+    """Return the selectors; a way between protocols has no shots if ``data`` has no examples.
 
-    Else the data could be asked under nothing between the ends.
+    Otherwise no protocol on the way but its ends would fit the data.
     """
-    ways = {each: resolve(each) for each in selectors if MARK in each}
-    lacking = {each for each, named in ways.items() if without_examples(data, named) != named}
-    return tuple(with_changes(each, "shots=0") if each in lacking else each for each in selectors)
+    changed = []
+    for selector in selectors:
+        if MARK in selector:
+            protocols = resolve(selector)
+            if without_examples(data, protocols) != protocols:
+                selector = with_changes(selector, "shots=0")
+        changed.append(selector)
+    return tuple(changed)
 
 
 def without_shots(
     data: str, selectors: Sequence[str], named: Mapping[str, Protocol], asked: Collection[str]
 ) -> str:
-    """The line that says that ``data`` has no examples for shots of ``named``, and is ``asked`` without; or nothing.
+    """Return a line about the shots that ``data`` has no examples for, or an empty text.
 
-    ``selectors``: what ``named`` was meant by.
+    ``selectors``: what ``named`` was resolved from.  ``asked``: the names of the protocols in their
+    place.
     """
-    changed = {
-        name: protocol.shots
-        for name, protocol in named.items()
-        if protocol.shots
-        and name not in asked
-        and not change_axes({name: protocol}, "shots=0").keys().isdisjoint(asked)
-    }
-    if not changed:
+    shots_by_name = {}
+    for name, protocol in named.items():
+        if protocol.shots and name not in asked:
+            changed = change_axes({name: protocol}, "shots=0")
+            if not changed.keys().isdisjoint(asked):
+                shots_by_name[name] = protocol.shots
+    if not shots_by_name:
         return ""
-    own = [
-        each
-        for each in selectors
-        if MARK in each or "|" in each or not changed.keys().isdisjoint(resolve(each))
-    ]
-    names = listed(
-        [f"`{with_changes(each, 'shots=0')}`" for each in own if "|" not in each] or ["signatures"]
-    )
-    *fewer, most = sorted({*changed.values()})
+    quoted = []
+    for selector in selectors:
+        if "|" in selector:  # a signature is too long for a line
+            continue
+        if MARK in selector or not shots_by_name.keys().isdisjoint(resolve(selector)):
+            quoted.append(f"`{with_changes(selector, 'shots=0')}`")
+    names = listed(quoted or ["signatures"])
+    *fewer, most = sorted(set(shots_by_name.values()))
     published = listed([*(f"{number}-" for number in fewer), f"{most}-shot numbers"])
     return f"{data} has no examples for shots: asked without, as {names}; these are not the published {published}"

@@ -1,4 +1,4 @@
-"""Dry run."""
+"""Plans a run: counts its requests and tokens, and measures the model's speed, without a folder."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from choicewise.questions import (
     Ids,
     MaskedLoss,
     Mass,
+    Prompt,
     Rendition,
     SetSpan,
     Span,
@@ -38,16 +39,17 @@ PROBE = 1.0
 """Seconds that a probe of the model takes at least, where there is enough to ask."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a new run would ask.
+    """Count what a new run would compute.
 
-    ``requests``: items times distinct prompts, null contexts included.  ``tokens_asked``: input tokens when every
-    choice of every protocol is a sequence of its own; ``tokens_unique``: when a common beginning is computed once, as
-    the engine does in each shard.  ``missing`` counts the requests that can't be asked, by reason, ``shots_dropped``
-    those that lose shots and ``tokens_dropped`` those that lose tokens.  ``speed``: unique tokens a second of a short
-    probe; None without one.  ``refused``: protocols that the model can't be asked under, with the reason.
-    ``sent``: requests to the server that the model is behind; None of a model that runs here.
+    ``requests``: items times distinct prompts, with null contexts.  ``tokens_asked``: input tokens if
+    every choice of every protocol were a sequence of its own.  ``tokens_unique``: with common
+    beginnings computed once, as the engine does in each shard.  ``missing``: requests that can't be
+    made, by reason.  ``shots_dropped`` and ``tokens_dropped``: requests that lose shots or tokens.
+    ``speed``: unique tokens a second in a short probe; None without one.  ``refused``: protocols that
+    the model does not support, with the reason.  ``sent``: requests to the model's server, None for a
+    local model.
     """
 
     requests: int
@@ -62,32 +64,37 @@ class Plan:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer tokens are computed than asked."""
+        """Return how many times fewer tokens are computed."""
         return self.tokens_asked / max(self.tokens_unique, 1)
 
     @property
     def seconds(self) -> float | None:
-        """Estimated time in the model."""
+        """Estimate the time in the model."""
         return None if self.speed is None else self.tokens_unique / self.speed
 
 
 def total(plans: Sequence[Plan]) -> Plan:
-    """What several plans come to; the speed is that of the whole, None where one has none."""
-    missing = sum((Counter(each.missing) for each in plans), Counter[str]())
-    unique = sum(each.tokens_unique for each in plans)
-    seconds = [each.seconds for each in plans if each.seconds is not None]
+    """Add up several plans; the speed is that of all, None if one has none."""
+    missing = Counter[str]()
+    refused: dict[str, str] = {}
+    seconds: float | None = 0.0
+    sent: int | None = 0
+    for part in plans:
+        missing.update(part.missing)
+        refused |= part.refused
+        seconds = None if seconds is None or part.seconds is None else seconds + part.seconds
+        sent = None if sent is None or part.sent is None else sent + part.sent
+    unique = sum(part.tokens_unique for part in plans)
     return Plan(
-        requests=sum(each.requests for each in plans),
-        tokens_asked=sum(each.tokens_asked for each in plans),
+        requests=sum(part.requests for part in plans),
+        tokens_asked=sum(part.tokens_asked for part in plans),
         tokens_unique=unique,
         missing=dict(missing),
-        shots_dropped=sum(each.shots_dropped for each in plans),
-        tokens_dropped=sum(each.tokens_dropped for each in plans),
-        speed=unique / sum(seconds) if len(seconds) == len(plans) else None,
-        refused={name: reason for each in plans for name, reason in each.refused.items()},
-        sent=None
-        if any(each.sent is None for each in plans)
-        else sum(each.sent or 0 for each in plans),
+        shots_dropped=sum(part.shots_dropped for part in plans),
+        tokens_dropped=sum(part.tokens_dropped for part in plans),
+        speed=None if seconds is None else unique / seconds,
+        refused=refused,
+        sent=sent,
     )
 
 
@@ -97,67 +104,75 @@ def plan(
     probe: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
-    """The plan of what a run of ``task`` would ask.
+    """Count what a run of ``task`` would compute.
 
-    With ``probe`` the model answers the first questions for about a second; without it, its weights are not used.
-    ``progress`` is called with (done, total) of the work as in evaluate, block by block.
+    With ``probe`` the model answers the first prompts for about a second; without it, its weights are
+    not used.  ``progress`` is called block by block with (done, total) of the work, as in evaluate.
     """
-    model, work = task.model, task.work
+    model = task.model
+    work = task.work
     stretches = list(work.stretches())
     work.check(stretches)
-    tokens_asked = tokens_unique = shots_dropped = tokens_dropped = done = 0
-    missing: Counter[str] = Counter()
-    counted, blocks = Keys(), work.blocks(stretches)
-    total = sum(block.work for block in blocks)
-    speed, served, sent = None, served_model(model), None
+    blocks = work.blocks(stretches)
+    total_work = sum(block.work for block in blocks)
+    done = 0
+    served = served_model(model)
+    sent = 0
+    tokens_asked = 0
+    tokens_unique = 0
+    shots_dropped = 0
+    tokens_dropped = 0
+    missing = Counter[str]()
+    speed = None
+    counted = Keys()
     for block in blocks:
         if progress is not None:
-            progress(done, total)
+            progress(done, total_work)
         prepared = prepare_block(work.data, block, model, work.skip_bad_items, work.rendered)
-        keys = frozenset(counted.without(list(prepared.wanted)))
-        new = [question for key, question in prepared.wanted.items() if key in keys]
-        counted.add(keys)
+        new_keys = frozenset(counted.without(list(prepared.wanted)))
+        counted.add(new_keys)
+        new = [question for key, question in prepared.wanted.items() if key in new_keys]
         tokens_asked += prepared.inputs
         for shard in cut_shards(prepared.wanted, shard_tokens_of(model)):
-            tokens_unique += unique_tokens(
-                [question for key, question in shard.items() if key in keys], model.tokenizer
-            )
+            questions = [question for key, question in shard.items() if key in new_keys]
+            tokens_unique += unique_tokens(questions, model.tokenizer)
         if served is not None:
-            sent = (sent or 0) + served.requests_for(
-                [part for question in new for part in prompts_of(question, model.tokenizer)]
-            )
+            prompts: list[Prompt] = []
+            for question in new:
+                prompts += prompts_of(question, model.tokenizer)
+            sent += served.requests_for(prompts)
         missing.update(_missing(prepared))
         shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)
         tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
         if probe and speed is None:
-            speed = measure_speed(
-                model, [question for question in new if isinstance(question, Span)]
-            )
+            spans = [question for question in new if isinstance(question, Span)]
+            speed = measure_speed(model, spans)
         done += block.work
-    counts = (
-        work.questions,
-        tokens_asked,
-        tokens_unique,
-        dict(missing),
-        shots_dropped,
-        tokens_dropped,
+    return Plan(
+        requests=work.questions,
+        tokens_asked=tokens_asked,
+        tokens_unique=tokens_unique,
+        missing=dict(missing),
+        shots_dropped=shots_dropped,
+        tokens_dropped=tokens_dropped,
+        speed=speed,
+        refused=work.refused,
+        sent=None if served is None or not blocks else sent,
     )
-    return Plan(*counts, speed, work.refused, sent)
 
 
 def unique_tokens(questions: Sequence[BlockPrompt], tokenizer: Tokenizer) -> int:
-    """Input tokens when every common beginning is computed once, and every generation goes to its full length.
-
-    Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
-    longer and sampled generations; masked losses and cosines.  Blanks and renditions share nothing, sets their context.
-    """
+    """Count input tokens, with common beginnings computed once, and generations of full length."""
+    # Questions share a beginning only if they are answered together: spans, masses and greedy
+    # generations of one token; longer and sampled generations; masked losses and cosines.
+    # Blanks and renditions share nothing.
     spans: list[Span | Mass] = []
-    contexts, states = [], []
-    sets: dict[str, int] = {}  # contexts with a set, each computed once with all that follows it
-    generations: dict[
-        str, int
-    ] = {}  # before conclusions; no two of full length share generated tokens
-    alone = 0
+    contexts: list[Span] = []
+    states: list[Span] = []
+    # A context with a set is computed once, with all that follows it.
+    sets: dict[str, int] = {}
+    generations: dict[str, int] = {}
+    unshared = 0
     for question in questions:
         match question:
             case Span() | Mass():
@@ -165,37 +180,36 @@ def unique_tokens(questions: Sequence[BlockPrompt], tokenizer: Tokenizer) -> int
             case ByteProbability():
                 spans += parts(question, tokenizer)
             case Conclusion(generation=generation):
+                # No two generations of full length share tokens, so each is filled with its number.
                 number = generations.setdefault(generation.key, len(generations))
                 spans.append(question.after(np.full(question.longest, number, dtype=np.int32)))
             case Generation(sampling=None, limit=1, thought=None):
                 spans.append(_input(question.context))
             case Generation():
                 contexts.append(_input(question.context))
-                alone += question.inputs - len(question.context)
+                unshared += question.inputs - len(question.context)
             case MaskedLoss():
                 states.append(question.span)
             case Blanks() | Rendition():
-                alone += question.inputs
+                unshared += question.inputs
             case SetSpan():
                 sets[prompt_key(b"", question.context, question.edges)] = len(question.context)
-                alone += len(question.continuation) - 1
+                unshared += len(question.continuation) - 1
             case Cosine():
                 states += [_input(question.left), _input(question.right)]
-    return (
-        sum(len(build(group)) for group in (spans, contexts, states)) + sum(sets.values()) + alone
-    )
+    trees = len(build(spans)) + len(build(contexts)) + len(build(states))
+    return trees + sum(sets.values()) + unshared
 
 
 def _input(text: Ids) -> Span:
-    """A span whose inputs are ``text``."""
+    """Return a span whose inputs are ``text``."""
     return Span(text, text[:1])
 
 
 def measure_speed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -> float | None:
-    """Unique tokens a second: the first span is answered, the first two, four, ..., until that takes ``seconds``."""
-    model.check(
-        max((span.inputs for span in spans), default=0)
-    )  # it is loaded, and has checked itself
+    """Measure unique tokens a second: twice as many spans each time, until that takes ``seconds``."""
+    # The model is loaded and checks itself before the clock starts.
+    model.check(max((span.inputs for span in spans), default=0))
     count = 1
     while spans:
         start = perf_counter()
@@ -209,11 +223,12 @@ def measure_speed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -
 
 
 def _missing(prepared: PreparedBlock) -> Counter[str]:
-    """Why requests, or some of their choices, can't be asked; each request counts once."""
-    reasons: dict[tuple[str, str, str | None], str] = {
-        (row.prompt, row.item, None): row.missing for row in prepared.requests if row.missing
-    }
-    for row in prepared.spans:
+    """Count by reason the requests that lack all or some choices; each request counts once."""
+    reasons: dict[tuple[str, str, str | None], str] = {}
+    for row in prepared.requests:
         if row.missing:
-            reasons.setdefault((row.prompt, row.item, row.null), row.missing)
+            reasons[row.prompt, row.item, None] = row.missing
+    for span in prepared.spans:
+        if span.missing:
+            reasons.setdefault((span.prompt, span.item, span.null), span.missing)
     return Counter(reasons.values())

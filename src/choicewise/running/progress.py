@@ -1,4 +1,4 @@
-"""Progress on rich.progress, time left."""
+"""Progress of runs: lines with a bar and the time left, from one run or from several at once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
 
 from choicewise.util.background import Every
 
-EVERY = 5.0, 60.0
-"""Seconds between two lines: the fewest, at the beginning, and the most; in between, a tenth of the time passed."""
+EVERY = (5.0, 60.0)
+"""Seconds between two lines of a log: a tenth of the time so far, within these bounds."""
 
 LIVE = 0.1
 """Seconds between two changes of a line that is replaced in its place."""
@@ -21,19 +22,21 @@ _BAR = 20
 
 
 def print_line(line: str) -> None:
-    """``line`` on stderr, with escapes for what can't be seen."""
-    shown = (
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
-    )
-    print("".join(shown), file=sys.stderr, flush=True)
+    """Print ``line`` on stderr, with escapes for invisible characters."""
+    characters = [
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in line
+    ]
+    print("".join(characters), file=sys.stderr, flush=True)
 
 
 class ProgressReport:
-    """Is called with (done, total) units of work, as often as anybody likes and from any thread, and shows a line.
+    """Show a line about the progress, when called with (done, total) units of work.
 
-    ``show`` gets the lines, by default those of a log.  ``live``: it replaces its last line by each, so that they may
-    come often, and have a bar.  Another total, or little done after everything was, begins another piece of the work.
-    ``computed``: how many input tokens the model computed, which checks itself before the first answer.
+    It may be called at any rate and from any thread.  ``show`` gets the lines, by default those of a
+    log.  ``live``: True if each line replaces the last, so that lines may come often and have a bar.
+    A new total begins another piece of work, and so does a small ``done`` after everything was done.
+    ``computed``: the input tokens so far; the model checks itself before the first answer.
     """
 
     def __init__(
@@ -44,97 +47,119 @@ class ProgressReport:
         live: bool = False,
         computed: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self._title, self._show, self._live, self._computed = title, show, live, computed
+        self._title = title
+        self._show = show
+        self._live = live
+        self._computed = computed
         self._lock = Lock()
-        self._start = self._shown = time.monotonic()
-        self._done = self._total = -1
+        self._start = time.monotonic()
+        self._last_line = self._start
+        self._done = -1
+        self._total = -1
         self._left = TimeLeft(0, 0)
 
     def __call__(self, done: int, total: int) -> None:
         with self._lock:
             now = time.monotonic()
-            if total != self._total or 2 * done < self._done == total:
+            begins_anew = self._done == total and 2 * done < self._done
+            if total != self._total or begins_anew:
                 self._begin(now, done, total)
             done = max(done, self._done)  # threads may call out of order
             finishes = self._done < done == total
             self._left.add(now, done)
             self._done = done
-            if finishes or (done < total and now - self._shown >= self._pause(now)):
-                self._shown = now
+            is_due = done < total and now - self._last_line >= self._pause(now)
+            if finishes or is_due:
+                self._last_line = now
                 self._show(self._line(now))
 
     def _begin(self, now: float, done: int, total: int) -> None:
         if self._total >= 0:
-            self._start = self._shown = now
-        self._done, self._total, self._left = done, total, TimeLeft(done, total)
+            self._start = now
+            self._last_line = now
+        self._done = done
+        self._total = total
+        self._left = TimeLeft(done, total)
         if done and not self._live:
             self._show(f"{self._title}: {100 * done // total} % done before")
 
     def _pause(self, now: float) -> float:
-        return LIVE if self._live else min(max(EVERY[0], (now - self._start) / 10), EVERY[1])
+        if self._live:
+            return LIVE
+        shortest, longest = EVERY
+        return min(max(shortest, (now - self._start) / 10), longest)
 
     def _line(self, now: float) -> str:
-        share = self._done / self._total
-        bar = "█" * int(_BAR * share) + "░" * (_BAR - int(_BAR * share)) + " " if self._live else ""
+        bar = ""
+        if self._live:
+            filled = int(_BAR * (self._done / self._total))
+            bar = "█" * filled + "░" * (_BAR - filled) + " "
         parts = [f"{100 * self._done // self._total} %", duration(now - self._start)]
         if self._done < self._total:
             left = self._left.seconds(now)
-            parts += [f"about {duration(left)} left"] if left is not None else []
-            parts += [] if self._left.answered else [self._waiting()]
+            if left is not None:
+                parts.append(f"about {duration(left)} left")
+            if not self._left.answered:
+                tokens = self._computed()
+                waiting = "waiting for the first answer"
+                if tokens:
+                    waiting = f"checking the model, {tokens:,} tokens so far"
+                parts.append(waiting)
         return f"{self._title}: {bar}{', '.join(parts)}"
-
-    def _waiting(self) -> str:
-        tokens = self._computed()
-        return (
-            f"checking the model, {tokens:,} tokens so far"
-            if tokens
-            else "waiting for the first answer"
-        )
 
 
 def duration(seconds: float) -> str:
-    """``seconds`` in words."""
+    """Return ``seconds`` in words."""
+    if seconds < 1:
+        return "under 1 s"
     if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+        return f"{seconds:.0f} s"
     minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:.1f} h"
 
 
 class SweepProgress:
-    """Tells ``report`` of ``total`` units of work how many are done, while runs report on their own."""
+    """Add up the progress of runs, and report it out of ``total`` units of work."""
 
     def __init__(self, report: Progress, total: int) -> None:
-        self._report, self._total = report, max(total, 1)
+        self._report = report
+        self._total = max(total, 1)
         self._parts: list[SweepPart] = []
         self._lock = Lock()
 
     def run(self, work: int, safe_point: Callable[[], None] = lambda: None) -> SweepPart:
-        """The part of a run of so much ``work``, which reports to it; ``safe_point`` is called with every report."""
+        """Add a run of ``work`` units; ``safe_point`` is called with each of its reports."""
         part = SweepPart(self.tick, work, safe_point)
         with self._lock:
             self._parts.append(part)
         return part
 
     def tick(self) -> None:
-        """Report what is done by now; one thread at a time, so that later reports never say less."""
+        """Report the work done so far."""
+        # One thread at a time, so that a later report never says less.
         with self._lock:
             self._report(sum(part.done for part in self._parts), self._total)
 
 
 class SweepPart:
-    """One run of a sweep; it may begin anew, and then nothing moves for a while."""
+    """Count the work of a run in a sweep; if the run begins anew, nothing moves for a while."""
 
     def __init__(self, tick: Callable[[], None], work: int, safe_point: Callable[[], None]) -> None:
         self.done = 0
-        self._tick, self._work, self._safe_point = tick, work, safe_point
+        self._tick = tick
+        self._work = work
+        self._safe_point = safe_point
 
     def __call__(self, done: int, total: int) -> None:
         self._safe_point()
-        self.done = max(self.done, int(self._work * done / total) if total else self._work)
+        work = int(self._work * done / total) if total else self._work
+        self.done = max(self.done, work)
         self._tick()
 
     def finish(self) -> None:
-        """The run is over, whether it is complete or failed."""
+        """Count the run as done, whether it is complete or failed."""
         self.done = self._work
         self._tick()
 
@@ -143,68 +168,83 @@ ENOUGH = 0.02
 """Share of the work that must be done since the first answer before a speed says anything."""
 
 THIN = 500
-"""A moment replaces the last one where less than this part of the time lies in between, to bound their number."""
+"""The newest moment is replaced if it is younger than this part of the time, to bound their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Hold a time in seconds, and the work done by then."""
+
+    time: float
+    done: int
 
 
 class TimeLeft:
-    """Seconds that a work of ``total`` units still takes, from the moments at which ``done`` of them were done.
+    """Estimate the seconds left of a work of ``total`` units, from moments at which some were done.
 
-    The speed is that of the later half of what was done since the first answer: loading and checking come before it,
-    and a first block may be slow because everything is cold.  Answers come in packs, so only moments at which
-    something was done count, and the time since the last one is subtracted.
+    The speed is that of the later half of the work since the first answer: loading and checking come
+    before it, and caches are cold in a first block.  Answers come in packs, so only moments with
+    news count, and the time since the last one is subtracted.
     """
 
     def __init__(self, done: int, total: int) -> None:
-        self._before, self._total = done, total
+        self._before = done
+        self._total = total
         self._first: int | None = None
-        self._moments: deque[tuple[float, int]] = deque()
+        self._moments: deque[_Moment] = deque()
 
     @property
     def answered(self) -> bool:
-        """Whether anything was done since the beginning."""
+        """Return True after the first answer."""
         return self._first is not None
 
     def add(self, now: float, done: int) -> None:
-        """At ``now`` (seconds) ``done`` units are done; a count that is no greater than the last is no news."""
+        """Note that ``done`` units are done at ``now`` (seconds), if it is more than before."""
         moments = self._moments
-        if done <= (moments[-1][1] if moments else self._before):
+        last = moments[-1].done if moments else self._before
+        if done <= last:
             return
         if self._first is None:
             self._first = done
-        elif len(moments) > 2 and moments[-1][0] - moments[-2][0] < (now - moments[0][0]) / THIN:
-            moments.pop()
-        moments.append((now, done))
-        while len(moments) > 2 and moments[1][1] <= (self._first + done) / 2:
+        elif len(moments) > 2:
+            newest = moments[-1].time - moments[-2].time
+            if newest < (now - moments[0].time) / THIN:
+                moments.pop()
+        moments.append(_Moment(now, done))
+        while len(moments) > 2 and moments[1].done <= (self._first + done) / 2:
             moments.popleft()
 
     def seconds(self, now: float) -> float | None:
-        """Estimated seconds left at ``now``; None where nothing can be said yet."""
-        if self._first is None or self._moments[-1][1] - self._first < ENOUGH * (
-            self._total - self._before
-        ):
+        """Return the estimated seconds left at ``now``; None before there is enough news."""
+        if self._first is None:
             return None
-        (start, before), (end, done) = self._moments[0], self._moments[-1]
-        if end <= start:
+        first = self._moments[0]
+        last = self._moments[-1]
+        if last.done - self._first < ENOUGH * (self._total - self._before):
             return None
-        pause = (end - start) / (len(self._moments) - 1)
-        left = (self._total - done) * (end - start) / (done - before)
-        return max(left - min(now - end, pause), 0.0)
+        elapsed = last.time - first.time
+        if elapsed <= 0:
+            return None
+        pause = elapsed / (len(self._moments) - 1)
+        left = (self._total - last.done) * elapsed / (last.done - first.done)
+        return max(left - min(now - last.time, pause), 0.0)
 
 
 Progress = Callable[[int, int], None]
-"""Is called with (done, total) of the work, which grows with the computation, now and then from another thread.
+"""A function that is called with (done, total) of the work, now and then from another thread.
 
-A resumed run starts above 0.
+The work grows with the computation.  A resumed run starts above 0.
 """
 
-SHORTEST, LONGEST = 0.1, 1.0
+SHORTEST = 0.1
+LONGEST = 1.0
 """Seconds between two reports."""
 
 
 class PeriodicReport(Every):
-    """Calls ``report`` with every :meth:`tick`, but not too often, and from a thread of its own when no tick comes.
+    """Call ``report`` with ticks, but not too often, and from a thread if no tick comes for long.
 
-    What ``report`` raises there, the next tick raises.
+    An error of ``report`` in the thread is raised by the next tick.
     """
 
     def __init__(self, report: Callable[[], None]) -> None:
@@ -215,7 +255,7 @@ class PeriodicReport(Every):
         self._error: BaseException | None = None
 
     def tick(self) -> None:
-        """The work has gone on."""
+        """Note that the work has gone on."""
         if self._error is not None:
             raise self._error
         if perf_counter() - self._last >= SHORTEST:

@@ -1,4 +1,4 @@
-"""Fetch."""
+"""Fetches the files of benchmarks and models from the Hub into folders of this machine."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MODELS: Final = "models"
 """The folder of models, each in a folder ``ORG/NAME`` there."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What is in ``folder`` now: ``files`` of so many ``bytes``, of which ``new`` were not there before."""
+    """Describe a fetched ``folder``: ``files`` of so many ``bytes``, of which ``new`` were missing."""
 
     name: str
     folder: Path
@@ -44,51 +44,53 @@ class Delivery:
 
 
 def needed_benchmarks(selectors: Sequence[str]) -> list[str]:
-    """The benchmarks that are named, or that the named protocols, families and suites are about, each once.
+    """Return the benchmarks that are named, and those of named protocols, families and suites.
 
-    Raises ProtocolError for an unknown name, UsageError where none of a selector's protocols has a benchmark.
+    Raises ProtocolError for an unknown name, UsageError if no protocol of a selector has a benchmark.
     """
     names: dict[str, None] = {}
     for selector in selectors:
-        own = (
-            {selector}
-            if selector in benchmarks()
-            else {each.benchmark for each in resolve(selector).values()}
-        )
-        if own == {ANY}:
+        if selector in benchmarks():
+            names[selector] = None
+            continue
+        found = {protocol.benchmark for protocol in resolve(selector).values()}
+        if found == {ANY}:
             raise UsageError(
                 f"{selector} fits every dataset and names none; benchmarks are {', '.join(benchmarks())}"
             )
-        names |= dict.fromkeys(sorted(own - {ANY}))
+        names |= dict.fromkeys(sorted(found - {ANY}))
     return list(names)
 
 
 def fetch_benchmark(name: str, to: Path, progress: Download | None = None) -> Delivery:
-    """The files of a benchmark in the folder ``to/name``, with a record of their checksums; those there are kept.
+    """Fetch the missing files of a benchmark into the folder ``to/name``, with their checksums.
 
-    The Hub is not asked where all of a pinned revision is there.  Raises DataError when the files can't be
-    had or the folder holds something else, StoreError when it can't be written.
+    If all files of a pinned revision are there, the Hub is not called.  Raises DataError if a file
+    can't be fetched or the folder holds other files, and StoreError if it can't be written.
     """
-    known, folder = benchmark(name), to / name
-    there = read_fetched(folder)
-    if (
-        there is not None
-        and there.commit == known.revision
-        and {*_unchanged(folder, there)} == {*there.files}
-    ):
-        return _delivery(name, folder, there, 0)
-    snapshot = open_snapshot(HubName(known.repository, revision=known.revision), BENCHMARK)
-    splits = benchmark_files(known, snapshot.files, snapshot.source)
-    paths = dict.fromkeys(path for files in splits.values() for path in files)
-    return _deliver(name, snapshot, known.revision, paths, folder, progress)
+    pinned = benchmark(name)
+    folder = to / name
+    before = read_fetched(folder)
+    if before is not None and before.commit == pinned.revision:
+        if _unchanged(folder, before).keys() == before.files.keys():
+            return _delivery(name, folder, before, 0)
+    snapshot = open_snapshot(HubName(pinned.repository, revision=pinned.revision), BENCHMARK)
+    splits = benchmark_files(pinned, snapshot.files, snapshot.source)
+    paths: dict[str, None] = {}
+    for files in splits.values():
+        paths |= dict.fromkeys(files)
+    return _deliver(name, snapshot, pinned.revision, paths, folder, progress)
 
 
 def fetch_model(name: HubName, to: Path, progress: Download | None = None) -> Delivery:
-    """The files of a model in the folder ``to/models/ORG/NAME``; ModelError when they can't be had, else the same."""
+    """Fetch the missing files of a model into the folder ``to/models/ORG/NAME``.
+
+    Raises ModelError if a file can't be fetched, and otherwise the errors of :func:`fetch_benchmark`.
+    """
     snapshot, paths = open_hub_model(name, progress)
-    return _deliver(
-        str(name), snapshot, name.revision or "main", paths, to / MODELS / name.repository, progress
-    )
+    revision = name.revision or "main"
+    folder = to / MODELS / name.repository
+    return _deliver(str(name), snapshot, revision, paths, folder, progress)
 
 
 def _deliver(
@@ -99,51 +101,51 @@ def _deliver(
     folder: Path,
     progress: Download | None,
 ) -> Delivery:
-    there = read_fetched(folder)
-    if there is None and folder.is_dir() and any(folder.iterdir()):
+    before = read_fetched(folder)
+    if before is None and folder.is_dir() and any(folder.iterdir()):
         raise DataError(
             f"{folder} holds what was not fetched; move it away, or fetch to another folder"
         )
-    unchanged = (
-        _unchanged(folder, there) if there is not None and there.commit == snapshot.commit else {}
-    )
-    lacking = [path for path in paths if path not in unchanged]
-    originals = dict(zip(lacking, snapshot.download(lacking, progress), strict=True))
-    records = unchanged | {path: _checked(original) for path, original in originals.items()}
-    fetched = Fetched(
-        snapshot.name.repository, revision, snapshot.commit, {path: records[path] for path in paths}
-    )
+    records = {}
+    if before is not None and before.commit == snapshot.commit:
+        records = _unchanged(folder, before)
+    missing = [path for path in paths if path not in records]
+    downloads = dict(zip(missing, snapshot.download(missing, progress), strict=True))
+    for path, download in downloads.items():
+        records[path] = _checked_record(download)
+    files = {path: records[path] for path in paths}
+    fetched = Fetched(snapshot.name.repository, revision, snapshot.commit, files)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(
-            folder / NAME, fetched.text
-        )  # first: what is interrupted from here on is seen to be incomplete
-        for path, original in originals.items():
+        # Written first, so that an interrupted fetch can be seen to be incomplete.
+        write_text(folder / NAME, fetched.text)
+        for path, download in downloads.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             with new_file(folder / path) as partial:
-                shutil.copyfile(original, partial)
-    return _delivery(name, folder, fetched, len(originals))
+                shutil.copyfile(download, partial)
+    return _delivery(name, folder, fetched, len(downloads))
 
 
-def _unchanged(folder: Path, there: Fetched) -> dict[str, FileRecord]:
-    """The files of an earlier fetch that are as they were."""
-    return {
-        path: record
-        for path, record in there.files.items()
-        if (folder / path).is_file() and file_record(folder / path) == record
-    }
+def _unchanged(folder: Path, fetched: Fetched) -> dict[str, FileRecord]:
+    """Return the files of an earlier fetch that were not changed since."""
+    unchanged = {}
+    for path, record in fetched.files.items():
+        if (folder / path).is_file() and file_record(folder / path) == record:
+            unchanged[path] = record
+    return unchanged
 
 
-def _checked(original: Path) -> FileRecord:
-    """The record of a file in the Hub's cache, which names it by the checksum that the Hub lists."""
-    record, blob = file_record(original), original.resolve()
+def _checked_record(download: Path) -> FileRecord:
+    """Return the record of a file in the Hub's cache; DataError if it is not what the Hub lists."""
+    record = file_record(download)
+    # The cache names a file by the Hub's checksum: a SHA-256, or the SHA-1 that git computes.
+    blob = download.resolve()
     actual = blob.name
     if re.fullmatch("[0-9a-f]{64}", blob.name):
         actual = record.sha256
-    elif re.fullmatch("[0-9a-f]{40}", blob.name):  # as git has it
-        actual = hashlib.sha1(
-            b"blob %d\0" % record.bytes + blob.read_bytes(), usedforsecurity=False
-        ).hexdigest()
+    elif re.fullmatch("[0-9a-f]{40}", blob.name):
+        header = b"blob %d\0" % record.bytes
+        actual = hashlib.sha1(header + blob.read_bytes(), usedforsecurity=False).hexdigest()
     if actual != blob.name:
         raise DataError(
             f"{blob} is not what the Hub lists under that checksum; remove it and fetch again"
@@ -152,5 +154,11 @@ def _checked(original: Path) -> FileRecord:
 
 
 def _delivery(name: str, folder: Path, fetched: Fetched, new: int) -> Delivery:
-    sizes = [each.bytes for each in fetched.files.values()]
-    return Delivery(name, folder, fetched.source, len(sizes), sum(sizes), new)
+    return Delivery(
+        name=name,
+        folder=folder,
+        source=fetched.source,
+        files=len(fetched.files),
+        bytes=sum(record.bytes for record in fetched.files.values()),
+        new=new,
+    )

@@ -1,8 +1,8 @@
-"""Choicewise.score."""
+"""Scores of a few texts after a context, as one table: ``choicewise.score``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -32,7 +32,7 @@ from choicewise.tokens.encode import Encodings
 from choicewise.util.text import has_half_character
 
 PREMISED = ("dc_pmi", "domain_conditional")
-"""Scores that compare with a premise of the domain, the others of their kind with the empty context."""
+"""Scores relative to a premise of the domain; other conditional scores take the empty context."""
 
 
 def score_texts(
@@ -44,28 +44,77 @@ def score_texts(
     boundary: str | None = None,
     premise: str | None = None,
 ) -> pa.Table:
-    """One row per choice: how it was read, its counts and flags, then every score (nats, or nats per unit of length).
+    """Score ``choices`` as continuations of ``context``; return a row for each.
 
-    ``reading``: one of :data:`~choicewise.protocols.readings.READINGS` that scores a continuation; by default
-    ``loglikelihood``, for a masked model ``pseudo-loglikelihood`` and for an encoder-decoder ``encoder-decoder``.
+    A choice is scored as it is, with its leading space.  A row has the reading, counts and flags, and
+    every score (nats, or nats per unit of length).
 
-    Each choice string is scored as it stands, its own leading space included, as a continuation of ``context``; ``pmi``
-    and its normalised form compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
-    ``domain_conditional`` take the one after ``premise``, a text that names the domain and not the question (such as
-    " the answer is:"), and are left out without one; white space that ends it stands there instead of before a choice
-    (:meth:`~choicewise.requests.request.ChoiceGroup.after`).  These scores are NaN where a token straddles one of
-    the contexts under ``joint`` or ``count``, so that other text is scored there.
+    ``reading``: a name of :data:`~choicewise.protocols.readings.READINGS` that scores continuations;
+    by default ``loglikelihood``, for a masked model ``pseudo-loglikelihood`` and for an
+    encoder-decoder ``encoder-decoder``.  ``boundary``: which tokens are scored
+    (:mod:`choicewise.tokens.boundary`), by default ``lcp``, or the first that the reading takes.
+    With ``lcp`` those of all choices begin at one index, so that differences of scores are exact even
+    if a token straddles the end of the context.
 
-    ``boundary`` (:mod:`choicewise.tokens.boundary`) says which tokens are scored, by default ``lcp``, or the first that
-    the reading takes: with ``lcp`` those of all choices
-    begin at the same place, so that the differences of their scores are exact even where a token straddles the end of
-    the context.  ``tokens`` counts the scored units, which are bytes with boundary ``bytes``.  ``bos``: BOS tokens in
-    context and choice; ``unknown``: unknown ones among the scored tokens.  ``merged``, ``noncanonical``, ``lossy``: as
-    in :class:`~choicewise.tokens.boundary.ChoicePrompt`.
+    ``pmi`` and its normalised form subtract the log-likelihood after the empty context.  ``dc_pmi``
+    and ``domain_conditional`` subtract that after ``premise``, a text that names the domain and not
+    the question (such as " the answer is:"), and are left out without one.  White space at its end
+    replaces that before a choice (:meth:`~choicewise.requests.request.ChoiceGroup.after`).  These
+    scores are NaN if a token straddles one of the contexts under ``joint`` or ``count``, which would
+    score different text.
 
-    Raises UsageError without a list of choices or for a text that is not Unicode, ModelError when a choice can't be
-    scored or the model can't be read so, and ProtocolError for another reading or boundary.
+    ``tokens`` counts scored units, which are bytes with boundary ``bytes``; ``bos`` counts BOS tokens
+    in context and choice, and ``unknown`` unknown ones among the scored tokens.  ``merged``,
+    ``noncanonical`` and ``lossy``: as in :class:`~choicewise.tokens.boundary.ChoicePrompt`.
+
+    Raises UsageError if ``choices`` is no list or a text is not Unicode, ModelError if a choice can't
+    be scored or the model does not support the reading, and ProtocolError for an unknown reading or
+    boundary.
     """
+    choices = _checked(context, choices, premise)
+    if isinstance(model, str | Path):
+        model = load_model(model)
+    way = _TextReading.of(model, reading, boundary)
+    located = way.locate(context, choices)
+    observed = _observe(model, located, choices)
+    nulls: dict[str, str] = {}
+    for name in CONDITIONAL:
+        if name not in PREMISED:
+            nulls[name] = ""
+        elif premise is not None:
+            nulls[name] = premise
+    after_null = {}
+    for null in dict.fromkeys(nulls.values()):
+        after_null[null] = _observe(
+            model, way.locate_null(context, choices, null, located), choices
+        )
+    counts = {
+        "tokens": observed.counts,
+        "bytes": [len(choice.encode()) for choice in choices],
+        "chars": [len(choice) for choice in choices],
+        "words": [len(choice.split()) for choice in choices],
+        "bos": [text.choice.bos for text in located],
+        "unknown": [text.choice.unknown for text in located],
+    }
+    columns = {
+        "choice": pa.array(choices, pa.string()),
+        "reading": pa.array([way.name] * len(choices), pa.string()),
+    }
+    columns |= {name: pa.array(values, pa.int64()) for name, values in counts.items()}
+    for flag in ("merged", "noncanonical", "lossy"):
+        columns[flag] = pa.array([getattr(text.choice, flag) for text in located], pa.bool_())
+    for name, function in SCORES.items():
+        if name not in READINGS[way.name].scores:
+            continue
+        if name in PREMISED and premise is None:
+            continue
+        conditions = after_null[nulls.get(name, "")]
+        columns[name] = pa.array(function(observed, conditions), pa.float64())
+    return pa.table(columns)
+
+
+def _checked(context: str, choices: Iterable[str], premise: str | None) -> list[str]:
+    """Return the list of choices; UsageError if it is none, or a text is not Unicode."""
     if isinstance(choices, str):
         raise UsageError(
             f"choices is the text {choices!r}, not a list; write choices=[{choices!r}]"
@@ -78,67 +127,43 @@ def score_texts(
             raise UsageError(
                 f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads"
             )
-    if isinstance(model, str | Path):
-        model = load_model(model)
-    way = _TextReading.of(model, reading, boundary)
-    asked = way.ask(context, choices)
-    observed = _observe(model, asked, choices)
-    nulls = {name: "" if name not in PREMISED else premise for name in CONDITIONAL}
-    after_null = {
-        null: _observe(model, way.ask_null(context, choices, null, asked), choices)
-        for null in dict.fromkeys(nulls.values())
-        if null is not None
-    }
-    counts = {
-        "tokens": observed.counts,
-        "bytes": [len(choice.encode()) for choice in choices],
-        "chars": [len(choice) for choice in choices],
-        "words": [len(choice.split()) for choice in choices],
-        "bos": [choice.bos for choice, _ in asked],
-        "unknown": [choice.unknown for choice, _ in asked],
-    }
-    columns = {
-        "choice": pa.array(choices, pa.string()),
-        "reading": pa.array([way.name] * len(choices), pa.string()),
-    }
-    columns |= {name: pa.array(values, pa.int64()) for name, values in counts.items()}
-    for flag in ("merged", "noncanonical", "lossy"):
-        columns[flag] = pa.array([getattr(choice, flag) for choice, _ in asked], pa.bool_())
-    for name, function in SCORES.items():
-        null = nulls.get(name, "")
-        if null is not None and name in READINGS[way.name].scores:
-            columns[name] = pa.array(function(observed, after_null[null]), pa.float64())
-    return pa.table(columns)
+    return choices
 
 
-def _observe(model: Model, asked: Sequence[_AskedText], choices: Sequence[str]) -> Continuations:
-    """The answers to what was ``asked`` about ``choices``; no tokens where one is missing."""
-    every = (each for choice, question in asked for each in (question, choice.before, choice.after))
-    wanted = {question.key: question for question in every if question is not None}
-    keys = list(wanted)
-    answers = {
-        keys[index]: answer
-        for index, answer in answer_with_bytes(model.answer, list(wanted.values()), model.tokenizer)
-    }
-    rows = [
-        TokenScores.of() if question is None else answers[question.key] for _, question in asked
-    ]
-    bytes_of = token_sizes(model.tokenizer)
-    scored = [
-        (question, row)
-        for (_, question), row in zip(asked, rows, strict=True)
-        if question is not None
-    ]
-    lengths = [size for question, row in scored for size in sizes(question, row, bytes_of).tolist()]
+class _LocatedText(NamedTuple):
+    """Hold a choice and its prompt; None if it is missing."""
 
-    def total(correction: Mass | ByteProbability | None) -> float:
-        return (
-            0.0
-            if correction is None
-            else float(answers[correction.key].logprobs.sum(dtype=np.float64))
-        )
+    choice: ChoicePrompt
+    prompt: TokenPrompt | None
 
-    return Continuations(
+
+def _observe(
+    model: Model, located: Sequence[_LocatedText], choices: Sequence[str]
+) -> Continuations:
+    """Compute the log-probabilities of ``choices``; a missing one has no tokens."""
+    prompts: dict[str, TokenPrompt] = {}
+    for text in located:
+        for prompt in (text.prompt, text.choice.before, text.choice.after):
+            if prompt is not None:
+                prompts[prompt.key] = prompt
+    keys = list(prompts)
+    answers: dict[str, TokenScores] = {}
+    for index, answer in answer_with_bytes(model.answer, list(prompts.values()), model.tokenizer):
+        answers[keys[index]] = answer
+    token_bytes = token_sizes(model.tokenizer)
+    rows = []
+    lengths: list[int] = []
+    before = []
+    after = []
+    for text in located:
+        row = TokenScores.of()
+        if text.prompt is not None:
+            row = answers[text.prompt.key]
+            lengths += sizes(text.prompt, row, token_bytes).tolist()
+        rows.append(row)
+        before.append(_total(text.choice.before, answers))
+        after.append(_total(text.choice.after, answers))
+    continuations = Continuations(
         tokens=np.concatenate([row.tokens for row in rows]),
         logprobs=np.concatenate([row.logprobs for row in rows]),
         sizes=np.asarray(lengths, np.int32),
@@ -146,10 +171,14 @@ def _observe(model: Model, asked: Sequence[_AskedText], choices: Sequence[str]) 
         offsets=np.cumsum([0, *(len(row.tokens) for row in rows)]),
         text=list(choices),
         item_offsets=np.asarray([0, len(choices)]),
-    ).corrected(
-        -np.asarray([total(choice.before) for choice, _ in asked]),
-        np.asarray([total(choice.after) for choice, _ in asked]),
     )
+    return continuations.corrected(-np.asarray(before), np.asarray(after))
+
+
+def _total(correction: Mass | ByteProbability | None, answers: Mapping[str, TokenScores]) -> float:
+    if correction is None:
+        return 0.0
+    return float(answers[correction.key].logprobs.sum(dtype=np.float64))
 
 
 _OF_TEXTS = (
@@ -158,19 +187,12 @@ _OF_TEXTS = (
     "pseudo-loglikelihood-within-word",
     "encoder-decoder",
 )
-"""Readings that score one text after another; of those that a model can be asked with, the first is its default."""
+"""Readings that score texts; the first that a model supports is its default."""
 
 
-class _AskedText(NamedTuple):
-    """A choice and what the model is asked about it; None where it is missing."""
-
-    choice: ChoicePrompt
-    question: TokenPrompt | None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _TextReading:
-    """A way to ask ``model`` about texts: a reading by its ``name``, and a boundary policy that it takes."""
+    """Make prompts of texts for ``model``: with the reading ``name``, and a boundary that it takes."""
 
     model: Model
     name: str
@@ -180,9 +202,10 @@ class _TextReading:
 
     @classmethod
     def of(cls, model: Model, reading: str | None, boundary: str | None) -> _TextReading:
-        """The reading of that name, or the model's default, with the boundary or the first that the reading takes.
+        """Return the reading, or the model's default, with the boundary or the reading's default.
 
-        Raises ProtocolError for another reading or boundary, ModelError for one that the model can't be asked with.
+        Raises ProtocolError for an unknown reading or boundary, ModelError if the model does not
+        support the reading.
         """
         if reading is not None and reading not in _OF_TEXTS:
             raise ProtocolError(
@@ -195,43 +218,59 @@ class _TextReading:
                 f"it takes {', '.join(possible) or 'none that scores texts'}"
             )
         name = possible[0] if reading is None else reading
-        allowed = READINGS[name].boundaries
-        if boundary is not None and allowed and boundary not in allowed:
+        boundaries = READINGS[name].boundaries
+        if boundary is not None and boundaries and boundary not in boundaries:
             raise ProtocolError(
-                f"reading {name} takes boundary {' or '.join(allowed)}, not {boundary}"
+                f"reading {name} takes boundary {' or '.join(boundaries)}, not {boundary}"
             )
-        policy = boundary or next(iter(allowed), "lcp")
-        encodings = Encodings(model.tokenizer, "default", READINGS[name].enclosed)
-        return cls(model, name, policy, cast(ChoicePrompter, PROMPTERS[name]).form, encodings)
+        return cls(
+            model=model,
+            name=name,
+            boundary=boundary or next(iter(boundaries), "lcp"),
+            form=cast(ChoicePrompter, PROMPTERS[name]).form,
+            encodings=Encodings(model.tokenizer, "default", READINGS[name].enclosed),
+        )
 
-    def ask(
+    def locate(
         self, context: str, choices: Sequence[str], policy: str | None = None
-    ) -> list[_AskedText]:
-        """One per choice, each within the model's window; ``policy``: another boundary than the reading's own."""
-        (located,) = choice_prompts_batch(
+    ) -> list[_LocatedText]:
+        """Make a prompt of each choice, within the model's window.
+
+        ``policy``: a boundary in place of the reading's.
+        """
+        (unfitted,) = choice_prompts_batch(
             self.encodings, policy or self.boundary, [context], [choices], [()]
         )
-        asked = []
-        for text, unfitted in zip(choices, located, strict=True):
-            choice = self.form.fit(unfitted, self.model.window, self.encodings, cut_start=False)
+        located = []
+        for text, choice in zip(choices, unfitted, strict=True):
+            choice = self.form.fit(choice, self.model.window, self.encodings, cut_start=False)
             if choice.missing is not None:
                 raise ModelError(f"choice {text!r} can't be scored: {choice.missing}")
-            question = self.form.question(choice, self.encodings, context, text)
-            asked.append(_AskedText(choice, cast(TokenPrompt | None, question)))
-        return asked
+            prompt = self.form.question(choice, self.encodings, context, text)
+            located.append(_LocatedText(choice, cast(TokenPrompt | None, prompt)))
+        return located
 
-    def ask_null(
-        self, context: str, choices: Sequence[str], null: str, own: Sequence[_AskedText]
-    ) -> list[_AskedText]:
-        """The same choices after the ``null`` context; ``own`` is how they are asked after ``context``."""
+    def locate_null(
+        self,
+        context: str,
+        choices: Sequence[str],
+        null: str,
+        after_context: Sequence[_LocatedText],
+    ) -> list[_LocatedText]:
+        """Make prompts of the choices after the ``null`` context, without those not comparable.
+
+        ``after_context``: their prompts after ``context``.
+        """
         group = ChoiceGroup(context, False, tuple(choices), (), ()).after(null)
-        asked = self.ask(null, group.continuations, group.policy(self.boundary))
+        located = self.locate(null, group.continuations, group.policy(self.boundary))
         if self.boundary not in COUNTING or group.spaced:
-            return asked
+            return located
         compared = comparable(
-            [one.choice for one in own], [one.choice for one in asked], self.model.tokenizer
+            [text.choice for text in after_context],
+            [text.choice for text in located],
+            self.model.tokenizer,
         )
-        return [
-            _AskedText(choice, None if choice.missing else one.question)
-            for choice, one in zip(compared, asked, strict=True)
-        ]
+        kept = []
+        for choice, text in zip(compared, located, strict=True):
+            kept.append(_LocatedText(choice, None if choice.missing else text.prompt))
+        return kept

@@ -1,10 +1,9 @@
-"""Readings in which the model writes something first: chains of thought, texts, and thoughts that are cut."""
+"""Make the prompts of readings in which the model writes first: chains of thought, texts, and thoughts that are cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,96 +13,117 @@ from choicewise.protocols.readings import ALONG
 from choicewise.questions import Conclusion, Generation, Ids, Sampling, Span, ThoughtCut
 from choicewise.records import GENERATED
 from choicewise.requests.request import (
+    Chat,
     ChoiceGroup,
     FittedRequest,
     Prompter,
     PromptRows,
     Request,
+    Slot,
     longest,
     longest_after_query,
     one_context,
 )
 from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch, cut
-from choicewise.tokens.chat_template import Arguments, ChatTemplate
+from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.tokenizer import thought_marks
 
 _OTHER_TOKENS = "it has other tokens after a thought than without one; use boundary separate"
 
 
 def inside_thought(opened: str) -> str:
-    """Why nothing is scored after a prompt that ends in the thought which ``opened`` begins."""
+    """Return why nothing is scored after a prompt that ends in the thought which ``opened`` begins."""
     return (
         f"ends in an open thought ({opened}), inside which nothing is scored; close it (thought=close), tell the "
         "template not to think (template=enable_thinking=false), or use a protocol that generates an answer"
     )
 
 
-def refused_inside(prompt: PromptRows, each: FittedRequest, contexts: Iterable[str]) -> bool:
-    """Whether one of the ``contexts`` of a request ends in an open thought, so that it is refused."""
-    opened = next(filter(None, map(left_open, contexts)), "")
-    if opened:
-        prompt.block.refuse(
-            prompt.protocol, each.request.item, f"the prompt {inside_thought(opened)}"
-        )
-    return bool(opened)
+def refused_inside(
+    rows: PromptRows, fitted: FittedRequest, contexts: Sequence[str] | None = None
+) -> bool:
+    """Refuse a request if its context, or one of its choices' ``contexts``, ends in an open thought."""
+    if contexts is None:
+        contexts = [fitted.context]
+    for context in contexts:
+        opened = left_open(context)
+        if opened:
+            reason = f"the prompt {inside_thought(opened)}"
+            rows.block.refuse(rows.protocol, fitted.item, reason)
+            return True
+    return False
+
+
+def _located(
+    rows: PromptRows, fitted: Sequence[FittedRequest], contexts: Sequence[str]
+) -> list[list[ChoicePrompt]]:
+    """Locate the continuations of every request after its context among ``contexts``."""
+    return choice_prompts_batch(
+        rows.encodings,
+        rows.protocol.boundary,
+        contexts,
+        [request.request.continuations for request in fitted],
+        [request.request.gold for request in fitted],
+    )
 
 
 class ChainOfThoughtPrompter(Prompter):
-    """Samples chains, and asks the choices after the proposal behind each."""
+    """Make prompts that sample chains, and score the choices after the proposal behind each."""
 
-    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """What a chain, the proposal and a choice take."""
-        chain = prompt.protocol.new_tokens or 0
-        return [chain + tokens - 1 for tokens in longest_after_query(prompt.encodings, requests)]
+    def reserve(self, rows: PromptRows, requests: Sequence[Request]) -> list[int]:
+        """Return the tokens of a chain, the proposal and a choice."""
+        chain = rows.protocol.new_tokens or 0
+        return [chain + tokens - 1 for tokens in longest_after_query(rows.encodings, requests)]
 
-    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
-        encodings, protocol = prompt.encodings, prompt.protocol
-        fitted = [each for each in fitted if not refused_inside(prompt, each, [each.context])]
-        prompt_tokens = encodings.contexts([each.context for each in fitted])
-        contexts = [each.context + each.request.proposals[0] for each in fitted]
-        texts, gold = (
-            [each.request.continuations for each in fitted],
-            [each.request.gold for each in fitted],
+    def add_prompts(self, rows: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """Add the choice after chain r as part r of a choice; the chains are the parts of no choice."""
+        fitted = [request for request in fitted if not refused_inside(rows, request)]
+        tokens_of = rows.encodings.contexts([request.context for request in fitted])
+        contexts = [request.context + request.request.proposals[0] for request in fitted]
+        located = _located(rows, fitted, contexts)
+        for request, tokens, choices in zip(fitted, tokens_of, located, strict=True):
+            rows.add_request(request)
+            after_chain = [_choice_after_chain(choice, tokens) for choice in choices]
+            for number in range(rows.protocol.chains or 0):
+                self._add_chain(rows, request.request, number, tokens, after_chain)
+
+    def _add_chain(
+        self,
+        rows: PromptRows,
+        request: Request,
+        number: int,
+        tokens: Ids,
+        choices: Sequence[ChoicePrompt],
+    ) -> None:
+        protocol = rows.protocol
+        item = request.item.id
+        chain = Generation(
+            context=tokens,
+            limit=protocol.new_tokens or 0,
+            stops=(protocol.separator.encode(),),
+            sampling=Sampling.of(protocol.seed or 0, item, number),
+            opened=_opened(request),
+            marks=thought_marks(rows.encodings.tokenizer),
         )
-        located = choice_prompts_batch(encodings, protocol.boundary, contexts, texts, gold)
-        for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
-            prompt.add_request(each)
-            after_prompt = [_chain_of_thought_choice(choice, tokens) for choice in choices]
-            item, own = (
-                each.request.item.id,
-                each.request.proposals[0],
-            )  # the choices' own context lacks the chain
-            for number in range(protocol.chains or 0):
-                sampling = Sampling.of(protocol.seed or 0, item, number)
-                stops = (protocol.separator.encode(),)
-                chain = Generation(
-                    tokens,
-                    protocol.new_tokens or 0,
-                    stops,
-                    sampling,
-                    **_thinking(prompt, each.request),
-                )
-                prompt.add_span(item, (GENERATED, number), chain)
-                for index, (text, choice) in enumerate(
-                    zip(each.request.continuations, after_prompt, strict=True)
-                ):
-                    question = (
-                        Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
-                    )
-                    prompt.add_span(
-                        item,
-                        (index, number),
-                        question,
-                        context=own,
-                        continuation=text,
-                        choice=choice,
-                    )
+        rows.add_span(item, Slot(GENERATED, number), chain)
+        for index, (text, choice) in enumerate(zip(request.continuations, choices, strict=True)):
+            conclusion = None
+            if isinstance(choice.span, Span):
+                conclusion = Conclusion(chain, choice.span)
+            rows.add_span(
+                item,
+                Slot(index, number),
+                conclusion,
+                # The context of the choices in the row lacks the chain.
+                context=request.proposals[0],
+                continuation=text,
+                choice=choice,
+            )
 
 
-def _chain_of_thought_choice(choice: ChoicePrompt, prompt: Ids) -> ChoicePrompt:
-    """The part of a choice that follows ``prompt``, where a chain comes between."""
+def _choice_after_chain(choice: ChoicePrompt, prompt: Ids) -> ChoicePrompt:
+    """Return the part of a choice that follows the tokens ``prompt``, after which a chain comes."""
     if not isinstance(choice.span, Span):
         return choice
     if not np.array_equal(choice.span.context[: len(prompt)], prompt):
@@ -113,178 +133,229 @@ def _chain_of_thought_choice(choice: ChoicePrompt, prompt: Ids) -> ChoicePrompt:
     return choice.without(len(prompt))._replace(tokens_dropped=0)
 
 
-def _thinking(prompt: PromptRows, request: Request, context: str = "") -> dict[str, Any]:
-    """What a generation after ``context`` is told of thoughts (:class:`~choicewise.questions.Generation`)."""
-    tokenizer, opened = prompt.encodings.tokenizer, left_open(context)
-    template = None if request.chat is None else request.chat.template
-    thinks = bool(opened) or (template is not None and template.may_think)
-    return {"opened": opened if thinks else None, "marks": thought_marks(tokenizer)}
+def _opened(request: Request, context: str = "") -> str | None:
+    """Return the tag of the thought in which ``context`` ends, "" for none, None if the model does not think."""
+    opened = left_open(context)
+    if opened:
+        return opened
+    template = None
+    if request.chat is not None:
+        template = request.chat.template
+    if template is None or not template.may_think:
+        return None
+    return ""
 
 
 class GeneratePrompter(Prompter):
-    """Has a text written after each prompt."""
+    """Make a prompt that generates a text after each request."""
 
-    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """What the answer takes, and before it the thought and what closes it."""
-        own = (prompt.protocol.new_tokens or 0) + (prompt.protocol.thought_tokens or 0)
-        closings = (self._closing(prompt, request) for request in requests)
-        return [own + (0 if each is None else len(each)) for each in closings]
+    def reserve(self, rows: PromptRows, requests: Sequence[Request]) -> list[int]:
+        """Return the tokens of the answer, and before it of the thought and what closes it."""
+        return [self._generated_tokens(rows, request) for request in requests]
 
-    def _closing(self, prompt: PromptRows, request: Request) -> Ids | None:
-        """The tokens that close a thought at its limit; None where it has none, or where a server closes it."""
+    def _generated_tokens(self, rows: PromptRows, request: Request) -> int:
+        tokens = (rows.protocol.new_tokens or 0) + (rows.protocol.thought_tokens or 0)
+        closing = self._closing(rows, request)
+        if closing is not None:
+            tokens += len(closing)
+        return tokens
+
+    def _closing(self, rows: PromptRows, request: Request) -> Ids | None:
+        """Return the tokens that close a thought at its limit, None without a limit or if a server closes it."""
         chat = request.chat
-        if (
-            prompt.protocol.thought_tokens is None
-            or chat is None
-            or chat.template is None
-            or not chat.template.text
-        ):
+        if rows.protocol.thought_tokens is None or chat is None:
             return None
-        return prompt.encodings.tokenizer.encode([chat.template.closing(chat.told)], special=False)[
-            0
-        ]
+        if chat.template is None or not chat.template.text:
+            return None
+        closing = chat.template.closing(chat.arguments)
+        (tokens,) = rows.encodings.tokenizer.encode([closing], special=False)
+        return tokens
 
-    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """A generation for each request."""
-        contexts = prompt.encodings.contexts([each.context for each in fitted])
-        for each, tokens in zip(fitted, contexts, strict=True):
-            question = self.generation(prompt, each, tokens)
-            dropped = len(tokens) - len(question.context)
-            prompt.add_request(each, dropped)
-            place, choice = (GENERATED, 0), ChoicePrompt(None, tokens_dropped=dropped)
-            prompt.add_span(each.request.item.id, place, question, choice=choice)
+    def add_prompts(self, rows: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """Add a generation for each request."""
+        contexts = rows.encodings.contexts([request.context for request in fitted])
+        for request, tokens in zip(fitted, contexts, strict=True):
+            generation = self.generation(rows, request, tokens)
+            dropped = len(tokens) - len(generation.context)
+            rows.add_request(request, dropped)
+            choice = ChoicePrompt(None, tokens_dropped=dropped)
+            rows.add_span(request.item.id, Slot(GENERATED), generation, choice=choice)
 
-    def generation(self, prompt: PromptRows, each: FittedRequest, tokens: Ids) -> Generation:
-        """What is generated after the ``tokens`` of a request, cut to fit where the protocol has them cut.
+    def generation(self, rows: PromptRows, fitted: FittedRequest, tokens: Ids) -> Generation:
+        """Return the generation after the ``tokens`` of a request, which are cut if the protocol has them cut.
 
         The oracle gets the stripped texts of the right choice and of the one before it.
         """
-        protocol, closing = prompt.protocol, self._closing(prompt, each.request)
-        new_tokens, thought = protocol.new_tokens or 0, protocol.thought_tokens
-        if each.cut_end or protocol.fit == "cut-start":
-            after = new_tokens + (thought or 0) + (0 if closing is None else len(closing))
-            tokens, _ = cut(tokens, prompt.limit - after, start=not each.cut_end)
-        gold, texts = each.request.item.gold[0], each.request.continuations
-        choices = [texts[index].strip() for index in (gold, gold - 1)]
-        right, wrong = prompt.encodings.tokenizer.encode(choices, special=False)
-        told = _thinking(prompt, each.request, each.context) | {
-            "thought": thought,
-            "closing": closing,
-        }
-        stops = tuple(map(str.encode, stop_texts(protocol.stop)))
-        return Generation(tokens, new_tokens, stops, right=right, wrong=wrong, **told)
+        protocol = rows.protocol
+        request = fitted.request
+        if fitted.cut_end or protocol.fit == "cut-start":
+            room = rows.limit - self._generated_tokens(rows, request)
+            tokens, _ = cut(tokens, room, start=not fitted.cut_end)
+        gold = request.item.gold[0]
+        texts = [request.continuations[index].strip() for index in (gold, gold - 1)]
+        right, wrong = rows.encodings.tokenizer.encode(texts, special=False)
+        return Generation(
+            context=tokens,
+            limit=protocol.new_tokens or 0,
+            stops=tuple(map(str.encode, stop_texts(protocol.stop))),
+            right=right,
+            wrong=wrong,
+            opened=_opened(request, fitted.context),
+            marks=thought_marks(rows.encodings.tokenizer),
+            thought=protocol.thought_tokens,
+            closing=self._closing(rows, request),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AlongChoice:
+    """A choice after no thought; its tokens after the text that closes a thought, and after that without line breaks.
+
+    ``context``: the text before the choice without a thought.  The spans are None if nothing is scored after them.
+    """
+
+    context: str
+    choice: ChoicePrompt
+    closed: Span | None
+    unbroken: Span | None
+
+    def checked(self) -> ChoicePrompt:
+        """Return the choice, refused if its tokens differ after a thought."""
+        span = self.choice.span
+        if not isinstance(span, Span):
+            return self.choice
+        for other in (self.closed, self.unbroken):
+            if other is None or not np.array_equal(span.continuation, other.continuation):
+                return self.choice.refused(_OTHER_TOKENS)
+        return self.choice
+
+    def prompt(
+        self, span: Span, generation: Generation, share: float, closing: str
+    ) -> Span | Conclusion:
+        """Return the prompt after that share of the thought."""
+        if not share or self.closed is None or self.unbroken is None:
+            return span
+        thought_cut = ThoughtCut(share, closing.encode(), self.unbroken.context)
+        return Conclusion(generation, replace(span, context=self.closed.context), thought_cut)
 
 
 class AlongPrompter(GeneratePrompter):
-    """The generation is that of reading ``generate``; part p of a choice comes after the p-th share of its thought."""
+    """Make the prompts of reading ``generate``; part p of a choice comes after the p-th share of the thought."""
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
-        """Those after no thought: of the others nobody knows the context before the model has written it."""
-        return [replace(one_context(request, _thoughtless(request, request.context())), own=True)]
+        """Return the texts after no thought: the other contexts are not there before the model has written them."""
+        return [
+            replace(one_context(request, _thoughtless(request, request.context())), differs=True)
+        ]
 
-    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """The same, and what closes the thought, and a choice."""
-        generated, after = (
-            super().reserve(prompt, requests),
-            longest_after_query(prompt.encodings, requests),
-        )
-        closings = longest(prompt.encodings, [[_closing(request)] for request in requests])
+    def reserve(self, rows: PromptRows, requests: Sequence[Request]) -> list[int]:
+        """Return the tokens of the generation, of the text that closes the thought, and of a choice."""
+        generated = super().reserve(rows, requests)
+        after = longest_after_query(rows.encodings, requests)
+        closings = longest(rows.encodings, [[_closing(request)] for request in requests])
         return [sum(tokens) for tokens in zip(generated, after, closings, strict=True)]
 
-    def add_prompts(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """After no thought, choices are asked as they are of a model that is told not to think."""
-        encodings, requests = prompt.encodings, [each.request for each in fitted]
-        contexts = [_thoughtless(each.request, each.context) for each in fitted]
-        texts, gold = [each.continuations for each in requests], [each.gold for each in requests]
-        located = choice_prompts_batch(encodings, prompt.protocol.boundary, contexts, texts, gold)
-        closed = _located_after(prompt, requests, [_closing(each) for each in requests])
-        unbroken = _located_after(prompt, requests, [_closing(each).lstrip() for each in requests])
-        tokens_of = encodings.contexts([each.context for each in fitted])
-        for place, each in enumerate(fitted):
-            item, generation = each.request.item.id, self.generation(prompt, each, tokens_of[place])
-            prompt.add_request(each)
-            prompt.add_span(item, (GENERATED, 0), generation)
-            for index, text in enumerate(each.request.continuations):
-                choice, after, bare = (
-                    located[place][index],
-                    closed[place][index],
-                    unbroken[place][index],
+    def add_prompts(self, rows: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """Add the choices along the thought; after no thought they are those of a model that is told not to think."""
+        requests = [request.request for request in fitted]
+        contexts = [_thoughtless(request.request, request.context) for request in fitted]
+        located = _located(rows, fitted, contexts)
+        closings = [_closing(request) for request in requests]
+        closed = _located_after(rows, requests, closings)
+        unbroken = _located_after(rows, requests, [closing.lstrip() for closing in closings])
+        tokens_of = rows.encodings.contexts([request.context for request in fitted])
+        for number, request in enumerate(fitted):
+            generation = self.generation(rows, request, tokens_of[number])
+            rows.add_request(request)
+            rows.add_span(request.item.id, Slot(GENERATED), generation)
+            for index in range(len(request.request.continuations)):
+                along = _AlongChoice(
+                    context=contexts[number],
+                    choice=located[number][index],
+                    closed=closed[number][index],
+                    unbroken=unbroken[number][index],
                 )
-                if isinstance(choice.span, Span) and not _same_scored(choice.span, after, bare):
-                    choice = choice.refused(_OTHER_TOKENS)
-                for part, share in enumerate(ALONG.values()):
-                    own: Span | Conclusion | None = (
-                        choice.span if isinstance(choice.span, Span) else None
-                    )
-                    if part and isinstance(own, Span) and after is not None and bare is not None:
-                        where = ThoughtCut(share, _closing(each.request).encode(), bare.context)
-                        own = Conclusion(generation, replace(own, context=after.context), where)
-                    prompt.add_span(
-                        item,
-                        (index, part),
-                        own,
-                        context=contexts[place],
-                        continuation=text,
-                        choice=choice,
-                    )
+                self._add_along(rows, request.request, index, generation, along)
+
+    def _add_along(
+        self,
+        rows: PromptRows,
+        request: Request,
+        index: int,
+        generation: Generation,
+        along: _AlongChoice,
+    ) -> None:
+        choice = along.checked()
+        closing = _closing(request)
+        for part, share in enumerate(ALONG.values()):
+            prompt = None
+            if isinstance(choice.span, Span):
+                prompt = along.prompt(choice.span, generation, share, closing)
+            rows.add_span(
+                request.item.id,
+                Slot(index, part),
+                prompt,
+                context=along.context,
+                continuation=request.continuations[index],
+                choice=choice,
+            )
 
 
 def _located_after(
-    prompt: PromptRows, requests: Sequence[Request], closings: Sequence[str]
+    rows: PromptRows, requests: Sequence[Request], closings: Sequence[str]
 ) -> list[list[Span | None]]:
-    """The tokens of all continuations after what closes a thought, and what is said before them.
+    """Return the tokens of all continuations after the text that closes a thought, and the tokens of that text.
 
-    Without what a tokenizer puts before a text by itself.
+    They lack what a tokenizer puts before a text by itself.
     """
-    encodings = prompt.block.encodings(prompt.encodings.tokenizer, "none")
-    contexts = [
-        closing + _said_after(request) for closing, request in zip(closings, requests, strict=True)
-    ]
+    encodings = rows.block.encodings(rows.encodings.tokenizer, "none")
+    contexts = []
+    for request, closing in zip(requests, closings, strict=True):
+        contexts.append(closing + _proposal(request))
     encodings.add_bare(contexts)
-    pairs = [(len(encodings.plain[text]), len(encodings.bare[text])) for text in contexts]
-    added = [plain - bare if bare else 0 for plain, bare in pairs]
-    texts = [each.continuations for each in requests]
     located = choice_prompts_batch(
-        encodings, prompt.protocol.boundary, contexts, texts, [()] * len(texts)
+        encodings,
+        rows.protocol.boundary,
+        contexts,
+        [request.continuations for request in requests],
+        [()] * len(requests),
     )
-    return [
-        [
-            replace(each.span, context=each.span.context[front:])
-            if isinstance(each.span, Span)
-            else None
-            for each in choices
-        ]
-        for front, choices in zip(added, located, strict=True)
-    ]
-
-
-def _same_scored(span: Span, *others: Span | None) -> bool:
-    return all(
-        other is not None and np.array_equal(span.continuation, other.continuation)
-        for other in others
-    )
+    spans_of: list[list[Span | None]] = []
+    for context, choices in zip(contexts, located, strict=True):
+        added = 0
+        if len(encodings.bare[context]):
+            added = len(encodings.plain[context]) - len(encodings.bare[context])
+        spans: list[Span | None] = []
+        for choice in choices:
+            span = None
+            if isinstance(choice.span, Span):
+                span = replace(choice.span, context=choice.span.context[added:])
+            spans.append(span)
+        spans_of.append(spans)
+    return spans_of
 
 
 def _thoughtless(request: Request, context: str) -> str:
-    """The context of the continuations where nothing is thought after the prompt ``context``."""
-    template, told = _chat(request)
-    return context + template.unthought(told) + _said_after(request)
+    """Return the context of the continuations without a thought after ``context``."""
+    chat, template = _chat(request)
+    return context + template.unthought(chat.arguments) + _proposal(request)
 
 
-def _said_after(request: Request) -> str:
-    """What the assistant says between a thought and the continuations."""
-    return request.proposals[0].lstrip() if request.proposals else ""
+def _proposal(request: Request) -> str:
+    """Return the words of the assistant between a thought and the continuations."""
+    if not request.proposals:
+        return ""
+    return request.proposals[0].lstrip()
 
 
 def _closing(request: Request) -> str:
-    """What the chat template writes at the end of a thought."""
-    template, told = _chat(request)
-    return template.closing(told)
+    """Return the text that the chat template writes at the end of a thought."""
+    chat, template = _chat(request)
+    return template.closing(chat.arguments)
 
 
-def _chat(request: Request) -> tuple[ChatTemplate, Arguments]:
-    """The chat template of a request, and what it is told."""
+def _chat(request: Request) -> tuple[Chat, ChatTemplate]:
     chat = request.chat
     if chat is None or chat.template is None:
         raise ModelError("a thought is closed by a chat template; name the model that has it")
-    return chat.template, chat.told
+    return chat, chat.template

@@ -247,7 +247,9 @@ def render(
         parts.append(tuple(fill(line, choice_holes, axis="continuation") for line in lines))
     proposals = []
     if protocol.proposal:
-        proposals = [fill(protocol.proposal, choice_holes, axis="proposal") for choice_holes in labelled]
+        proposals = [
+            fill(protocol.proposal, choice_holes, axis="proposal") for choice_holes in labelled
+        ]
     header_holes = holes
     if protocol.shots:
         # Before shots a header would give away the item that comes after them.

@@ -246,7 +246,7 @@ class _TextReading:
             choice = self.form.fit(choice, self.model.window, self.encodings, cut_start=False)
             if choice.missing is not None:
                 raise ModelError(f"choice {text!r} can't be scored: {choice.missing}")
-            prompt = self.form.question(choice, self.encodings, context, text)
+            prompt = self.form.prompt(choice, self.encodings, context, text)
             located.append(_LocatedText(choice, cast(TokenPrompt | None, prompt)))
         return located
 
@@ -261,7 +261,9 @@ class _TextReading:
 
         ``after_context``: their prompts after ``context``.
         """
-        group = ChoiceGroup(context, False, tuple(choices), (), ()).after(null)
+        group = ChoiceGroup(
+            context=context, differs=False, continuations=tuple(choices), slots=(), gold=()
+        ).after(null)
         located = self.locate(null, group.continuations, group.policy(self.boundary))
         if self.boundary not in COUNTING or group.spaced:
             return located

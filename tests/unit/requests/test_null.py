@@ -273,7 +273,15 @@ ITEM = Item("i", "q", ("a", "b"), (0,))
 
 def request(*shots: str, query: str = "query") -> Request:
     return Request(
-        ITEM, "header|", shots, query, " ", (" A", " B"), ("a", "b"), (0,), ((" A",), (" B",))
+        item=ITEM,
+        header="header|",
+        shots=shots,
+        query=query,
+        separator=" ",
+        continuations=(" A", " B"),
+        options=("a", "b"),
+        gold=(0,),
+        parts=((" A",), (" B",)),
     )
 
 
@@ -373,13 +381,13 @@ def test_fit_counts_everything_once_and_only_the_long_again() -> None:
 
 ONE = request("shot")
 WHOLE = tokens(ONE.context())
-DROPPED = FittedRequest(ONE, ONE.context(0), 0, 1)
+DROPPED = FittedRequest(request=ONE, context=ONE.context(0), shots=0, shots_dropped=1)
 
 
 @pytest.mark.parametrize(
     ("axes", "window", "reserve", "fitted"),
     [
-        ({}, WHOLE + 3, 3, FittedRequest(ONE, ONE.context(), 1)),
+        ({}, WHOLE + 3, 3, FittedRequest(request=ONE, context=ONE.context(), shots=1)),
         ({}, WHOLE + 2, 3, DROPPED),
         ({"limit": WHOLE - 1}, 2048, 0, DROPPED),
         ({"fit": "drop-last-shot-then-cut-end"}, 10, 1, replace(DROPPED, cut_end=True)),
@@ -396,7 +404,9 @@ def test_a_question_that_fits_in_no_way_is_missing_with_its_reason() -> None:
     for policy, reason in reasons.items():
         missing = f"too long: {reason} (10 minus 1 for the answer)"
         fitted = fit(mmlu_protocol(fit=policy), [ONE], Answerer(10), [1])
-        assert fitted == [FittedRequest(ONE, ONE.context(), 1, missing=missing)]
+        assert fitted == [
+            FittedRequest(request=ONE, context=ONE.context(), shots=1, missing=missing)
+        ]
 
 
 def test_an_answer_that_alone_fills_the_window_is_missing() -> None:

@@ -1,4 +1,4 @@
-"""The runs that folders hold, and the averages of the suites of a sweep."""
+"""Find the runs that folders hold, and average the suites of a sweep."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from warnings import warn
 
 import numpy as np
+import pyarrow.compute as pc
 
 from choicewise.errors import StoreError, UsageError
 from choicewise.protocols.catalogue import plain_name
@@ -25,7 +26,7 @@ from choicewise.results.outcomes import COMPARABLE, Outcome, Summary, ranks_amon
 from choicewise.results.rows import Row, chosen_part
 from choicewise.results.tables import read_item_table
 from choicewise.scoring.intervals import ranks, standard_error, stratified
-from choicewise.scoring.observed import Integers
+from choicewise.scoring.observed import Integers, Mask
 from choicewise.store.folder import is_sweep, read_manifest, read_sweep
 from choicewise.store.tables import check_items
 from choicewise.util.jsonio import json_value
@@ -33,66 +34,74 @@ from choicewise.util.text import counted
 
 
 def averages(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> list[Average]:
-    """The average of every suite of ``sweep`` for every model, ranked.
+    """Return the average of every suite of ``sweep`` for every model, ranked.
 
-    ``summaries``: those of the runs in ``folder``, by their own folders.
+    ``summaries``: of the runs in ``folder``, by their folders.
     """
-    chosen, shown = [], _shown_names(folder, sweep, summaries)
+    model_names = _model_names(folder, sweep, summaries)
+    unranked = []
     for suite in sweep.suites:
         if suite.average == "none":
             continue
         for model in sweep.models:
             cells = [cell for cell in sweep.cells if cell.model == model]
-            own = {
-                cell: summaries[folder / cell.folder]
-                for cell in cells
-                if folder / cell.folder in summaries
-            }
-            parts = tuple(_part(part, suite, cells, own) for part in suite.parts)
-            asked = [each for each in own.values() if _asked(each, suite)]
-            selections = dict.fromkeys(chosen_part(each.manifest.selection) for each in asked)
-            words = "; ".join(filter(None, selections))
-            chosen.append(
+            runs = []
+            for cell in cells:
+                run = folder / cell.folder
+                if run in summaries:
+                    runs.append(summaries[run])
+            # A run of another suite on the same model may have another selection.
+            selections: dict[str, None] = {}
+            for summary in runs:
+                if _is_of_suite(summary, suite):
+                    selections[chosen_part(summary.manifest.selection)] = None
+            unranked.append(
                 Average(
                     suite=suite.name,
-                    model=shown[model],
+                    model=model_names[model],
                     normalised=suite.normalised,
-                    parts=parts,
-                    selection=words,
+                    parts=tuple(_part(part, suite, cells, runs) for part in suite.parts),
+                    selection="; ".join(filter(None, selections)),
                 )
             )
-    return ranked_averages(chosen)
+    return ranked_averages(unranked)
 
 
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
-    """The folders, with the runs that are there in place of every folder of several, or of one model's; each once.
+    """Return the folders of runs, with the runs of a sweep in place of its folder; each once.
 
-    A folder that is no run and no sweep stands for the runs directly in it, in the order of their names.  Of several
-    runs that a folder stands for, those that can't be read at all are left out, each with a warning.
+    The folder of one model of a sweep stands for the model's runs.  A folder that is no run and no
+    sweep stands for the runs directly in it, in the order of their names.  If a folder stands for
+    several runs, those that can't be read at all are left out, each with a warning.
 
-    Raises StoreError for a folder of several runs that is damaged, UsageError for one in which no run is there.
+    Raises StoreError if the record of a sweep is damaged, UsageError if a sweep has no run yet.
     """
     runs: list[Path] = []
     for folder in map(Path, folders):
         sweep = _sweep(folder)
         if sweep is None:
-            runs += _readable(_within(folder)) or [folder]
+            runs += _readable(_runs_in(folder)) or [folder]
             continue
-        there = [sweep[0] / cell.folder for cell in sweep[1].cells]
-        there = [run for run in there if (run / MANIFEST).exists()]
-        if not there:
-            raise _nothing(folder, sweep[1])
-        runs += _readable(there)
+        root, record = sweep
+        begun = []
+        for cell in record.cells:
+            run = root / cell.folder
+            if (run / MANIFEST).exists():
+                begun.append(run)
+        if not begun:
+            raise _no_run(folder, record)
+        runs += _readable(begun)
     return list(dict.fromkeys(runs))
 
 
 def sweeps(folders: Iterable[str | Path]) -> list[tuple[Path, Sweep]]:
-    """What the folders of several runs say of themselves, each with the folder that the cells' own are relative to."""
-    return [sweep for sweep in map(_sweep, map(Path, folders)) if sweep is not None]
+    """Return the records of the folders that are sweeps, and the folders that their cells lie in."""
+    records = [_sweep(Path(folder)) for folder in folders]
+    return [record for record in records if record is not None]
 
 
 def one_run(folder: str | Path) -> Path:
-    """The run in ``folder``.  Raises UsageError, naming them, where there are several."""
+    """Return the run in ``folder``.  Raises UsageError, with their names, if there are several."""
     runs = run_folders([folder])
     if len(runs) > 1:
         raise UsageError(
@@ -102,22 +111,28 @@ def one_run(folder: str | Path) -> Path:
 
 
 class Stratum(NamedTuple):
-    """Items of a part that count alike: all of them, or those of a subject where the value is a mean over subjects.
+    """Count items of a part that weigh alike: all, or those of a subject in a mean over subjects.
 
-    ``right``: their credit together; ``size``: how many they are; ``low``: the accuracy that counts as 0.
+    ``right``: the sum of their credits.  ``size``: their number.  ``low``: the accuracy that counts
+    as 0.
     """
 
     right: float
     size: int
     low: float = 0.0
 
+    @property
+    def normalised(self) -> float:
+        """The accuracy on a scale from ``low`` (0) to all right (1); 0 below ``low``."""
+        return max((self.right / self.size - self.low) / (1 - self.low), 0.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPart:
-    """One protocol of a part: ``raw``, the value of its row, and ``value``, what counts; both shares of 1.
+    """Describe one protocol of a part: the ``raw`` value of its row, and the ``value`` that counts.
 
-    They differ where the suite normalises.  ``se``: of ``value``.  ``strata``: what ``value`` is the mean of, where
-    it is a share of 1.
+    The two differ if the suite normalises.  ``se``: of ``value``.  ``strata``: the items that
+    ``value`` is a mean of; none if it is no share of 1.
     """
 
     protocol: str
@@ -129,12 +144,24 @@ class ScoredPart:
     missing: int
     strata: tuple[Stratum, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the part as JSON has it."""
+        return {
+            "protocol": self.protocol,
+            "metric": self.metric,
+            "value": self.value,
+            "raw": self.raw,
+            "se": self.se,
+            "n": self.n,
+            "missing": self.missing,
+        }
+
 
 @dataclass(frozen=True)
 class PartValue:
-    """A part of a suite for one model: what its protocols give; the best of them counts.
+    """Hold a part of a suite for one model, of whose protocols the best counts.
 
-    ``problem``: why the part has no number, empty where it has one.
+    ``problem``: why the part has no number; empty if it has one.
     """
 
     benchmark: str
@@ -143,17 +170,19 @@ class PartValue:
 
     @property
     def best(self) -> ScoredPart | None:
-        """The one that counts, the first of equal ones; None where there is no number."""
-        placed = zip(self.scored, ranks([each.value for each in self.scored]).tolist(), strict=True)
-        return next((each for each, rank in placed if rank == 1), None)
+        """The protocol that counts, the first of equal ones; None if there is no number."""
+        placed = ranks([scored.value for scored in self.scored]).tolist()
+        if 1 not in placed:
+            return None
+        return self.scored[placed.index(1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
-    """What a suite says of one model.
+    """Hold the number of a suite for one model.
 
-    ``selection``: which part of the data the numbers are about, in words; nothing for all of it.  ``mean``: of the
-    parts that have a number; it is the suite's number only where all have one.
+    ``selection``: the part of the data that the numbers are about, in words; empty for all of it.
+    ``mean``: of the parts that have a number; it is the suite's number if all have one.
     """
 
     suite: str
@@ -165,22 +194,21 @@ class Average:
 
     @cached_property
     def counted(self) -> tuple[ScoredPart, ...]:
-        """What the mean is over."""
-        return tuple(part.best for part in self.parts if part.best is not None)
+        """The protocols that the mean is over, one for each part with a number."""
+        best_of_parts = [part.best for part in self.parts]
+        return tuple(best for best in best_of_parts if best is not None)
 
     @property
     def complete(self) -> bool:
-        """Whether every part has a number."""
+        """Check that every part has a number."""
         return len(self.counted) == len(self.parts)
 
     @property
     def mean(self) -> float:
         """The plain mean of the parts that have a number, NaN without any."""
-        return (
-            math.fsum(part.value for part in self.counted) / len(self.counted)
-            if self.counted
-            else math.nan
-        )
+        if not self.counted:
+            return math.nan
+        return math.fsum(part.value for part in self.counted) / len(self.counted)
 
     @property
     def se(self) -> float:
@@ -191,36 +219,44 @@ class Average:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """(low, high) of the 95 % score interval of the mean; NaN without any part, or with one that is no share of 1.
+        """The 95 % score interval of the mean, (low, high).
 
-        It counts below guessing as it is, and the mean counts it as 0: that may lie above what the interval is about.
+        It is NaN without any part, or if the value of a part is no share of 1.
         """
         if not self.counted or not all(part.strata for part in self.counted):
             return math.nan, math.nan
-        strata = [each for part in self.counted for each in part.strata]
-        rights, sizes, lows = (
-            np.array(column, dtype=np.float64) for column in zip(*strata, strict=True)
-        )
-        alike = np.repeat(
-            [len(part.strata) for part in self.counted], [len(part.strata) for part in self.counted]
-        )
-        weights = 1 / (len(self.counted) * alike * (1 - lows))
+        strata: list[Stratum] = []
+        strata_of_part: list[int] = []
+        for part in self.counted:
+            strata += part.strata
+            strata_of_part += [len(part.strata)] * len(part.strata)
+        rights, sizes, lows = np.array(strata, dtype=np.float64).T
+        # Parts weigh alike, and so do the strata of a part.
+        scale = len(self.counted) * np.array(strata_of_part)
+        weights = 1 / (scale * (1 - lows))
         low, high = np.array(stratified(rights, sizes, weights=weights)) - weights @ lows
+        # The mean counts accuracies below guessing as 0, the interval as they are: the mean may lie
+        # outside of it.
         return min(max(float(low), 0.0), self.mean), max(float(high), self.mean)
 
     @property
     def n(self) -> int:
-        """Items that the parts are means over, in all."""
+        """The number of items that the parts are means over."""
         return sum(part.n for part in self.counted)
 
     def as_json(self) -> dict[str, Any]:
-        """A row of a report: dataset and protocol are the suite, the metric is ``average``.
+        """Return a row of a report: dataset and protocol are the suite, the metric is ``average``.
 
-        ``value`` and its interval are null where a part is missing; ``mean_of_parts`` is over those that are there.
+        ``value`` and its interval are null if a part is missing; ``mean_of_parts`` is the mean over
+        the other parts.
         """
-        value, se, (low, high) = self.mean, self.se, self.interval
-        if not self.complete:
-            value = se = low = high = math.nan
+        value = math.nan
+        se = math.nan
+        low, high = math.nan, math.nan
+        if self.complete:
+            value = self.mean
+            se = self.se
+            low, high = self.interval
         return json_value(
             {
                 "model": self.model,
@@ -247,116 +283,131 @@ class Average:
 
 
 def ranked_averages(averages: Sequence[Average]) -> list[Average]:
-    """The averages, each with its rank among those of the same suite, parts and selection; the best first.
+    """Rank the averages among those of the same suite, parts and selection; the best comes first.
 
-    One with a part over far fewer items than that part of a rival gets no rank, and comes after those that have one.
+    An average with a part over far fewer items than that part of a rival gets no rank, and comes
+    after the ranked ones.
     """
     rivalries = [_rivalry(average) for average in averages]
+    item_counts = [_item_counts(average) for average in averages]
     most: dict[tuple[Hashable, str], int] = {}
-    for average, rivalry in zip(averages, rivalries, strict=True):
-        for part in average.parts:
-            key = rivalry, part.benchmark
-            most[key] = max(most.get(key, 0), 0 if part.best is None else part.best.n)
+    for rivalry, counts in zip(rivalries, item_counts, strict=True):
+        for benchmark, count in counts:
+            most[rivalry, benchmark] = max(most.get((rivalry, benchmark), 0), count)
+
     means = []
-    for average, rivalry in zip(averages, rivalries, strict=True):
-        parts = [
-            (part.best.n, most[rivalry, part.benchmark])
-            for part in average.parts
-            if part.best is not None
-        ]
-        few = any(count < COMPARABLE * of_rivals for count, of_rivals in parts)
-        means.append(math.nan if few else average.mean)
+    for average, rivalry, counts in zip(averages, rivalries, item_counts, strict=True):
+        mean = average.mean
+        # An average without a mean gets no rank.
+        for benchmark, count in counts:
+            if count < COMPARABLE * most[rivalry, benchmark]:
+                mean = math.nan
+        means.append(mean)
+
     placed = ranks_among(means, rivalries)
     for rivalry, count in Counter(rivalries).items():
-        places = [
-            place
-            for place, own in enumerate(rivalries)
-            if own == rivalry and placed[place] is not None
-        ]
-        if len(places) == 1 < count:
-            placed[places[0]] = None  # its rivals all scored too few items
-    order = ranks_among(means, [each.suite for each in averages])
-    suites = list(dict.fromkeys(each.suite for each in averages))
-    shown = sorted(
-        zip(averages, placed, order, strict=True),
-        key=lambda each: (suites.index(each[0].suite), -len(each[0].counted), each[2] or math.inf),
-    )
-    return [replace(each, rank=rank) for each, rank, _ in shown]
+        ranked = []
+        for index, rank in enumerate(placed):
+            if rivalries[index] == rivalry and rank is not None:
+                ranked.append(index)
+        if len(ranked) == 1 < count:
+            placed[ranked[0]] = None  # its rivals all scored too few items
+
+    suites = [average.suite for average in averages]
+    order = ranks_among(means, suites)
+
+    def position(index: int) -> tuple[int, int, float]:
+        first_of_suite = suites.index(suites[index])
+        return first_of_suite, -len(averages[index].counted), order[index] or math.inf
+
+    indices = sorted(range(len(averages)), key=position)
+    return [replace(averages[index], rank=placed[index]) for index in indices]
+
+
+def _item_counts(average: Average) -> list[tuple[str, int]]:
+    """Return the benchmarks of the parts with a number, and the items that these are over."""
+    return [(part.benchmark, part.best.n) for part in average.parts if part.best is not None]
 
 
 def _part(
     part: PartRecord,
     suite: SuiteRecord,
     cells: Sequence[CellRecord],
-    own: Mapping[CellRecord, Summary],
+    runs: Sequence[Summary],
 ) -> PartValue:
     if part.unscored:
         return PartValue(part.benchmark, (), part.unscored)
-    scored, problems = list[ScoredPart](), list[str]()
+    scored: list[ScoredPart] = []
+    problems: dict[str, None] = {}
     for name, text in part.protocols.items():
-        rows = [
-            (summary, row)
-            for summary in own.values()
-            for row in summary.rows
-            if _measures(row, name, text)
-        ]
-        whole = [
-            (summary, row) for summary, row in rows if "incomplete" not in row.selection and row.n
-        ]
-        if len(whole) == 1:
-            scored.append(_scored(*whole[0], suite.normalised))
+        rows: list[Row] = []
+        complete: list[tuple[Summary, Row]] = []
+        for summary in runs:
+            for row in summary.rows:
+                if not _is_under(row, name, text):
+                    continue
+                rows.append(row)
+                if "incomplete" not in row.selection and row.n:
+                    complete.append((summary, row))
+        # Of several complete rows it is not known which dataset the suite means.
+        if len(complete) == 1:
+            summary, row = complete[0]
+            scored.append(_scored(summary, row, suite.normalised))
+        elif complete:
+            problems[f"{name} was measured on several datasets"] = None
+        elif rows:
+            problems[f"{name}: {rows[0].selection or 'nothing could be scored'}"] = None
         else:
-            problems.append(_problem(part, name, cells, [row for _, row in rows], len(whole)))
-    return PartValue(part.benchmark, tuple(scored), "; ".join(dict.fromkeys(problems)))
+            problems[_failure(part, cells) or f"{name} is not there yet"] = None
+    return PartValue(part.benchmark, tuple(scored), "; ".join(problems))
 
 
-def _measures(row: Row, name: str, text: str) -> bool:
-    """Whether a row is of the protocol, in a chat or not; runs name the split where a protocol leaves it open."""
-    if plain_name(row.protocol)[0] != name:
+def _is_under(row: Row, name: str, text: str) -> bool:
+    """Check that a row is of the protocol with this name and signature, in a chat or not."""
+    plain, _ = plain_name(row.protocol)
+    if plain != name:
         return False
-    wanted, measured = parse_signature(text), parse_signature(row.signature)
+    wanted = parse_signature(text)
+    measured = parse_signature(row.signature)
+    # Runs name the split if a protocol leaves it open.
     split = None if wanted.split is None else measured.split
     return wanted == replace(measured, split=split, chat=wanted.chat, system=wanted.system)
 
 
-def _problem(
-    part: PartRecord, name: str, cells: Sequence[CellRecord], rows: Sequence[Row], whole: int
-) -> str:
-    if whole > 1:
-        return f"{name} was measured on several datasets"
-    if rows:
-        return f"{name}: {rows[0].selection or 'nothing could be scored'}"
-    failures = [cell.failure for cell in cells if cell.failure and cell.dataset == part.benchmark]
-    return failures[0] if failures else f"{name} is not there yet"
+def _failure(part: PartRecord, cells: Sequence[CellRecord]) -> str:
+    """Return why a run of the part failed, or an empty text."""
+    for cell in cells:
+        if cell.failure and cell.dataset == part.benchmark:
+            return cell.failure
+    return ""
 
 
 def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
-    """What counts of a row: its value, or that from guessing (0) to all right (1).
+    """Return the value of a row, or its place between guessing (0) and all right (1).
 
-    ``(raw - low) / (1 - low)``, 0 below ``low``, which is 1 / the most choices of an item (0 where there are none to
-    choose from): of every subject where the value is a mean over them.  The standard error is that of the raw value
-    over ``1 - low``.
+    Guessing is 1 / the most choices of an item: of every subject, if the value is a mean over them.
+    The standard error is that of the raw value over ``1 - low``.
     """
-    outcome = next(each for each in summary.outcomes.outcomes if each.name == row.protocol)
-    credit, value, se = outcome.credit, row.value, row.se
-    counts = _choices(summary, outcome) if normalised else np.ones(len(credit))
-    subjects = (
-        outcome.subjects if outcome.protocol.aggregation == "macro" else ["all"] * len(credit)
-    )
-    numbers = np.unique(np.array(subjects, dtype=str), return_inverse=True)[1]
-    strata, errors = list[Stratum](), list[float]()
-    for number in range(int(numbers.max()) + 1):
-        among = (numbers == number) & ~np.isnan(credit)
-        if among.any():
-            low = 1 / float(counts[among].max()) if counts[among].max() > 1 else 0.0
-            strata.append(Stratum(float(credit[among].sum()), int(among.sum()), low))
-            errors.append(standard_error(credit[among]) / (1 - low))
+    outcomes = {outcome.name: outcome for outcome in summary.outcomes.outcomes}
+    outcome = outcomes[row.protocol]
+    credit = outcome.credit
+    choices = _choices(summary, outcome) if normalised else np.ones(len(credit), dtype=np.int64)
+    strata = []
+    errors = []
+    for is_member in _members(outcome):
+        most_choices = int(choices[is_member].max())
+        # Items without choices can't be guessed.
+        low = 1 / most_choices if most_choices > 1 else 0.0
+        credits = credit[is_member]
+        strata.append(Stratum(float(credits.sum()), len(credits), low))
+        errors.append(standard_error(credits) / (1 - low))
+    value = row.value
+    se = row.se
     if normalised:
-        values = [max((right / size - low) / (1 - low), 0.0) for right, size, low in strata]
-        value, se = (
-            math.fsum(values) / len(values),
-            math.sqrt(math.fsum(each**2 for each in errors)) / len(errors),
-        )
+        value = math.fsum(stratum.normalised for stratum in strata) / len(strata)
+        se = math.sqrt(math.fsum(error**2 for error in errors)) / len(errors)
+    if not row.share:
+        strata = []
     return ScoredPart(
         protocol=row.protocol,
         metric=row.metric,
@@ -365,45 +416,61 @@ def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
         se=se,
         n=row.n,
         missing=row.missing,
-        strata=tuple(strata) if row.share else (),
+        strata=tuple(strata),
     )
 
 
+def _members(outcome: Outcome) -> Iterator[Mask]:
+    """Yield masks of the scored items, by subject if the value is a mean over subjects."""
+    is_scored = ~np.isnan(outcome.credit)
+    if outcome.protocol.aggregation != "macro":
+        yield is_scored
+        return
+    subjects = np.array(outcome.subjects, dtype=str)
+    for subject in np.unique(subjects[is_scored]):
+        yield is_scored & (subjects == subject)
+
+
 def _choices(summary: Summary, outcome: Outcome) -> Integers:
-    """How many choices each item has, int64 [items]."""
+    """Count the choices of each item, int64 [items]."""
     table = read_item_table(summary.folder, summary.manifest)
-    choices = dict(zip(table["item"].to_pylist(), _lengths(table["choices"]), strict=True))
-    known = np.array([choices[item] for item in outcome.ids.to_pylist()], dtype=np.int64)
-    return known + more_options(outcome.protocol.prepare)
+    counts = pc.list_value_length(table["choices"]).to_numpy().astype(np.int64)
+    rows = pc.index_in(outcome.ids, table["item"].combine_chunks()).to_numpy()
+    return counts[rows] + more_options(outcome.protocol.prepare)
 
 
-def _lengths(lists: object) -> list[int]:
-    import pyarrow.compute as pc
+def _is_of_suite(summary: Summary, suite: SuiteRecord) -> bool:
+    """Check that a run has a protocol of the suite."""
+    names: set[str] = set()
+    for part in suite.parts:
+        names.update(part.protocols)
+    for protocol in summary.manifest.protocols:
+        plain, _ = plain_name(protocol)
+        if plain in names:
+            return True
+    return False
 
-    return [int(length) for length in pc.list_value_length(lists).to_pylist()]
 
+def _model_names(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> dict[str, str]:
+    """Return the names of the models in reports, by the names that they were loaded by.
 
-def _asked(summary: Summary, suite: SuiteRecord) -> bool:
-    """Whether the run is one of the suite's."""
-    names = {name for part in suite.parts for name in part.protocols}
-    return any(plain_name(name)[0] in names for name in summary.manifest.protocols)
-
-
-def _shown_names(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> dict[str, str]:
-    """What reports call each model, where no other of the sweep has that name; else as it was asked for."""
+    Models whose reports would call them alike keep the names that they were loaded by.
+    """
     names: dict[str, str] = {}
     for cell in sweep.cells:
-        if (summary := summaries.get(folder / cell.folder)) is not None:
+        summary = summaries.get(folder / cell.folder)
+        if summary is not None:
             names[cell.model] = summary.manifest.model.name
-    called = list(names.values())
-    return {
-        model: names[model] if called.count(names.get(model, "")) == 1 else model
-        for model in sweep.models
-    }
+    # Two folders can hold models whose configurations have one name.
+    counts = Counter(names.values())
+    for model in sweep.models:
+        if model not in names or counts[names[model]] > 1:
+            names[model] = model
+    return names
 
 
 def _readable(runs: Sequence[Path]) -> Sequence[Path]:
-    """The runs with a manifest and an item table that can be used; all of them where that is none."""
+    """Return the runs whose manifest and item table can be read; all of them if none can."""
     reasons: dict[Path, str] = {}
     for run in runs:
         try:
@@ -411,33 +478,30 @@ def _readable(runs: Sequence[Path]) -> Sequence[Path]:
         except StoreError as error:
             reasons[run] = error.message
     if len(reasons) == len(runs):
-        return runs
+        return runs  # the error of the first says more than that there is none
     for reason in reasons.values():
         warn(f"a run is left out: {reason}", stacklevel=3)
     return [run for run in runs if run not in reasons]
 
 
-def _nothing(folder: Path, sweep: Sweep) -> UsageError:
-    """That a sweep has no run yet, why, and what to do."""
+def _no_run(folder: Path, sweep: Sweep) -> UsageError:
+    """Say that a sweep has no run yet, why, and what to do."""
     reasons = list(dict.fromkeys(cell.failure for cell in sweep.cells if cell.failure))
-    asked = counted(len(sweep.cells), "run")
-    why = (
-        f"each of {asked} failed; mend what stands below, and"
-        if reasons
-        else f"{asked} were to come, and"
-    )
+    runs = counted(len(sweep.cells), "run")
+    why = f"{runs} were to come, and"
+    if reasons:
+        why = f"each of {runs} failed; mend what stands below, and"
     again = "type the same `choicewise sweep` line again, which asks what lacks"
     return UsageError(f"no run is there in {folder}: {why} {again}", reasons)
 
 
-def _within(folder: Path) -> list[Path]:
-    """The runs directly in a folder that is none itself; numbers in their names by size: step50 before step100."""
+def _runs_in(folder: Path) -> list[Path]:
+    """Return the runs directly in a folder that is no run; step50 comes before step100."""
     if os.path.exists(folder / MANIFEST):
         return []
     with suppress(OSError):  # whoever opens the folder says what is wrong with it
-        return sorted(
-            (manifest.parent for manifest in folder.glob(f"*/{MANIFEST}")), key=_by_number
-        )
+        runs = [manifest.parent for manifest in folder.glob(f"*/{MANIFEST}")]
+        return sorted(runs, key=_by_number)
     return []
 
 
@@ -447,38 +511,44 @@ def _by_number(run: Path) -> list[tuple[str, int, str]]:
 
 
 def _sweep(folder: Path) -> tuple[Path, Sweep] | None:
-    """The sweep in a folder, or what it says of the one model whose folder this is; None for any other folder."""
+    """Return the record of a sweep, and the folder that its cells lie in.
+
+    Of the folder of one model of a sweep, the record has the cells of the model alone.  None for
+    any other folder.
+    """
     if is_sweep(folder):
         return folder, read_sweep(folder)
-    whole = folder.resolve()
-    if os.path.exists(folder / MANIFEST) or not is_sweep(whole.parent):
+    resolved = folder.resolve()
+    if os.path.exists(folder / MANIFEST) or not is_sweep(resolved.parent):
         return None
-    sweep = read_sweep(whole.parent)
-    own = tuple(cell for cell in sweep.cells if cell.folder.partition("/")[0] == whole.name)
-    return (
-        (folder.parent if folder.name == whole.name else whole.parent, replace(sweep, cells=own))
-        if own
-        else None
-    )
+    sweep = read_sweep(resolved.parent)
+    cells = []
+    for cell in sweep.cells:
+        model_folder, _, _ = cell.folder.partition("/")
+        if model_folder == resolved.name:
+            cells.append(cell)
+    if not cells:
+        return None
+    # Paths are shown as they were typed, unless the folder is a link of another name.
+    root = folder.parent if folder.name == resolved.name else resolved.parent
+    return root, replace(sweep, cells=tuple(cells))
 
 
 def _rivalry(average: Average) -> tuple[object, ...]:
-    there = tuple(part.benchmark for part in average.parts if part.best is not None)
-    return average.suite, there, average.selection
+    """Return what averages have in common that are ranked together."""
+    benchmarks = tuple(part.benchmark for part in average.parts if part.best is not None)
+    return average.suite, benchmarks, average.selection
 
 
 def _part_json(part: PartValue) -> dict[str, Any]:
-    best = part.best
-    counts = {} if best is None else _scored_json(best)
-    empty = dict.fromkeys(("protocol", "metric", "value", "raw", "se", "n", "missing"))
+    counts: dict[str, Any] = dict.fromkeys(
+        ("protocol", "metric", "value", "raw", "se", "n", "missing")
+    )
+    if part.best is not None:
+        counts = part.best.as_json()
     return {
         "benchmark": part.benchmark,
-        **empty,
         **counts,
         "problem": part.problem,
-        "protocols": list(map(_scored_json, part.scored)),
+        "protocols": [scored.as_json() for scored in part.scored],
     }
-
-
-def _scored_json(scored: ScoredPart) -> dict[str, Any]:
-    return {name: value for name, value in asdict(scored).items() if name != "strata"}

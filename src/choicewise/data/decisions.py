@@ -1,11 +1,12 @@
-"""Typed questions about a state: cases with several of them, and lines with one, as items.
+"""Read typed questions about a state, of cases with several or lines with one, as items.
 
-A file of cases has the columns ``state``, ``questions`` (id → ``{type, instructions, criteria}``) and ``gold`` (id →
-``{label, probabilities}``), nested or as JSON texts, as LocalLLaMA/typed-decisions on the Hub.  A file of EvalScope's
-``general_decision`` has ``state``, ``question`` and ``expected`` (EvalScope 1.14.1).
+A file of cases has the columns ``state``, ``questions`` (id → ``{type, instructions, criteria}``)
+and ``gold`` (id → ``{label, probabilities}``), nested or as JSON texts, as
+LocalLLaMA/typed-decisions on the Hub.  A file of EvalScope's ``general_decision`` has ``state``,
+``question`` and ``expected`` (EvalScope 1.14.1).
 
-Each question is an item: its choices are the names of the options, the texts of the levels, or ``yes`` and ``no``; its
-subject is the case, so that questions about one state count as one cluster.
+Each question is an item: its choices are the names of the options, the texts of the levels, or
+``yes`` and ``no``; its subject is the case, so that questions about one state count as one cluster.
 """
 
 from __future__ import annotations
@@ -25,122 +26,139 @@ from choicewise.util.jsonio import exact_json
 KINDS: Final = ("choice", "noul", "score")
 """Types of question: one of several options, yes or no, one of several levels in their order."""
 
-KIND, STATE, DESCRIPTIONS = "decision_kind", "decision_state", "decision_descriptions"
-"""Fields of an item: its type; its state as JSON, a string in quotes; a JSON list with a description per choice."""
+KIND: Final = "decision_kind"
+"""The field of an item with its type."""
+
+STATE: Final = "decision_state"
+"""The field with the state as JSON, a string in quotes."""
+
+DESCRIPTIONS: Final = "decision_descriptions"
+"""The field with a JSON list of a description, or null, for each choice."""
 
 CASE: Final = "decision_case"
-"""The field with the other questions about the state, a JSON list of them as they stand in the data."""
+"""The field with the other questions about the state, as a JSON list of them as in the data."""
 
 NOUL: Final = {"yes": "true", "no": "false"}
-"""The choices of a yes-or-no question, in the order in which every server shows them → what data calls them."""
+"""The choices of a yes-or-no question, in the order of every server → what data calls them."""
 
-_NAMES: Final = {"true": 0, "yes": 0, "false": 1, "no": 1}
-_CASES: Final = ("questions", "gold")
-_LINES: Final = ("question", "expected")
+_NOUL_LABELS: Final = {"true": 0, "yes": 0, "false": 1, "no": 1}
+_CASE_COLUMNS: Final = ("questions", "gold")
+_LINE_COLUMNS: Final = ("question", "expected")
+_USED: Final = ("id", "state", "group", *_LINE_COLUMNS)
 
 
 def kind_of(item: Item) -> str:
-    """The type of an item's question; a question of any other dataset is a choice."""
+    """Return the type of an item's question; one of any other dataset is a choice."""
     return item.fields.get(KIND, "choice")
 
 
-def typed_text(asked: TypedQuestion) -> str:
-    """``asked`` as JSON, without a model: the body of System One, ``{"state", "questions": {"q": ...}}``.
+def typed_text(question: TypedQuestion) -> str:
+    """Return the question as JSON, without a model, as in the body of System One.
 
-    The options are keys, so that no two of them may have one name.
+    It is ``{"state", "questions": {"q": ...}}``.  The options are keys, so that no two of them may
+    have one name.
     """
-    every = enumerate([asked, *asked.beside], start=1)
-    questions = {f"q{number}" if number > 1 else "q": _question(each) for number, each in every}
-    return exact_json({"state": json.loads(asked.state), "questions": questions})
+    questions = {"q": _question(question)}
+    for number, other in enumerate(question.beside, start=2):
+        questions[f"q{number}"] = _question(other)
+    return exact_json({"state": json.loads(question.state), "questions": questions})
 
 
-def _question(asked: TypedQuestion) -> dict[str, Any]:
-    own = [None if each is None else json.loads(each) for each in asked.descriptions]
-    question: dict[str, Any] = {"type": asked.kind, "instructions": asked.instructions}
-    if asked.kind == "noul":
-        described = {
-            NOUL[name]: each
-            for name, each in zip(asked.names, own, strict=True)
-            if each is not None
-        }
-        question |= {"criteria": described} if described else {}
+def _question(question: TypedQuestion) -> dict[str, Any]:
+    """Return the JSON object of a question; :func:`_typed` reads it."""
+    described: dict[str, Any] = {}
+    for name, description in zip(question.names, question.descriptions, strict=True):
+        described[name] = None if description is None else json.loads(description)
+    json_object: dict[str, Any] = {"type": question.kind, "instructions": question.instructions}
+    if question.kind == "choice":
+        json_object["criteria"] = described
+    elif question.kind == "score":
+        json_object["criteria"] = list(question.names)
     else:
-        question["criteria"] = (
-            dict(zip(asked.names, own, strict=True)) if asked.kind == "choice" else [*asked.names]
-        )
-    return question
+        criteria = {NOUL[name]: text for name, text in described.items() if text is not None}
+        if criteria:
+            json_object["criteria"] = criteria
+    return json_object
 
 
 def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
-    """The other questions of its case, about the same ``state``; UnusableRow for one that can't be asked."""
-    others = [_table(each, "question") for each in json.loads(item.fields.get(CASE, "[]"))]
-    for other in others:
-        if (kind := other.get("type")) not in KINDS:
+    """Return the other questions of an item's case, about the same ``state``.
+
+    Raises UnusableRow for one that no server takes.
+    """
+    questions = []
+    for value in json.loads(item.fields.get(CASE, "[]")):
+        question = _table(value, "question")
+        kind = question.get("type")
+        if kind not in KINDS:
             raise UnusableRow(
                 f"the type of a question beside it is {kind!r}; it must be {', '.join(KINDS)}"
             )
-    return tuple(_typed(other, state, _instructions(other) or "") for other in others)
+        questions.append(question)
+    return tuple(_typed(question, state, _instructions(question) or "") for question in questions)
 
 
 def read_typed(body: str) -> TypedQuestion:
-    """The question that :func:`typed_text` wrote."""
+    """Read the question that :func:`typed_text` wrote."""
     whole = json.loads(body)
     question = whole["questions"]["q"]
     return _typed(question, exact_json(whole["state"]), question["instructions"])
 
 
 def _typed(question: Mapping[str, Any], state: str, instructions: str) -> TypedQuestion:
-    names, own = _options(question["type"], question.get("criteria"))
-    described = tuple(None if each is None else exact_json(each) for each in own)
-    return TypedQuestion(question["type"], state, instructions, names, described)
+    names, descriptions = _options(question["type"], question.get("criteria"))
+    spelled = tuple(None if value is None else exact_json(value) for value in descriptions)
+    return TypedQuestion(question["type"], state, instructions, names, spelled)
 
 
 def is_decisions(row: Mapping[str, Any]) -> bool:
-    """Whether a file whose first row is this holds typed questions about states."""
+    """Check that a file whose first row is ``row`` holds typed questions about states."""
     if "state" not in row:
         return False
-    if all(name in row for name in _CASES):
+    if all(name in row for name in _CASE_COLUMNS):
         return True
-    return all(name in row for name in _LINES) and isinstance(_parsed(row["question"]), Mapping)
+    if not all(name in row for name in _LINE_COLUMNS):
+        return False
+    return isinstance(_parsed(row["question"]), Mapping)
 
 
 def decision_drafts(row: Row, place: str) -> Iterator[Callable[[], Item]]:
-    """What returns the item of every question of a row; ``place`` is the id of a row without one.
+    """Yield what returns the item of every question of a row.
 
-    It raises UnusableRow, saying the question, for one that can't be asked.
+    ``place`` is the id of a row without one.  What is yielded raises UnusableRow, saying the
+    question, for one that no server takes.
     """
-    own = text(row["id"], "id") if "id" in row else place
+    id = text(row["id"], "id") if "id" in row else place
     if "expected" not in row:
-        questions, golds = (_table(row.get(name), name) for name in _CASES)
-        fields = (
-            {"workflow": spell(row["workflow"], "workflow")}
-            if row.get("workflow") is not None
-            else {}
-        )
-        for name, question in questions.items():
-            others = [_parsed(other) for each, other in questions.items() if each != name]
-            fields_of = {**fields, "decision_id": name, CASE: exact_json(_plain(others))}
-            yield partial(
-                _named, name, f"{own}/{name}", own, row, question, golds.get(name), fields_of
-            )
+        yield from _case_drafts(row, id)
         return
-    fields = {
-        name: spell(cell, name)
-        for name, cell in row.items()
-        if name not in _USED and cell is not None
-    }
-    group = text(row["group"], "group") if row.get("group") is not None else own
-    yield partial(
-        _item, own, group, row, _parsed(row["question"]), {"label": row["expected"]}, fields
-    )
+    fields = {}
+    for name, cell in row.items():
+        if name not in _USED and cell is not None:
+            fields[name] = spell(cell, name)
+    case = id
+    if row.get("group") is not None:
+        case = text(row["group"], "group")
+    question = _parsed(row["question"])
+    yield partial(_item, id, case, row, question, {"label": row["expected"]}, fields)
 
 
-_USED: Final = ("id", "state", "group", *_LINES)
+def _case_drafts(row: Row, case: str) -> Iterator[Callable[[], Item]]:
+    questions = _table(row.get("questions"), "questions")
+    golds = _table(row.get("gold"), "gold")
+    fields = {}
+    if row.get("workflow") is not None:
+        fields["workflow"] = spell(row["workflow"], "workflow")
+    for name, question in questions.items():
+        others = [_parsed(other) for key, other in questions.items() if key != name]
+        of_question = {**fields, "decision_id": name, CASE: exact_json(_plain(others))}
+        draft = partial(_item, f"{case}/{name}", case, row, question, golds.get(name), of_question)
+        yield partial(_named, name, draft)
 
 
-def _named(name: str, *parts: Any) -> Item:
+def _named(name: str, draft: Callable[[], Item]) -> Item:
     try:
-        return _item(*parts)
+        return draft()
     except UnusableRow as reason:
         raise type(reason)(f"question {name}: {reason}") from None
 
@@ -149,37 +167,38 @@ def _item(
     id: str, case: str, row: Row, question: Any, gold: Any, fields: Mapping[str, str]
 ) -> Item:
     question = _table(question, "question")
-    kind, criteria = question.get("type"), _plain(question.get("criteria"))
+    kind = question.get("type")
     if kind not in KINDS:
         raise UnusableRow(f"the type of the question is {kind!r}; it must be {', '.join(KINDS)}")
-    names, described = _options(kind, criteria)
-    instructions = _instructions(question)
-    right, soft = _gold(kind, names, gold)
-    told = {
-        KIND: kind,
-        STATE: exact_json(_plain(_required(row.get("state")))),
-        DESCRIPTIONS: exact_json(_plain(described)),
-    }
-    told |= {PEOPLE: exact_json(soft)} if soft is not None else {}
-    return Item(id, instructions or "", names, (right,), case, {**fields, **told})
+    names, descriptions = _options(kind, _plain(question.get("criteria")))
+    instructions = _instructions(question) or ""
+    right, shares = _gold(kind, names, gold)
+    all_fields = dict(fields)
+    all_fields[KIND] = kind
+    all_fields[STATE] = exact_json(_plain(_required(row.get("state"))))
+    all_fields[DESCRIPTIONS] = exact_json(_plain(descriptions))
+    if shares is not None:
+        all_fields[PEOPLE] = exact_json(shares)
+    return Item(id, instructions, names, (right,), case, all_fields)
 
 
 def _instructions(question: Mapping[str, Any]) -> str | None:
     instructions = question.get("instructions")
-    if instructions is not None and (
-        not isinstance(instructions, str) or isinstance(instructions, Number)
-    ):
+    if instructions is None:
+        return None
+    if not isinstance(instructions, str) or isinstance(instructions, Number):
         raise UnusableRow("the instructions of a question must be a text")
     return instructions
 
 
 def _options(kind: str, criteria: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """The choices, and the description of each, None for none."""
+    """Return the choices, and the description of each, or None."""
     if kind == "noul":
-        own = {} if criteria is None else criteria
-        if not isinstance(own, Mapping) or not set(own) <= {*NOUL.values()}:
+        if criteria is None:
+            criteria = {}
+        if not isinstance(criteria, Mapping) or not criteria.keys() <= set(NOUL.values()):
             raise UnusableRow("the criteria of a noul are an object with true, false or both")
-        return tuple(NOUL), [own.get(key) for key in NOUL.values()]
+        return tuple(NOUL), [criteria.get(key) for key in NOUL.values()]
     if kind == "choice":
         if not isinstance(criteria, Mapping):
             raise UnusableRow("the criteria of a choice are an object: name → description or null")
@@ -190,45 +209,58 @@ def _options(kind: str, criteria: Any) -> tuple[tuple[str, ...], list[Any]]:
 
 
 def _gold(kind: str, names: Sequence[str], gold: Any) -> tuple[int, list[float] | None]:
-    """The place of the right choice, and a probability per choice where the data has them."""
-    gold = _table(gold, "gold") if gold is not None else {}
-    label = gold.get("label")
+    """Return the index of the right choice, and a probability per choice if the data has them."""
+    table = {} if gold is None else _table(gold, "gold")
+    label = table.get("label")
     if label is None:
         raise NoAnswer("the answer is null")
-    spelled = str(label).lower() if isinstance(label, bool) else str(label)
-    keys = {name: place for place, name in enumerate(names)}
+    spelled = str(label)
+    if isinstance(label, bool):
+        spelled = spelled.lower()
     if kind == "noul":
-        keys = dict(_NAMES)
+        indices = dict(_NOUL_LABELS)
     elif kind == "score":
-        keys = {str(place): place for place in range(len(names))}
-    if spelled not in keys:
-        raise UnusableRow(f"the answer {spelled!r} is none of {', '.join(keys)}")
-    shares = gold.get("probabilities")
+        indices = {str(index): index for index in range(len(names))}
+    else:
+        indices = {name: index for index, name in enumerate(names)}
+    if spelled not in indices:
+        raise UnusableRow(f"the answer {spelled!r} is none of {', '.join(indices)}")
+    shares = table.get("probabilities")
     if shares is None:
-        return keys[spelled], None
-    shares = _table(_plain(shares), "probabilities")
-    shared: list[float | None] = [None] * len(names)
+        return indices[spelled], None
+    return indices[spelled], _shares(_table(_plain(shares), "probabilities"), indices, names)
+
+
+def _shares(
+    shares: Mapping[str, Any], indices: Mapping[str, int], names: Sequence[str]
+) -> list[float]:
+    """Return the probability of each choice.  Raises UnusableRow unless they sum to 1."""
+    by_index: dict[int, float] = {}
     for key, share in shares.items():
-        if key not in keys or isinstance(share, bool) or not isinstance(share, int | float):
+        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        if key not in indices or not is_number:
             raise UnusableRow(
-                f"the probabilities hold {key!r}: {share!r}; they are a number for each of {', '.join(keys)}"
+                f"the probabilities hold {key!r}: {share!r}; they are a number for each of {', '.join(indices)}"
             )
-        if share < 0 or shared[keys[key]] is not None:
-            wrong = "is below 0" if share < 0 else "is of an option that has one already"
-            raise UnusableRow(f"the probability of {key!r}, {share!r}, {wrong}")
-        shared[keys[key]] = float(share)
-    if (
-        lacking := [name for name, share in zip(names, shared, strict=True) if share is None]
-    ) != []:
-        raise UnusableRow(f"the probabilities have none for {lacking[0]!r}")
-    known = [share for share in shared if share is not None]
-    if not abs((total := math.fsum(known)) - 1) <= SHARES_ROUNDED:
+        if share < 0:
+            raise UnusableRow(f"the probability of {key!r}, {share!r}, is below 0")
+        if indices[key] in by_index:  # yes and true are the same option
+            raise UnusableRow(
+                f"the probability of {key!r}, {share!r}, is of an option that has one already"
+            )
+        by_index[indices[key]] = float(share)
+    for index, name in enumerate(names):
+        if index not in by_index:
+            raise UnusableRow(f"the probabilities have none for {name!r}")
+    total = math.fsum(by_index.values())
+    # A total of NaN is refused as well.
+    if not abs(total - 1) <= SHARES_ROUNDED:
         raise UnusableRow(f"the probabilities sum to {total:.4g}, not 1")
-    return keys[spelled], known
+    return [by_index[index] for index in range(len(names))]
 
 
 def _required(state: Any) -> Any:
-    if state is None or not isinstance(state, str | Mapping | list) or isinstance(state, Number):
+    if isinstance(state, Number) or not isinstance(state, str | Mapping | list):
         raise UnusableRow("the state must be a text, an object or a list")
     return state
 
@@ -241,7 +273,7 @@ def _table(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def _parsed(value: Any) -> Any:
-    """A nested value, also of a text that spells one as JSON."""
+    """Return a nested value, also if a text spells it as JSON."""
     if isinstance(value, str) and not isinstance(value, Number):
         try:
             return json.loads(value)
@@ -251,9 +283,11 @@ def _parsed(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with numbers as numbers, as any program that reads the JSON has them."""
+    """Return ``value`` with numbers as numbers, as any program that reads the JSON has them."""
     if isinstance(value, Number):
         return json.loads(value)
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    return value

@@ -1,4 +1,4 @@
-"""Opens a dataset: a folder, a file, the bundled benchmark, or a repository on the Hub."""
+"""Open a dataset: a folder, a file, a bundled one, or a repository on the Hub."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from choicewise.data.splits import (
     DEFAULT,
     SPLITS,
     Configuration,
+    Files,
     folder_configurations,
     folder_files,
     joined,
@@ -43,17 +44,20 @@ def open_dataset(
     columns: Columns | None = None,
     progress: Download | None = None,
 ) -> Dataset:
-    """The dataset at ``path``: a folder in the MMLU layout, a folder with the files of each split, or one such file.
+    """Open the dataset at ``path``.
 
-    ``bundled:merrowick`` and ``bundled:commons`` come with the package.  Where the files are in sub-folders, as on the
-    Hub, there is one of these, or each of them is a subject.
+    It is a folder in the MMLU layout, a folder with the files of each split, or one such file.  If
+    the files are in sub-folders, as on the Hub, there is one of these, or each of them is a
+    subject.  ``bundled:merrowick`` and ``bundled:commons`` come with the package.
 
-    Where nothing is there and it can be such a name, the dataset ``ORG/NAME[:CONFIG][@REVISION]`` on the Hub, of which
-    ``progress`` hears while it is downloaded; without it a terminal shows bars.  ``columns`` declares what the columns
-    of such files mean; without it they must be of a known shape.
-    ``on_bad_item`` is ``error`` or ``skip``: with ``skip`` rows that can't be used go to ``Dataset.skipped``.
+    If nothing is there and it can be such a name, it is the dataset ``ORG/NAME[:CONFIG][@REVISION]``
+    on the Hub, of which ``progress`` hears while it is downloaded; without it a terminal shows
+    bars.  ``columns`` declares what the columns of such files mean; without it they must be of a
+    known shape.  ``on_bad_item`` is ``error`` or ``skip``: with ``skip`` rows that can't be used go
+    to ``Dataset.skipped``.
 
-    Raises DataError when nothing is there or it can't be read, the layout is unknown or a row can't be used.
+    Raises DataError if nothing is there or it can't be read, the layout is unknown or a row can't
+    be used.
     """
     check_name(path, "the dataset", DataError)
     refuse_page(str(path), DATASET)
@@ -64,9 +68,10 @@ def open_dataset(
             raise DataError(f"{path} is no bundled dataset; choose from {names}")
         path = bundled
     try:
-        if (name := dataset_name(path)) is not None:
+        name = dataset_name(path)
+        if name is not None:
             return _open_hub_dataset(name, on_bad_item, columns, progress)
-        return _open(path, Path(path), on_bad_item, columns)
+        return _open(path, on_bad_item, columns)
     except OSError as error:
         raise DataError(
             f"{error.filename or path} can't be read: {error.strerror}; check the path"
@@ -74,43 +79,58 @@ def open_dataset(
 
 
 def dataset_name(path: str | Path) -> HubName | None:
-    """The dataset on the Hub that ``path`` names; None where it is a file or folder, or is to be one."""
-    name = hub_name(str(path))
-    return None if name is None or Path(path).exists() or Path(path).suffix in ROW_READERS else name
+    """Return the dataset on the Hub that ``path`` names; None if it is a file or folder."""
+    if Path(path).exists() or Path(path).suffix in ROW_READERS:
+        return None
+    return hub_name(str(path))
 
 
-def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | None) -> Dataset:
-    if is_mmlu(place):
+def _open(path: str | Path, on_bad_item: str, columns: Columns | None) -> Dataset:
+    """Open a file or folder."""
+    file = Path(path)
+    if is_mmlu(file):
         if columns is not None:
             raise DataError(
-                f"{place} has the MMLU layout, whose columns are fixed; leave the mapping out"
+                f"{file} has the MMLU layout, whose columns are fixed; leave the mapping out"
             )
-        return read_mmlu(place, on_bad_item=on_bad_item)
+        return read_mmlu(file, on_bad_item=on_bad_item)
     subjects: Mapping[Path, str] | None = None
-    if place.is_dir():
-        name, files = place.resolve().name, folder_files(place)
+    if file.is_dir():
+        name = file.resolve().name
+        files = folder_files(file)
         if not files:
-            parts = folder_configurations(place)
-            if not parts:
-                raise no_splits(place)
-            if len(parts) == 1:
-                (files,) = parts.values()
-            else:
-                files, subjects = joined(place, parts, columns)
-    elif not place.exists():
-        named = "/" in str(path) and not place.is_absolute() and place.suffix not in ROW_READERS
-        raise DataError(
-            f"{path} does not exist; looked for a file or folder of that name from {Path.cwd()}"
-            + "; a dataset on the Hub is ORG/NAME, ORG/NAME:CONFIG or ORG/NAME@REVISION" * named
-        )
-    elif place.suffix not in ROW_READERS:
-        raise DataError(
-            f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(place)}"
-        )
+            files, subjects = _parts(file, columns)
     else:
-        open_file(place).close()  # a pipe or a device is refused
-        name, files = sibling_files(place)
+        _check_file(path)
+        name, files = sibling_files(file)
     return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects)
+
+
+def _parts(folder: Path, columns: Columns | None) -> tuple[Files, Mapping[Path, str] | None]:
+    """Return the files of the sub-folders, and their subjects if there are several."""
+    parts = folder_configurations(folder)
+    if not parts:
+        raise no_splits(folder)
+    if len(parts) == 1:
+        return next(iter(parts.values())), None
+    return joined(folder, parts, columns)
+
+
+def _check_file(path: str | Path) -> None:
+    """Check that ``path`` is a file of questions.  Raises DataError that says how to make one."""
+    file = Path(path)
+    if not file.exists():
+        message = (
+            f"{path} does not exist; looked for a file or folder of that name from {Path.cwd()}"
+        )
+        if "/" in str(path) and not file.is_absolute() and file.suffix not in ROW_READERS:
+            message += "; a dataset on the Hub is ORG/NAME, ORG/NAME:CONFIG or ORG/NAME@REVISION"
+        raise DataError(message)
+    if file.suffix not in ROW_READERS:
+        raise DataError(
+            f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(file)}"
+        )
+    open_file(file).close()  # a pipe or a device is refused
 
 
 def _conversion(file: Path) -> str:
@@ -125,45 +145,64 @@ def _conversion(file: Path) -> str:
 def _open_hub_dataset(
     name: HubName, on_bad_item: str, columns: Columns | None, progress: Download | None
 ) -> Dataset:
-    """The dataset ``name``, from the Hub's cache or else downloaded: the splits of one configuration."""
+    """Open the splits of one configuration, from the Hub's cache or else downloaded."""
     snapshot = open_snapshot(name, DATASET)
-    config = _chosen(snapshot)
-    splits = {
-        split: paths for split, paths in config.splits.items() if split in SPLITS.values()
-    } or config.splits
-    needed = [path for paths in splits.values() for path in paths]
-    for path in needed:
-        if partial := [part for part in PurePosixPath(path).parts if part.startswith("partial-")]:
-            raise DataError(
-                f"{snapshot.source} holds only a part of its rows ({partial[0]}); name its main revision"
-            )
-    local = dict(zip(needed, snapshot.download(needed, progress), strict=True))
-    files = {split: [local[path] for path in paths] for split, paths in splits.items()}
-    label = HubName(name.repository, None if config.name == DEFAULT else config.name)
+    configuration = _chosen(snapshot)
+    splits = configuration.splits
+    if not splits.keys().isdisjoint(SPLITS.values()):
+        splits = {split: paths for split, paths in splits.items() if split in SPLITS.values()}
+    paths: list[str] = []
+    for paths_of_split in splits.values():
+        paths += paths_of_split
+    _refuse_partial(snapshot, paths)
+    local = dict(zip(paths, snapshot.download(paths, progress), strict=True))
+    files = {split: [local[path] for path in of_split] for split, of_split in splits.items()}
+    label = HubName(name.repository)
+    if configuration.name != DEFAULT:
+        label = replace(label, config=configuration.name)
     try:
         dataset = read_tabular(str(label), files, on_bad_item=on_bad_item, columns=columns)
     except DataError as error:
-        # with files called as they are on the Hub, and a line that says where they are here
-        here, there = f"{snapshot.folder}/", f"{snapshot.source}/"
-        message, *problems = (
-            text.replace(here, there) for text in (error.message, *error.problems)
-        )
-        if (message, *problems) == (error.message, *error.problems):
+        renamed = _with_names_on_hub(error, snapshot)
+        if renamed is None:
             raise
-        where = (
-            f"{name.repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
-        )
-        mark = (
-            "# " if isinstance(error, UnknownShape) else ""
-        )  # its problems are lines to copy into a mapping
-        problems.append(f"{mark}to change a file: `hf download {where}`, and name DIR as the data")
-        raise type(error)(message, problems) from error
+        raise renamed from error
     return replace(dataset, source=str(replace(label, revision=snapshot.commit)))
 
 
+def _refuse_partial(snapshot: Snapshot, paths: list[str]) -> None:
+    """Raise DataError if the Hub has converted only a part of the rows."""
+    for path in paths:
+        for part in PurePosixPath(path).parts:
+            if part.startswith("partial-"):
+                raise DataError(
+                    f"{snapshot.source} holds only a part of its rows ({part}); name its main revision"
+                )
+
+
+def _with_names_on_hub(error: DataError, snapshot: Snapshot) -> DataError | None:
+    """Return the error with files called as they are on the Hub; None if it names none.
+
+    It has a line that says how to change a file.
+    """
+    texts = [error.message, *error.problems]
+    here = f"{snapshot.folder}/"
+    message, *problems = [text.replace(here, f"{snapshot.source}/") for text in texts]
+    if [message, *problems] == texts:
+        return None
+    repository = snapshot.name.repository
+    where = f"{repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
+    line = f"to change a file: `hf download {where}`, and name DIR as the data"
+    if isinstance(error, UnknownShape):
+        line = f"# {line}"  # its problems are lines to copy into a mapping
+    return type(error)(message, [*problems, line])
+
+
 def _chosen(snapshot: Snapshot) -> Configuration:
-    name, known = snapshot.name, repository_configurations(snapshot.files, _card(snapshot))
-    usable = {each: config for each, config in known.items() if config.splits}
+    """Return the configuration that is named, else the only one or the default one."""
+    name = snapshot.name
+    configurations = repository_configurations(snapshot.files, _card(snapshot))
+    usable = {config.name: config for config in configurations.values() if config.splits}
     if not usable:
         raise DataError(_without_rows(snapshot))
     if name.config is not None:
@@ -174,14 +213,14 @@ def _chosen(snapshot: Snapshot) -> Configuration:
     for config in usable.values():
         if config.default or len(usable) == 1:
             return config
-    first, *_ = usable
+    example = replace(name, config=next(iter(usable)))
     raise DataError(
-        f"{name.repository} has {len(usable)} configurations; name one, as {replace(name, config=first)}: "
-        f"{', '.join(usable)}"
+        f"{name.repository} has {len(usable)} configurations; name one, as {example}: {', '.join(usable)}"
     )
 
 
 def _card(snapshot: Snapshot) -> dict[str, Any] | None:
+    """Return the metadata of the repository's description, if it has one."""
     from huggingface_hub import metadata_load
 
     path = snapshot.folder / "README.md"
@@ -195,23 +234,25 @@ def _card(snapshot: Snapshot) -> dict[str, Any] | None:
         ) from None
 
 
+# The branch on which the Hub keeps a dataset's rows as Parquet if its files are others.
 _CONVERTED = "refs/convert/parquet"
-"""The branch on which the Hub keeps a dataset's rows as Parquet where its own files are others."""
 
 
 def _without_rows(snapshot: Snapshot) -> str:
-    repository, files = snapshot.name.repository, [*snapshot.files]
+    """Return why no configuration has rows, and what to do."""
+    repository = snapshot.name.repository
     script = f"{PurePosixPath(repository).name}.py"
-    if script in files:
+    if script in snapshot.files:
         name = replace(snapshot.name, revision=_CONVERTED)
         return (
             f"{repository} is a script ({script}), and code from datasets is never run; its rows as Parquet, where the"
             f" Hub could convert them: {name}"
         )
-    if any(PurePosixPath(file).suffix in ROW_READERS for file in files):
+    if any(PurePosixPath(file).suffix in ROW_READERS for file in snapshot.files):
         return (
             f"README.md of {snapshot.source} declares no configuration with a file of rows that is there; run"
             f" `hf download {repository} --repo-type dataset`, and pass a file of the folder that it names"
         )
-    kinds = sorted({Path(file).suffix or file for file in files})
-    return f"{snapshot.source} holds no {' or '.join(ROW_READERS)} file of rows, only {', '.join(kinds) or 'nothing'}"
+    kinds = {Path(file).suffix or file for file in snapshot.files}
+    named = ", ".join(sorted(kinds)) or "nothing"
+    return f"{snapshot.source} holds no {' or '.join(ROW_READERS)} file of rows, only {named}"

@@ -33,11 +33,11 @@ def of_kind(values: Records, kind: str) -> list[dict[str, Any]]:
     return [record for record in values if record["kind"] == kind]
 
 
-def line(name: str, at: Sequence[float], **about: Any) -> tuple[Training, list[Row | None]]:
+def line(name: str, at: Sequence[float], **about: Any) -> steps.Line:
     rows: list[Row | None] = [
         row(name, value=0.3 + 0.01 * place, **about) for place in range(len(at))
     ]
-    return Training(name, "step", tuple(at), tuple(range(len(at)))), rows
+    return steps.Line(Training(name, "step", tuple(at), tuple(range(len(at)))), rows)
 
 
 def drawn(values: Records, width: int = 760) -> ElementTree.Element:
@@ -57,7 +57,7 @@ def marks(image: ElementTree.Element) -> list[str]:
 def test_every_checkpoint_is_a_dot_with_its_number_and_interval() -> None:
     training, rows = line("org/m", [1000, 2000, 4000])
     rows[1] = None
-    values = steps.values([(training, rows)])
+    values = steps.values([steps.Line(training, rows)])
     assert [(each["at"], each["value"]) for each in of_kind(values, "point")] == [
         (1000, 0.3),
         (4000, 0.32),
@@ -76,7 +76,7 @@ def test_numbers_that_are_no_shares_have_an_axis_of_their_own() -> None:
     rows = [
         row(value=1.5 - place / 10, metric="bpb", ci_low=1.0, ci_high=2.0) for place in range(3)
     ]
-    values = steps.values([(training, rows)])
+    values = steps.values([steps.Line(training, rows)])
     assert of_kind(values, "chance") == []
     assert [each["value_text"] for each in of_kind(values, "point")] == [
         *map(plain, (1.5, 1.4, 1.3))
@@ -142,7 +142,7 @@ def test_names_do_no_harm(name: str) -> None:
 def test_nothing_and_values_that_are_all_the_same_can_be_drawn() -> None:
     flat = [row(value=0.5, ci_low=math.nan, ci_high=math.nan) for _ in range(3)]
     training, _ = line("m", [1, 2, 3])
-    values = steps.values([(training, flat)])
+    values = steps.values([steps.Line(training, flat)])
     assert "intervals" not in steps.caption(values)
     assert len(marks(drawn(values))) == 3
     assert drawn(steps.values([])).tag.endswith("svg")

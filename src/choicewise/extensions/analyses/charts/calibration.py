@@ -1,8 +1,8 @@
-"""The reliability diagram: how sure a model is, and how often it is right."""
+"""Draw the reliability diagram: how sure a model is, and how often it is right."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.probabilities import (
@@ -16,38 +16,37 @@ from choicewise.page.charts.choices import Choices, about_run, chosen_run
 from choicewise.page.study import Study
 from choicewise.util.text import counted, interval, percent, safe
 
-CAPTION = (
+CAPTION: Final = (
     "A dot: items with about the same confidence (the highest share of a choice in the softmax of the scores), and how "
     "many of them are right; its area says how many items these are, the line is the 95 % interval. A calibrated model "
     "is on the dashed line, one below it is too sure. Calibration error: the mean distance from it, in ten bins of "
     "equal width."
 )
-"""How to read it."""
+"""How to read a diagram."""
 
 
 def draw(study: Study, choices: Choices) -> Chart:
     """Draw the diagram of one model; UsageError if no item has scores of its choices."""
     run = chosen_run(study, choices)
-    calibrated = [
-        of_model for each in stated_probabilities(Study((run,))) for of_model in each.calibrated
-    ]
-    if not calibrated:
-        raise UsageError("no item has scores of its choices under a protocol of letters")
-    first = calibrated[0]
-    title = f"{about_run(run)}: calibration under {safe(first.protocol)}"
-    caption = " ".join([*errors_in_words(first), CAPTION])
-    return Chart("calibration", title, spec(values(first), choices.width), caption)
+    for stated in stated_probabilities(Study((run,))):
+        for calibrated in stated.calibrated:
+            title = f"{about_run(run)}: calibration under {safe(calibrated.protocol)}"
+            caption = " ".join([*errors_in_words(calibrated), CAPTION])
+            return Chart("calibration", title, spec(values(calibrated), choices.width), caption)
+    raise UsageError("no item has scores of its choices under a protocol of letters")
 
 
-def values(each: Calibrated) -> list[Record]:
-    """Records of the kinds ``even`` (the line of a calibrated model) and ``bin``."""
-    items = sum(bin.n for bin in each.bins)
+def values(calibrated: Calibrated) -> list[Record]:
+    """Return records of the kinds ``even`` (the line of a calibrated model) and ``bin``."""
+    items = sum(bin.n for bin in calibrated.bins)
+    model = chart.cut(calibrated.model, chart.SAID)
     records: list[Record] = [{"kind": "even", "start": 0, "end": 1}]
-    for bin in each.bins:
-        right = f"{percent(bin.right)} % of {counted(bin.n, 'item')} right"
-        bounds = f"95 % interval {interval(bin.right_low, bin.right_high)}"
-        name = (
-            f"{chart.cut(each.model, chart.SAID)}, confidence {interval(bin.lowest, bin.highest)} %"
+    for bin in calibrated.bins:
+        description = (
+            f"{model}, confidence {interval(bin.lowest, bin.highest)} %: "
+            f"{percent(bin.right)} % of {counted(bin.n, 'item')} right, "
+            f"95 % interval {interval(bin.right_low, bin.right_high)}; "
+            f"mean confidence {percent(bin.confidence)} %"
         )
         records.append(
             {
@@ -58,53 +57,32 @@ def values(each: Calibrated) -> list[Record]:
                 "right": bin.right,
                 "low": bin.right_low,
                 "high": bin.right_high,
-                "description": f"{name}: {right}, {bounds}; mean confidence {percent(bin.confidence)} %",
+                "description": description,
             }
         )
     return records
 
 
 def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
-    """The diagram of such values, a square with room on its right where the chart is wide."""
+    """Return the specification of a diagram of ``values``, a square with room on its right if the chart is wide."""
     side = min(width - _LEFT - _RIGHT, _MOST)
     axis = {**chart.PERCENT_AXIS, "titleFontWeight": "normal"}
     scale = {"domain": [0, 1], "nice": False}
     x = chart.number("confidence", scale=scale, axis={**axis, "title": "confidence"})
     y = chart.number("right", scale=scale, axis={**axis, "title": "right"})
-    area = {
-        "field": "share",
-        "type": "quantitative",
-        "legend": None,
-        "scale": {"domain": [0, 1], "range": [20, 300]},
-    }
-    point = {
-        "type": "point",
-        "shape": "circle",
-        "fill": chart.INK,
-        "stroke": chart.PAPER,
-        "strokeWidth": 1,
-    }
-    layers = [
-        chart.layer(
-            "even",
-            chart.hairline(color=chart.SOFT, strokeDash=[4, 3]),
-            x=chart.number("start"),
-            x2={"field": "end"},
-            y=chart.number("start"),
-            y2={"field": "end"},
-        ),
-        chart.layer(
-            "bin",
-            {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5},
-            x=x,
-            y=chart.number("low"),
-            y2={"field": "high"},
-        ),
-        chart.layer(
-            "bin", {**point, "opacity": 1}, x=x, y=y, size=area, description=chart.DESCRIPTION
-        ),
-    ]
-    bins = counted(sum(record["kind"] == "bin" for record in values), "bin")
+
+    start = chart.number("start")
+    end = {"field": "end"}
+    dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+    layers = [chart.layer("even", dash, x=start, x2=end, y=start, y2=end)]
+    rule = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5}
+    layers.append(chart.layer("bin", rule, x=x, y=chart.number("low"), y2={"field": "high"}))
+    point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
+    point |= {"stroke": chart.PAPER, "strokeWidth": 1, "opacity": 1}
+    area = chart.number("share", legend=None, scale={"domain": [0, 1], "range": [20, 300]})
+    layers.append(chart.layer("bin", point, x=x, y=y, size=area, description=chart.DESCRIPTION))
+
+    bins = [record for record in values if record["kind"] == "bin"]
     return chart.frame(
         values,
         layers,
@@ -114,11 +92,16 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         top=14,
         bottom=46,
         height=side,
-        about=f"How often a model is right by how sure it is, in {bins}",
+        about=f"How often a model is right by how sure it is, in {counted(len(bins), 'bin')}",
     )
 
 
-SIDE = 270
+SIDE: Final = 270
 """Pixels of a diagram on a page, where several stand beside each other."""
 
-_LEFT, _RIGHT, _MOST = 54, 24, 420  # pixels beside the square, and of its side at most
+_LEFT: Final = 54
+_RIGHT: Final = 24
+"""Pixels beside the square."""
+
+_MOST: Final = 420
+"""Pixels of the square's side at most."""

@@ -1,6 +1,6 @@
-"""What a page says of probabilities: the chain from log-probability to accuracy, and calibration.
+"""Read what runs say of probabilities: the chain from log-probability to accuracy, and calibration.
 
-They are read from the run folders, under one protocol of letters and one of texts.
+It is read under one protocol of letters and one of texts.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from choicewise.errors import UsageError
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
@@ -28,7 +29,10 @@ from choicewise.util.text import counted, percent, plain
 
 @dataclass(frozen=True)
 class Chain:
-    """The chain of the models of one dataset under one protocol of a ``family``, each model with its rows in order."""
+    """Hold the chain of the models of one dataset under one protocol of a ``family``.
+
+    ``models``: name → the rows of the metrics that the model has, in the order of the chain.
+    """
 
     dataset: str
     family: str
@@ -37,14 +41,16 @@ class Chain:
 
     @property
     def metrics(self) -> list[str]:
-        """What is known of a model at least."""
-        there = {row.metric for _, rows in self.models for row in rows}
-        return [metric for metric in CHAIN if metric in there]
+        """Return the metrics that one model has at least."""
+        of_models: set[str] = set()
+        for _, rows in self.models:
+            of_models.update(row.metric for row in rows)
+        return [metric for metric in CHAIN if metric in of_models]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """How far a model's confidence is right: the rows of both errors, and the bins of the first."""
+    """Hold how far a model's confidence is right: the rows of both errors, and the bins of the first."""
 
     model: str
     protocol: str
@@ -55,7 +61,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class StatedProbabilities:
-    """What a page shows of one dataset; ``chains`` and ``calibrated`` are empty where log-likelihoods are not there."""
+    """Hold what a page shows of one dataset; ``chains`` and ``calibrated`` are empty without log-likelihoods."""
 
     dataset: str
     chains: tuple[Chain, ...]
@@ -63,53 +69,70 @@ class StatedProbabilities:
 
 
 def stated_probabilities(study: Study) -> list[StatedProbabilities]:
-    """Of every dataset of the study what its first runs say; nothing of one where no run has log-likelihoods."""
-    read = [_stated(name, runs) for name, runs in _by_dataset(study)]
-    return [each for each in read if each.chains or each.calibrated]
+    """Read the first runs on every dataset of the study; a dataset without log-likelihoods is left out."""
+    names = {}
+    for digest, run_numbers in study.datasets.items():
+        names[digest] = study.runs[run_numbers[0]].manifest.dataset.name
+    name_counts = Counter(names.values())
+    stated = []
+    for digest, run_numbers in study.datasets.items():
+        name = names[digest]
+        if name_counts[name] > 1:
+            name = f"{name} #D{digest[:6]}"
+        runs = [study.runs[number] for number in run_numbers if number < MOST_RUNS]
+        of_dataset = _Reader(runs).read(name)
+        if of_dataset.chains or of_dataset.calibrated:
+            stated.append(of_dataset)
+    return stated
+
+
+_FAMILIES: Final = (LETTERS, TEXTS, (RENDERED,))
 
 
 def lacks_probabilities(study: Study) -> str:
-    """Why nothing can be said of probabilities, in words; nothing where something can.  Reads no run."""
-    runs = list(study.runs)
-    if any(_asked(runs, families) for families in (LETTERS, TEXTS, (RENDERED,))):
-        return ""
+    """Return why nothing can be said of probabilities, or an empty text; no run is read."""
+    for families in _FAMILIES:
+        if _commonest_row(study.runs, families) is not None:
+            return ""
     return "no protocol scores log-likelihoods of the choices over all items"
 
 
-CHAIN_TITLES = {
+CHAIN_TITLES: Final = {
     "logprob": "log-probability",
     "prob": "probability",
     "norm-prob": "normalised",
     "brier": "Brier score",
     "acc": "accuracy",
 }
-"""What a metric of the chain is called where there is little room."""
+"""Metric of the chain → its name where there is little room."""
 
 
 def chain_table(chains: Sequence[Chain]) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """The columns and the rows of the table behind the chart: a row for each model and protocol."""
-    metrics = [metric for metric in CHAIN if any(metric in each.metrics for each in chains)]
-    columns = [
-        ("model", ""),
-        ("protocol", ""),
-        *((_heading(metric), "number") for metric in metrics),
-    ]
+    """Return the columns and the rows of the table behind the chart: a row for each model and protocol."""
+    of_chains: set[str] = set()
+    for chain_ in chains:
+        of_chains.update(chain_.metrics)
+    metrics = [metric for metric in CHAIN if metric in of_chains]
+    columns = [("model", ""), ("protocol", "")]
+    for metric in metrics:
+        columns.append((f"{CHAIN_TITLES[metric]} ({METRICS[metric].direction})", "number"))
     columns.append(("items", "number"))
     lines = []
-    for each in chains:
-        for model, rows in each.models:
-            own = {row.metric: row for row in rows}
-            cells = [
-                f"{value_text(row, row.value)} ({interval_text(row)})"
-                if (row := own.get(metric))
-                else ""
-                for metric in metrics
-            ]
-            lines.append([model, each.protocol, *cells, f"{rows[0].n:,}"])
+    for chain_ in chains:
+        for model, rows in chain_.models:
+            by_metric = {row.metric: row for row in rows}
+            cells = [_value_cell(by_metric.get(metric)) for metric in metrics]
+            lines.append([model, chain_.protocol, *cells, f"{rows[0].n:,}"])
     return columns, lines
 
 
-CALIBRATION_COLUMNS = (
+def _value_cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return f"{value_text(row, row.value)} ({interval_text(row)})"
+
+
+CALIBRATION_COLUMNS: Final = (
     ("model", ""),
     ("calibration error", "number"),
     ("95 % interval", "number"),
@@ -122,23 +145,18 @@ CALIBRATION_COLUMNS = (
 
 
 def calibration_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
-    """A row for each model."""
-    return [
-        [
-            each.model,
-            plain(each.ece.value),
-            interval_text(each.ece),
-            plain(each.ece.calibrated),
-            plain(each.brier.value),
-            interval_text(each.brier),
-            plain(each.brier.chance),
-            f"{each.ece.n:,}",
-        ]
-        for each in calibrated
-    ]
+    """Return a row under :data:`CALIBRATION_COLUMNS` for each model."""
+    rows = []
+    for of_model in calibrated:
+        ece = of_model.ece
+        brier = of_model.brier
+        row = [of_model.model, plain(ece.value), interval_text(ece), plain(ece.calibrated)]
+        row += [plain(brier.value), interval_text(brier), plain(brier.chance), f"{ece.n:,}"]
+        rows.append(row)
+    return rows
 
 
-BIN_COLUMNS = (
+BIN_COLUMNS: Final = (
     ("model", ""),
     ("confidence", ""),
     ("mean confidence in %", "number"),
@@ -149,24 +167,21 @@ BIN_COLUMNS = (
 
 
 def bin_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
-    """A row for each model and bin."""
-    return [
-        [
-            each.model,
-            text.interval(bin.lowest, bin.highest),
-            percent(bin.confidence),
-            percent(bin.right),
-            text.interval(bin.right_low, bin.right_high),
-            f"{bin.n:,}",
-        ]
-        for each in calibrated
-        for bin in each.bins
-    ]
+    """Return a row under :data:`BIN_COLUMNS` for each model and bin."""
+    rows = []
+    for of_model in calibrated:
+        for bin in of_model.bins:
+            row = [of_model.model, text.interval(bin.lowest, bin.highest)]
+            row += [percent(bin.confidence), percent(bin.right)]
+            row += [text.interval(bin.right_low, bin.right_high), f"{bin.n:,}"]
+            rows.append(row)
+    return rows
 
 
-def errors_in_words(each: Calibrated) -> list[str]:
-    """What a diagram does not show: the errors, and what other predictors would have on the same items."""
-    ece, brier = each.ece, each.brier
+def errors_in_words(calibrated: Calibrated) -> list[str]:
+    """Return both errors, and those of other predictors on the same items, which a diagram does not show."""
+    ece = calibrated.ece
+    brier = calibrated.brier
     return [
         f"Calibration error {plain(ece.value)} ({interval_text(ece)}), {plain(ece.calibrated)} if calibrated; "
         f"{counted(ece.n, 'item')}.",
@@ -175,95 +190,99 @@ def errors_in_words(each: Calibrated) -> list[str]:
     ]
 
 
-def _heading(metric: str) -> str:
-    return f"{CHAIN_TITLES[metric]} ({METRICS[metric].direction})"
-
-
-def _by_dataset(study: Study) -> list[tuple[str, list[ShownRun]]]:
-    """The name of every dataset, with its id where another one is called the same, and its first runs."""
-    names = {
-        digest: study.runs[places[0]].manifest.dataset.name
-        for digest, places in study.datasets.items()
-    }
-    called = Counter(names.values())
-    return [
-        (
-            names[digest] if called[names[digest]] == 1 else f"{names[digest]} #D{digest[:6]}",
-            [study.runs[place] for place in places if place < MOST_RUNS],
-        )
-        for digest, places in study.datasets.items()
-    ]
-
-
-def _stated(dataset: str, runs: Sequence[ShownRun]) -> StatedProbabilities:
-    asked = {families: _asked(runs, families) for families in (LETTERS, TEXTS, (RENDERED,))}
-    chosen = (
-        [asked[LETTERS], asked[TEXTS]] if asked[LETTERS] or asked[TEXTS] else [asked[(RENDERED,)]]
-    )
-    sure = asked[LETTERS] or asked[(RENDERED,)]
-    opened: dict[str, Run] = {}
-    chains = [_chain(dataset, each, runs, opened) for each in chosen if each is not None]
-    calibrated = [] if sure is None else [_calibrated(sure, run, opened) for run in runs]
-    return StatedProbabilities(
-        dataset,
-        tuple(each for each in chains if each is not None),
-        tuple(each for each in calibrated if each is not None),
-    )
-
-
-def _asked(runs: Sequence[ShownRun], families: Sequence[str]) -> Row | None:
-    """The headline of the first of these families that has one, among what most of the models were asked."""
+def _commonest_row(runs: Sequence[ShownRun], families: Sequence[str]) -> Row | None:
+    """Return the headline of the first of ``families`` that has one, among the protocols that most runs have."""
     for family in families:
-        rows = [
-            row for run in runs for row in run.rows if row.subject == "all" and row.family == family
-        ]
-        rows = [row for row in rows if row.metric == "acc" and not math.isnan(row.value)]
+        rows = []
+        for run in runs:
+            for row in run.rows:
+                is_accuracy = row.metric == "acc" and not math.isnan(row.value)
+                if row.subject == "all" and row.family == family and is_accuracy:
+                    rows.append(row)
         counts = Counter(row.signature for row in rows)
         most = max(counts.values(), default=0)
-        if (row := headline([row for row in rows if counts[row.signature] == most])) is not None:
-            return row
+        row_of_family = headline([row for row in rows if counts[row.signature] == most])
+        if row_of_family is not None:
+            return row_of_family
     return None
 
 
-def _chain(
-    dataset: str, asked: Row, runs: Sequence[ShownRun], opened: dict[str, Run]
-) -> Chain | None:
-    models = []
-    for run in runs:
-        if (own := _own(asked, run)) is not None:
-            rows = chain(_open(run, opened).under(own), next(iter(own)))
-            known = [replace(row, model=run.label) for row in rows if not math.isnan(row.value)]
-            if any(row.metric != "acc" for row in known):
-                models.append((run.label, tuple(known)))
-    return Chain(dataset, asked.family, asked.protocol, tuple(models)) if models else None
+@dataclass
+class _Reader:
+    """Read the runs on one dataset, each opened once."""
+
+    runs: Sequence[ShownRun]
+    opened: dict[str, Run] = field(default_factory=dict)
+
+    def read(self, dataset: str) -> StatedProbabilities:
+        letters, texts, rendered = (_commonest_row(self.runs, families) for families in _FAMILIES)
+        chain_rows = [row for row in (letters, texts) if row is not None]
+        if not chain_rows and rendered is not None:
+            chain_rows = [rendered]
+        chains = []
+        for row in chain_rows:
+            models = self._chain_models(row)
+            if models:
+                chains.append(Chain(dataset, row.family, row.protocol, tuple(models)))
+        calibrated = []
+        calibration_row = letters or rendered
+        if calibration_row is not None:
+            for run in self.runs:
+                of_model = self._calibrated(calibration_row, run)
+                if of_model is not None:
+                    calibrated.append(of_model)
+        return StatedProbabilities(dataset, tuple(chains), tuple(calibrated))
+
+    def _chain_models(self, row: Row) -> list[tuple[str, tuple[Row, ...]]]:
+        """Return the rows of the chain for every model with the protocol of ``row`` and more than its accuracy."""
+        models = []
+        for run in self.runs:
+            protocol = _protocol_of(row, run)
+            if not protocol:
+                continue
+            (name,) = protocol
+            rows = []
+            for link in chain(self._open(run).under(protocol), name):
+                if not math.isnan(link.value):
+                    rows.append(replace(link, model=run.label))
+            if any(link.metric != "acc" for link in rows):
+                models.append((run.label, tuple(rows)))
+        return models
+
+    def _calibrated(self, row: Row, run: ShownRun) -> Calibrated | None:
+        protocol = _protocol_of(row, run)
+        if not protocol:
+            return None
+        try:
+            protocols = under_metrics(protocol, ["ece", "brier"])
+        except UsageError:
+            return None
+        measured = self._open(run).under(protocols)
+        errors = {}
+        for error in measured.rows():
+            if error.subject == "all":
+                errors[error.metric] = replace(error, model=run.label)
+        (table,) = reliability_tables(measured)
+        if not table.bins or errors.keys() != {"ece", "brier"}:
+            return None
+        (name,) = protocol
+        return Calibrated(
+            model=run.label,
+            protocol=name,
+            ece=errors["ece"],
+            brier=errors["brier"],
+            bins=table.bins,
+        )
+
+    def _open(self, run: ShownRun) -> Run:
+        if run.label not in self.opened:
+            self.opened[run.label] = open_run(run.folder)
+        return self.opened[run.label]
 
 
-def _calibrated(asked: Row, run: ShownRun, opened: dict[str, Run]) -> Calibrated | None:
-    own = _own(asked, run)
-    if own is None:
-        return None
-    try:
-        wanted = under_metrics(own, ["ece", "brier"])
-    except UsageError:
-        return None
-    under = _open(run, opened).under(wanted)
-    rows = {
-        row.metric: replace(row, model=run.label) for row in under.rows() if row.subject == "all"
-    }
-    (table,) = reliability_tables(under)
-    if not table.bins or rows.keys() != {"ece", "brier"}:
-        return None
-    return Calibrated(run.label, next(iter(own)), rows["ece"], rows["brier"], table.bins)
-
-
-def _own(asked: Row, run: ShownRun) -> dict[str, Protocol] | None:
-    """The protocol under the name that the run has for it."""
-    name = next((row.protocol for row in run.rows if row.signature == asked.signature), None)
-    return None if name is None else {name: run.protocols[name]}
-
-
-def _open(run: ShownRun, opened: dict[str, Run]) -> Run:
-    """The run of a folder, opened once."""
-    if run.label not in opened:
-        opened[run.label] = open_run(run.folder)
-    return opened[run.label]
+def _protocol_of(row: Row, run: ShownRun) -> dict[str, Protocol]:
+    """Return the protocol of ``row`` under the name that the run has for it; nothing if it has none."""
+    for row_of_run in run.rows:
+        if row_of_run.signature == row.signature:
+            return {row_of_run.protocol: run.protocols[row_of_run.protocol]}
+    return {}

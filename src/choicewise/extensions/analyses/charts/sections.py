@@ -1,4 +1,4 @@
-"""The sections of the page that analyses add, in the order in which they stand there."""
+"""Add the sections of analyses to a page, in the order in which they stand there."""
 
 from __future__ import annotations
 
@@ -31,55 +31,58 @@ _HERE: Final = Path(__file__).parent
 _TEMPLATES: Final = _HERE / "templates"
 
 MOST_DIAGRAMS: Final = 4
-"""Models of a dataset that have a reliability diagram each; of more there is the table."""
+"""Models of a dataset that have a reliability diagram; if there are further ones, the page has the table alone."""
 
 
 def page_sections(study: Study) -> Iterator[Section]:
-    """Yield the sections of what the runs of ``study`` were asked."""
-    if trained := steps.trained(study):
+    """Yield the sections that the runs of ``study`` have something to show for."""
+    trained = steps.trained(study)
+    if trained:
         yield _training(trained)
     stated = stated_probabilities(study)
-    if chains := [each for each in stated if each.chains]:
-        yield _chains(chains)
-    if calibrated := [each for each in stated if each.calibrated]:
+    with_chains = [of_dataset for of_dataset in stated if of_dataset.chains]
+    if with_chains:
+        yield _chains(with_chains)
+    calibrated = [of_dataset for of_dataset in stated if of_dataset.calibrated]
+    if calibrated:
         yield _calibrations(calibrated)
-    if thoughts := along.thoughts_of(study):
+    thoughts = along.thoughts_of(study)
+    if thoughts:
         yield _thoughts(thoughts)
-    if tables := _panel_tables(study):
+    tables = _panel_tables(study)
+    if tables:
         html = section_html(_TEMPLATES / "invariance.html.j2", panels=tables)
         yield Section(name="invariance", title="Does it depend on how I ask?", html=html)
 
 
 def _training(trained: Sequence[Trained]) -> Section:
+    drawn = []
+    for of_dataset in trained:
+        first = of_dataset.first
+        drawn.append((of_dataset, drawing(steps.spec, first), steps.caption(first)))
+    html = section_html(_TEMPLATES / "training.html.j2", trained=drawn, columns=steps.COLUMNS)
+    script = (_HERE / "training.js").read_text(encoding="utf-8")
+
     def data(specs: Specifications) -> dict[str, Any]:
         elements: dict[str, Any] = {}
-        for place, each in enumerate(trained):
-            charts = {
-                name: specs.state(steps.spec, values) | {"caption": steps.caption(values)}
-                for name, values in each.values.items()
-            }
-            elements[f"steps-{place}"] = {"charts": charts, "rows": each.rows}
+        for number, of_dataset in enumerate(trained):
+            charts = {}
+            for name, values in of_dataset.values.items():
+                charts[name] = specs.state(steps.spec, values) | {"caption": steps.caption(values)}
+            elements[f"steps-{number}"] = {"charts": charts, "rows": of_dataset.rows}
         return elements
 
-    html = section_html(
-        _TEMPLATES / "training.html.j2",
-        trained=[
-            (each, drawing(steps.spec, each.first), steps.caption(each.first)) for each in trained
-        ],
-        columns=steps.COLUMNS,
-    )
-    script = (_HERE / "training.js").read_text(encoding="utf-8")
     return Section(name="training", title="Over training", html=html, data=data, script=script)
 
 
 def _chains(stated: Sequence[StatedProbabilities]) -> Section:
     datasets = []
-    for each in stated:
-        values = chain.values(each.chains)
-        columns, rows = chain_table(each.chains)
+    for of_dataset in stated:
+        values = chain.values(of_dataset.chains)
+        columns, rows = chain_table(of_dataset.chains)
         datasets.append(
             {
-                "dataset": each.dataset,
+                "dataset": of_dataset.dataset,
                 "drawing": drawing(chain.spec, values),
                 "caption": chain.caption(values),
                 "columns": columns,
@@ -92,22 +95,22 @@ def _chains(stated: Sequence[StatedProbabilities]) -> Section:
 
 def _calibrations(stated: Sequence[StatedProbabilities]) -> Section:
     datasets = []
-    for each in stated:
+    for of_dataset in stated:
         diagrams = []
-        if len(each.calibrated) <= MOST_DIAGRAMS:
-            for of_model in each.calibrated:
+        if len(of_dataset.calibrated) <= MOST_DIAGRAMS:
+            for of_model in of_dataset.calibrated:
                 drawn = drawing(_diagram, calibration.values(of_model))
                 diagrams.append((of_model, drawn.slim, errors_in_words(of_model)))
         datasets.append(
             {
-                "dataset": each.dataset,
-                "protocol": each.calibrated[0].protocol,
+                "dataset": of_dataset.dataset,
+                "protocol": of_dataset.calibrated[0].protocol,
                 "diagrams": diagrams,
                 "columns": CALIBRATION_COLUMNS,
-                "rows": calibration_rows(each.calibrated),
+                "rows": calibration_rows(of_dataset.calibrated),
                 "caption": calibration.CAPTION,
                 "bin_columns": BIN_COLUMNS,
-                "bins": bin_rows(each.calibrated),
+                "bins": bin_rows(of_dataset.calibrated),
             }
         )
     html = section_html(_TEMPLATES / "calibration.html.j2", calibrations=datasets)
@@ -115,7 +118,7 @@ def _calibrations(stated: Sequence[StatedProbabilities]) -> Section:
 
 
 def _diagram(values: Sequence[Record], width: int) -> dict[str, Any]:
-    """A diagram that is as wide on every screen, as several stand beside each other."""
+    # Several diagrams stand beside each other, so that they are equally wide on every screen.
     return calibration.spec(values, calibration.SIDE)
 
 
@@ -129,12 +132,13 @@ def _thoughts(thoughts: Sequence[along.Along]) -> Section:
 
 
 def _panel_tables(study: Study) -> list[PageTable]:
-    """Of the first runs the panels of protocols that were asked with changes: a row for each check, and lines below."""
-    tables: list[PageTable] = []
+    """Return the panels of the first runs with changed questions: a row for each check, and lines below."""
     if not any(asks_changes(run.protocols.values()) for run in study.runs):
-        return tables
+        return []
+    tables = []
     for run in study.runs[:MOST_RUNS]:
         for panel in panels(open_run(run.folder)):
-            title = f"{run.label} on {run.manifest.dataset.name}, {panel.protocol}: {percent(panel.accuracy)} % right"
+            subject = f"{run.label} on {run.manifest.dataset.name}, {panel.protocol}"
+            title = f"{subject}: {percent(panel.accuracy)} % right"
             tables.append(page_table(panel_table(title, panel, {})))
     return tables

@@ -1,11 +1,11 @@
-"""The chart of a number over the checkpoints of training runs, with its band."""
+"""Draw a number over the checkpoints of training runs, with its interval."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.extensions.analyses.signal import STEPS, Training, trainings
@@ -19,287 +19,308 @@ from choicewise.results.rows import Row
 from choicewise.util.text import counted, safe
 
 
+class Line(NamedTuple):
+    """Hold the row of one protocol for each checkpoint of a training run, None for a checkpoint without one."""
+
+    training: Training
+    rows: Sequence[Row | None]
+
+    @property
+    def numbers(self) -> list[tuple[float, Row]]:
+        """Return the checkpoints that have a number: their progress and their row."""
+        numbers = []
+        for at, row in zip(self.training.at, self.rows, strict=True):
+            if row is not None and _is_number(row.value):
+                numbers.append((at, row))
+        return numbers
+
+
 def lacks(study: Study) -> str:
-    """Return why the runs of ``study`` are no checkpoints of a training run."""
-    if reason := several_data(study):
-        return reason
-    return (
-        ""
-        if over_steps(study.runs)
-        else "no names of models say so many steps, as ORG/NAME@step1000 does"
-    )
+    """Return why the runs of ``study`` are no checkpoints of a training run, or an empty text."""
+    reason = several_data(study)
+    if not reason and not over_steps(study.runs):
+        reason = "no names of models say so many steps, as ORG/NAME@step1000 does"
+    return reason
 
 
 def draw(study: Study, choices: Choices) -> Chart:
     """Draw the chosen protocol's number at every checkpoint, or the first protocol's."""
-    known = over_steps(study.runs)
-    if choices.protocol is not None and choices.protocol not in known:
-        few = f"no training run has enough checkpoints under {choices.protocol!r}"
-        raise UsageError(f"{few}; {did_you_mean(choices.protocol, list(known))}")
-    name = next(iter(known)) if choices.protocol is None else choices.protocol
-    records = values(known[name])
-    checkpoints = counted(sum(record["kind"] == "point" for record in records), "checkpoint")
+    lines = over_steps(study.runs)
+    name = choices.protocol
+    if name is None:
+        name = next(iter(lines))
+    if name not in lines:
+        few = f"no training run has enough checkpoints under {name!r}"
+        raise UsageError(f"{few}; {did_you_mean(name, list(lines))}")
+    records = values(lines[name])
+    checkpoints = counted(len(_of_kind("point", records)), "checkpoint")
     title = f"{safe(name)} on {study.runs[0].manifest.dataset.name} over {checkpoints}"
     return Chart("steps", title, spec(records, choices.width), caption(records))
 
 
+def _of_kind(kind: str, records: Records) -> list[Record]:
+    return [record for record in records if record["kind"] == kind]
+
+
 def caption(values: Records) -> str:
-    """How to read a chart of such values: it names what is drawn, and nothing else."""
-    points = [record for record in values if record["kind"] == "point"]
-    parts = ["Every dot is a checkpoint, at its step of training."]
-    if any(record["unit"] == "tokens" for record in points):
-        parts = ["Every dot is a checkpoint, at the tokens that it was trained on."]
-    parts += ["Pale: 95 % intervals."] if any(_known(record["ci_low"]) for record in points) else []
-    parts += (
-        ["Dashed: what guessing gives."]
-        if any(record["kind"] == "chance" for record in values)
-        else []
-    )
-    parts += ["Marks are powers of ten."] if _across(values)[0] else []
-    parts += (
-        ["Grey: further training runs."]
-        if any(record.get("slot", 0) is None for record in points)
-        else []
-    )
-    return " ".join(parts)
+    """Return how to read a chart of ``values``; it names only what is drawn."""
+    points = _of_kind("point", values)
+    sentences = []
+    if _unit(points) == "tokens":
+        sentences.append("Every dot is a checkpoint, at the tokens that it was trained on.")
+    else:
+        sentences.append("Every dot is a checkpoint, at its step of training.")
+    if any(_is_number(record["ci_low"]) for record in points):
+        sentences.append("Pale: 95 % intervals.")
+    if _of_kind("chance", values):
+        sentences.append("Dashed: what guessing gives.")
+    ticks, _ = _progress_scale(points)
+    if ticks:
+        sentences.append("Marks are powers of ten.")
+    if any(record.get("slot", 0) is None for record in points):
+        sentences.append("Grey: further training runs.")
+    return " ".join(sentences)
 
 
 def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
-    """The chart of such values, all of one protocol."""
-    points = [record for record in values if record["kind"] == "point"]
-    names = [record for record in values if record["kind"] == "training"]
-    narrow, several = width < chart.NARROW, len(names) > 1
-    right = _NAME * chart.NORMAL + 40 if several and not narrow else 24
-    top = 16 + _LINE * len(names) if several and narrow else 16
-    shares = all(record["share"] for record in points)
-    ticks, scale = _across(values)
-    marks = {"values": ticks} if ticks else {"tickCount": 6}
-    across = chart.number("at", scale=scale, axis={"format": "~s", "title": _unit(points), **marks})
-    axis: dict[str, Any] = {"tickCount": 6, "title": None}
-    axis |= {"labelExpr": "format(100 * datum.value, '~f') + ' %'"} if shares else {"format": "~g"}
-    up = chart.number(
-        "value", scale={"zero": False, "nice": True, "domain": _up(values)}, axis=axis
-    )
-    beside = {"x": across, "detail": {"field": "training", "type": "nominal"}}
-    coloured, shaped = chart.slots(chart.MODELS), chart.slots(chart.SHAPES)
-    layers = [
-        chart.layer(
-            "chance", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), y=chart.number("value")
-        ),
-    ]
-    for among, colour, shape in (
-        ({"field": "slot", "valid": False}, {"value": chart.MARK}, {"value": "circle"}),
-        ({"field": "slot", "valid": True}, coloured, shaped),
-    ):
-        own = (among, {"field": "value", "valid": True})
-        band = {"type": "area", "opacity": 0.18, "line": False}
-        line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-        dot = {
-            "type": "point",
-            "filled": True,
-            "opacity": 1,
-            "stroke": chart.PAPER,
-            "strokeWidth": 1,
-            "size": 48,
-        }
-        ends = {"y": chart.number("ci_low"), "y2": {"field": "ci_high"}}
-        layers += [
-            chart.layer(
-                "point",
-                band,
-                *own,
-                {"field": "ci_low", "valid": True},
-                **beside,
-                **ends,
-                color=colour,
-            ),
-            chart.layer("point", line, *own, **beside, y=up, color=colour),
-            chart.layer(
-                "point",
-                dot,
-                *own,
-                x=across,
-                y=up,
-                color=colour,
-                shape=shape,
-                description=chart.DESCRIPTION,
-            ),
-        ]
+    """Return the specification of a chart of ``values``, all of one protocol."""
+    points = _of_kind("point", values)
+    names = _of_kind("training", values)
+    is_narrow = width < chart.NARROW
+    is_named = len(names) > 1
+    right = 24
+    top = 16
+    if is_named and is_narrow:
+        top += _LINE * len(names)
+    elif is_named:
+        right = _NAME * chart.NORMAL + 40
+
+    layers = [_chance_line()]
+    layers += _lines_and_dots(values, points)
     edge = {"x": {"value": 0}, "y": chart.number("value")}
-    layers += chart.named(
-        "chance", chart.note(align="left", dy=-8, dx=2), **edge, text=chart.words("label")
-    )
-    if several:
-        place = (
-            {"x": {"value": 7}, "y": chart.number("above", scale=None)}
-            if narrow
-            else {"x": {"value": "width"}}
-        )
-        place |= {} if narrow else {"y": chart.number("label_at")}
-        sign = {
-            "type": "point",
-            "filled": True,
-            "opacity": 1,
-            "size": 60,
-            "xOffset": 0 if narrow else 7,
-        }
-        text = {
-            "type": "text",
-            "align": "left",
-            "baseline": "middle",
-            "color": chart.INK,
-            "dx": 10 if narrow else 17,
-        }
-        layers += [
-            chart.layer(
-                "training",
-                sign,
-                {"field": "slot", "valid": True},
-                **place,
-                color=coloured,
-                shape=shaped,
-            ),
-            chart.layer("training", text, **place, text=chart.words("label")),
-        ]
-    margins = {"left": 52, "right": right, "top": top, "bottom": 44}
-    drawn = _with_room(values, _HEIGHT) if several else values
+    chance_note = chart.note(align="left", dy=-8, dx=2)
+    layers += chart.named("chance", chance_note, **edge, text=chart.words("label"))
+    records = list(values)
+    if is_named:
+        layers += _name_layers(is_narrow)
+        records = _with_name_positions(values, _HEIGHT)
     return chart.frame(
-        drawn, layers, width=width, **margins, height=_HEIGHT, about=_about(points, names)
+        records,
+        layers,
+        width=width,
+        left=52,
+        right=right,
+        top=top,
+        bottom=44,
+        height=_HEIGHT,
+        about=_description(points, names),
     )
 
 
-MOST = 100
+def _chance_line() -> dict[str, Any]:
+    dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+    return chart.layer("chance", dash, y=chart.number("value"))
+
+
+def _lines_and_dots(values: Records, points: Records) -> list[dict[str, Any]]:
+    """Return the layers of the training runs, those without a colour below those that have one."""
+    ticks, scale = _progress_scale(points)
+    marks: dict[str, Any] = {"tickCount": 6}
+    if ticks:
+        marks = {"values": ticks}
+    x_axis = {"format": "~s", "title": _unit(points), **marks}
+    x = chart.number("at", scale=scale, axis=x_axis)
+    y_axis: dict[str, Any] = {"tickCount": 6, "title": None}
+    if all(record["share"] for record in points):
+        y_axis["labelExpr"] = "format(100 * datum.value, '~f') + ' %'"
+    else:
+        y_axis["format"] = "~g"
+    y_scale = {"zero": False, "nice": True, "domain": _value_range(values)}
+    y = chart.number("value", scale=y_scale, axis=y_axis)
+    by_training = {"x": x, "detail": {"field": "training", "type": "nominal"}}
+    ends = {"y": chart.number("ci_low"), "y2": {"field": "ci_high"}}
+    has_value = {"field": "value", "valid": True}
+    has_interval = {"field": "ci_low", "valid": True}
+    band = {"type": "area", "opacity": 0.18, "line": False}
+    line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
+    dot: dict[str, Any] = {"type": "point", "filled": True, "opacity": 1}
+    dot |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 48}
+
+    layers = []
+    for has_slot in (False, True):
+        color: dict[str, Any] = {"value": chart.MARK}
+        shape: dict[str, Any] = {"value": "circle"}
+        if has_slot:
+            color = chart.slots(chart.MODELS)
+            shape = chart.slots(chart.SHAPES)
+        filters = ({"field": "slot", "valid": has_slot}, has_value)
+        layers.append(
+            chart.layer("point", band, *filters, has_interval, **by_training, **ends, color=color)
+        )
+        layers.append(chart.layer("point", line, *filters, **by_training, y=y, color=color))
+        look = {"color": color, "shape": shape, "description": chart.DESCRIPTION}
+        layers.append(chart.layer("point", dot, *filters, x=x, y=y, **look))
+    return layers
+
+
+def _name_layers(is_narrow: bool) -> list[dict[str, Any]]:
+    """Return the layers of the training runs' names, at the ends of their lines or above a narrow chart."""
+    if is_narrow:
+        position = {"x": {"value": 7}, "y": chart.number("above", scale=None)}
+        offset = 0
+    else:
+        position = {"x": {"value": "width"}, "y": chart.number("label_at")}
+        offset = 7
+    sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": offset}
+    text: dict[str, Any] = {"type": "text", "align": "left", "baseline": "middle"}
+    text |= {"color": chart.INK, "dx": 10 + offset}
+    has_slot = {"field": "slot", "valid": True}
+    color = chart.slots(chart.MODELS)
+    shape = chart.slots(chart.SHAPES)
+    return [
+        chart.layer("training", sign, has_slot, **position, color=color, shape=shape),
+        chart.layer("training", text, **position, text=chart.words("label")),
+    ]
+
+
+MOST: Final = 100
 """Protocols whose numbers a page shows over checkpoints; others can be plotted alone."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The training runs on a dataset: the chart's values by protocol, those that stand there at first before others."""
+    """Hold the chart's values of the training runs on a dataset, by protocol; a page begins with the first one."""
 
     dataset: str
     values: Mapping[str, list[Record]]
 
     @property
     def first(self) -> list[Record]:
-        """What stands there at first."""
+        """Return the values that a page begins with."""
         return next(iter(self.values.values()))
 
     @property
     def rows(self) -> dict[str, list[list[str]]]:
-        """The same numbers by protocol as rows of a table under :data:`COLUMNS`."""
-        return {name: cells(own) for name, own in self.values.items()}
+        """Return the numbers by protocol as rows of a table under :data:`COLUMNS`."""
+        return {name: cells(records) for name, records in self.values.items()}
 
 
 def trained(study: Study) -> list[Trained]:
-    """One per dataset with the checkpoints of a training run."""
-    shown = []
-    for places in study.datasets.values():
-        runs = [study.runs[place] for place in places]
-        if known := dict(list(over_steps(runs).items())[:MOST]):
-            drawn = {name: values(lines) for name, lines in known.items()}
-            shown.append(Trained(runs[0].manifest.dataset.name, drawn))
-    return shown
-
-
-def over_steps(runs: Sequence[ShownRun]) -> dict[str, list[tuple[Training, list[Row | None]]]]:
-    """The training runs among ``runs``, which are on one dataset, under every protocol with enough of their numbers.
-
-    The protocol whose number is the best known comes first.
-    """
-    known = trainings([run.manifest for run in runs])
-    rows = [
-        {row.protocol: row for row in (*run.rows, *run.other_metrics) if row.subject == "all"}
-        for run in runs
-    ]
-    own = [place for each in known for place in each.runs]
-    first = headline([row for place in own for row in rows[place].values()])
-    names = dict.fromkeys(
-        [*([] if first is None else [first.protocol]), *(name for n in own for name in rows[n])]
-    )
-    shown = {}
-    for name in names:
-        every = [(each, [rows[place].get(name) for place in each.runs]) for each in known]
-        counts = [sum(row is not None and _known(row.value) for row in line) for _, line in every]
-        lines = [line for line, count in zip(every, counts, strict=True) if count >= STEPS]
+    """Return the values on every dataset with the checkpoints of a training run."""
+    datasets = []
+    for run_numbers in study.datasets.values():
+        runs = [study.runs[number] for number in run_numbers]
+        lines = list(over_steps(runs).items())[:MOST]
         if lines:
-            shown[name] = lines
-    return shown
+            by_protocol = {name: values(of_protocol) for name, of_protocol in lines}
+            datasets.append(Trained(runs[0].manifest.dataset.name, by_protocol))
+    return datasets
 
 
-def values(known: Sequence[tuple[Training, Sequence[Row | None]]]) -> list[Record]:
-    """Records of the kinds ``point`` (a checkpoint), ``training`` (its name) and ``chance``.
+def over_steps(runs: Sequence[ShownRun]) -> dict[str, list[Line]]:
+    """Return the lines of the training runs among ``runs``, all on one dataset, by protocol.
 
-    ``known``: training runs, each with the row of one protocol for every checkpoint, None where there is none.  The
-    first of them have colours.
+    A line has :data:`STEPS` numbers or more. The headline's protocol comes first.
     """
-    records = list[Record]()
-    for place, (training, rows) in enumerate(known):
-        slot = place if place < len(chart.MODELS) else None
-        own = [
-            _point(training, slot, at, row)
-            for at, row in zip(training.at, rows, strict=True)
-            if row is not None and _known(row.value)
-        ]
-        records += own
-        if own:
-            about = {
-                "training": training.name,
-                "slot": slot,
-                "label": chart.cut(training.name, _NAME),
-            }
-            records.append({"kind": "training", **about, "value": own[-1]["value"]})
-    chances = {
-        round(row.chance, 6)
-        for _, rows in known
-        for row in rows
-        if row is not None and _known(row.chance)
-    }
+    rows: list[dict[str, Row]] = []
+    for run in runs:
+        every = (*run.rows, *run.other_metrics)
+        rows.append({row.protocol: row for row in every if row.subject == "all"})
+    of_runs = trainings([run.manifest for run in runs])
+    trained_rows: list[Row] = []
+    for training in of_runs:
+        for run_number in training.runs:
+            trained_rows += rows[run_number].values()
+    names = [row.protocol for row in trained_rows]
+    first = headline(trained_rows)
+    if first is not None:
+        names.insert(0, first.protocol)
+
+    by_protocol = {}
+    for name in dict.fromkeys(names):
+        lines = []
+        for training in of_runs:
+            line = Line(training, [rows[run_number].get(name) for run_number in training.runs])
+            if len(line.numbers) >= STEPS:
+                lines.append(line)
+        if lines:
+            by_protocol[name] = lines
+    return by_protocol
+
+
+def values(lines: Sequence[Line]) -> list[Record]:
+    """Return records of the kinds ``point`` (a checkpoint), ``training`` (its name) and ``chance``.
+
+    The first lines have colours.
+    """
+    records: list[Record] = []
+    chances: set[float] = set()
+    for number, line in enumerate(lines):
+        slot = None
+        if number < len(chart.MODELS):
+            slot = number
+        points = [_point(line.training, slot, at, row) for at, row in line.numbers]
+        records += points
+        if points:
+            name = line.training.name
+            named = {"kind": "training", "training": name, "slot": slot}
+            records.append(named | {"label": chart.cut(name, _NAME), "value": points[-1]["value"]})
+        for row in line.rows:
+            if row is not None and _is_number(row.chance):
+                chances.add(round(row.chance, 6))
     if len(chances) == 1 and any(record.get("share") for record in records):
-        (value,) = chances
-        records.append({"kind": "chance", "value": value, "label": f"chance {chart.share(value)}"})
+        chance = chances.pop()
+        label = f"chance {chart.share(chance)}"
+        records.append({"kind": "chance", "value": chance, "label": label})
     return records
 
 
-COLUMNS = (
+COLUMNS: Final = (
     ("training run", ""),
     ("step", "number"),
     ("value", "number"),
     ("95 % interval", "number"),
     ("items", "number"),
 )
-"""Of the table of the same numbers."""
+"""Headings and kinds of the columns that :func:`cells` fills."""
 
 
 def cells(values: Records) -> list[list[str]]:
-    """The numbers of a chart as rows of a table under :data:`COLUMNS`."""
-    points = [record for record in values if record["kind"] == "point"]
-    return [
-        [
-            record[name]
-            for name in ("training", "step_text", "value_text", "interval_text", "items_text")
-        ]
-        for record in points
-    ]
+    """Return the numbers of a chart as rows of a table under :data:`COLUMNS`."""
+    rows = []
+    for point in _of_kind("point", values):
+        row = [point["training"], point["step_text"], point["value_text"]]
+        row += [point["interval_text"], point["items_text"]]
+        rows.append(row)
+    return rows
 
 
-_NAME, _LINE, _HEIGHT = 12, 18, 320
-"""Width of the names of training runs, in sizes of the font; pixels of their lines above, and of the chart."""
+_NAME: Final = 12
+"""Width of the names of training runs, in sizes of the font."""
 
-_TENFOLD = 30.0
+_LINE: Final = 18
+"""Pixels of a name above the chart."""
+
+_HEIGHT: Final = 320
+"""Pixels of the chart's height."""
+
+_TENFOLD: Final = 30.0
 """From so many times the first step on, marks are powers of ten."""
 
-_DISTANCE = 15  # pixels between two names
+_DISTANCE: Final = 15
+"""Pixels between two names."""
 
 
 def _point(training: Training, slot: int | None, at: float, row: Row) -> Record:
-    step, value, between = (
-        f"{at:,.0f}" if training.unit == "step" else f"{at:.3g}",
-        value_text(row, row.value),
-        interval_text(row),
-    )
+    progress = f"{at:.3g}"
+    if training.unit == "step":
+        progress = f"{at:,.0f}"
+    value = value_text(row, row.value)
+    interval = interval_text(row)
     name = chart.cut(training.name, chart.SAID)
-    said = f"{name}, {training.unit} {step}: {value} of {counted(row.n, 'item')}"
-    said += f", 95 % interval {between.replace(' – ', ' to ')}" if _known(row.ci_low) else ""
+    description = f"{name}, {training.unit} {progress}: {value} of {counted(row.n, 'item')}"
+    if _is_number(row.ci_low):
+        description += f", 95 % interval {interval.replace(' – ', ' to ')}"
     return {
         "kind": "point",
         "training": training.name,
@@ -313,82 +334,87 @@ def _point(training: Training, slot: int | None, at: float, row: Row) -> Record:
         "ci_low": row.ci_low,
         "ci_high": row.ci_high,
         "n": row.n,
-        "step_text": step,
+        "step_text": progress,
         "value_text": value,
-        "interval_text": between,
+        "interval_text": interval,
         "items_text": f"{row.n:,}",
-        "description": said,
+        "description": description,
     }
 
 
-def _known(number: float | None) -> bool:
-    return number is not None and math.isfinite(number)
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _unit(points: Records) -> str:
-    return "tokens" if any(record["unit"] == "tokens" for record in points) else "step"
+    if any(record["unit"] == "tokens" for record in points):
+        return "tokens"
+    return "step"
 
 
-def _across(values: Records) -> tuple[list[float], dict[str, Any]]:
-    """The marks and the scale of steps; powers of ten where the last step is many times the first one, else no marks.
+def _progress_scale(points: Records) -> tuple[list[float], dict[str, Any]]:
+    """Return the ticks and the scale of the progress of ``points``.
 
-    A step 0 stands left of them.
+    Ticks are powers of ten if the last step is many times the first one; else there are none.
     """
-    at = sorted({record["at"] for record in values if record["kind"] == "point"})
-    positive = [each for each in at if each > 0]
-    scale: dict[str, Any] = {
-        "nice": False,
-        "padding": 8,
-        "domain": [at[0], at[-1]] if at else [0.0, 1.0],
-    }
+    at = sorted({record["at"] for record in points})
+    domain = [0.0, 1.0]
+    if at:
+        domain = [at[0], at[-1]]
+    scale: dict[str, Any] = {"nice": False, "padding": 8, "domain": domain}
+    positive = [step for step in at if step > 0]
     if not positive or positive[-1] / positive[0] < _TENFOLD:
         return [], {**scale, "zero": False}
-    powers = range(math.ceil(math.log10(positive[0])), math.floor(math.log10(positive[-1])) + 1)
-    ticks = [10.0**power for power in powers]
+    first_power = math.ceil(math.log10(positive[0]))
+    last_power = math.floor(math.log10(positive[-1]))
+    ticks = [10.0**power for power in range(first_power, last_power + 1)]
     if at[0] == 0:
+        # A logarithm has no room for step 0, which is left of the powers.
         return [0.0, *ticks], {**scale, "type": "symlog", "constant": positive[0]}
     return ticks, {**scale, "type": "log"}
 
 
-def _up(values: Records) -> list[float]:
-    """From the least to the greatest of all values and intervals."""
-    names = ("value", "ci_low", "ci_high")
-    edges = [record[name] for record in values for name in names if _known(record.get(name))]
-    low, high = min(edges, default=0.0), max(edges, default=1.0)
-    return [low, high] if high > low else [low - 0.5, high + 0.5]
+def _value_range(values: Records) -> list[float]:
+    """Return the least and the greatest of all values and intervals."""
+    edges = []
+    for record in values:
+        for name in ("value", "ci_low", "ci_high"):
+            edge = record.get(name)
+            if edge is not None and math.isfinite(edge):
+                edges.append(edge)
+    low = min(edges, default=0.0)
+    high = max(edges, default=1.0)
+    if high > low:
+        return [low, high]
+    return [low - 0.5, high + 0.5]
 
 
-def _with_room(values: Records, height: int) -> list[Record]:
-    """The records, those of names with their places: at the end of the line but apart, or above the chart."""
-    low, high = _up(values)
-    names = sorted(
-        (record for record in values if record["kind"] == "training"),
-        key=lambda record: -record["value"],
-    )
-    places = list[float]()
+def _with_name_positions(values: Records, height: int) -> list[Record]:
+    """Return the records, those of names with positions at the end of their line but apart, and above the chart."""
+    low, high = _value_range(values)
+    names = _of_kind("training", values)
+    names.sort(key=lambda record: -record["value"])
+    pixels: list[float] = []
     for record in names:
-        at = (high - record["value"]) / (high - low) * height
-        places.append(max(at, places[-1] + _DISTANCE if places else 0.0))
+        pixel = (high - record["value"]) / (high - low) * height
+        if pixels:
+            pixel = max(pixel, pixels[-1] + _DISTANCE)
+        pixels.append(max(pixel, 0.0))
+    # Names that were pushed below the chart push those above them up again.
     limit = float(height)
-    for number in reversed(range(len(places))):
-        places[number] = min(places[number], limit)
-        limit = places[number] - _DISTANCE
-    above = {
-        record["training"]: -_LINE * (number + 1) for number, record in enumerate(reversed(names))
-    }
-    shifted: list[Record] = [
-        {
-            **record,
-            "label_at": high - place / height * (high - low),
-            "above": above[record["training"]],
-        }
-        for record, place in zip(names, places, strict=True)
-    ]
-    return [*(record for record in values if record["kind"] != "training"), *shifted]
+    for number in reversed(range(len(pixels))):
+        pixels[number] = min(pixels[number], limit)
+        limit = pixels[number] - _DISTANCE
+    records = [record for record in values if record["kind"] != "training"]
+    for number, record in enumerate(names):
+        label_at = high - pixels[number] / height * (high - low)
+        above = -_LINE * (len(names) - number)
+        records.append({**record, "label_at": label_at, "above": above})
+    return records
 
 
-def _about(points: Records, names: Records) -> str:
+def _description(points: Records, names: Records) -> str:
     if not points:
         return "A number over checkpoints: no item was scored"
-    protocol: Mapping[str, Any] = points[0]
-    return f"{protocol['protocol']} over {counted(len(points), 'checkpoint')} of {counted(len(names), 'training run')}"
+    checkpoints = counted(len(points), "checkpoint")
+    return f"{points[0]['protocol']} over {checkpoints} of {counted(len(names), 'training run')}"

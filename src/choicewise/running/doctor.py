@@ -1,4 +1,4 @@
-"""What is damaged in run folders; damaged blocks can be dropped, and the command of the run asks them again."""
+"""Examines run folders for damage, and drops damaged blocks, so that a rerun computes them again."""
 
 from __future__ import annotations
 
@@ -59,27 +59,27 @@ RUNNING = "running"
 _Record = TypeVar("_Record", Manifest, Sweep)
 
 LineOf = Callable[[Path, Manifest], str]
-"""The command that resumes a run."""
+"""A function that returns the command that resumes a run."""
 
 
 class Remedy(StrEnum):
-    """What mends a fault."""
+    """Name what repairs a fault."""
 
     drop = "drop"
-    """The block is taken off the manifest, and the command of the run asks again what it held."""
+    """The block is taken off the manifest, and a rerun computes it again."""
     run_again = "run again"
-    """The command of the run writes it again: the item table from the data, the summary from the observations."""
+    """A rerun writes the file again: items from the data, the summary from the observations."""
     by_hand = "by hand"
-    """Only a person can: the problem says what to do."""
+    """Only a person can: the problem says how."""
     none = "none"
-    """It does no harm: nothing depends on it, or the next run mends it."""
+    """The fault is harmless: nothing depends on it, or the next run repairs it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """``kind`` in a word or two; ``path``: where, relative to the folder; ``problem`` in words.
+    """Describe a fault: its ``kind``, the ``path`` in the folder, and the ``problem`` in words.
 
-    ``block``: the name of the block that it makes useless, empty where it makes none so.
+    ``block``: the name of the block that is useless now, if any.
     """
 
     kind: str
@@ -90,17 +90,18 @@ class Fault:
 
     @property
     def harmful(self) -> bool:
-        """Whether it is damage, and not only worth saying."""
+        """Return True for damage, False for a remark."""
         return self.remedy is not Remedy.none
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Examined:
-    """What an examination of the ``folder`` of a run, or of several, came to.
+    """Hold the result of the examination of a ``folder``.
 
-    ``state``: complete, not complete, running (another process writes to it; then nothing else is said), lost (no
-    manifest can be read).  ``blocks``: how many there are, and ``items``: how many places they are about.
-    ``line``: what asks again what was lost.  ``dropped``: the blocks that count no longer, a line each.
+    ``state``: complete, not complete, running (another process writes to it, and nothing was
+    examined), or lost (no manifest can be read).  ``blocks`` and ``items``: how many there are;
+    ``unanswered``: prompts without an answer.  ``line``: the command that computes the lost
+    observations again.  ``dropped``: a line for each block that was dropped.
     """
 
     folder: str
@@ -114,57 +115,61 @@ class Examined:
 
     @property
     def harmed(self) -> list[Fault]:
-        """The faults that are damage."""
+        """List the faults that are damage."""
         return [fault for fault in self.faults if fault.harmful]
 
 
 def examine_runs(folder: Path) -> Iterator[Examined]:
-    """Every run in ``folder``, or the run that it is, examined; nothing is changed, and nobody is kept out.
+    """Examine the run in ``folder``, or every run; nothing is changed or locked.
 
-    Raises StoreError where it is no run folder and no folder of runs.
+    Raises StoreError if it is no run folder and no folder of runs.
     """
     if not (folder / MANIFEST).exists() and is_sweep(folder):
-        yield _sweep(folder)
+        yield _examined_sweep(folder)
     for run in _runs(folder):
         yield _examined(run)
 
 
 def drop_damaged_blocks(folder: Path, line_of: LineOf) -> Iterator[Examined]:
-    """The same, and damaged blocks count no longer; ``line_of`` says what asks again what they held.
+    """Examine the run in ``folder``, or every run, and drop damaged blocks from its manifest.
 
-    Their files stay until that line removes them.  A run that another process writes to is not touched.
+    Their files stay until the command of ``line_of`` removes them.  A run that another process
+    writes to is not touched.
     """
     if not (folder / MANIFEST).exists() and is_sweep(folder):
-        yield _sweep(folder)
+        yield _examined_sweep(folder)
     for run in _runs(folder):
         if is_locked(run):
-            yield Examined(str(run), RUNNING)
+            yield Examined(folder=str(run), state=RUNNING)
             continue
         with locked(run):
-            dropped = list[str]()
-            while new := _drop(
-                run, examined := examine(run)
-            ):  # another block may need what one held
-                dropped += new
+            dropped: list[str] = []
+            while True:
+                examined = examine(run)
+                lines = _drop(run, examined)
+                if not lines:
+                    break
+                # Other blocks may name observations that a dropped block held.
+                dropped += lines
             examined.dropped = dropped
-            manifest, _ = _usable(run, MANIFEST, "manifest", read_manifest)
+            manifest, _ = _read_or_copy(run, MANIFEST, "manifest", read_manifest)
             if manifest is not None and not manifest.complete:
                 examined.line = line_of(run, manifest)
         yield examined
 
 
 def _drop(run: Path, examined: Examined) -> list[str]:
-    """Take the damaged blocks off the manifest in one step; a line about each block that is not listed any more."""
+    """Take the damaged blocks off the manifest in one step; return a line for each of them."""
     reasons = {}
     for fault in examined.faults:
         if fault.remedy is Remedy.drop:
             reasons[fault.block] = f"{fault.path} {fault.problem}"
+    # A damaged manifest does not say which blocks there are.
     if not reasons or any(fault.path == MANIFEST for fault in examined.harmed):
-        return []  # which blocks there are is said by a manifest that is whole
+        return []
     manifest = read_manifest(run)
-    blocks = usable_blocks(
-        manifest.blocks, [block for block in manifest.blocks if block.name in reasons]
-    )
+    useless = [block for block in manifest.blocks if block.name in reasons]
+    blocks = usable_blocks(manifest.blocks, useless)
     with disk_errors(run):
         write_manifest(run, replace(manifest, blocks=blocks, complete=False))
     lines = []
@@ -183,176 +188,185 @@ def _examined(run: Path) -> Examined:
         examined = examine(run)
         if not is_locked(run) and _stamp(run) == before:
             return examined
-    return Examined(str(run), RUNNING)
+    return Examined(folder=str(run), state=RUNNING)
 
 
 def _stamp(run: Path) -> object:
-    """What changes whenever a run writes."""
+    """Return what changes with every write to a run."""
     with suppress(OSError):
         stat = (run / MANIFEST).stat()
         return stat.st_ino, stat.st_mtime_ns
     return None
 
 
+def _has_manifest(run: Path) -> bool:
+    return (run / MANIFEST).exists() or copy_of(run / MANIFEST).exists()
+
+
 def _runs(folder: Path) -> list[Path]:
-    """The runs that ``folder`` stands for, those whose manifest is lost among them."""
-    names = MANIFEST, copy_of(Path(MANIFEST)).name
-    if any((folder / name).exists() for name in names):
+    """List the runs of ``folder``, also those with only the copy of a manifest."""
+    if _has_manifest(folder):
         return [folder]
     if is_sweep(folder):
         for name in (SWEEP, copy_of(Path(SWEEP)).name):
             with suppress(StoreError):
-                cells = [folder / cell.folder for cell in read_sweep(folder, name).cells]
-                return [
-                    run
-                    for run in dict.fromkeys(cells)
-                    if any((run / each).exists() for each in names)
-                ]
+                cells = read_sweep(folder, name).cells
+                runs = dict.fromkeys(folder / cell.folder for cell in cells)
+                return list(filter(_has_manifest, runs))
+    found: set[Path] = set()
     with disk_errors(folder):
-        within = {
-            path.parent
-            for name in names
-            for path in (*folder.glob(f"*/{name}"), *folder.glob(f"*/*/{name}"))
-        }
-    if not within:
+        for name in (MANIFEST, copy_of(Path(MANIFEST)).name):
+            found.update(path.parent for path in folder.glob(f"*/{name}"))
+            found.update(path.parent for path in folder.glob(f"*/*/{name}"))
+    if not found:
         raise StoreError(
             f"{folder} is no run folder and holds none; name one that `choicewise run` made"
         )
-    return sorted(within)
+    return sorted(found)
 
 
-def _sweep(folder: Path) -> Examined:
-    """What the folder of a sweep says of itself."""
+def _examined_sweep(folder: Path) -> Examined:
     if is_locked(folder):
-        return Examined(str(folder), RUNNING)
-    return Examined(str(folder), "sweep", _usable(folder, SWEEP, "sweep", read_sweep)[1])
+        return Examined(folder=str(folder), state=RUNNING)
+    _, faults = _read_or_copy(folder, SWEEP, "sweep", read_sweep)
+    return Examined(folder=str(folder), state="sweep", faults=faults)
 
 
 def examine(run: Path) -> Examined:
-    """What there is in the run folder ``run``, and what is wrong with it; StoreError where ``run`` is no run folder."""
-    manifest, lost = _usable(run, MANIFEST, "manifest", read_manifest)
+    """Examine the run folder ``run``; StoreError if it is none."""
+    manifest, lost = _read_or_copy(run, MANIFEST, "manifest", read_manifest)
     if manifest is None:
-        return Examined(str(run), "lost", lost)
+        return Examined(folder=str(run), state="lost", faults=lost)
     state = "complete" if manifest.complete else "not complete"
-    examined = Examined(
-        str(run), state if manifest.shard is None else f"{part_of(manifest.shard)}, {state}", lost
-    )
-    examined.blocks, examined.items, faults = (
-        len(manifest.blocks),
-        count_items(manifest.blocks),
-        examined.faults,
-    )
-    faults += _copy(run, manifest) if not lost else ()
-    faults += _items(run, manifest)
-    stray = list(_stray_faults(run, manifest))
+    is_part = False
+    if manifest.shard is not None:
+        state = f"{part_of(manifest.shard)}, {state}"
+        is_part = not manifest.shard.whole
+    faults = list(lost)
+    if not lost:
+        faults += _copy_faults(run, manifest)
+    faults += _item_faults(run, manifest)
     broken = _file_faults(run, manifest.blocks)
-    harmed = {fault.block for fault in broken}
     faults += broken
-    whole = [block for block in manifest.blocks if block.name not in harmed]
-    part = manifest.shard is not None and not manifest.shard.whole
-    faults += [] if part else _dangling_faults(run, whole, harmed=bool(broken))
-    faults += stray
-    if not harmed:
+    useless = {fault.block for fault in broken}
+    if not is_part:
+        whole = [block for block in manifest.blocks if block.name not in useless]
+        faults += _dangling_faults(run, whole, harmed=bool(broken))
+    faults += _stray_faults(run, manifest)
+    examined = Examined(
+        folder=str(run),
+        state=state,
+        faults=faults,
+        blocks=len(manifest.blocks),
+        items=count_items(manifest.blocks),
+    )
+    if not useless:
         examined.unanswered = len(unanswered_keys(run, manifest))
-    faults += _summary(run, manifest, compare=not examined.harmed)
+    examined.faults += _summary_faults(run, manifest, compare=not examined.harmed)
     return examined
 
 
-def _summary(run: Path, manifest: Manifest, compare: bool) -> list[Fault]:
-    """What is wrong with the summary; ``compare``: whether its numbers are computed again."""
-    if (problem := summary_problem(run, manifest)) is not None:
+def _summary_faults(run: Path, manifest: Manifest, compare: bool) -> list[Fault]:
+    """Check the summary; ``compare``: True to compute its numbers again."""
+    problem = summary_problem(run, manifest)
+    if problem is not None:
         words = f"{problem.words}; it counts for nothing and is written again"
-        return [
-            Fault("summary", SUMMARY, words, Remedy.none if problem.older else Remedy.run_again)
-        ]
-    if compare and (protocol := other_numbers(run, manifest)):
+        remedy = Remedy.none if problem.older else Remedy.run_again
+        return [Fault(kind="summary", path=SUMMARY, problem=words, remedy=remedy)]
+    protocol = other_numbers(run, manifest) if compare else ""
+    if protocol:
         words = f"says other numbers of {protocol} than follow from the observations; delete it"
-        return [Fault("summary", SUMMARY, words, Remedy.by_hand)]
+        return [Fault(kind="summary", path=SUMMARY, problem=words, remedy=Remedy.by_hand)]
     return []
 
 
-def _usable(
+def _read_or_copy(
     folder: Path, name: str, kind: str, read: Callable[..., _Record]
 ) -> tuple[_Record | None, list[Fault]]:
-    """What ``read`` makes of the file ``name``, or of its copy where that is lost, and what is wrong with it.
+    """Read the file ``name``, or its copy if it is lost; return its faults, too.
 
-    Raises StoreError where there is neither.
+    Raises StoreError if neither exists.
     """
-    path, copy = folder / name, copy_of(folder / name)
+    path = folder / name
+    copy = copy_of(path)
     try:
         return read(folder), []
     except StoreError as error:
-        problem = _said(error, path)
+        problem = _problem_of(error, path)
         if not path.exists() and not copy.exists():
             raise
-    if "can't be read" in problem or "version" in problem:
-        return None, [Fault(kind, name, problem, Remedy.by_hand)]
-    with suppress(StoreError):
-        record = read(folder, copy.name)
-        problem += f"; `cp {quoted(copy)} {quoted(path)}` puts back its copy"
-        return record, [Fault(kind, name, problem, Remedy.by_hand)]
-    why = "damaged, too" if copy.exists() else "missing"
-    problem += f"; its copy is {why}: evaluate again into a new folder"
-    return None, [Fault(kind, name, problem, Remedy.by_hand)]
+    record: _Record | None = None
+    if "can't be read" not in problem and "version" not in problem:
+        try:
+            record = read(folder, copy.name)
+            problem += f"; `cp {quoted(copy)} {quoted(path)}` puts back its copy"
+        except StoreError:
+            why = "damaged, too" if copy.exists() else "missing"
+            problem += f"; its copy is {why}: evaluate again into a new folder"
+    return record, [Fault(kind=kind, path=name, problem=problem, remedy=Remedy.by_hand)]
 
 
-def _copy(run: Path, manifest: Manifest) -> list[Fault]:
-    """The copy of a manifest that is whole: it counts for nothing, and the next write renews it."""
+def _copy_faults(run: Path, manifest: Manifest) -> list[Fault]:
+    """Check the copy of a whole manifest."""
     name = copy_of(run / MANIFEST).name
     try:
         if read_manifest(run, name) == manifest:
             return []
         problem = "says what was true one write earlier"
     except StoreError as error:
-        problem = _said(error, run / name) if (run / name).exists() else "is missing"
-    return [Fault("copy", name, f"{problem}; the next run renews it", Remedy.none)]
+        problem = "is missing"
+        if (run / name).exists():
+            problem = _problem_of(error, run / name)
+    problem = f"{problem}; the next run renews it"
+    return [Fault(kind="copy", path=name, problem=problem, remedy=Remedy.none)]
 
 
-def _said(error: StoreError, path: Path) -> str:
-    """What an error says of the file at ``path``, without its name and without advice."""
+def _problem_of(error: StoreError, path: Path) -> str:
+    """Return the message without the name of the file and without advice."""
     return error.message.split("; ")[0].removeprefix(f"{path} ")
 
 
-def _items(run: Path, manifest: Manifest) -> list[Fault]:
-    """What is wrong with the item table."""
+def _item_faults(run: Path, manifest: Manifest) -> list[Fault]:
+    """Check the item table."""
     path = run / ITEM_FILE
-    if reason := damage(path, manifest.files.get(ITEM_FILE)):
-        if reason.startswith("can't be read") and path.is_file():
-            return [Fault("unreadable", ITEM_FILE, f"{reason}; make it readable", Remedy.by_hand)]
-        return [Fault("item table", ITEM_FILE, reason, Remedy.run_again)]
-    if reason := other_version(path, ITEMS):
-        return [
-            Fault(
-                "item table",
-                ITEM_FILE,
-                f"{reason}; evaluate again into a new folder",
-                Remedy.by_hand,
-            )
-        ]
-    return []
+    kind = "item table"
+    reason = damage(path, manifest.files.get(ITEM_FILE))
+    remedy = Remedy.run_again
+    if not reason:
+        reason = other_version(path, ITEMS)
+        if not reason:
+            return []
+        reason += "; evaluate again into a new folder"
+        remedy = Remedy.by_hand
+    elif reason.startswith("can't be read") and path.is_file():
+        kind = "unreadable"
+        reason += "; make it readable"
+        remedy = Remedy.by_hand
+    return [Fault(kind=kind, path=ITEM_FILE, problem=reason, remedy=remedy)]
 
 
 def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
-    """The blocks that are not what was written."""
+    """Check that the files of blocks are unchanged."""
     faults = []
     for broken in damaged_blocks(run, blocks):
-        where = broken.path.relative_to(run).as_posix()
         split, subject, start, stop = broken.block.extent
-        about = (
+        kind = "damaged block"
+        remedy = Remedy.drop
+        problem = (
             f"{broken.reason}; the block holds items {start + 1} to {stop} of {subject} ({split})"
         )
         if broken.reason.startswith("can't be read") and broken.path.is_file():
-            faults.append(
-                Fault(
-                    "unreadable",
-                    where,
-                    f"{about}; make it readable",
-                    Remedy.by_hand,
-                    broken.block.name,
-                )
-            )
-        else:
-            faults.append(Fault("damaged block", where, about, Remedy.drop, broken.block.name))
+            kind = "unreadable"
+            remedy = Remedy.by_hand
+            problem += "; make it readable"
+        fault = Fault(
+            kind=kind,
+            path=broken.path.relative_to(run).as_posix(),
+            problem=problem,
+            remedy=remedy,
+            block=broken.block.name,
+        )
+        faults.append(fault)
     return faults
 
 
@@ -360,92 +374,108 @@ _KEYS = ("key", "before", "after")
 
 
 def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> list[Fault]:
-    """Blocks with spans that name observations which no block holds.
+    """Check that the observations that spans name exist.
 
-    ``harmed``: whether other blocks are damaged, which may hold them: then they come again with those.
+    ``harmed``: True if other blocks are damaged; the observations may be in them, and come again.
     """
-    tables = (
-        read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"])
-        for block in blocks
-    )
-    held = [table["key"].combine_chunks() for table in tables]
-    keys = pa.concat_arrays(held) if held else pa.array([], pa.string())
+    parts = [pa.array([], pa.string())]
+    for block in blocks:
+        table = read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"])
+        parts.append(table["key"].combine_chunks())
+    keys = pa.concat_arrays(parts)
     faults = []
     for block in blocks:
         spans = read_columns(block_file(run, block, "spans"), SPANS, _KEYS)
         named = pc.unique(pa.concat_arrays([spans[name].combine_chunks() for name in _KEYS]))
-        lacking = pc.sum(pc.and_(pc.invert(pc.is_in(named, keys)), pc.is_valid(named))).as_py() or 0
-        if lacking:
-            where = f"{BLOCK_FOLDER}/{block.name}/spans.parquet"
-            problem = f"names {lacking:,} observations that no block holds"
-            problem += (
-                "; they may lie in the damaged ones, and come again with those" if harmed else ""
-            )
-            remedy, useless = (Remedy.none, "") if harmed else (Remedy.drop, block.name)
-            faults.append(Fault("lost observations", where, problem, remedy, useless))
+        is_lacking = pc.and_(pc.invert(pc.is_in(named, keys)), pc.is_valid(named))
+        lacking = pc.sum(is_lacking).as_py() or 0
+        if not lacking:
+            continue
+        problem = f"names {lacking:,} observations that no block holds"
+        remedy = Remedy.drop
+        if harmed:
+            problem += "; they may lie in the damaged ones, and come again with those"
+            remedy = Remedy.none
+        fault = Fault(
+            kind="lost observations",
+            path=f"{BLOCK_FOLDER}/{block.name}/spans.parquet",
+            problem=problem,
+            remedy=remedy,
+            block="" if harmed else block.name,
+        )
+        faults.append(fault)
     return faults
 
 
-_OWN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER})
+_RUN_NAMES = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER})
 """Names in a run folder."""
 
-_FILES = frozenset(f"{table}.parquet" for table in SCHEMAS)
+_BLOCK_NAMES = frozenset(f"{table}.parquet" for table in SCHEMAS)
 
 
 def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
-    """Everything in the folder ``run`` that its ``manifest`` does not explain; nothing outside is read."""
+    """Yield the files in ``run`` that the manifest does not explain; nothing outside is read."""
     listed = {block.name for block in manifest.blocks}
-    unlisted = {*unlisted_blocks(run, manifest)}
+    unlisted = set(unlisted_blocks(run, manifest))
     for path in leftovers(run, manifest):
-        what = "is a block that the manifest does not list"
+        problem = "is a block that the manifest does not list"
         if path.name.endswith(PARTIAL):
-            what = "is what a write left that was killed"
-        where = path.relative_to(run).as_posix()
+            problem = "is what a write left that was killed"
         yield Fault(
-            "leftover",
-            where,
-            f"{what}; it counts for nothing, and the next run removes it",
-            Remedy.none,
+            kind="leftover",
+            path=path.relative_to(run).as_posix(),
+            problem=f"{problem}; it counts for nothing, and the next run removes it",
+            remedy=Remedy.none,
         )
-    for path, own in _entries(run, listed):
+    for path, is_expected in _entries(run, listed):
         if path in unlisted:
             continue
         if path.is_symlink():
-            yield _link(run, path)
-        elif not own:
-            yield _foreign(run, path)
+            yield _link_fault(run, path)
+        elif not is_expected:
+            yield _foreign_fault(run, path)
 
 
 def _entries(run: Path, listed: Collection[str]) -> Iterator[tuple[Path, bool]]:
-    """Everything in the folder but what is inside links and strange folders, and whether a run has such a thing."""
-    yield from (
-        (path, path.name in _OWN or path.name.endswith(PARTIAL)) for path in sorted(run.iterdir())
-    )
+    """Yield the paths in the folder, and True for those that a run has.
+
+    The insides of links and of foreign folders are left out.
+    """
+    for path in sorted(run.iterdir()):
+        yield path, path.name in _RUN_NAMES or path.name.endswith(PARTIAL)
     folder = run / BLOCK_FOLDER
-    for block in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
-        own = block.name in listed and block.is_dir()
-        yield block, own
-        if own and not block.is_symlink():
-            yield from ((file, file.name in _FILES) for file in sorted(block.iterdir()))
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for block in sorted(folder.iterdir()):
+        is_block = block.name in listed and block.is_dir()
+        yield block, is_block
+        if is_block and not block.is_symlink():
+            for file in sorted(block.iterdir()):
+                yield file, file.name in _BLOCK_NAMES
 
 
-def _link(run: Path, path: Path) -> Fault:
-    """A link: a large run may lie on several disks, and what the manifest lists is checked wherever it lies."""
-    outside = ", outside the run folder" if not path.resolve().is_relative_to(run.resolve()) else ""
+def _link_fault(run: Path, path: Path) -> Fault:
+    # A large run may lie on several disks; linked files of the manifest were checked above.
+    is_inside = path.resolve().is_relative_to(run.resolve())
+    outside = "" if is_inside else ", outside the run folder"
     return Fault(
-        "link",
-        path.relative_to(run).as_posix(),
-        f"is a link to {os.readlink(path)}{outside}",
-        Remedy.none,
+        kind="link",
+        path=path.relative_to(run).as_posix(),
+        problem=f"is a link to {os.readlink(path)}{outside}",
+        remedy=Remedy.none,
     )
 
 
-def _foreign(run: Path, path: Path) -> Fault:
-    where = path.relative_to(run).as_posix()
+def _foreign_fault(run: Path, path: Path) -> Fault:
+    kind = "foreign"
+    problem = "is not of the run, and nothing reads it"
+    remedy = Remedy.none
     if _is_pickle(path):
+        kind = "pickle"
         problem = "is a pickle, which runs code when it is opened; no run has one, and nothing here opens it; delete it"
-        return Fault("pickle", where, problem, Remedy.by_hand)
-    return Fault("foreign", where, "is not of the run, and nothing reads it", Remedy.none)
+        remedy = Remedy.by_hand
+    where = path.relative_to(run).as_posix()
+    return Fault(kind=kind, path=where, problem=problem, remedy=remedy)
 
 
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")
@@ -461,4 +491,5 @@ def _is_pickle(path: Path) -> bool:
             head = file.read(2)
     except OSError:
         return False
-    return len(head) == 2 and head[0] == 0x80 and 2 <= head[1] <= 5  # the protocol of a pickle
+    # A pickle begins with the byte 0x80 and the number of its protocol.
+    return len(head) == 2 and head[0] == 0x80 and 2 <= head[1] <= 5

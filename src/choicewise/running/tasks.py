@@ -1,4 +1,4 @@
-"""Where the questions of a job come from: the catalogue's protocols, and tasks of other tools."""
+"""Finds the sources of a job's items: the catalogue's protocols, and tasks of other tools."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def split_tasks(selectors: Iterable[str]) -> tuple[list[str], list[str]]:
 def sources_of(
     job: Job, fitting: bool = False, spelled: Callable[[str], str] = str
 ) -> list[Source]:
-    """Return where the questions of ``job`` come from: the catalogue's protocols and tasks. Errors are those of each.
+    """Return the sources of the items of ``job``: for the catalogue's protocols, and for tasks.
 
-    ``fitting``: protocols that can't ask what the data hold are left out. ``spelled``: from the name of an option to
-    what users wrote. Raises UsageError for an option that no source of the job takes.
+    ``fitting``: True to leave out protocols that do not fit the data.  ``spelled``: from the name of
+    an option to the user's spelling.  Raises UsageError for an option that no source of the job
+    takes, and the errors of the sources.
     """
     tasks, others = split_tasks(selectors_with_shots(job.protocols, job.shots))
     sources = catalogue_sources(job, others, fitting) if others or job.data else []

@@ -24,6 +24,7 @@ from choicewise.util.text import (
     percent,
     plain,
     points,
+    ranks,
     safe,
     short,
     shortened,
@@ -157,6 +158,10 @@ def _points(share: float) -> str:
     return points(share, "-")
 
 
+def _ranks(span: Span) -> str:
+    return ranks(int(span.low), int(span.high))
+
+
 def _change(number: float) -> str:
     sign = "+" if number > 0 else ""
     return sign + plain(number)
@@ -210,6 +215,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "tally": _tally,
     "count": _count,
     "integer": str,
+    "ranks": _ranks,
     "tokens": _tokens,
     "share": percent,
     "points": _points,
@@ -287,7 +293,7 @@ def written(value: Any, kind: str) -> str:
         return "-"
     if isinstance(value, Share):
         return percent(value)
-    if isinstance(value, Span):
+    if isinstance(value, Span) and kind != "ranks":
         return span_text(value, KINDS[kind])
     return KINDS[kind](value)
 

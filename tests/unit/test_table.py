@@ -199,7 +199,8 @@ def test_a_table_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind not in ("text", "excerpt", "names", "lines", "tally")]
+    "kind",
+    [kind for kind in KINDS if kind not in ("text", "excerpt", "names", "lines", "tally", "ranks")],
 )
 @given(number=st.floats(-1e9, 1e9) | st.integers(-(10**9), 10**9))
 def test_every_kind_of_number_is_written_on_one_line(kind: str, number: float) -> None:

@@ -1,4 +1,4 @@
-"""What commands say first: a run in nine lines, several runs as a table of models by benchmarks."""
+"""Write what commands show first: one run in nine lines, several runs as a table of models by benchmarks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from textwrap import shorten
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, guessing_sentences, lead_sentences
@@ -17,15 +17,17 @@ from choicewise.report.tables import (
     described,
     letter_notes,
     raised,
+    scored_cells,
     shown_value,
 )
 from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, finding
 from choicewise.results.guessing import guessing
-from choicewise.results.headline import Matrix, headline, matrix
+from choicewise.results.headline import Matrix, Standing, headline, matrix
 from choicewise.results.outcomes import Outcomes, ranked
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.scoring.significance import FEWEST as FEWEST_ITEMS
+from choicewise.table import Column, Span, Table, cell_texts, heading, visible_columns
 from choicewise.util.text import (
     NAME,
     broken,
@@ -34,25 +36,38 @@ from choicewise.util.text import (
     percent,
     plain,
     probability,
-    ranks,
     safe,
     sentence,
     short,
     wrapped,
 )
 
-WIDTH, LINES, FEWEST = 100, 9, 4
-"""Columns and lines of what is said first, the commands to run next included; lines that one run takes at least."""
+WIDTH: Final = 100
+"""Columns of what is shown first."""
 
-LETTERS, TEXTS = ("letters", "letters with answers"), ("cloze", "whole answers")
-"""Families of protocols: those of which one number stands for all that score labels, and all that score texts."""
+LINES: Final = 9
+"""Lines of what is shown first, the commands to run next included."""
 
-_EACH = 3  # so many numbers have a line each
-_CELL, _TITLE = (
-    7,
-    16,
-)  # columns that a column of a table takes at least, and that a name above it takes at most
-_WORD = 40  # columns of a word that takes more are left out in its middle
+FEWEST: Final = 4
+"""Lines that one run takes at least."""
+
+LETTERS: Final = ("letters", "letters with answers")
+"""Families of protocols that score labels; one number stands for all of them."""
+
+TEXTS: Final = ("cloze", "whole answers")
+"""Families of protocols that score texts; one number stands for all of them."""
+
+_LISTED: Final = 3
+"""Accuracies that have a line each."""
+
+_CELL: Final = 7
+"""Columns that a column of a table takes at least."""
+
+_TITLE: Final = 16
+"""Columns that a name above a column takes at most."""
+
+_WORD: Final = 40
+"""Columns of a word; a longer one is left out in its middle."""
 
 
 def first_lines(
@@ -61,94 +76,119 @@ def first_lines(
     averaged: bool = False,
     most: int = LINES - 2,
 ) -> list[str]:
-    """What is said first of all ``rows``; ``outcomes``: of their runs.
+    """Return what is shown first of all ``rows``; ``outcomes``: of their runs.
 
-    Of one run the numbers, whether they are guesses, what is missing, and warnings, in ``most`` lines, which are
+    Of one run the numbers, if they are guesses, what is missing, and warnings, in ``most`` lines, which are
     :data:`FEWEST` or more; of several the table of models by benchmarks, unless they are ``averaged`` in a table of
     their own.
     """
-    numbered = [
-        row for row in rows if row.n
-    ] or rows  # why there is no number under others, the whole report says
     if not rows:
         return []
-    shown, without = finding(numbered), len(rows) - len(numbered)
-    runs, parts = (
-        {(row.model, row.r, row.data) for row in rows},
-        {row.selection for row in numbered},
-    )
-    if len(runs) == len(parts) == 1:
-        return _run(numbered, without, gaps(shown), most)
-    leads = lead_sentences(shown) if len(shown.datasets) == 1 else []
-    if averaged:
-        table = []
-    elif any(row.share for row in rows):
-        table = _matrix(matrix(rows, outcomes), rows)
-    else:
-        table = _metric_matrix(rows)
-    lacking = [f"there is no number in {without:,} of {len(rows):,} rows"] if without else []
-    said = [*map(safe, wrapped(" ".join(leads), WIDTH)), *_missing([*gaps(shown), *lacking])]
-    return [*table, *said, *warning_lines(numbered)]
+    # The whole report says why there is no number under other protocols.
+    numbered = [row for row in rows if row.n] or list(rows)
+    without = len(rows) - len(numbered)
+    found = finding(numbered)
+    runs = {(row.model, row.r, row.data) for row in rows}
+    selections = {row.selection for row in numbered}
+    if len(runs) == 1 and len(selections) == 1:
+        return _run(numbered, without, gaps(found), most)
+    lines = []
+    if not averaged and any(row.share for row in rows):
+        lines = _matrix(matrix(rows, outcomes), rows)
+    elif not averaged:
+        lines = _metric_matrix(rows)
+    if len(found.datasets) == 1:
+        lines += map(safe, wrapped(" ".join(lead_sentences(found)), WIDTH))
+    missing = gaps(found)
+    if without:
+        missing.append(f"there is no number in {without:,} of {len(rows):,} rows")
+    return [*lines, *_missing(missing), *warning_lines(numbered)]
 
 
 def height(lines: Sequence[str]) -> int:
-    """How many lines they take in a terminal of :data:`WIDTH` columns."""
+    """Return how many lines they take in a terminal of :data:`WIDTH` columns."""
     return sum(max(1, math.ceil(len(line) / WIDTH)) for line in lines)
 
 
 def extremes(rows: Sequence[Row]) -> tuple[Row, Row] | None:
-    """The rows with the least and the greatest share of 1, the first of several; None where there is none."""
-    known = [row for row in rows if row.share and not math.isnan(row.value)]
-    return (
-        (min(known, key=attrgetter("value")), max(known, key=attrgetter("value")))
-        if known
-        else None
-    )
+    """Return the rows with the least and the greatest share of 1, the first of several; None if there is none."""
+    scored = _accuracies(rows)
+    if not scored:
+        return None
+    return min(scored, key=attrgetter("value")), max(scored, key=attrgetter("value"))
 
 
-def _run(rows: Sequence[Row], without: int, lacking: Sequence[str], most: int) -> list[str]:
-    """``without``: how many further rows have no number; ``lacking``: what is missing, in words."""
-    known = [row for row in rows if row.share and not math.isnan(row.value)]
-    warned = bool(warning_lines(rows, 1))
-    after = [*_against_guessing(known), *_missing(lacking)][: most - 2 - warned]
-    numbers = [
-        *_numbers(rows, known, min(_EACH if known else most, most - 1 - len(after) - warned))
-    ]
-    lines = [_title(rows, without), *numbers, *after]
+def _accuracies(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.share and not math.isnan(row.value)]
+
+
+def _run(rows: Sequence[Row], without: int, missing: Sequence[str], most: int) -> list[str]:
+    """Return one run in ``most`` lines; ``without``: further rows without a number; ``missing``: in words."""
+    scored = _accuracies(rows)
+    reserved = 1 if warning_lines(rows, 1) else 0
+    after = [*_against_guessing(scored), *_missing(missing)][: most - 2 - reserved]
+    room = most - 1 - len(after) - reserved
+    if scored:
+        room = min(_LISTED, room)
+    lines = [_title(rows, without), *_numbers(rows, scored, room), *after]
     return [*map(safe, lines), *warning_lines(rows, min(2, most - len(lines)))]
 
 
 def warning_lines(rows: Sequence[Row], most: int = 2) -> list[str]:
-    """Alarms, which speak against numbers themselves, and warnings, each in a few words with how many numbers have it.
+    """Return alarms, which speak against numbers themselves, and warnings, each with how many numbers have it.
 
-    In ``most`` lines, none to two; that numbers are guesses is said elsewhere.
+    In ``most`` lines, none to two; that numbers are guesses is shown elsewhere.
     """
-    warned = [_warnings(row) for row in rows]
-    counts = {name: sum(name in own for own in warned) for name in IN_SHORT}
-    lines: list[list[str]] = []
-    for title, serious in (("alarms: ", True), ("warnings: ", False)):
-        names = [name for name in counts if counts[name] and (name in SERIOUS) == serious]
-        parts = [f"{IN_SHORT[name]} ({counts[name]} of {len(rows)})" for name in names]
-        if names == ["cut"] and counts["cut"] == 1:
-            said = next(row.cut_text for row in rows if "cut" in _warnings(row))
-            parts = [said] if said and len(title) + len(said) <= WIDTH else parts
-        lines += [[title + parts[0], *parts[1:]]] if parts else []
+    counts = dict.fromkeys(IN_SHORT, 0)
+    for row in rows:
+        for name in _warnings(row):
+            if name in counts:
+                counts[name] += 1
+    alarms = []
+    warnings = []
+    for name, count in counts.items():
+        text = f"{IN_SHORT[name]} ({count} of {len(rows)})"
+        if count and name in SERIOUS:
+            alarms.append(text)
+        elif count:
+            warnings.append(text)
+    if len(alarms) == 1 and counts["cut"] == 1:
+        alarms = _cut_alarm(rows) or alarms
+    lines = []
+    if alarms:
+        lines.append([f"alarms: {alarms[0]}", *alarms[1:]])
+    if warnings:
+        lines.append([f"warnings: {warnings[0]}", *warnings[1:]])
     if len(lines) > most:
         lines = [[part for line in lines for part in line]]
     return [_fitted(parts) for parts in lines[:most]]
 
 
+def _cut_alarm(rows: Sequence[Row]) -> list[str]:
+    """Return what cut answers leave open in the only number that has them, if that fits in a line."""
+    for row in rows:
+        if "cut" in _warnings(row):
+            is_short = len("alarms: ") + len(row.cut_text) <= WIDTH
+            return [row.cut_text] if row.cut_text and is_short else []
+    return []
+
+
 def _warnings(row: Row) -> set[str]:
-    """The warnings of a row, and the counts that no other line tells."""
-    own = raised(row)
-    hidden = {"missing", "ties", *(["invalid"] if "many-unparsed" in own else [])}
-    return own | {name for name in IN_SHORT.keys() - WARNINGS.keys() - hidden if getattr(row, name)}
+    """Return the warnings of a row, and the counts that no other line tells."""
+    names = raised(row)
+    hidden = {"missing", "ties"}
+    if "many-unparsed" in names:
+        hidden.add("invalid")
+    for name in IN_SHORT:
+        if name not in WARNINGS and name not in hidden and getattr(row, name):
+            names.add(name)
+    return names
 
 
 class PublishedTable(NamedTuple):
     """Hold the lines of models under the protocols of a published table, what was published, and what the order says.
 
-    What was published is about other questions: it stands outside the table, and has no rank.
+    What was published is about other questions: it is outside the table, and has no rank.
     """
 
     table: list[str]
@@ -165,284 +205,380 @@ def published_table(
     ``turned`` holds two models that change places between these protocols.
     """
     names_of_rows = {row.id: row.protocol for row in rows}
-    columns = {column: names_of_rows[column] for column in published() if column in names_of_rows}
-    if not columns:
+    names = {column: names_of_rows[column] for column in published() if column in names_of_rows}
+    if not names:
         return None
-    known = {(row.model, row.id): row for row in rows if row.id in columns}
-    titles = []
+    columns = [Column(name="model", heading="accuracy in %")]
+    for name in names.values():
+        columns += _value_columns(name)
     cells = []
     for group in (apart, rows):
         models = {row.model: row.dataset for row in group}
         for model, dataset in models.items():
-            title = safe(model)
-            if apart:
-                title += f", {safe(dataset)}"
-            titles.append(title)
-            by_column = {row.id: row for row in group if row.model == model}
-            cells.append([_covered(by_column.get(column), len(models) > 1) for column in columns])
-    table = list(_blocks(titles, list(columns.values()), cells, "accuracy in %", _WORD))
-    first = [published()[column][0] for column in columns]
-    values = ", ".join(percent(number.value) for number in first)
-    publication = f"published, MMLU, 14,042 questions: {first[0].model} {values}"
-    return PublishedTable(table, publication, _order(known, turned))
+            values: list[Any] = [f"{model}, {dataset}" if apart else model]
+            row_of_column = {row.id: row for row in group if row.model == model}
+            for column in names:
+                values += _value_cells(row_of_column.get(column), len(models) > 1)
+            cells.append(values)
+    table = Table(name="published", title="", columns=columns, rows=cells)
+    first = [published()[column][0] for column in names]
+    values_text = ", ".join(percent(number.value) for number in first)
+    publication = f"published, MMLU, 14,042 questions: {first[0].model} {values_text}"
+    ranked_rows = {(row.model, row.id): row for row in rows if row.id in names}
+    return PublishedTable(
+        list(_blocks(table, _WORD)), publication, _order(list(ranked_rows.values()), turned)
+    )
 
 
-def _order(known: Mapping[tuple[str, str], Row], turned: Reversal | None) -> list[str]:
-    """Whether models change places between columns; ``known``: by model and column."""
+def _order(rows: Sequence[Row], turned: Reversal | None) -> list[str]:
+    """Return if models change places between columns."""
     if turned is not None:
         leads = f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, trails in another"
-        return wrapped(
-            f"Ranks change: {leads} ({probability(max(turned.start.p, turned.end.p))}).", WIDTH
-        )
-    if max(row.n for row in known.values()) < FEWEST_ITEMS:
+        p = probability(max(turned.start.p, turned.end.p))
+        return wrapped(f"Ranks change: {leads} ({p}).", WIDTH)
+    if max(row.n for row in rows) < FEWEST_ITEMS:
         return []
-    ranks_of: dict[str, set[int]] = {}
-    for row in ranked(list(known.values())):
+    ranks_of_model: dict[str, set[int]] = {}
+    for row in ranked(list(rows)):
         if row.rank is not None:
-            ranks_of.setdefault(row.model, set()).add(row.rank)
-    if len(ranks_of) < 2:
+            ranks_of_model.setdefault(row.model, set()).add(row.rank)
+    if len(ranks_of_model) < 2:
         return []
-    if any(len(ranks) > 1 for ranks in ranks_of.values()):
+    if any(len(ranks) > 1 for ranks in ranks_of_model.values()):
         return ["The ranking differs between columns, but no swap is statistically significant."]
     return ["The order of the models is the same in every column."]
 
 
-def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:
-    """Models by benchmarks in %, in order, with the plain mean and the range of ranks, then what the columns are."""
-    columns, standings = table.benchmarks, table.standings
-    names = [safe(title) for title in table.titles]
-    titles = [*names]
-    cells = [[_covered(row, len(standings) > 1) for row in each.rows] for each in standings]
-    if len(columns) == 1:
-        titles.append("lowest – highest")
-        last = [
-            _range([row for row in rows if row.share and row.model == each.model])
-            for each in standings
-        ]
-    else:
-        titles.append("mean")
-        last = [percent(each.mean) for each in standings]
-    cells = [[*own, each] for own, each in zip(cells, last, strict=True)]
-    if len(standings) > 1:
-        titles.append("rank")
-        placed = [
-            ranks(each.rank_low, each.rank_high) or str(each.rank or "-") for each in standings
-        ]
-        cells = [[*own, each] for own, each in zip(cells, placed, strict=True)]
-    about = "; one protocol (a way to ask and score) for each benchmark"
-    part = (
-        f", {_part(table.part, WIDTH - len(about) - len('accuracy in %, '))}" if table.part else ""
-    )
-    lines = [f"accuracy in %{part}{about}"]
-    lines += _blocks([safe(each.model) for each in standings], titles, cells)
-    asked = (
-        f"{short(name, _WORD)}: {short(each.protocol, _WORD)}"
-        for name, each in zip(names, columns, strict=True)
-    )
-    return [*lines, *wrapped("; ".join(asked), WIDTH)]
+def _value_columns(title: str) -> list[Column]:
+    """Return the columns of an accuracy with what was scored, such as "27.3 (22 of 59)"."""
+    return [
+        Column(name=title, kind="share"),
+        Column(name=f"{title}_scored", kind="count", joined=" ("),
+        Column(name=f"{title}_items", kind="count", joined=" of ", closed=")"),
+    ]
 
 
-def _covered(row: Row | None, several: bool) -> str:
-    """Return the value in %, of one of ``several`` models with what was scored, such as "27.3 (22 of 59)"."""
+def _value_cells(row: Row | None, several: bool) -> list[float | None]:
+    """Return the cells of :func:`_value_columns`; what was scored only of one of ``several`` models."""
     if row is None:
-        return "-"
-    return f"{percent(row.value)} {row.coverage if several else ''}".rstrip()
+        return [None, None, None]
+    if not several:
+        return [row.value, None, None]
+    return [row.value, *scored_cells(row)]
+
+
+def _matrix(content: Matrix, rows: Sequence[Row]) -> list[str]:
+    """Return models by benchmarks in %, in order, with the plain mean and the range of ranks, and what columns are."""
+    has_models = len(content.standings) > 1
+    has_one_column = len(content.benchmarks) == 1
+    columns = [Column(name="model", heading=" ")]
+    for title in content.titles:
+        columns += _value_columns(title)
+    if has_one_column:
+        columns.append(Column(name="lowest – highest", kind="share"))
+        columns.append(Column(name="highest", kind="share", joined=" – "))
+    else:
+        columns.append(Column(name="mean", kind="share"))
+    if has_models:
+        columns.append(Column(name="rank", kind="ranks"))
+    cells = []
+    for standing in content.standings:
+        values: list[Any] = [standing.model]
+        for row in standing.rows:
+            values += _value_cells(row, has_models)
+        if has_one_column:
+            values += _ends([row for row in rows if row.model == standing.model])
+        else:
+            values.append(standing.mean)
+        if has_models:
+            values.append(_rank_span(standing))
+        cells.append(values)
+    about = "; one protocol (a way to ask and score) for each benchmark"
+    part = ""
+    if content.part:
+        part = f", {_part(content.part, WIDTH - len(about) - len('accuracy in %, '))}"
+    names = []
+    for title, benchmark in zip(content.titles, content.benchmarks, strict=True):
+        names.append(f"{short(title, _WORD)}: {short(benchmark.protocol, _WORD)}")
+    table = Table(name="matrix", title="", columns=columns, rows=cells)
+    return [f"accuracy in %{part}{about}", *_blocks(table), *wrapped("; ".join(names), WIDTH)]
+
+
+def _ends(rows: Sequence[Row]) -> list[float | None]:
+    ends = extremes(rows)
+    if ends is None:
+        return [None, None]
+    return [ends[0].value, ends[1].value]
+
+
+def _rank_span(standing: Standing) -> Span | None:
+    if standing.rank_low is not None and standing.rank_high is not None:
+        return Span(standing.rank_low, standing.rank_high)
+    if standing.rank:
+        return Span(standing.rank, standing.rank)
+    return None
 
 
 def _metric_matrix(rows: Sequence[Row]) -> list[str]:
-    """Models by metrics that are no accuracies, on each dataset, each under the protocol that stands for the others."""
-    several = len({row.data for row in rows}) > 1
-    models, columns = [*dict.fromkeys(row.model for row in rows)], dict[str, str]()
-    cells = [list[str]() for _ in models]
-    for data in dict.fromkeys(row.data for row in rows):
-        for metric, own in by_metric([row for row in rows if row.data == data]).items():
-            first = _stands_for(own)
-            title = f"{described(metric)}, {first.dataset}" if several else described(metric)
-            letters = " (of letters, says nothing about texts)" if letter_notes([first]) else ""
-            columns[title] = f"{metric}: {short(first.protocol.split('@')[0], _WORD)}{letters}"
-            values = {row.model: row.value for row in own if row.signature == first.signature}
-            for line, model in zip(cells, models, strict=True):
-                line.append(plain(values.get(model, math.nan)))
-    lines = [*_blocks([*map(safe, models)], [*map(safe, columns)], cells)]
-    return [*lines, *wrapped("; ".join(dict.fromkeys(columns.values())), WIDTH)]
+    """Return models by metrics that are no accuracies, on each dataset, each under one protocol."""
+    datasets = dict.fromkeys(row.data for row in rows)
+    values_of_model: dict[str, list[Any]] = {row.model: [row.model] for row in rows}
+    columns = [Column(name="model", heading=" ")]
+    notes: dict[str, None] = {}
+    for data in datasets:
+        metrics = by_metric([row for row in rows if row.data == data])
+        for metric, rows_of_metric in metrics.items():
+            first = _representative(rows_of_metric)
+            title = described(metric)
+            if len(datasets) > 1:
+                title += f", {first.dataset}"
+            columns.append(Column(name=title, kind="number"))
+            note = f"{metric}: {_protocol_name(first)}"
+            if letter_notes([first]):
+                note += " (of letters, says nothing about texts)"
+            notes[note] = None
+            value_of_model = {}
+            for row in rows_of_metric:
+                if row.signature == first.signature:
+                    value_of_model[row.model] = row.value
+            for model, values in values_of_model.items():
+                values.append(value_of_model.get(model))
+    table = Table(name="metrics", title="", columns=columns, rows=list(values_of_model.values()))
+    return [*_blocks(table), *wrapped("; ".join(notes), WIDTH)]
 
 
-def _stands_for(rows: Sequence[Row]) -> Row:
-    """The row of one metric that stands for the others: of labels where it looks at a softmax, else of texts."""
-    families = LETTERS + TEXTS if METRICS[rows[0].metric].softmax else TEXTS + LETTERS
-    known = [row for row in rows if not math.isnan(row.value)] or rows
-    return min(
-        known,
-        key=lambda row: families.index(row.family) if row.family in families else len(families),
-    )
+def _protocol_name(row: Row) -> str:
+    """Return the name of a protocol without the changes of its axes."""
+    return short(row.protocol.split("@")[0], _WORD)
 
 
-def _missing(lacking: Sequence[str]) -> list[str]:
-    """What is missing, on one line."""
-    return [shorten(safe(sentence(lacking)), WIDTH, placeholder=" …")] if lacking else []
+def _representative(rows: Sequence[Row]) -> Row:
+    """Return the row of one metric that stands for the others: of labels if it looks at a softmax, else of texts."""
+    families = TEXTS + LETTERS
+    if METRICS[rows[0].metric].softmax:
+        families = LETTERS + TEXTS
+    scored = [row for row in rows if not math.isnan(row.value)] or rows
+    for family in families:
+        for row in scored:
+            if row.family == family:
+                return row
+    return scored[0]
+
+
+def _missing(clauses: Sequence[str]) -> list[str]:
+    """Return what is missing on one line, if anything is."""
+    if not clauses:
+        return []
+    return [shorten(safe(sentence(clauses)), WIDTH, placeholder=" …")]
 
 
 def _fitted(parts: Sequence[str]) -> str:
-    """As many parts as one line has room for, and how many more there are."""
-    for most in range(len(parts), 0, -1):
-        line = ", ".join(parts[:most]).replace(", warnings:", "; warnings:")
-        line += f" and {len(parts) - most} more" if most < len(parts) else ""
+    """Return as many parts as one line has room for, and how many others there are."""
+    for count in range(len(parts), 0, -1):
+        line = ", ".join(parts[:count]).replace(", warnings:", "; warnings:")
+        if count < len(parts):
+            line += f" and {len(parts) - count} more"
         if len(line) <= WIDTH:
             return line
     return counted(len(parts), "kind of warning", "kinds of warnings")
 
 
 def _title(rows: Sequence[Row], without: int) -> str:
-    """Whose numbers these are, in how many ways, and how many further rows have none (``without``)."""
-    first, ways = rows[0], len({row.protocol for row in rows})
-    asked = [row.n + row.missing for row in rows if row.subject == first.subject]
-    groups = len({row.subject for row in rows})
-    count = counted(max(asked), "question") if groups == 1 else f"{groups} groups of questions"
-    if groups == 1 and first.population is not None:
-        count = f"{max(asked):,} of {counted(first.population, 'question')}"
-    more = f"; {without:,} more {'has' if without == 1 else 'have'} no number" if without else ""
-    way = (
-        f"under {short(first.protocol, _WORD)}"
-        if ways == 1
-        else f"asked in {ways:,} ways (protocols)"
-    )
-    names = [
-        f"{short(first.model, most)} on {short(first.dataset, most)}"
-        for most in (NAME, _WORD, 30, 20)
-    ]
-    parts = (
-        [f" ({_part(first.selection, most)})" for most in (NAME, _WORD, 20)]
-        if first.selection
-        else [""]
-    )
-    lines = [f"{name}: {count}{part}, {way}{more}" for name in names for part in parts]
-    lines += [f"{names[-1]}: {count}, {way}{more}", f"{names[-1]}, {way}{more}"]
-    return next((line for line in lines if len(line) <= WIDTH), short(lines[-1], WIDTH))
+    """Return whose numbers these are, in how many ways, and how many further rows have none (``without``)."""
+    first = rows[0]
+    ways = len({row.protocol for row in rows})
+    way = f"asked in {ways:,} ways (protocols)"
+    if ways == 1:
+        way = f"under {short(first.protocol, _WORD)}"
+    if without:
+        way += f"; {without:,} more {'has' if without == 1 else 'have'} no number"
+    count = _question_count(rows)
+    selections = [""]
+    if first.selection:
+        selections = [f" ({_part(first.selection, most)})" for most in (NAME, _WORD, 20)]
+    # Names are shortened before the words that say what was asked.
+    for most in (NAME, _WORD, 30, 20):
+        name = f"{short(first.model, most)} on {short(first.dataset, most)}"
+        for selection in selections:
+            line = f"{name}: {count}{selection}, {way}"
+            if len(line) <= WIDTH:
+                return line
+    line = f"{name}: {count}, {way}"
+    if len(line) <= WIDTH:
+        return line
+    return short(f"{name}, {way}", WIDTH)
+
+
+def _question_count(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    subjects = {row.subject for row in rows}
+    if len(subjects) > 1:
+        return f"{len(subjects)} groups of questions"
+    questions = max(row.n + row.missing for row in rows)
+    if first.population is not None:
+        return f"{questions:,} of {counted(first.population, 'question')}"
+    return counted(questions, "question")
 
 
 def _part(selection: str, most: int) -> str:
-    """The part of the data in as many of its words, from the first on, as there is room for."""
+    """Return as many words of a selection, from the first on, as there is room for."""
     return shorten(safe(selection), most, placeholder=" …")
 
 
-def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[str]:
-    """A line for each number where they are no more than ``most``, else for one of labels, one of texts, and all.
+def _numbers(rows: Sequence[Row], scored: Sequence[Row], most: int) -> Iterator[str]:
+    """Yield a line for each accuracy in ``scored``, if they are no more than ``most``, or else for some and for all.
 
-    Of groups of items for the lowest and the highest.  Numbers that are no shares of 1 have a line for each metric.
+    Some are one of labels and one of texts, or the lowest and the highest group of items. Numbers that are no shares
+    of 1 have a line for each metric.
     """
-    others = [row for row in rows if not row.share] if most > 1 or not known else []
-    grouped = len({row.subject for row in known}) > 1
-    ends = extremes(known)
-    room = most - bool(others)
-    if len(known) <= room:
-        chosen = list(known)
-    elif grouped and ends:
-        chosen = [*ends][: room - 1]
-    else:
-        picked = (headline(known, (family,)) for group in (LETTERS, TEXTS) for family in group)
-        named = [row for row in picked if row is not None]
-        letters = next((row for row in named if row.family in LETTERS), None)
-        texts = next((row for row in named if row.family in TEXTS), None)
-        chosen = ([row for row in (letters, texts) if row is not None] or [known[0]])[: room - 1]
-    labels = [short(row.subject, _WORD) if grouped else row.family for row in chosen]
-    shown = [short(row.protocol, _WORD) for row in chosen]
-    widths = max(map(len, labels), default=0), max(map(len, shown), default=0)
-    for label, name, row in zip(labels, shown, chosen, strict=True):
-        line = f"  {label:<{widths[0]}}  {name:<{widths[1]}}  {percent(row.value):>5} %"
-        span = "" if math.isnan(row.ci_low) else f"  [{interval(row.ci_low, row.ci_high)}]"
-        line += span if len(line) + len(span) <= WIDTH else ""
-        note = next(
-            (IN_SHORT[name] for name in SERIOUS if name in raised(row) and name in IN_SHORT), ""
-        )
-        yield f"{line}  {note}".rstrip() if len(line) + len(note) + 2 <= WIDTH else line
-    if ends and len(known) > len(chosen):
-        middle, about = (
-            percent(median(row.value for row in known)),
-            f"lowest and highest of {len(known)}",
-        )
-        yield f"  {about}: {' – '.join(percent(row.value) for row in ends)} %, median {middle} %"
+    others = []
+    if most > 1 or not scored:
+        others = [row for row in rows if not row.share]
+    room = most - 1 if others else most
+    chosen = _chosen(scored, room)
+    yield from _accuracy_lines(chosen, len({row.subject for row in scored}) > 1)
+    left = most - len(chosen)
+    ends = extremes(scored)
+    if ends and len(scored) > len(chosen):
+        low, high = ends
+        middle = percent(median(row.value for row in scored))
+        values = f"{percent(low.value)} – {percent(high.value)} %, median {middle} %"
+        yield f"  lowest and highest of {len(scored)}: {values}"
+        left -= 1
     if others:
-        yield from _metrics(
-            by_metric(others), max(1, most - len(chosen) - (len(known) > len(chosen)))
-        )
+        yield from _metrics(by_metric(others), max(1, left))
+
+
+def _chosen(scored: Sequence[Row], room: int) -> list[Row]:
+    """Return the accuracies that have a line; a line of ``room`` is left for all together if some have none."""
+    if len(scored) <= room:
+        return list(scored)
+    if len({row.subject for row in scored}) > 1:
+        return list(extremes(scored) or ())[: room - 1]
+    chosen = []
+    for families in (LETTERS, TEXTS):
+        for family in families:
+            row = headline(scored, (family,))
+            if row is not None:
+                chosen.append(row)
+                break
+    return (chosen or [scored[0]])[: room - 1]
+
+
+def _accuracy_lines(rows: Sequence[Row], has_groups: bool) -> Iterator[str]:
+    labels = [short(row.subject, _WORD) if has_groups else row.family for row in rows]
+    names = [short(row.protocol, _WORD) for row in rows]
+    label_width = max(map(len, labels), default=0)
+    name_width = max(map(len, names), default=0)
+    for label, name, row in zip(labels, names, rows, strict=True):
+        line = f"  {label:<{label_width}}  {name:<{name_width}}  {percent(row.value):>5} %"
+        if not math.isnan(row.ci_low):
+            line = _extended(line, f"  [{interval(row.ci_low, row.ci_high)}]")
+        for warning in SERIOUS:
+            if warning in raised(row) and warning in IN_SHORT:
+                line = _extended(line, f"  {IN_SHORT[warning]}")
+                break
+        yield line
+
+
+def _extended(line: str, text: str) -> str:
+    """Return the line with a text behind it if there is room."""
+    if len(line) + len(text) <= WIDTH:
+        return line + text
+    return line
 
 
 def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
-    """A line for each metric that is no accuracy: one number with its interval, and the least and the greatest."""
-    shown = [*numbers.items()][: most if len(numbers) <= most else most - 1]
-    width = max(map(len, numbers))
-    for metric, rows in shown:
-        known = [row for row in rows if not math.isnan(row.value)]
-        first = _stands_for(rows)
-        line = f"  {metric:<{width}}  {shown_value(first, plain)}"
-        line += (
-            ""
-            if math.isnan(first.ci_low)
-            else f"  [{interval(first.ci_low, first.ci_high, plain)}]"
-        )
-        line += f" {METRICS[metric].unit}" if METRICS[metric].unit else ""
-        more = [f"  {short(first.protocol.split('@')[0], _WORD)}"]
-        more += ["; of letters, says nothing about texts"] * bool(letter_notes([first]))
-        if len(known) > 1:
-            low, high = (plain(pick(row.value for row in known)) for pick in (min, max))
-            more.append(f"; {low} – {high} in {len(known)} ways")
-        elif not math.isnan(first.chance):
-            more.append(f"; uniform {plain(first.chance)}")
-        for part in more:
-            line += part if len(line) + len(part) <= WIDTH else ""
-        yield line
-    if len(shown) < len(numbers):
-        yield f"  {counted(len(numbers) - len(shown), 'further metric')}: {', '.join([*numbers][len(shown) :])}"
+    """Yield a line for each metric that is no accuracy: a number with its interval, and the least and the greatest."""
+    names = list(numbers)
+    listed = names
+    if len(names) > most:
+        listed = names[: most - 1]
+    width = max(map(len, names))
+    for metric in listed:
+        yield _metric_line(f"  {metric:<{width}}", numbers[metric])
+    further = names[len(listed) :]
+    if further:
+        yield f"  {counted(len(further), 'further metric')}: {', '.join(further)}"
 
 
-def _against_guessing(known: Sequence[Row]) -> list[str]:
-    """Say whether the numbers are better than guessing, in one line with as much as there is room for."""
-    against = guessing(known)
+def _metric_line(name: str, rows: Sequence[Row]) -> str:
+    first = _representative(rows)
+    line = f"{name}  {shown_value(first, plain)}"
+    if not math.isnan(first.ci_low):
+        line += f"  [{interval(first.ci_low, first.ci_high, plain)}]"
+    unit = METRICS[first.metric].unit
+    if unit:
+        line += f" {unit}"
+    parts = [f"  {_protocol_name(first)}"]
+    if letter_notes([first]):
+        parts.append("; of letters, says nothing about texts")
+    values = [row.value for row in rows if not math.isnan(row.value)]
+    if len(values) > 1:
+        parts.append(f"; {plain(min(values))} – {plain(max(values))} in {len(values)} ways")
+    elif not math.isnan(first.chance):
+        parts.append(f"; uniform {plain(first.chance)}")
+    for part in parts:
+        line = _extended(line, part)
+    return line
+
+
+def _against_guessing(scored: Sequence[Row]) -> list[str]:
+    """Return if the numbers are better than guessing, in one line with as much as there is room for."""
+    against = guessing(scored)
     if not against.scores:
         return []
-    first, *rest = guessing_sentences(against)
-    line = " ".join([first, *rest])
-    return [line if len(line) <= WIDTH else first]
+    sentences = guessing_sentences(against)
+    line = " ".join(sentences)
+    if len(line) <= WIDTH:
+        return [line]
+    return sentences[:1]
 
 
-def _range(rows: Sequence[Row]) -> str:
-    known = [row.value for row in rows if not math.isnan(row.value)]
-    return interval(min(known), max(known)) if known else "-"
+def _blocks(table: Table, most: int = _TITLE) -> Iterator[str]:
+    """Yield a table in as many parts as :data:`WIDTH` asks for.
 
-
-def _blocks(
-    names: Sequence[str],
-    titles: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    corner: str = "",
-    most: int = _TITLE,
-) -> Iterator[str]:
-    """The table, in as many parts as :data:`WIDTH` asks for; names are broken between words, those above at ``most``.
-
-    ``corner``: what stands above the names, no longer than the longest of them.
+    Names in the first column are broken between words, and those above columns at ``most`` characters. The heading of
+    the first column is no longer than the longest of the names.
     """
-    left = min(max(map(len, names)), WIDTH // 2)
-    heads = [[short(line, _WORD) for line in broken(title, most)] for title in titles]
-    widths = [
-        max(_CELL, *(len(line) for line in head), *(len(row[place]) for row in cells))
-        for place, head in enumerate(heads)
-    ]
+    corner, *columns = visible_columns(table)
+    cells = cell_texts(table)
+    left = min(max(len(row[0]) for row in cells), WIDTH // 2)
+    heads = []
+    widths = []
+    for index, column in enumerate(columns, start=1):
+        head = [short(line, _WORD) for line in broken(safe(heading(column)), most)]
+        texts = head + [row[index] for row in cells]
+        heads.append(head)
+        widths.append(max(_CELL, *map(len, texts)))
     start = 0
-    while start < len(titles):
-        end, room = start, WIDTH - left
-        while end < len(titles) and (end == start or room >= widths[end] + 2):
-            room -= widths[end] + 2
-            end += 1
-        part = range(start, end)
-        depth = max(len(heads[place]) for place in part)
-        for line in range(depth):
-            above = ([""] * (depth - len(heads[place])) + heads[place] for place in part)
-            row = "".join(
-                f"  {own[line]:>{widths[place]}}" for place, own in zip(part, above, strict=True)
-            )
-            yield f"{corner if line + 1 == depth else '':<{left}}{row}".rstrip()
-        for name, own in zip(names, cells, strict=True):
+    while start < len(columns):
+        stop = _fitting(widths, start, WIDTH - left)
+        depth = max(map(len, heads[start:stop]))
+        for level in range(depth):
+            title = heading(corner) if level + 1 == depth else ""
+            line = f"{title:<{left}}"
+            for head, width in zip(heads[start:stop], widths[start:stop], strict=True):
+                # Titles of fewer lines begin lower.
+                above = [""] * (depth - len(head)) + head
+                line += f"  {above[level]:>{width}}"
+            yield line.rstrip()
+        for name, *texts in cells:
             *before, last = (short(line, left) for line in broken(name, left))
             yield from before
-            yield f"{last:<{left}}" + "".join(f"  {own[place]:>{widths[place]}}" for place in part)
-        start = end
+            line = f"{last:<{left}}"
+            for text, width in zip(texts[start:stop], widths[start:stop], strict=True):
+                line += f"  {text:>{width}}"
+            yield line
+        start = stop
+
+
+def _fitting(widths: Sequence[int], start: int, room: int) -> int:
+    """Return the column before which a part ends that begins at ``start``; it has one column at least."""
+    stop = start
+    while stop < len(widths):
+        room -= widths[stop] + 2
+        if room < 0 and stop > start:
+            break
+        stop += 1
+    return stop

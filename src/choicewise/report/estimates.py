@@ -1,7 +1,8 @@
-"""Estimates for all questions from a sample of them: a sentence for each sample, and a table."""
+"""Write estimates for all questions from samples of them: a sentence for each sample, and a table."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -38,19 +39,20 @@ def estimate_lines(estimates: Sequence[SampleEstimate], rows: Sequence[Row]) -> 
 
     ``rows``: all numbers.
     """
-    for sample in dict.fromkeys(map(_sample, estimates)):
-        by_protocol = {
-            estimate.protocol: estimate for estimate in estimates if _sample(estimate) == sample
-        }
-        candidates = [row for row in rows if row.protocol in by_protocol and _sample(row) == sample]
+    samples: dict[tuple[str, str, str], dict[str, SampleEstimate]] = {}
+    for estimate in estimates:
+        samples.setdefault(_sample(estimate), {})[estimate.protocol] = estimate
+    for sample, by_protocol in samples.items():
+        candidates = []
+        for row in rows:
+            if row.protocol in by_protocol and _sample(row) == sample:
+                candidates.append(row)
         first = headline(candidates)
-        if first is None:
-            yield from _line(next(iter(by_protocol.values())))
-        else:
-            yield from _line(by_protocol[first.protocol])
+        protocol = next(iter(by_protocol)) if first is None else first.protocol
+        yield from _lines(by_protocol[protocol])
 
 
-def _line(row: SampleEstimate) -> list[str]:
+def _lines(row: SampleEstimate) -> list[str]:
     estimate = row.estimate
     unit = " %" if METRICS[row.metric].share else ""
     gain = ""
@@ -66,7 +68,7 @@ def _line(row: SampleEstimate) -> list[str]:
 
 def _number(row: SampleEstimate, value: float, se: float) -> str:
     text = written(_value(row, value), "number")
-    if se != se:
+    if math.isnan(se):
         return text
     return f"{text} ± {written(_value(row, se), 'number')}"
 
@@ -102,5 +104,5 @@ def _value(row: SampleEstimate, number: float) -> float:
     return number
 
 
-def _sample(of: SampleEstimate | Row) -> tuple[str, str, str]:
-    return of.model, of.data, of.selection
+def _sample(row: SampleEstimate | Row) -> tuple[str, str, str]:
+    return row.model, row.data, row.selection

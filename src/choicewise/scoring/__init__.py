@@ -1,4 +1,4 @@
-"""From observed log-probabilities to scores, decisions, metrics and intervals: pure functions of arrays.
+"""The numbers: scores, decisions, intervals and tests, all computed from observations.
 
-``observed.py`` has the arrays, ``combine.py`` what each reading does with them, ``scores.py`` the named reductions.
+Nothing here reads a file or asks a model, so every number can be computed again from a run folder.
 """

@@ -322,7 +322,7 @@ def bins_of(confidence: Floats, number: int, closed_right: bool = False) -> Inte
 
     Bins are closed to the left, or to the right if ``closed_right``.
     """
-    # What is kept of 0.6 is float32 and a little less, so an edge is matched to 6 decimals of a bin.
+    # 0.6 is stored as float32 and a little less, so an edge is matched to 6 decimals of a bin.
     position = np.round(confidence * number, 6)
     if closed_right:
         bins = np.ceil(position) - 1

@@ -1,27 +1,29 @@
-"""What the numbers of a decision endpoint hold: what rounding leaves open, what its confidence is, what to doubt.
+"""Bound what the rounded probabilities of a decision endpoint leave open, and check its numbers.
 
-A server that rounds to two or four decimals tells each probability within half a step.  Brier score, TV distance and
-accuracy hardly move within that; a negative log-likelihood and KL divergence may be anything up to infinity.  So they
-are bounded here over all distributions that round to what was told, and not computed with a floor.
+A server that rounds to two or four decimals tells a probability within half a step.  Brier score,
+TV distance and accuracy hardly move within that; a negative log-likelihood and a KL divergence may
+be anything up to infinity.  So they are bounded over all distributions that round to the given
+probabilities, and not computed with a floor.
 """
 
 from __future__ import annotations
 
 import math
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
+from choicewise.scoring.observed import Floats, Integers, Mask, item_max, item_sum, row_of
 from choicewise.scoring.probabilities import Judged, people_shares
 
 STEPS: Final = (1e-2, 1e-4)
-"""Steps to which endpoints are known to round: TypeSafe's two decimals, four of Cloudflare and of Vercel's gateway."""
+"""Steps that endpoints round to: TypeSafe to two decimals, Cloudflare and Vercel to four."""
 
 _NEAR: Final = 1e-3
 """How far, in steps, a value may lie from a multiple: stored log-probabilities are float32."""
@@ -29,10 +31,11 @@ _NEAR: Final = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """A number of probabilities that were rounded to a ``step``.
+    """Describe a number that is made of probabilities rounded to a ``step``.
 
-    ``floor``: items of which it needs a probability that was told as 0, so that it is infinite as told.
-    ``with_floor``: what 1e-12 in the place of 0 makes of a number that rounding leaves open; NaN for others.
+    ``floor``: items for which the number needs a probability that is given as 0, so that it is
+    infinite as given.  ``with_floor``: the number with 1e-12 in the place of 0, if rounding leaves
+    it open; NaN for others.
     """
 
     step: float
@@ -41,70 +44,87 @@ class Rounding:
 
 
 def rounding_step(probabilities: Iterable[float], evidence: int = 3) -> float | None:
-    """The largest of :data:`STEPS` that all ``probabilities`` are multiples of, but NaN; None where there is none.
+    """Return the largest of :data:`STEPS` that all ``probabilities`` are multiples of.
 
-    ``evidence``: how many different values must speak for it.  Multiples of five steps do not count, for halves,
-    quarters and fifths come about without any rounding.
+    NaN is left out.  ``evidence``: the number of different values that must speak for the step.
+    Multiples of five steps do not count, because halves, quarters and fifths need no rounding.
+    None if there is no step.
     """
     values = np.unique(np.fromiter(probabilities, dtype=np.float64))
     values = values[~np.isnan(values)]
     if not len(values):
         return None
     for step in STEPS:
-        places = np.round(values / step)
-        if np.all(np.abs(values / step - places) <= _NEAR):
-            return step if np.count_nonzero(np.unique(places) % 5) >= evidence else None
+        multiples = np.round(values / step)
+        if np.all(np.abs(values / step - multiples) <= _NEAR):
+            speaking = np.count_nonzero(np.unique(multiples) % 5)
+            return step if speaking >= evidence else None
     return None
 
 
 def rounded_bounds(metric: str, judged: Judged, step: float) -> tuple[Floats, Floats]:
-    """(low, high) of ``metric`` over all distributions that round to what was told, float64 [items] each.
+    """Return (low, high) of ``metric`` over all distributions that round to the given one.
 
-    NaN for an item of which something is missing, and everywhere for a metric that is not in :data:`BOUNDED` or at
-    another temperature than 1.  With h half a ``step``, every probability lies between p - h and p + h.  Log score:
-    -ln min(1, p + h) to -ln max(0, p - h), and minus that the log-probability.  KL from g: low at clip(c g, p - h,
-    p + h) with c such that all sum to 1, where choices with g = 0 take what is left; high with p - h wherever g > 0,
-    infinite if one of these is 0.  Brier scores and TV: each probability by itself, so that the bounds hold and are
-    not always reached.
+    Both are float64 [items], NaN for an item that lacks a probability, and everywhere for a metric
+    that is not in :data:`BOUNDED` or at another temperature than 1.  With h half a ``step``, every
+    probability lies between p - h and p + h.
+
+    Log score: -ln min(1, p + h) to -ln max(0, p - h), and minus that the log-probability.  KL from
+    g: low at clip(c g, p - h, p + h) with c such that all sum to 1, where choices with g = 0 take
+    the rest; high with p - h for all g > 0, infinite if one of these is 0.  Brier scores and TV:
+    each probability by itself, so that the bounds hold but are not always reached.
     """
     if metric not in _BOUNDS or judged.temperature != 1:
         nothing = np.full(len(judged.choices), np.nan)
         return nothing, nothing
-    low, high = _BOUNDS[metric](judged, *_between(judged.scores, step))
-    known = ~np.isnan(judged.reduced(np.maximum, judged.scores))
-    return np.where(known, low, np.nan), np.where(known, high, np.nan)
+    least, most = _between(judged.scores, step)
+    low, high = _BOUNDS[metric](judged, least, most)
+    is_missing = np.isnan(item_max(judged.scores, judged.item_offsets))
+    return np.where(is_missing, np.nan, low), np.where(is_missing, np.nan, high)
 
 
 def at_floor(metric: str, judged: Judged, step: float) -> Mask:
-    """Items whose ``metric`` is infinite as told, because a probability that it needs was told as 0; bool [items]."""
-    nought = np.exp(judged.scores) < step / 2
+    """Mark the items whose ``metric`` is infinite as given, bool [items].
+
+    They need a probability that is given as 0.
+    """
+    is_nought = np.exp(judged.scores) < step / 2
     if metric == "kl":
-        nought &= people_shares(judged) > 0
-        return np.asarray(judged.reduced(np.maximum, nought.astype(np.float64)) > 0)
-    return np.asarray(judged.reduced(np.minimum, np.where(judged.gold, nought, 1.0)) > 0)
+        is_needed = is_nought & (people_shares(judged) > 0)
+        return item_max(is_needed, judged.item_offsets) > 0
+    # Of several right choices, one with a probability is enough.
+    return judged.reduced(np.minimum, np.where(judged.gold, is_nought, 1.0)) > 0
 
 
 def top_bounds(
     scores: Floats, offsets: Integers, right: Mask, step: float
 ) -> tuple[Floats, Floats, Mask]:
-    """(low, high) of an item's hit, and whether rounding leaves open which choice is its top one; [items] each.
+    """Return (low, high) of an item's hit, and mark items whose top choice rounding leaves open.
 
-    ``scores``: log p of every choice, float64 [rows].  The hit is NaN where one is missing.
+    ``scores``: log p of every choice, float64 [rows].  The hit is NaN if one is missing.
     """
     low, high = _between(scores, step)
-    least = reduce_rows(np.maximum, low, offsets)
-    rivals = reduce_rows(np.add, (high >= least[row_of(offsets)]).astype(np.float64), offsets)
+    best_low = item_max(low, offsets)
+    rivals = item_sum(high >= best_low[row_of(offsets)], offsets)
 
-    def most(among: Mask, bound: Floats) -> Floats:
-        return reduce_rows(np.maximum, np.where(among | np.isnan(bound), bound, -1.0), offsets)
+    def greatest(among: Mask, bound: Floats) -> Floats:
+        return item_max(np.where(among | np.isnan(bound), bound, -1.0), offsets)
 
-    sure = np.where(np.isnan(least), np.nan, most(right, low) > most(~right, high))
-    possible = np.where(np.isnan(least), np.nan, most(right, high) >= most(~right, low))
-    return sure, possible, rivals > 1
+    is_missing = np.isnan(best_low)
+    is_sure = greatest(right, low) > greatest(~right, high)
+    is_possible = greatest(right, high) >= greatest(~right, low)
+    return (
+        np.where(is_missing, np.nan, is_sure),
+        np.where(is_missing, np.nan, is_possible),
+        rivals > 1,
+    )
 
 
 def require_number(name: str, metric: str, step: float | None) -> None:
-    """Raises UsageError where rounding to a ``step`` (None: of nothing) leaves the number of protocol ``name`` open."""
+    """Raise UsageError if rounding to ``step`` leaves the number of protocol ``name`` open.
+
+    None: the probabilities are not rounded.
+    """
     if step is not None and metric in OPEN:
         raise UsageError(
             f"{name} has no number to compare: its endpoint rounds to {step:g}, so that {metric} is known between two "
@@ -112,71 +132,107 @@ def require_number(name: str, metric: str, step: float | None) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Confidence:
+    """Hold a confidence, and how far it moves at most if every probability moves by one."""
+
+    value: float
+    slope: float
+
+
 def confidences(
     kind: str, probabilities: Sequence[float], mass: float | None = None
 ) -> Mapping[str, float]:
-    """What servers call ``confidence`` for an answer with these ``probabilities``, by whose formula it is.
+    """Return what servers call ``confidence`` for ``probabilities``, by the name of the formula.
 
-    ``typesafe``: how far the top option is above an even share, (p - 1/n) / (1 - 1/n), for yes and no |2p - 1|; of a
-    score 1 - sum p |level - mode| over what it is if all levels are as likely, at least 0 (system-one-adapter
-    0.2.1; llama.cpp, transformers, SGLang and Perplexity have the same).  ``p-max``: the highest probability (Google).
-    ``p-mass``: that times the label ``mass``, the probability of all labels in the vocabulary; only where it is known
-    (vLLM 0.32.0).
+    ``typesafe``: how far the top option is above an even share, (p - 1/n) / (1 - 1/n), for yes and
+    no |2p - 1|; of a score 1 - sum p |level - mode| over its value if all levels are equally
+    likely, at least 0 (system-one-adapter 0.2.1; llama.cpp, transformers, SGLang and Perplexity
+    have the same). ``p-max``: the highest probability (Google).  ``p-mass``: that times the label
+    ``mass``, the probability of all labels in the vocabulary; only with a mass (vLLM 0.32.0).
     """
-    return {name: value for name, (value, _) in _formulas(kind, probabilities, mass).items()}
+    formulas = _formulas(kind, probabilities, mass)
+    return {name: confidence.value for name, confidence in formulas.items()}
 
 
 def formulas_of(
     confidence: float, kind: str, probabilities: Sequence[float], mass: float | None = None
 ) -> tuple[str, ...]:
-    """Which of :func:`confidences` a server's ``confidence`` agrees with, as far as rounding tells; often several."""
+    """Return the formulas of :func:`confidences` that a server's ``confidence`` agrees with.
+
+    Rounding often leaves several.
+    """
     step = rounding_step(probabilities, evidence=0) or 0.0
     step_of_confidence = rounding_step([confidence], evidence=0) or 0.0
     names = []
-    for name, (value, slope) in _formulas(kind, probabilities, mass).items():
-        allowed = (slope * step + step_of_confidence) / 2 + 1e-6
-        if abs(value - confidence) <= allowed:
+    for name, expected in _formulas(kind, probabilities, mass).items():
+        allowed = (expected.slope * step + step_of_confidence) / 2 + 1e-6
+        if abs(expected.value - confidence) <= allowed:
             names.append(name)
     return tuple(names)
 
 
+def _formulas(
+    kind: str, probabilities: Sequence[float], mass: float | None
+) -> dict[str, _Confidence]:
+    top = max(probabilities)
+    formulas = {"typesafe": _typesafe(kind, probabilities), "p-max": _Confidence(top, 1.0)}
+    if mass is not None:
+        formulas["p-mass"] = _Confidence(top * mass, mass)
+    return formulas
+
+
+def _typesafe(kind: str, probabilities: Sequence[float]) -> _Confidence:
+    n = len(probabilities)
+    top = max(probabilities)
+    if n == 1:
+        return _Confidence(1.0, 0.0)
+    if kind != "score":
+        return _Confidence((top - 1 / n) / (1 - 1 / n), n / (n - 1))
+    mode = probabilities.index(top)
+    distances = [abs(level - mode) for level in range(n)]
+    even = sum(abs(level - (n - 1) / 2) for level in range(n)) / n
+    spread = sum(p * distance for p, distance in zip(probabilities, distances, strict=True))
+    return _Confidence(max(0.0, 1 - spread / even), sum(distances) / even)
+
+
 MASSES: Final = ("label_mass", "x_label_mass", "option_mass")
-"""What servers call the probability that all labels have among all tokens (vLLM and SGLang, SGLang, maple-sdk)."""
+"""Names of the probability that all labels have among all tokens (vLLM, SGLang, maple-sdk)."""
 
 
 def label_mass(diagnostics: Mapping[str, float | bool]) -> float | None:
-    """The label mass among a server's ``diagnostics``; None where it gives none."""
+    """Return the label mass among a server's ``diagnostics``; None if it gives none."""
     for name in MASSES:
         if name in diagnostics:
             return float(diagnostics[name])
     return None
 
 
-class Answered(Protocol):
-    """What is kept of an answer: the ``kind`` of the question, and what the endpoint said."""
+class Answered(typing.Protocol):
+    """Give the ``kind`` of a question, and what the endpoint answered."""
 
     @property
     def kind(self) -> str:
-        """``choice``, ``noul`` or ``score``."""
+        """Return ``choice``, ``noul`` or ``score``."""
 
     @property
     def probabilities(self) -> Sequence[float] | None:
-        """As they were sent, of a noul yes first; None where they are missing."""
+        """Return the probabilities as sent, of a noul yes first; None if they are missing."""
 
     @property
     def confidence(self) -> float | None:
-        """As it was sent."""
+        """Return the confidence as sent."""
 
     @property
     def diagnostics(self) -> Mapping[str, float | bool]:
-        """By the server's names."""
+        """Return further numbers by the server's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a run's answers say of one thing: ``description`` what, how many ``values``, and what the endpoint ``says``.
+    """Hold what a run's answers say of one property: ``values`` numbers, and what they ``says``.
 
-    ``doubt``: what speaks against it, in words; empty where nothing does.
+    ``doubt``: what speaks against it, in words; "" without doubt.
     """
 
     description: str
@@ -185,82 +241,122 @@ class Check:
     doubt: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collected:
+    """Collect the numbers of all answers of a run."""
+
+    probabilities: list[float] = field(default_factory=list)
+    sums: list[float] = field(default_factory=list)
+    nouls: list[float] = field(default_factory=list)
+    masses: list[float] = field(default_factory=list)
+    labels: list[float] = field(default_factory=list)
+    formulas: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add(self, answer: Answered) -> None:
+        if answer.probabilities is None:
+            return
+        self.probabilities.extend(answer.probabilities)
+        self.sums.append(math.fsum(answer.probabilities))
+        if answer.kind == "noul":
+            self.nouls.extend(answer.probabilities[:1])
+        mass = label_mass(answer.diagnostics)
+        if mass is not None:
+            self.masses.append(mass)
+        if "argmax_is_label" in answer.diagnostics:
+            self.labels.append(float(answer.diagnostics["argmax_is_label"]))
+        if answer.confidence is not None:
+            names = formulas_of(answer.confidence, answer.kind, answer.probabilities, mass)
+            self.formulas.append(names)
+
+
 def checks(answers: Iterable[Answered]) -> list[Check]:
-    """What to believe of the numbers of an endpoint, from all its answers of a run; what no answer has is left out."""
-    masses, labels, sums = list[float](), list[float](), list[float]()
-    nouls, values, agreeing = list[float](), list[float](), list[tuple[str, ...]]()
-    for each in answers:
-        if each.probabilities is None:
-            continue
-        values += each.probabilities
-        sums.append(math.fsum(each.probabilities))
-        nouls += each.probabilities[:1] if each.kind == "noul" else ()
-        if (mass := label_mass(each.diagnostics)) is not None:
-            masses.append(mass)
-        if "argmax_is_label" in each.diagnostics:
-            labels.append(float(each.diagnostics["argmax_is_label"]))
-        if each.confidence is not None:
-            agreeing.append(formulas_of(each.confidence, each.kind, each.probabilities, mass))
-    rows = [_rounding_check(values), _sum_check(sums), _noul_check(nouls), _mass_check(masses)]
-    constant = len(masses) > 1 and min(masses) == max(masses) == 1
-    share = math.fsum(labels) / len(labels) if labels else 0.0
-    always = "not measured: always so, as the mass is always 1" if constant and share == 1 else ""
-    rows.append(Check("likeliest token a label", len(labels), f"{100 * share:.1f} %", always))
-    return [row for row in [*rows, _confidence_check(agreeing)] if row.values]
+    """Check the numbers of an endpoint from all its answers of a run.
+
+    A check that no answer has a value for is left out.
+    """
+    collected = _Collected()
+    for answer in answers:
+        collected.add(answer)
+    rows = [
+        _rounding_check(collected.probabilities),
+        _sum_check(collected.sums),
+        _noul_check(collected.nouls),
+        _mass_check(collected.masses),
+        _label_check(collected.labels, collected.masses),
+        _confidence_check(collected.formulas),
+    ]
+    return [row for row in rows if row.values]
 
 
-def _rounding_check(values: Sequence[float]) -> Check:
-    step = rounding_step(values)
-    doubt = "" if step is None else "a log score and KL are known between two bounds alone"
-    return Check(
-        "step of probabilities", len(values), "none" if step is None else f"{step:g}", doubt
-    )
+def _rounding_check(probabilities: Sequence[float]) -> Check:
+    description = "step of probabilities"
+    step = rounding_step(probabilities)
+    if step is None:
+        return Check(description, len(probabilities), "none", "")
+    doubt = "a log score and KL are known between two bounds alone"
+    return Check(description, len(probabilities), f"{step:g}", doubt)
 
 
 def _sum_check(sums: Sequence[float]) -> Check:
-    off = sum(abs(total - 1) > 1e-5 for total in sums)
-    return Check(
-        "sum of an answer",
-        len(sums),
-        _range(sums),
-        f"{off} of {len(sums)} are not 1" if off else "",
-    )
+    off = [total for total in sums if abs(total - 1) > 1e-5]
+    doubt = f"{len(off)} of {len(sums)} are not 1" if off else ""
+    return Check("sum of an answer", len(sums), _range(sums), doubt)
 
 
 def _noul_check(nouls: Sequence[float]) -> Check:
-    inside = all(_EDGE - 1e-9 <= yes <= 1 - _EDGE + 1e-9 for yes in nouls)
-    edges = sum(min(yes, 1 - yes) <= _EDGE + 1e-9 for yes in nouls)
-    most = f"{-math.log(_EDGE):.3f}"
-    doubt = f"clipped: {edges} at {_EDGE} or {1 - _EDGE}, none beyond; no log score is above {most}"
-    return Check("probability of yes", len(nouls), _range(nouls), doubt if inside and edges else "")
+    inside = 0
+    at_edge = 0
+    for yes in nouls:
+        distance = min(yes, 1 - yes)
+        inside += distance >= _EDGE - 1e-9
+        at_edge += distance <= _EDGE + 1e-9
+    doubt = ""
+    if inside == len(nouls) and at_edge:
+        most = f"{-math.log(_EDGE):.3f}"
+        edges = f"clipped: {at_edge} at {_EDGE} or {1 - _EDGE}, none beyond"
+        doubt = f"{edges}; no log score is above {most}"
+    return Check("probability of yes", len(nouls), _range(nouls), doubt)
+
+
+def _is_constant(masses: Sequence[float]) -> bool:
+    return len(masses) > 1 and min(masses) == max(masses)
 
 
 def _mass_check(masses: Sequence[float]) -> Check:
-    same = len(masses) > 1 and min(masses) == max(masses)
-    half = sum(mass < 0.5 for mass in masses)
-    low = f"below a half in {half} of {len(masses)}" if half else ""
-    return Check(
-        "label mass", len(masses), _range(masses), "not measured: always the same" if same else low
-    )
+    low = [mass for mass in masses if mass < 0.5]
+    doubt = ""
+    if _is_constant(masses):
+        doubt = "not measured: always the same"
+    elif low:
+        doubt = f"below a half in {len(low)} of {len(masses)}"
+    return Check("label mass", len(masses), _range(masses), doubt)
 
 
-def _confidence_check(agreeing: Sequence[tuple[str, ...]]) -> Check:
-    counts = Counter(name for names in agreeing for name in names)
-    known = [name for name, count in counts.items() if count == len(agreeing)]
-    named = (
-        ", ".join(known or (f"{name} in {count}" for name, count in counts.most_common()))
-        or "no formula"
-    )
-    return Check(
-        "confidence agrees with",
-        len(agreeing),
-        named,
-        "" if known else "by no one formula that is known",
-    )
+def _label_check(labels: Sequence[float], masses: Sequence[float]) -> Check:
+    share = math.fsum(labels) / len(labels) if labels else 0.0
+    doubt = ""
+    # A server that masks all other tokens can't measure if the likeliest token is a label.
+    if share == 1 and _is_constant(masses) and masses[0] == 1:
+        doubt = "not measured: always so, as the mass is always 1"
+    return Check("likeliest token a label", len(labels), f"{100 * share:.1f} %", doubt)
+
+
+def _confidence_check(formulas: Sequence[tuple[str, ...]]) -> Check:
+    description = "confidence agrees with"
+    counts = Counter[str]()
+    for names in formulas:
+        counts.update(names)
+    in_all = [name for name, count in counts.items() if count == len(formulas)]
+    if in_all:
+        return Check(description, len(formulas), ", ".join(in_all), "")
+    in_some = ", ".join(f"{name} in {count}" for name, count in counts.most_common())
+    doubt = "by no one formula that is known"
+    return Check(description, len(formulas), in_some or "no formula", doubt)
 
 
 def _range(values: Sequence[float]) -> str:
-    low, high = (f"{value:.4g}" for value in (min(values, default=0.0), max(values, default=0.0)))
+    low = f"{min(values, default=0.0):.4g}"
+    high = f"{max(values, default=0.0):.4g}"
     return low if low == high else f"{low} – {high}"
 
 
@@ -268,43 +364,29 @@ _EDGE: Final = 0.01
 """Google keeps the probability of yes this far from 0 and 1 (google-genai 3.4.0)."""
 
 
-def _formulas(
-    kind: str, probabilities: Sequence[float], mass: float | None
-) -> Mapping[str, tuple[float, float]]:
-    """(confidence, how far it moves at most if every probability moves by one) by each formula."""
-    n, top = len(probabilities), max(probabilities)
-    if n == 1:
-        typesafe = 1.0, 0.0
-    elif kind == "score":
-        mode = probabilities.index(top)
-        even = sum(abs(level - (n - 1) / 2) for level in range(n)) / n
-        away = [abs(level - mode) for level in range(n)]
-        typesafe = (
-            max(0.0, 1 - sum(p * far for p, far in zip(probabilities, away, strict=True)) / even),
-            sum(away) / even,
-        )
-    else:
-        typesafe = (top - 1 / n) / (1 - 1 / n), n / (n - 1)
-    named = {"typesafe": typesafe, "p-max": (top, 1.0)}
-    return named if mass is None else {**named, "p-mass": (top * mass, mass)}
-
-
 def _between(scores: Floats, step: float) -> tuple[Floats, Floats]:
-    """The least and the most that every probability may be, which was given as exp(``scores``)."""
+    """Return the least and the greatest value of every probability, given as exp(``scores``)."""
     rounded = np.round(np.exp(scores) / step) * step
     return np.maximum(rounded - step / 2, 0.0), np.minimum(rounded + step / 2, 1.0)
 
 
 def _minus_log(share: Floats) -> Floats:
     with np.errstate(divide="ignore"):
-        return np.asarray(-np.log(share))
+        return -np.log(share)
+
+
+def _gold_sum(judged: Judged, bound: Floats) -> Floats:
+    return judged.summed(np.where(judged.gold, bound, 0.0))
+
+
+def _wrong_squares(judged: Judged, bound: Floats) -> Floats:
+    return judged.summed(np.where(judged.gold, 0.0, bound**2))
 
 
 def _log_score(judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    least, most = (
-        judged.reduced(np.add, np.where(judged.gold, bound, 0.0)) for bound in (low, high)
-    )
-    return _minus_log(np.minimum(most, 1.0)) + 0.0, _minus_log(least)
+    least = np.minimum(_gold_sum(judged, high), 1.0)
+    # Plus 0 makes the -0 of a certain answer a 0.
+    return _minus_log(least) + 0.0, _minus_log(_gold_sum(judged, low))
 
 
 def _log_probability(judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -313,49 +395,54 @@ def _log_probability(judged: Judged, low: Floats, high: Floats) -> tuple[Floats,
 
 
 def _brier(judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    least, most = (
-        judged.reduced(np.add, np.where(judged.gold, bound, 0.0)) for bound in (low, high)
-    )
-    wrong = [judged.reduced(np.add, np.where(judged.gold, 0.0, bound**2)) for bound in (low, high)]
-    return wrong[0] + (1 - np.minimum(most, 1.0)) ** 2, wrong[1] + (1 - least) ** 2
+    most_right = np.minimum(_gold_sum(judged, high), 1.0)
+    least = _wrong_squares(judged, low) + (1 - most_right) ** 2
+    most = _wrong_squares(judged, high) + (1 - _gold_sum(judged, low)) ** 2
+    return least, most
 
 
 def _kl(judged: Judged, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     people = people_shares(judged)
-    asked = people > 0
-    room = 1 - judged.reduced(np.add, np.where(asked, 0.0, low))
-    nearest = _water(
-        np.where(asked, people, 0.0),
-        np.where(asked, low, 0.0),
-        np.where(asked, high, 0.0),
+    is_chosen = people > 0
+    # Choices that nobody chose have no term, but take at least their lowest probability.
+    room = 1 - judged.summed(np.where(is_chosen, 0.0, low))
+    nearest = _scaled_to_room(
+        np.where(is_chosen, people, 0.0),
+        np.where(is_chosen, low, 0.0),
+        np.where(is_chosen, high, 0.0),
         room,
         judged,
     )
-    own = np.where(asked, people * np.log(np.where(asked, people, 1.0)), 0.0)
+    negentropy = np.where(is_chosen, people * np.log(np.where(is_chosen, people, 1.0)), 0.0)
 
     def divergence(shares: Floats) -> Floats:
-        return judged.reduced(
-            np.add, own + np.where(asked, people * _minus_log(np.where(asked, shares, 1.0)), 0.0)
-        )
+        cross = people * _minus_log(np.where(is_chosen, shares, 1.0))
+        return judged.summed(negentropy + np.where(is_chosen, cross, 0.0))
 
-    known = ~np.isnan(judged.reduced(np.add, people))
-    bounds = np.maximum(divergence(nearest), 0.0), divergence(low)
-    return np.where(known, bounds[0], np.nan), np.where(known, bounds[1], np.nan)
+    is_missing = np.isnan(judged.summed(people))
+    least = np.maximum(divergence(nearest), 0.0)
+    return np.where(is_missing, np.nan, least), np.where(is_missing, np.nan, divergence(low))
 
 
-def _water(shares: Floats, low: Floats, high: Floats, room: Floats, judged: Judged) -> Floats:
-    """clip(c g, ``low``, ``high``) with c such that an item's values sum to its ``room``, or as near to it as they can.
+def _scaled_to_room(
+    shares: Floats, low: Floats, high: Floats, room: Floats, judged: Judged
+) -> Floats:
+    """Return clip(c g, ``low``, ``high``) with c such that an item's values sum to its ``room``.
 
-    By bisection: the sum never falls as c grows.
+    They come as near to it as they can.  The c is bisected: the sum never falls as c grows.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        most = judged.reduced(np.fmax, np.where(shares > 0, high / shares, 0.0))
+        limits = np.where(shares > 0, high / shares, 0.0)
+    most = judged.reduced(np.fmax, limits)
     least = np.zeros_like(most)
-    for _ in range(200):  # every step gives a bit of c, and c may be as small as a probability
+    # Every step gives a bit of c, and c may be as small as a probability.
+    for _ in range(200):
         middle = (least + most) / 2
-        over = judged.reduced(np.add, np.clip(middle[judged.item] * shares, low, high)) > room
-        least, most = np.where(over, least, middle), np.where(over, middle, most)
-    return np.asarray(np.clip(most[judged.item] * shares, low, high))
+        total = judged.summed(np.clip(middle[judged.item] * shares, low, high))
+        is_over = total > room
+        least = np.where(is_over, least, middle)
+        most = np.where(is_over, middle, most)
+    return np.clip(most[judged.item] * shares, low, high)
 
 
 def _of_distance(
@@ -364,9 +451,7 @@ def _of_distance(
     people = people_shares(judged)
     nearest = np.maximum(np.maximum(low - people, people - high), 0.0)
     farthest = np.maximum(np.abs(low - people), np.abs(high - people))
-    return judged.reduced(np.add, nearest**power) * scale, judged.reduced(
-        np.add, farthest**power
-    ) * scale
+    return judged.summed(nearest**power) * scale, judged.summed(farthest**power) * scale
 
 
 _BOUNDS: Mapping[str, Callable[[Judged, Floats, Floats], tuple[Floats, Floats]]] = {
@@ -379,7 +464,7 @@ _BOUNDS: Mapping[str, Callable[[Judged, Floats, Floats], tuple[Floats, Floats]]]
 }
 
 BOUNDED: Final = frozenset(_BOUNDS)
-"""The metrics that :func:`rounded_bounds` knows; accuracy has :func:`top_bounds`."""
+"""The metrics of :func:`rounded_bounds`; accuracy has :func:`top_bounds`."""
 
 OPEN: Final = frozenset({"log-score", "logprob", "kl"})
-"""Those that rounding can move without limit, so that two bounds stand in the place of a number."""
+"""Metrics that rounding can move without limit, so that they have two bounds and no number."""

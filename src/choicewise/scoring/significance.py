@@ -418,7 +418,7 @@ def minimum_detectable_effect(error: float, level: float = 0.95, power: float = 
 
 
 def _with_halves(differences: Floats) -> tuple[float, float]:
-    """Return mean and standard error with half an item more in each cell (both, left, right, none)."""
+    """Return mean and standard error with half an item more in each of the four cells."""
     present = differences[~np.isnan(differences)]
     if not len(present):
         return math.nan, math.nan

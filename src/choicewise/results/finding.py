@@ -1,15 +1,16 @@
-"""What rows say in short: their spread, who leads, what is a guess, and models that change places."""
+"""Summarise the rows of runs: their spread, who leads, guesses, and models that change places."""
 
 from __future__ import annotations
 
 import math
 import re
+import typing
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from statistics import median
-from typing import Protocol
 
 import numpy as np
 
@@ -22,24 +23,25 @@ from choicewise.results.rows import Row
 from choicewise.scoring.significance import LEVEL, SignFlip, holm, is_significant, sign_flip
 
 
-class Measured(Protocol):
-    """A run's numbers: its rows, and the credit of every item."""
+class Measured(typing.Protocol):
+    """Give a run's numbers: its rows, and the credit of every item."""
 
     @property
     def rows(self) -> Sequence[Row]:
-        """One per protocol and group."""
+        """The rows, one per protocol and group."""
 
     @property
     def outcomes(self) -> Outcomes:
-        """Of every protocol."""
+        """The outcomes of every protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReversalContest:
-    """Two models under one protocol: the share of the ``n`` items both scored that each has right; the paired test.
+    """Compare two models under one protocol, over the ``n`` items that both score.
 
-    ``first``: of the numbers of its prompt.  ``guessed``: neither number is better than guessing.  ``p``: of the test,
-    after Holm's correction.
+    ``left``, ``right``: shares of 1.  ``first``: of the protocols with the same prompt.  ``guessed``:
+    neither number is better than guessing.  ``test``: paired by items.  ``p``: of the test, after
+    Holm's correction.
     """
 
     protocol: str
@@ -53,15 +55,15 @@ class ReversalContest:
 
     @property
     def difference(self) -> float:
-        """Left minus right."""
+        """The value of the left model minus that of the right one."""
         return self.left - self.right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reversal:
-    """Left is better than right under the protocol of ``start``, and worse under that of ``end``.
+    """Name two models of which the left is better under ``start``, and worse under ``end``.
 
-    ``tests``: how many the p values are corrected for.
+    ``tests``: the number of tests that the p values are corrected for.
     """
 
     dataset: str
@@ -73,27 +75,34 @@ class Reversal:
 
 
 def reversal(runs: Sequence[Measured]) -> Reversal | None:
-    """Of all pairs of models and protocols the clearest: the smaller of the two differences is the greatest there is.
+    """Return the clearest reversal of two models: the one with the greatest smaller difference.
 
-    Every model is tested against every other one under every protocol that asks both the same, on the items both
-    scored.  None where no two change places significantly, each time with the better one better than guessing.  A
-    prompt's first number comes before its others: two ways to ask say more than two ways to count.
+    Every two models are tested under every protocol that sends both the same texts, on the items
+    that both score.  None if no two change places significantly, each time with the better one
+    better than guessing.  Protocols that are the first of their prompt come before others: two
+    prompts differ more than two scores of the same answers.
     """
-    pairs = [
-        (one, other, _reversal_contests(one, other))
-        for one, other in combinations(runs, 2)
-        if one.outcomes.digest == other.outcomes.digest
-    ]
-    adjusted = iter(holm([contest.p for *_, contests in pairs for contest in contests]).tolist())
-    tests = sum(len(contests) for *_, contests in pairs)
+    pairs = []
+    ps: list[float] = []
+    for one, other in combinations(runs, 2):
+        if one.outcomes.digest == other.outcomes.digest:
+            contests = _reversal_contests(one, other)
+            pairs.append((one, other, contests))
+            ps += [contest.p for contest in contests]
+
+    # Holm's correction is for all pairs and protocols together, which are looked at for the clearest.
+    adjusted = iter(holm(ps).tolist())
     reversals = []
     for one, other, contests in pairs:
         corrected = [replace(contest, p=next(adjusted)) for contest in contests]
-        clear = [each for each in corrected if is_significant(each.p, each.n) and not each.guessed]
-        for chosen in ([each for each in clear if each.first], clear):
-            start = max(chosen, key=lambda each: each.difference, default=None)
-            end = min(chosen, key=lambda each: each.difference, default=None)
-            if start and end and start.difference > 0 > end.difference:
+        clear = [contest for contest in corrected if _is_clear(contest)]
+        firsts = [contest for contest in clear if contest.first]
+        for candidates in (firsts, clear):
+            if not candidates:
+                continue
+            start = max(candidates, key=_difference)
+            end = min(candidates, key=_difference)
+            if start.difference > 0 > end.difference:
                 reversals.append(
                     Reversal(
                         dataset=one.outcomes.dataset,
@@ -101,7 +110,7 @@ def reversal(runs: Sequence[Measured]) -> Reversal | None:
                         right=other.outcomes.model,
                         start=start,
                         end=end,
-                        tests=tests,
+                        tests=len(ps),
                     )
                 )
     return max(reversals, key=_clarity, default=None)
@@ -109,11 +118,12 @@ def reversal(runs: Sequence[Measured]) -> Reversal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """The numbers of one model on one dataset, a number per protocol (and group, where ``grouped``).
+    """Summarise the numbers of one model on one dataset, one per protocol.
 
-    ``count`` of them are there; ``unmeasured`` are NaN, as no item was scored.  ``items``: the fewest and the most
-    that one was asked about.  ``lowest`` and ``highest`` are rows (the first of several), ``median`` a share of 1.
-    ``guessing``: how many are better than guessing.
+    If they are ``grouped``, there is one per protocol and group.  ``count``: of the numbers;
+    ``unmeasured``: of those that are NaN, as no item was scored.  ``items``: the smallest and the
+    largest number of items of one.  ``lowest``, ``highest``: rows, the first of equal ones.
+    ``median``: a share of 1.
     """
 
     model: str
@@ -131,10 +141,10 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The axis of the protocols (or their family, or the group) that tells best where a model leads.
+    """Name the axis (or family, or group) that separates best where a model leads.
 
-    With ``values`` the model is first under ``first`` of ``count`` protocols, with others under ``otherwise`` of
-    ``others``.
+    With ``values`` the model is first under ``first`` of ``count`` protocols, with other values
+    under ``otherwise`` of ``others``.
     """
 
     axis: str
@@ -147,14 +157,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """The order of the models that were measured the same way on one dataset.
+    """Describe the order of the models that were measured the same way on one dataset.
 
-    ``models``: the best first, by how often each is first alone, then by its median.  ``contests``: numbers (a
-    protocol each, or a protocol and group where ``grouped``) that at least two models have over the same items.  The
-    best model is ``first`` under so many of them, ``tied`` of which with others at exactly the same value, or ``open``
-    of which as answers were cut that could turn the order round; ``significant``: how many of its leads alone are, None
-    where they were not tested; ``level``: further models that are first alone as often.  ``behind``: the protocols
-    where another leads.  ``same_order``: no two models change places anywhere.  ``items``: the most of a contest.
+    ``models``: the best first, by how often a model is first alone, then by its median.
+    ``contests``: numbers of the best model with a rival over the same items, one per protocol, or
+    per protocol and group if ``grouped``.  ``first``: contests in which the best model is first;
+    ``tied``: of these, with others at the same value; ``open``: contests in which answers that were
+    cut could change who is first.  ``significant``: of its leads alone, None without a test.
+    ``level``: other models that are first alone as often.  ``behind``: protocols under which another
+    model leads.  ``same_order``: no two models change places.  ``items``: the most of a contest.
     """
 
     dataset: str
@@ -174,24 +185,26 @@ class Lead:
 
     @property
     def alone(self) -> int:
-        """How many times the best model is first and no other is as good."""
+        """The contests in which the best model is first and no other is as good."""
         return self.first - self.tied
 
     @property
     def leader(self) -> str | None:
-        """The model that is first alone more often than any other; None where there is none."""
-        return self.models[0] if self.alone and not self.level else None
+        """The model that is first alone more often than any other; None if there is none."""
+        if self.level or not self.alone:
+            return None
+        return self.models[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What the rows of one or several runs say.
+    """Summarise the rows of one or several runs.
 
-    ``numbers``: per model and dataset, in the order of the rows.  ``leads``: per dataset with several models, who
-    leads.  ``other_items``: whether several models were measured the same way, on whatever items.  ``missing``: the row
-    that lacks the most items, and ``lacking``, how many rows lack any.  ``incomplete``: what the runs that go on have
-    by now, in the words of their selection.  ``other_metrics``: rows whose values are no shares of 1 and belong to none
-    of these.
+    ``numbers``: by model and dataset, in the order of the rows.  ``leads``: by dataset with several
+    models.  ``other_items``: several models were measured the same way, on whatever items.
+    ``missing``: the row that lacks the most items; ``lacking``: the number of rows that lack any.
+    ``incomplete``: how far the incomplete runs are, as their selection says it.  ``other_metrics``:
+    rows whose values are no shares of 1, which are in none of the others.
     """
 
     numbers: tuple[Numbers, ...]
@@ -204,153 +217,202 @@ class Finding:
 
     @property
     def count(self) -> int:
-        """How many numbers there are in all."""
-        return sum(each.count for each in self.numbers)
+        """The number of numbers."""
+        return sum(numbers.count for numbers in self.numbers)
 
     @property
     def guessing(self) -> Guessing:
-        """How many of them are better than guessing."""
+        """The numbers that are better than guessing, counted."""
         return merged([numbers.guessing for numbers in self.numbers])
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models, each once."""
-        return tuple(dict.fromkeys(each.model for each in self.numbers))
+        """The models, without duplicates."""
+        return tuple(dict.fromkeys(numbers.model for numbers in self.numbers))
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The datasets by their short digests, each once."""
-        return tuple(dict.fromkeys(each.data for each in self.numbers))
+        """The short digests of the datasets, without duplicates."""
+        return tuple(dict.fromkeys(numbers.data for numbers in self.numbers))
 
 
 def finding(rows: Sequence[Row]) -> Finding:
-    """What ``rows`` say of questions as they are, or of changed ones where there are no others.
+    """Summarise the rows of unchanged questions, or those of changed ones if there are no others.
 
-    A protocol that stands there under two names counts once.  A model that was computed in several ways under one
+    A protocol with two names counts once.  A model that was computed in several ways under one
     protocol counts as several, named with their ids (``#R``).
     """
     rows = unchanged(rows)
-    other_metrics, rows = (
-        tuple(row for row in rows if not row.share),
-        distinct([row for row in rows if row.share]),
-    )
-    runs: dict[tuple[str, str], list[Row]] = {}
-    datasets: dict[str, list[Row]] = {}
-    for row in rows:
-        runs.setdefault((row.model, row.data), []).append(row)
-        datasets.setdefault(row.data, []).append(row)
-    leads = (lead(own) for own in datasets.values())
-    measured: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        measured.setdefault(measured_as(row), []).append(row)
-    without = [row for row in rows if row.missing]
-    lacking = [
-        row for row in without if row.n
-    ] or without  # those without any number are counted by themselves
+    other_metrics = [row for row in rows if not row.share]
+    shares = distinct([row for row in rows if row.share])
+
+    by_run: dict[tuple[str, str], list[Row]] = {}
+    by_dataset: dict[str, list[Row]] = {}
+    scored_by_measure: Counter[tuple[str, ...]] = Counter()
+    for row in shares:
+        by_run.setdefault((row.model, row.data), []).append(row)
+        by_dataset.setdefault(row.data, []).append(row)
+        if row.n:
+            scored_by_measure[measured_as(row)] += 1
+
+    leads = []
+    for dataset_rows in by_dataset.values():
+        dataset_lead = lead(dataset_rows)
+        if dataset_lead is not None:
+            leads.append(dataset_lead)
+
+    lacking = [row for row in shares if row.missing]
+    # Rows without any number are counted by themselves.
+    lacking = [row for row in lacking if row.n] or lacking
     return Finding(
-        numbers=tuple(map(_numbers, runs.values())),
-        leads=tuple(each for each in leads if each is not None),
-        other_items=any(sum(row.n > 0 for row in own) > 1 for own in measured.values()),
+        numbers=tuple(_numbers(run_rows) for run_rows in by_run.values()),
+        leads=tuple(leads),
+        other_items=max(scored_by_measure.values(), default=0) > 1,
         missing=max(lacking, key=lambda row: row.missing, default=None),
         lacking=len(lacking),
-        incomplete=tuple(dict.fromkeys(_incomplete([*rows, *other_metrics]))),
-        other_metrics=other_metrics,
+        incomplete=_incomplete([*shares, *other_metrics]),
+        other_metrics=tuple(other_metrics),
     )
 
 
 def unchanged(rows: Sequence[Row]) -> Sequence[Row]:
-    """Those of questions as they are, where there are such: a panel's others are no ways to ask these."""
-    return [row for row in rows if not asks_changes([parse_signature(row.signature)])] or rows
+    """Return the rows of unchanged questions, or all rows if there are none.
+
+    Protocols of a panel that change the questions are no ways to ask the unchanged ones.
+    """
+    kept = [row for row in rows if not asks_changes([parse_signature(row.signature)])]
+    return kept or rows
 
 
 NAMED = 2
-"""So few protocols are named; of more it is said what they have in common."""
+"""Protocols that are named; if there are more, the values that they have in common are named."""
 
 
 def lead(rows: Sequence[Row]) -> Lead | None:
-    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way.
+    """Return who leads on the one dataset of ``rows``; None if no two models share a measure.
 
-    By the ranks of the rows (:func:`~choicewise.results.outcomes.bounded`); without any, by those of their values.
+    The order is that of the rows' ranks (:func:`choicewise.results.outcomes.bounded`), or of their
+    values if no row has a rank.
     """
-    contests = _lead_contests(rows if any(row.rank for row in rows) else ranked(rows))
+    if not any(row.rank for row in rows):
+        rows = ranked(rows)
+    contests = _lead_contests(rows)
     if not contests:
         return None
-    wins: Counter[str] = Counter()
-    values: dict[str, list[float]] = {}
-    for contest in contests:
-        leaders = _leaders(contest)
-        wins.update(leaders if len(leaders) == 1 else ())
-        for model, row in contest.items():
-            if row.rank is not None or model in leaders:
-                values.setdefault(model, []).append(row.value)
-    models = sorted(
-        values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2])
-    )
+    wins = Counter(contest.leaders[0] for contest in contests if len(contest.leaders) == 1)
+    models = _models_in_order(contests, wins)
+    same_order = _have_same_order(contests)
     best = models[0]
-    own = [contest for contest in contests if best in contest]
-    ahead_of_rest = [_leaders(contest) for contest in own]
-    alone = [ahead == [best] for ahead in ahead_of_rest]
-    lost = [contest for contest, ahead in zip(own, ahead_of_rest, strict=True) if best not in ahead]
-    ps = [contest[best].lead_p for contest, is_alone in zip(own, alone, strict=True) if is_alone]
-    tested = [p for p in ps if p is not None]
+
+    contests = [contest for contest in contests if best in contest.rows]
+    best_rows = [contest.rows[best] for contest in contests]
+    is_alone = [contest.leaders == [best] for contest in contests]
+    behind = []
+    open_contests = 0
+    for contest, row in zip(contests, best_rows, strict=True):
+        if best not in contest.leaders:
+            behind.append(row.protocol)
+        if len(contest.leaders) > len(contest.first):
+            open_contests += 1
+
+    turn = None
+    if len(behind) > NAMED:
+        turn = _turn(best_rows, is_alone)
+    level = [model for model in models[1:] if wins[model] == wins[best]]
+    first = len(best_rows) - len(behind)
     return Lead(
         dataset=rows[0].dataset,
         data=rows[0].data,
         models=tuple(models),
-        contests=len(own),
-        grouped=len({row.subject for row in rows}) > 1,
-        first=len(own) - len(lost),
-        tied=len(own) - len(lost) - sum(alone),
-        level=tuple(model for model in models[1:] if wins[model] == wins[best]),
-        behind=tuple(contest[best].protocol for contest in lost),
-        same_order=_same_order(contests),
-        turn=_turn([contest[best] for contest in own], alone) if len(lost) > NAMED else None,
-        items=max((contest[best].n for contest in own), default=0),
-        open=sum(
-            len(ahead) > len(_first(contest))
-            for contest, ahead in zip(own, ahead_of_rest, strict=True)
-        ),
-        significant=sum(p <= LEVEL for p in tested) if tested else None,
+        contests=len(best_rows),
+        grouped=_have_groups(rows),
+        first=first,
+        tied=first - sum(is_alone),
+        level=tuple(level),
+        behind=tuple(behind),
+        same_order=same_order,
+        turn=turn,
+        items=max(row.n for row in best_rows),
+        open=open_contests,
+        significant=_significant_leads(contests, best),
     )
 
 
-def _clarity(each: Reversal) -> tuple[bool, float]:
-    return each.start.first and each.end.first, min(each.start.difference, -each.end.difference)
+def _significant_leads(contests: Sequence[_LeadContest], best: str) -> int | None:
+    """Count the significant leads of the best model alone; None if none was tested."""
+    ps = []
+    for contest in contests:
+        p = contest.rows[best].lead_p
+        if contest.leaders == [best] and p is not None:
+            ps.append(p)
+    if not ps:
+        return None
+    return sum(p <= LEVEL for p in ps)
+
+
+def _have_groups(rows: Sequence[Row]) -> bool:
+    return len({row.subject for row in rows}) > 1
+
+
+def _difference(contest: ReversalContest) -> float:
+    return contest.difference
+
+
+def _is_clear(contest: ReversalContest) -> bool:
+    return is_significant(contest.p, contest.n) and not contest.guessed
+
+
+def _clarity(candidate: Reversal) -> tuple[bool, float]:
+    """Put reversals of first protocols first, then those with the greater smaller difference."""
+    of_firsts = candidate.start.first and candidate.end.first
+    return of_firsts, min(candidate.start.difference, -candidate.end.difference)
 
 
 def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
-    """One per protocol whose values are shares of 1 and that sent both models the same texts; p is not corrected."""
-    theirs = {each.protocol.digest: each for each in other.outcomes.shares.outcomes}
-    own, others = ({(row.signature, row.i): row for row in each.rows} for each in (one, other))
-    shown = [key for key in own.keys() & others.keys() if not left_open(own[key], others[key])]
-    guessed = {key[0]: guess(own[key]) and guess(others[key]) for key in shown}
-    firsts = {each.protocol.prompt_digest: each.name for each in reversed(one.outcomes.outcomes)}
-    contests = [
-        _contest(
-            each,
-            theirs[each.protocol.digest],
-            each.name == firsts[each.protocol.prompt_digest],
-            guessed[signature(each.protocol)],
-        )
-        for each in one.outcomes.shares.outcomes
-        if each.protocol.digest in theirs and signature(each.protocol) in guessed
-    ]
-    return [each for each in contests if not math.isnan(each.p)]
+    """Compare two models under the protocols that sent both the same texts; p is not corrected.
+
+    Protocols whose values are no shares of 1 are left out.
+    """
+    rows = {(row.signature, row.i): row for row in one.rows}
+    other_rows = {(row.signature, row.i): row for row in other.rows}
+    guessed: dict[str, bool] = {}
+    for key, row in rows.items():
+        rival = other_rows.get(key)
+        # If answers were cut, a test of the others says nothing about the order.
+        if rival is not None and not left_open(row, rival):
+            guessed[row.signature] = guess(row) and guess(rival)
+
+    first_of_prompt: dict[str, str] = {}
+    for outcome in one.outcomes.outcomes:
+        first_of_prompt.setdefault(outcome.protocol.prompt_digest, outcome.name)
+    rivals = {outcome.protocol.digest: outcome for outcome in other.outcomes.shares.outcomes}
+    contests = []
+    for outcome in one.outcomes.shares.outcomes:
+        protocol = outcome.protocol
+        spelled = signature(protocol)
+        if protocol.digest not in rivals or spelled not in guessed:
+            continue
+        is_first = outcome.name == first_of_prompt[protocol.prompt_digest]
+        contest = _contest(outcome, rivals[protocol.digest], is_first, guessed[spelled])
+        if not math.isnan(contest.p):
+            contests.append(contest)
+    return contests
 
 
 def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
-    _, places = shared_items((one, other))
-    credits = np.array(
-        [each.credit[place] for each, place in zip((one, other), places, strict=True)]
-    )
-    known = credits[:, ~np.isnan(credits).any(axis=0)]
-    test = sign_flip(*known)
-    left, right = known.mean(axis=1).tolist() if known.size else (math.nan, math.nan)
+    _, (rows, other_rows) = shared_items((one, other))
+    credits = np.array([one.credit[rows], other.credit[other_rows]])
+    credits = credits[:, ~np.isnan(credits).any(axis=0)]
+    test = sign_flip(*credits)
+    left = math.nan
+    right = math.nan
+    if credits.size:
+        left, right = credits.mean(axis=1).tolist()
     return ReversalContest(
         protocol=one.name,
         left=left,
         right=right,
-        n=known.shape[1],
+        n=credits.shape[1],
         first=first,
         guessed=guessed,
         test=test,
@@ -359,109 +421,153 @@ def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> Revers
 
 
 _INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
-"""How :func:`choicewise.results.rows.selection` ends for a run that goes on."""
+"""The end of the selection (:func:`choicewise.results.rows.selection`) of an incomplete run."""
+
+
+def _value(row: Row) -> float:
+    return row.value
 
 
 def _numbers(rows: Sequence[Row]) -> Numbers:
-    known = [row for row in rows if not math.isnan(row.value)]
-    asked = [row.n + row.missing for row in rows]
+    measured = [row for row in rows if not math.isnan(row.value)]
+    item_counts = [row.n + row.missing for row in rows]
+    middle = math.nan
+    if measured:
+        middle = median(map(_value, measured))
     return Numbers(
         model=rows[0].model,
         dataset=rows[0].dataset,
         data=rows[0].data,
-        count=len(known),
-        unmeasured=len(rows) - len(known),
-        grouped=len({row.subject for row in rows}) > 1,
-        items=(min(asked), max(asked)),
-        lowest=min(known, key=lambda row: row.value, default=None),
-        median=median(row.value for row in known) if known else math.nan,
-        highest=max(known, key=lambda row: row.value, default=None),
-        guessing=guessing(known),
+        count=len(measured),
+        unmeasured=len(rows) - len(measured),
+        grouped=_have_groups(rows),
+        items=(min(item_counts), max(item_counts)),
+        lowest=min(measured, key=_value, default=None),
+        median=middle,
+        highest=max(measured, key=_value, default=None),
+        guessing=guessing(measured),
     )
 
 
-def _incomplete(rows: Iterable[Row]) -> Iterable[str]:
+def _incomplete(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return how far the incomplete runs of ``rows`` are, without duplicates."""
+    texts: dict[str, None] = {}
     for row in rows:
-        if part := _INCOMPLETE.search(row.selection):
-            yield part[1]
+        match = _INCOMPLETE.search(row.selection)
+        if match:
+            texts[match[1]] = None
+    return tuple(texts)
 
 
-_LeadContest = Mapping[str, Row]
-"""The numbers of several models that were measured the same way, by model; none is NaN."""
+@dataclass(frozen=True)
+class _LeadContest:
+    """Hold the numbers of models that were measured the same way, by model; none is NaN."""
+
+    rows: Mapping[str, Row]
+
+    @cached_property
+    def first(self) -> list[str]:
+        """The models of rank 1."""
+        return [model for model, row in self.rows.items() if row.rank == 1]
+
+    @cached_property
+    def leaders(self) -> list[str]:
+        """The models of rank 1, and those that could have it with answers that were cut."""
+        first = self.first or [max(self.rows, key=lambda model: self.rows[model].value)]
+        leaders = []
+        for model, row in self.rows.items():
+            if model in first or any(left_open(row, self.rows[leader]) for leader in first):
+                leaders.append(model)
+        return leaders
 
 
 def _lead_contests(rows: Sequence[Row]) -> list[_LeadContest]:
-    """Group rows that were measured the same way, if two of them are ranked or answers that were cut leave it open."""
-    alike: dict[tuple[str, ...], dict[str, Row]] = {}
+    """Group rows that were measured the same way, if they have ranks, or if cut answers hide them."""
+    by_measure: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
         if not math.isnan(row.value):
-            alike.setdefault(measured_as(row), {})[row.model] = row
-    return [contest for contest in alike.values() if len(contest) > 1 and _has_order(contest)]
+            by_measure.setdefault(measured_as(row), {})[row.model] = row
+    contests = []
+    for rivals in by_measure.values():
+        contest = _LeadContest(rivals)
+        if len(rivals) > 1 and (contest.first or len(contest.leaders) > 1):
+            contests.append(contest)
+    return contests
 
 
-def _has_order(contest: _LeadContest) -> bool:
-    return bool(_first(contest)) or len(_leaders(contest)) > 1
-
-
-def _first(contest: _LeadContest) -> list[str]:
-    return [model for model, row in contest.items() if row.rank == 1]
-
-
-def _leaders(contest: _LeadContest) -> list[str]:
-    """Those of rank 1, and those that may have it as answers were cut."""
-    first = _first(contest) or [max(contest, key=lambda model: contest[model].value)]
-    return [
-        model
-        for model in contest
-        if model in first or any(left_open(contest[model], contest[own]) for own in first)
-    ]
-
-
-def _same_order(contests: Sequence[_LeadContest]) -> bool:
-    """Whether the models can be put in one order that no contest contradicts."""
-    above: dict[str, set[str]] = {}
+def _models_in_order(contests: Sequence[_LeadContest], wins: Mapping[str, int]) -> list[str]:
+    """Order the models by their ``wins`` (times first alone), then by their medians."""
+    values: dict[str, list[float]] = {}
     for contest in contests:
-        placed = {model: row.rank for model, row in contest.items() if row.rank is not None}
-        for model, rank in placed.items():
-            above.setdefault(model, set()).update(
-                other for other, lower in placed.items() if lower > rank
-            )
-    return not any(
-        model in above.get(other, ()) for model, others in above.items() for other in others
-    )
+        for model, row in contest.rows.items():
+            if row.rank is not None or model in contest.leaders:
+                values.setdefault(model, []).append(row.value)
+
+    def position(model: str) -> tuple[int, float]:
+        # The mean of two middle values would be no value of the model.
+        upper_median = sorted(values[model])[len(values[model]) // 2]
+        return -wins[model], -upper_median
+
+    return sorted(values, key=position)
+
+
+def _have_same_order(contests: Sequence[_LeadContest]) -> bool:
+    """Check that no two models change places between contests."""
+    worse_than: dict[str, set[str]] = {}
+    for contest in contests:
+        ranks = {model: row.rank for model, row in contest.rows.items() if row.rank is not None}
+        for model, rank in ranks.items():
+            worse = [other for other, other_rank in ranks.items() if other_rank > rank]
+            worse_than.setdefault(model, set()).update(worse)
+    for model, others in worse_than.items():
+        for other in others:
+            if model in worse_than.get(other, ()):
+                return False
+    return True
 
 
 def _turn(rows: Sequence[Row], ahead: Sequence[bool]) -> Turn | None:
-    """The family where it tells more of where ``ahead`` holds than saying the same always; an axis that tells most."""
-    values = {"family": [row.family for row in rows], "group": [row.subject for row in rows]}
-    axes = [_axes(row) for row in rows]
-    values |= {axis: [each[axis] for each in axes] for axis in axes[0]}
-    turns = [_split(axis, own, ahead) for axis, own in values.items()]
-    best = min(turns, key=lambda turn: _wrong(turn) + len(turn.values))  # of several, the first
-    usual = min(sum(ahead), len(ahead) - sum(ahead))
-    if _wrong(turns[0]) < usual:
-        return turns[0]
-    return best if 4 * _wrong(best) <= usual and best.others else None
+    """Return the family, group or axis that separates the rows that are ``ahead`` from the others.
+
+    The family is taken if it is right more often than always saying the same.  An axis must be
+    wrong at most a quarter as often as that.
+    """
+    axes_of_rows = [_axes(row) for row in rows]
+    family = _split("family", [row.family for row in rows], ahead)
+    turns = [family, _split("group", [row.subject for row in rows], ahead)]
+    for axis in axes_of_rows[0]:
+        turns.append(_split(axis, [axes[axis] for axes in axes_of_rows], ahead))
+
+    wrong_if_constant = min(sum(ahead), len(ahead) - sum(ahead))
+    if _wrong(family) < wrong_if_constant:
+        return family
+    # An axis with many values separates anything, so its values count against it.
+    best = min(turns, key=lambda turn: _wrong(turn) + len(turn.values))
+    if best.others and 4 * _wrong(best) <= wrong_if_constant:
+        return best
+    return None
 
 
 def _axes(row: Row) -> dict[str, str]:
-    """Every axis of the row's protocol as its signature spells it."""
-    return {
-        axis: value for axis, _, value in (part.partition(":") for part in row.signature.split("|"))
-    }
+    """Return the axes of the row's protocol as its signature spells them."""
+    axes = {}
+    for part in row.signature.split("|"):
+        axis, _, value = part.partition(":")
+        axes[axis] = value
+    return axes
 
 
 def _split(axis: str, values: Sequence[str], ahead: Sequence[bool]) -> Turn:
-    """Those values apart with which the model is mostly behind."""
-    counts, firsts = (
-        Counter(values),
-        Counter(value for value, first in zip(values, ahead, strict=True) if first),
-    )
-    behind = tuple(value for value, count in counts.items() if 2 * firsts[value] < count)
-    first, count = (sum(each[value] for value in behind) for each in (firsts, counts))
+    """Separate the values with which the model is mostly behind."""
+    counts = Counter(values)
+    firsts = Counter(value for value, is_ahead in zip(values, ahead, strict=True) if is_ahead)
+    # As often ahead as behind counts as ahead.
+    behind = [value for value, count in counts.items() if 2 * firsts[value] < count]
+    first = sum(firsts[value] for value in behind)
+    count = sum(counts[value] for value in behind)
     return Turn(
         axis=axis,
-        values=behind,
+        values=tuple(behind),
         first=first,
         count=count,
         otherwise=sum(ahead) - first,
@@ -470,5 +576,5 @@ def _split(axis: str, values: Sequence[str], ahead: Sequence[bool]) -> Turn:
 
 
 def _wrong(turn: Turn) -> int:
-    """Protocols where the model is first against what the axis tells, or behind against it."""
+    """Count the protocols that a turn predicts wrong: first among ``values``, or behind elsewhere."""
     return turn.first + turn.others - turn.otherwise

@@ -244,11 +244,11 @@ def _print(
     template: ChatTemplate | None,
 ) -> None:
     """Every request about ``dataset``, once; how many items are left out, where bad ones are skipped."""
-    from choicewise.requests.blocks import list_sections, request_source, settled, with_split
+    from choicewise.requests.blocks import list_sections, request_source, settle_sample, with_split
     from choicewise.requests.render import Refusal, rendered_line
 
     recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
-    if said := settled(dataset, recipes, job.selection)[1]:
+    if said := settle_sample(dataset, recipes, job.selection)[1]:
         tell(f"note: {said}")
     left_out: dict[str, list[str]] = {}
     first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}

@@ -45,7 +45,7 @@ def data(
     """
     from choicewise.data.guess import mapping_lines
     from choicewise.data.survey import survey
-    from choicewise.requests.blocks import askable
+    from choicewise.requests.blocks import refusals_by_entry
 
     try:
         dataset = _opened(place, mapping)
@@ -57,7 +57,7 @@ def data(
         show(*unknown.problems)
         raise typer.Exit(2) from None
     surveyed = survey(dataset)
-    refusals = askable(dataset, surveyed.rows)
+    refusals = refusals_by_entry(dataset, surveyed.rows)
     if json:
         print_json({**surveyed.as_json(), "protocols": refusals})
         return

@@ -1,11 +1,11 @@
-"""Which items are asked together, in what order."""
+"""Cut selected items into blocks, prepare a block for a model, and say which protocols can't be used."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice, pairwise
 from math import ceil
@@ -17,7 +17,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import BLANK, Item
 from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolError
 from choicewise.protocols.between import change_axes
-from choicewise.protocols.catalogue import entries
+from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.preparations import change_of, fields_shown
 from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
@@ -32,12 +32,20 @@ from choicewise.tokens.chat_template import ChatTemplate, ServedChat
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 
-TRIED: Final = 10  # items by which a protocol is found to fit a dataset
-_EXAMPLES = 3  # items that are named where many are wrong in the same way
-CHARACTERS = 3  # of one token, in the estimate: few, so that blocks are rather too small
+# Items by which a protocol is found to fit a dataset.
+TRIED: Final = 10
 
-ROW_TOKENS, REQUEST_TOKENS = 175, 250
-"""As many tokens take the memory of a choice (its question, key and row), and of a request beside its text."""
+# Items that are named if many are wrong in the same way.
+_EXAMPLES = 3
+
+# Characters of one token, in the estimate: few, so that blocks are rather too small.
+CHARACTERS = 3
+
+# As many tokens take the memory of a choice: its prompt, key and row.
+ROW_TOKENS = 175
+
+# As many tokens take the memory of a request beside its text.
+REQUEST_TOKENS = 250
 
 
 def prepare_block(
@@ -47,44 +55,54 @@ def prepare_block(
     skip_bad_items: bool,
     rendered: Sequence[RenderedRequests] = (),
 ) -> PreparedBlock:
-    """Render, fit and tokenize the items of ``block`` for every one of its asks.
+    """Render, fit and tokenize the items of ``block`` for every one of its request specs.
 
-    Raises DataError for an item that can't be asked; with ``skip_bad_items`` it is refused, with the reason.
+    Raises DataError for an item without a request; with ``skip_bad_items`` it is refused, with the reason.
     """
     prepared = PreparedBlock()
-    requests: dict[str, list[Request]] = {}
-    items = tuple(block.items)  # each of them is made once, however often it is asked
+    requests_of: dict[str, list[Request]] = {}
+    # Each item is made once, however many specs there are.
+    items = tuple(block.items)
     for spec in block.specs:
-        digest = spec.protocol.prompt_digest
-        if digest not in requests:
-            template = None if spec.protocol.chat == "none" else model.tokenizer.chat
-            source = request_source(spec.protocol, data, rendered, template)
-            requests[digest] = []
+        protocol = spec.protocol
+        requests = requests_of.get(protocol.prompt_digest)
+        if requests is None:
+            requests = []
+            template = None if protocol.chat == "none" else model.tokenizer.chat
+            source = request_source(protocol, data, rendered, template)
             for request in source.requests(block.subject, items, block.positions):
                 if isinstance(request, Request):
-                    requests[digest].append(request)
+                    requests.append(request)
                 elif not skip_bad_items:
                     raise request.reason
                 elif spec.null is None:
-                    prepared.refuse(spec.protocol, request.item, str(request.reason))
-        before = len(prepared.spans)
+                    prepared.refuse(protocol, request.item, str(request.reason))
+            requests_of[protocol.prompt_digest] = requests
+        first_span = len(prepared.spans)
         if spec.null is None:
-            add_prompts(prepared, spec.protocol, requests[digest], model)
+            add_prompts(prepared, protocol, requests, model)
         else:
-            add_null_prompts(prepared, spec.protocol, spec.null, requests[digest], model)
-        for row in prepared.spans[before:] if spec.ranked else ():
-            if row.key is not None and isinstance(question := prepared.wanted[row.key], Span):
-                question.ranked = True
+            add_null_prompts(prepared, protocol, spec.null, requests, model)
+        if spec.ranked:
+            _want_ranks(prepared, first_span)
         prepared.forget_sequences()
     prepared.forget_texts()
     return prepared
+
+
+def _want_ranks(prepared: PreparedBlock, first_span: int) -> None:
+    for row in prepared.spans[first_span:]:
+        if row.key is not None:
+            prompt = prepared.wanted[row.key]
+            if isinstance(prompt, Span):
+                prompt.ranked = True
 
 
 @dataclass(frozen=True)
 class Section:
     """The selected items of one subject.
 
-    ``drawn``: which positions of the subject they have; the first ones where nothing was drawn.
+    ``drawn``: their positions in the subject, None for its first items.
     """
 
     split: str
@@ -93,15 +111,17 @@ class Section:
     drawn: tuple[int, ...] | None = None
 
     def positions(self, start: int, stop: int) -> Sequence[int]:
-        """The positions of its items ``start`` to ``stop`` (exclusive) in the subject, by which shots are drawn."""
-        return range(start, stop) if self.drawn is None else self.drawn[start:stop]
+        """Return the positions in the subject of items ``start`` to ``stop`` (exclusive), by which shots are drawn."""
+        if self.drawn is None:
+            return range(start, stop)
+        return self.drawn[start:stop]
 
 
 @dataclass(frozen=True)
 class RequestSpec:
-    """One way of asking about every item: a protocol's request, or its continuations after a null context.
+    """The requests of one protocol about every item, or the continuations after its null context.
 
-    ``ranked``: a protocol that shares it scores by how many tokens are likelier.
+    ``ranked``: whether a protocol with these requests scores by how many tokens are likelier.
     """
 
     protocol: Protocol
@@ -110,15 +130,17 @@ class RequestSpec:
 
     @property
     def name(self) -> str:
-        """What the manifest calls it: protocols that share it share the observations."""
-        return self.protocol.prompt_digest + ("" if self.null is None else f"|{self.null}")
+        """Return its name in the manifest: protocols that share it share the observations."""
+        if self.null is None:
+            return self.protocol.prompt_digest
+        return f"{self.protocol.prompt_digest}|{self.null}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Block:
-    """Items of one subject, from position ``start`` of its section on, and the ways of asking about them.
+    """Items of one subject, from position ``start`` of its section on, and the specs of their requests.
 
-    ``work`` grows with what is computed for them: about the characters that are computed.  ``drawn``: as of a section.
+    ``work``: about the characters that are computed for them.  ``drawn``: as of a section.
     """
 
     split: str
@@ -131,13 +153,15 @@ class Block:
 
     @property
     def extent(self) -> Place:
-        """Split, subject, start and stop: where the run folder keeps what was observed of it."""
+        """Return split, subject, start and stop, by which the run folder keeps its observations."""
         return self.split, self.subject, self.start, self.start + len(self.items)
 
     @property
     def positions(self) -> Sequence[int]:
-        """The positions of its items in the subject, by which shots are drawn."""
-        return range(self.start, self.start + len(self.items)) if self.drawn is None else self.drawn
+        """Return the positions of its items in the subject, by which shots are drawn."""
+        if self.drawn is None:
+            return range(self.start, self.start + len(self.items))
+        return self.drawn
 
 
 ALL = Selection()
@@ -147,15 +171,14 @@ ALL = Selection()
 def list_sections(
     data: Dataset, protocols: Mapping[str, Protocol], selection: Selection = ALL
 ) -> list[Section]:
-    """The items of every split that the protocols test, as far as they are selected; no subject without any.
+    """List the selected items of every split that the protocols test; no subject without any.
 
-    Raises DataError when there is no such split, and UsageError when there is no such subject.
+    Raises DataError if there is no such split, and UsageError if there is no such subject.
     """
-    return [
-        each
-        for split in tested_splits(data, protocols)
-        for each in _selected(data, split, selection)
-    ]
+    sections: list[Section] = []
+    for split in tested_splits(data, protocols):
+        sections += _selected(data, split, selection)
+    return sections
 
 
 def _selected(data: Dataset, split: str, selection: Selection) -> Iterator[Section]:
@@ -163,53 +186,49 @@ def _selected(data: Dataset, split: str, selection: Selection) -> Iterator[Secti
         for subject in data.choose(split, selection.subjects):
             yield Section(split, subject, data.rows(split, subject)[: selection.limit])
         return
-    for subject, drawn in data.sample(
-        split, selection.sample, selection.seed, selection.subjects
-    ).items():
+    sample = data.sample(split, selection.sample, selection.seed, selection.subjects)
+    for subject, drawn in sample.items():
         if drawn:
             items = data.rows(split, subject).take(np.array(drawn, dtype=np.int64))
             yield Section(split, subject, items, drawn)
 
 
 def tested_splits(data: Dataset, protocols: Mapping[str, Protocol]) -> list[str]:
-    """The splits that the protocols test, each once.  Raises DataError where nothing says which that is."""
-    return list(dict.fromkeys(each.split or data.evaluated for each in protocols.values()))
+    """List the splits that the protocols test, each once.  Raises DataError if nothing says which that is."""
+    return list(dict.fromkeys(protocol.split or data.evaluated for protocol in protocols.values()))
 
 
-def settled(
+def settle_sample(
     data: Dataset, protocols: Mapping[str, Protocol], selection: Selection
 ) -> tuple[Selection, str]:
-    """``selection`` with what its sample is drawn from, and what to say about it in words, mostly nothing.
+    """Return ``selection`` with the sizes that its sample is drawn from, and a note about it, mostly empty.
 
     A sample of as many items as there are is no sample.  Raises as :func:`list_sections`.
     """
     if selection.sample is None or selection.seed is None:
         return selection, ""
-    sizes = {
-        split: {
-            subject: len(data.rows(split, subject))
-            for subject in data.choose(split, selection.subjects)
-        }
-        for split in tested_splits(data, protocols)
-    }
-    most = max((sum(own.values()) for own in sizes.values()), default=0)
-    asked = f"sample of {selection.sample:,} of {data.name}"
-    if selection.sample >= most:
+    sizes = {}
+    for split in tested_splits(data, protocols):
+        subjects = data.choose(split, selection.subjects)
+        sizes[split] = {subject: len(data.rows(split, subject)) for subject in subjects}
+    largest = max((sum(by_subject.values()) for by_subject in sizes.values()), default=0)
+    sample = f"sample of {selection.sample:,} of {data.name}"
+    if selection.sample >= largest:
         whole = replace(selection, sample=None, seed=None)
-        return whole, f"{asked}: all {most:,} questions are asked" if sizes else ""
-    split, own = next(iter(sizes.items()))
-    shares = data.sample(split, selection.sample, selection.seed, selection.subjects)
-    empty = [subject for subject, drawn in shares.items() if not drawn]
-    said = (
-        f"{asked}: no question of {len(empty)} of the {len(own)} subjects, as {empty[0]}"
-        if empty
-        else ""
-    )
-    return replace(selection, drawn_from=sizes), said
+        note = f"{sample}: all {largest:,} questions are asked" if sizes else ""
+        return whole, note
+    first_split = next(iter(sizes))
+    drawn = data.sample(first_split, selection.sample, selection.seed, selection.subjects)
+    empty = [subject for subject, positions in drawn.items() if not positions]
+    note = ""
+    if empty:
+        count = len(sizes[first_split])
+        note = f"{sample}: no question of {len(empty)} of the {count} subjects, as {empty[0]}"
+    return replace(selection, drawn_from=sizes), note
 
 
 BLOCK_TOKENS = 16_000_000
-"""What the requests of a block hold in memory, by an estimate, in tokens of 8 bytes with their text: some 130 MB."""
+"""The memory of the requests of a block, by an estimate, in tokens of 8 bytes with their text: some 130 MB."""
 
 
 def cut_blocks(
@@ -220,106 +239,134 @@ def cut_blocks(
     data: Dataset,
     rendered: Sequence[RenderedRequests],
 ) -> Iterator[Block]:
-    """The items ``start`` to ``stop`` (exclusive) of a section in as few blocks of about one size as fit in memory."""
+    """Yield the items ``start`` to ``stop`` (exclusive) of a section in few blocks that fit in memory."""
     items = section.items[start:stop]
-    choices = np.fromiter((1 + sum(map(len, item.choices)) for item in items), dtype=np.int64)
+    choices = np.fromiter(map(_characters_of_choices, items), dtype=np.int64)
     texts = choices + np.fromiter((len(item.question) for item in items), dtype=np.int64)
-    cost = _cost(section, start, int(texts[0]), specs, data, rendered)
-    held_once, held_by_character, shared, fresh, contexts, nulls = cost
-    held = held_once + held_by_character * texts
-    total = held.sum()
-    number = (
-        (np.cumsum(held) - held / 2) * ceil(total / BLOCK_TOKENS) // total
-    )  # an item goes where its middle lies
+    cost = _Cost.of(section, start, int(texts[0]), specs, data, rendered)
+    memory = cost.item_tokens + cost.tokens_per_character * texts
+    total = memory.sum()
+    # An item goes into the block in which its middle lies.
+    middles = np.cumsum(memory) - memory / 2
+    number = middles * ceil(total / BLOCK_TOKENS) // total
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(items)]
     for first, end in pairwise(edges):
-        of_items = contexts * int(texts[first:end].sum()) + nulls * int(choices[first:end].sum())
-        work = shared + fresh * (end - first) + of_items
-        drawn = None if section.drawn is None else section.drawn[start + first : start + end]
+        drawn = None
+        if section.drawn is not None:
+            drawn = section.drawn[start + first : start + end]
         yield Block(
-            section.split, section.subject, start + first, items[first:end], specs, work, drawn
+            split=section.split,
+            subject=section.subject,
+            start=start + first,
+            items=items[first:end],
+            specs=specs,
+            work=cost.work(end - first, int(texts[first:end].sum()), int(choices[first:end].sum())),
+            drawn=drawn,
         )
 
 
-def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
-    """Entry of the catalogue → why its first protocol can't ask one of ``items``; nothing where it can ask all.
+def _characters_of_choices(item: Item) -> int:
+    return 1 + sum(map(len, item.choices))
 
-    What a protocol can ask need not be what it was published for.
+
+def refusals_by_entry(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
+    """Return for every entry of the catalogue why its first protocol can't ask ``items``, or an empty text.
+
+    A protocol may be able to ask other items than those it was published for.
     """
     reasons = {}
     for entry in entries():
         try:
-            source = TemplateSource(
-                with_split(next(iter(entry.protocols.values())), dataset), dataset
-            )
-            given = (each for item in items for each in source.requests(item.subject, [item]))
-            reasons[entry.name] = next(
-                (each.reason.message for each in given if isinstance(each, Refusal)), ""
-            )
-        except ChoicewiseError as refused:
-            reasons[entry.name] = refused.message
+            reasons[entry.name] = _first_refusal(_headline(entry), dataset, items)
+        except ChoicewiseError as error:
+            reasons[entry.name] = error.message
     return reasons
 
 
+def _headline(entry: Entry) -> Protocol:
+    return next(iter(entry.protocols.values()))
+
+
+def _first_refusal(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:
+    source = TemplateSource(with_split(protocol, dataset), dataset)
+    for item in items:
+        for request in source.requests(item.subject, [item]):
+            if isinstance(request, Refusal):
+                return request.reason.message
+    return ""
+
+
 def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:
-    """Why ``protocol`` can ask none of the first items of ``dataset``; nothing where it can ask one of them."""
+    """Return why ``protocol`` can ask none of the first items of ``dataset``, an empty text if it can ask one."""
     try:
         recipe = with_split(protocol, dataset)
         split = recipe.split or dataset.evaluated
-        for subject in dataset.choose(split, subjects):  # the first one that has items for it
-            items = list(
-                islice(
-                    (each for each in dataset.rows(split, subject) if suits(recipe, each)), TRIED
-                )
-            )
+        # The first subject with items of its kind decides.
+        for subject in dataset.choose(split, subjects):
+            suitable = (item for item in dataset.rows(split, subject) if suits(recipe, item))
+            items = list(islice(suitable, TRIED))
             if items:
                 break
-        asked = list(TemplateSource(recipe, dataset).requests(subject, items))
+        requests = list(TemplateSource(recipe, dataset).requests(subject, items))
     except (DataError, ProtocolError) as reason:
         return reason.message
-    if not asked:
+    if not requests:
         return _of_other_kinds(recipe, dataset)
-    refusals = [each for each in asked if isinstance(each, Refusal)]
-    return refusals[0].reason.message if len(refusals) == len(asked) else ""
+    refusals = [request for request in requests if isinstance(request, Refusal)]
+    if len(refusals) < len(requests):
+        return ""
+    return refusals[0].reason.message
 
 
-def unasked(
+def without_items(
     protocols: Mapping[str, Protocol], dataset: Dataset, sections: Sequence[Section]
 ) -> dict[str, str]:
-    """By name why protocols ask no item of ``sections``: all are of other kinds than theirs."""
-    return {
-        name: _of_other_kinds(each, dataset)
-        for name, each in protocols.items()
-        if (each.kind != "any" or change_of(each.prepare))
-        and not any(suits(each, item) for own in sections for item in own.items)
-    }
+    """Return by name why protocols have no item in ``sections``: all are of other kinds than theirs."""
+    reasons = {}
+    for name, protocol in protocols.items():
+        takes_all = protocol.kind == "any" and not change_of(protocol.prepare)
+        if not takes_all and not _suits_one(protocol, sections):
+            reasons[name] = _of_other_kinds(protocol, dataset)
+    return reasons
+
+
+def _suits_one(protocol: Protocol, sections: Sequence[Section]) -> bool:
+    for section in sections:
+        if any(suits(protocol, item) for item in section.items):
+            return True
+    return False
 
 
 def _of_other_kinds(protocol: Protocol, dataset: Dataset) -> str:
-    if change := change_of(protocol.prepare):
+    change = change_of(protocol.prepare)
+    if change:
         return f"{change} is for no question of {dataset.name}"
-    number = "" if protocol.choices is None else f" with {protocol.choices} choices"
+    number = ""
+    if protocol.choices is not None:
+        number = f" with {protocol.choices} choices"
     return f"it asks questions of kind {protocol.kind}{number}, of which {dataset.name} has none"
 
 
 def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
-    """Those of the fields ``content`` that the protocol does not show, in their order.
+    """Return the fields among ``content`` that the protocol does not show, in their order.
 
-    A blank in the question is used where labels answer for the choices; a choice that is scored after the question does
+    A blank in the question is used if labels answer for the choices; a choice that is scored after the question does
     not fill it.  A protocol that leaves out the question itself does so on purpose, and of requests that were rendered
     elsewhere nothing is known.
     """
     shown = holes(protocol.question).union(fields_shown(protocol.prepare))
     if protocol.requests is not None or "question" not in shown:
         return ()
-    fills = (holes(protocol.continuation) | holes(protocol.proposal)).isdisjoint(CHOICE)
-    return tuple(name for name in content if name not in shown and not (name == BLANK and fills))
+    answer_holes = holes(protocol.continuation) | holes(protocol.proposal)
+    if answer_holes.isdisjoint(CHOICE):
+        shown |= {BLANK}
+    return tuple(name for name in content if name not in shown)
 
 
 def unused_by(
     protocols: Mapping[str, Protocol], content: Iterable[str]
 ) -> dict[tuple[str, ...], list[str]]:
-    """Content → the protocols that leave just that out; nothing for those that leave nothing out."""
+    """Group protocols by the content that they leave out, without those that leave nothing out."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, protocol in protocols.items():
         groups.setdefault(unused(protocol, content), []).append(name)
@@ -328,12 +375,14 @@ def unused_by(
 
 
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
-    """``protocol`` with a named split: its own, or the one ``dataset`` is evaluated on (DataError if it has none)."""
-    return protocol if protocol.split is not None else replace(protocol, split=dataset.evaluated)
+    """Return ``protocol`` with a named split, by default the one ``dataset`` is evaluated on (DataError without)."""
+    if protocol.split is not None:
+        return protocol
+    return replace(protocol, split=dataset.evaluated)
 
 
 def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol) -> bool:
-    """Whether ``data`` has the rows that the shots of ``protocol`` are drawn from, for all or the named subjects."""
+    """Return whether ``data`` has the rows for the shots of ``protocol``, in all or the named subjects."""
     recipe = with_split(protocol, data)
     try:
         for subject in data.choose(recipe.split or data.evaluated, subjects):
@@ -344,29 +393,47 @@ def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol)
 
 
 def without_examples(data: Dataset, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    """``protocols``, those with shots that no split of ``data`` has examples for without shots, and named so."""
-    asked: dict[str, Protocol] = {}
+    """Return ``protocols``; if no split of ``data`` has examples for shots, without shots, and named so."""
+    changed: dict[str, Protocol] = {}
     for name, protocol in protocols.items():
-        own = {name: protocol}
-        with suppress(DataError):  # without the split that is tested it can't be asked at all
+        named = {name: protocol}
+        # A protocol without the split that it tests is refused elsewhere.
+        with suppress(DataError):
             if protocol.shots and not has_examples(with_split(protocol, data), data):
-                own = change_axes(own, "shots=0")
-        asked |= own
-    return asked
+                named = change_axes(named, "shots=0")
+        changed |= named
+    return changed
 
 
 def list_request_specs(protocols: Mapping[str, Protocol]) -> list[RequestSpec]:
-    """Every way of asking that the protocols need, each once."""
-    specs = [
-        RequestSpec(each, null)
-        for each in protocols.values()
-        for null in dict.fromkeys((None, each.null))
-    ]
-    ranked = {spec.name for spec in specs if spec.protocol.outside != "keep"}
-    return [
-        replace(spec, ranked=name in ranked)
-        for name, spec in {spec.name: spec for spec in specs}.items()
-    ]
+    """List the request specs that the protocols need, each once."""
+    specs: dict[str, RequestSpec] = {}
+    for protocol in protocols.values():
+        needed = [RequestSpec(protocol)]
+        if protocol.null is not None:
+            needed.append(RequestSpec(protocol, protocol.null))
+        for spec in needed:
+            ranked = protocol.outside != "keep"
+            if spec.name in specs:
+                ranked |= specs[spec.name].ranked
+            specs[spec.name] = replace(spec, ranked=ranked)
+    return list(specs.values())
+
+
+@dataclass
+class _Problem:
+    """Count one kind of problem by the digest of the prompt, and keep a few examples of it."""
+
+    examples: list[str] = field(default_factory=list)
+    count_by_prompt: Counter[str] = field(default_factory=Counter)
+
+    def lines(self) -> list[str]:
+        """Return the examples, and how many others there are."""
+        # Several prompts mostly meet the same items, so their counts must not be added.
+        others = max(self.count_by_prompt.values()) - len(self.examples)
+        if others <= 0:
+            return self.examples
+        return [*self.examples, f"... and {others} more like it"]
 
 
 def refuse_problems(
@@ -374,33 +441,30 @@ def refuse_problems(
     stretches: Iterable[tuple[Section, int, int, Sequence[RequestSpec]]],
     rendered: Sequence[RenderedRequests],
 ) -> None:
-    """DataError that lists what rendering would refuse later: too few rows for shots, items with the wrong choices.
+    """Raise DataError that lists what rendering would refuse: too few rows for shots, items with the wrong choices.
 
-    ``stretches``: sections, the positions of their first item and after their last, and how these are asked.
+    ``stretches``: sections, the positions of their first item and after their last, and their request specs.
     Cheap, and done before the model starts, so that hours of work don't end at a bad row; in memory that does not grow
     with the number of bad ones.
     """
-    examples: dict[str, list[str]] = {}
-    counts: dict[str, Counter[str]] = {}
+    problems: dict[str, _Problem] = {}
     for section, start, stop, specs in stretches:
-        items, subject = section.items[start:stop], section.subject
-        for digest, protocol in {
-            spec.protocol.prompt_digest: spec.protocol for spec in specs
-        }.items():
-            positions = section.positions(start, stop)
-            for name, error in request_source(protocol, data, rendered).problems(
-                subject, items, positions
-            ):
+        items = section.items[start:stop]
+        positions = section.positions(start, stop)
+        protocols = {spec.protocol.prompt_digest: spec.protocol for spec in specs}
+        for digest, protocol in protocols.items():
+            source = request_source(protocol, data, rendered)
+            for name, error in source.problems(section.subject, items, positions):
                 text = str(error)
-                kind = text.replace(name, "").replace(repr(subject), "")
-                counts.setdefault(kind, Counter())[digest] += 1
-                named = examples.setdefault(kind, [])
-                if len(named) < _EXAMPLES and text not in named:
-                    named.append(text)
+                # Texts that differ only in these names are of one kind.
+                kind = text.replace(name, "").replace(repr(section.subject), "")
+                problem = problems.setdefault(kind, _Problem())
+                problem.count_by_prompt[digest] += 1
+                if len(problem.examples) < _EXAMPLES and text not in problem.examples:
+                    problem.examples.append(text)
     lines: list[str] = []
-    for kind, named in examples.items():
-        more = max(counts[kind].values()) - len(named)  # several prompts mostly meet the same items
-        lines += [*named, *([f"... and {more} more like it"] if more > 0 else [])]
+    for problem in problems.values():
+        lines += problem.lines()
     if len(lines) == 1:
         raise DataError(lines[0])
     if lines:
@@ -408,10 +472,10 @@ def refuse_problems(
 
 
 def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:
-    """Which kinds of question ``protocol`` needs and ``model``, which ``supports`` these, lacks; None where none."""
-    needs = READINGS[protocol.reading].needs + (
-        CORRECTION_NEEDS if protocol.boundary in CORRECTED else ()
-    )
+    """Return which kinds of prompt ``protocol`` needs and ``model`` does not support, None if it supports all."""
+    needs = READINGS[protocol.reading].needs
+    if protocol.boundary in CORRECTED:
+        needs += CORRECTION_NEEDS
     lacking = [kind.__name__ for kind in dict.fromkeys(needs) if kind not in supports]
     if not lacking:
         return None
@@ -430,20 +494,24 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
 
 @cache
 def _endpoint_entries(sent: bool) -> list[str]:
-    """The entries of typed questions that are ``sent`` to an endpoint, or the layouts of endpoints on plain models."""
-    typed = [entry for entry in entries() if next(iter(entry.protocols.values())).kind != "any"]
-    needs = {
-        each.name: READINGS[next(iter(each.protocols.values())).reading].needs for each in typed
-    }
-    return sorted(name for name, kinds in needs.items() if (Decision in kinds) == sent)
+    """Return the entries that are ``sent`` to an endpoint, or the layouts of endpoints on plain models."""
+    names = []
+    for entry in entries():
+        protocol = _headline(entry)
+        if protocol.kind != "any":
+            is_sent = Decision in READINGS[protocol.reading].needs
+            if is_sent == sent:
+                names.append(entry.name)
+    return sorted(names)
 
 
 def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
-    """Why ``model`` can't be asked under ``protocol``: a chat that it has no ``template`` for; None where it can.
+    """Return why ``model`` has no chat for ``protocol``, None if it has one or needs none.
 
-    Where the server renders the chat, nobody here knows which token a label is after it.  A template that takes no
-    system text would leave out a question that stands in it.
+    If the server renders the chat, the token of a label after it is not known here.  A template that takes no system
+    text would leave out an item that is shown in it.
     """
+    # Labels are scored by their tokens, which follow from the text that only the server has.
     if isinstance(template, ServedChat) and protocol.boundary in LABELLED:
         return (
             f"the server of {model} renders the chat, so which token a label is after it is not known; name the "
@@ -452,47 +520,57 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
     if protocol.chat == "none":
         return None
     if template is not None:
-        specs = not holes(protocol.header).isdisjoint(("question", "options"))
-        if specs and not template.takes_system:
+        holes_of_header = holes(protocol.header)
+        shows_item = "question" in holes_of_header or "options" in holes_of_header
+        if shows_item and not template.takes_system:
             return f"the chat template of {model} takes no system text, in which this protocol asks the question"
         return None
-    plain = f"; as plain text it is asked under {', '.join(_layouts_without_chat())}"
+    plain = ""
+    if protocol.boundary in LABELLED:
+        plain = f"; as plain text it is asked under {', '.join(_layouts_without_chat())}"
     return (
         f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), so it is "
-        f"no chat model, and this is a chat{plain if protocol.boundary in LABELLED else ''}"
+        f"no chat model, and this is a chat{plain}"
     )
 
 
 @cache
 def _layouts_without_chat() -> list[str]:
-    first = [(entry.name, next(iter(entry.protocols.values()))) for entry in entries()]
-    return [name for name, each in first if each.boundary in LABELLED and each.chat == "none"]
+    names = []
+    for entry in entries():
+        protocol = _headline(entry)
+        if protocol.boundary in LABELLED and protocol.chat == "none":
+            names.append(entry.name)
+    return names
 
 
 def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
-    """Why ``model`` can't be asked under ``protocol``: options would be scored inside a thought; None where it can.
+    """Return why options would be scored inside a thought of ``model``, None if they would not.
 
-    Raises ModelError where its ``template`` fails, or where it can't close a thought that is to be closed.
+    Raises ModelError if its ``template`` fails, or if it can't close a thought that is to be closed.
     """
     if protocol.chat == "none" or template is None:
         return None
-    told = template_arguments(protocol.template)
-    opened = template.opens(told, "The answer is" if begins(protocol) else "")
+    arguments = template_arguments(protocol.template)
+    begun = "The answer is" if begins(protocol) else ""
+    opened = template.opens(arguments, begun)
     reading = READINGS[protocol.reading]
-    if reading.along and template.text and not (opened or template.may_think):
-        return (
-            f"the chat template of {model} knows no thought, along which reading {protocol.reading} would ask; use "
-            "reading loglikelihood, or a model that thinks"
-        )
-    if reading.along or (protocol.thought == "close" and (opened or not template.text)):
-        template.closing(told)
+    if reading.along:
+        if template.text and not opened and not template.may_think:
+            return (
+                f"the chat template of {model} knows no thought, along which reading {protocol.reading} would ask; use "
+                "reading loglikelihood, or a model that thinks"
+            )
+        template.closing(arguments)
+    elif protocol.thought == "close" and (opened or not template.text):
+        template.closing(arguments)
     elif opened and not reading.text:
         return f"the chat template of {model} {inside_thought(opened)}"
     return None
 
 
 def no_empty_context(protocol: Protocol, tokenizer: Tokenizer) -> str | None:
-    """Return why nothing is scored after the empty text as ``protocol`` asks; None if it does not ask, or one can."""
+    """Return why nothing can be scored after the empty text, None if it can or ``protocol`` does not need it."""
     if protocol.null != "":
         return None
     try:
@@ -508,7 +586,7 @@ def request_source(
     rendered: Sequence[RenderedRequests],
     template: ChatTemplate | None = None,
 ) -> TemplateSource | RenderedRequests:
-    """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and not passed.
+    """Return the source of the requests of ``protocol``; ProtocolError if they were rendered elsewhere and not passed.
 
     ``template``: of chats, which have no text without it.
     """
@@ -523,42 +601,62 @@ def request_source(
     )
 
 
-def _cost(
-    section: Section,
-    start: int,
-    own: int,
-    specs: Sequence[RequestSpec],
-    data: Dataset,
-    rendered: Sequence[RenderedRequests],
-) -> tuple[float, float, int, int, int, int]:
-    """What asking costs, judged by item ``start``, which has ``own`` characters.
+@dataclass(kw_only=True)
+class _Cost:
+    """The cost of the requests of a section, judged by one of its items.
 
-    Tokens in memory by an item, and for each character of it; characters to compute by a block, and for each item
-    beside its own text; how many contexts that text stands in, and how many null contexts its choices follow.
+    ``item_tokens``: tokens in memory by an item, beside ``tokens_per_character`` of its text.  ``shared``: characters
+    to compute once in a block, and ``fresh`` for each item beside its own text.  ``contexts``: how many contexts hold
+    the text of the item, and ``nulls``: how many null contexts its choices follow.
     """
-    held, held_by_character, shared, fresh, contexts, nulls = 1.0, 0.0, 0, 0, 0, 0
-    for spec in specs:
-        source = request_source(spec.protocol, data, rendered)
-        item, position = section.items[start : start + 1], section.positions(start, start + 1)
-        for request in source.requests(section.subject, item, position):
-            if not isinstance(request, Request):
-                continue
-            rows = sum(map(len, request.parts)) + sum(
-                len(view.continuations) for view in request.views
-            )
-            held += rows * ROW_TOKENS
-            if spec.null is not None:
-                nulls += 1
-                continue
-            around, copies = (
-                max(len(request.text()) - own, 0),
-                (len(request.proposals) or 1) + len(request.views),
-            )
-            held += copies * (around / CHARACTERS + REQUEST_TOKENS)
-            held_by_character += copies / CHARACTERS
-            contexts += copies
-            if spec.protocol.sampler in FRESH:
-                fresh += around
-            else:
-                shared += around
-    return held, held_by_character, shared, fresh, contexts, nulls
+
+    item_tokens: float = 1.0
+    tokens_per_character: float = 0.0
+    shared: int = 0
+    fresh: int = 0
+    contexts: int = 0
+    nulls: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        section: Section,
+        index: int,
+        characters: int,
+        specs: Sequence[RequestSpec],
+        data: Dataset,
+        rendered: Sequence[RenderedRequests],
+    ) -> _Cost:
+        """Judge by the item at ``index``, which has so many ``characters``."""
+        cost = cls()
+        items = section.items[index : index + 1]
+        positions = section.positions(index, index + 1)
+        for spec in specs:
+            source = request_source(spec.protocol, data, rendered)
+            for request in source.requests(section.subject, items, positions):
+                if isinstance(request, Request):
+                    cost.add(spec, request, characters)
+        return cost
+
+    def add(self, spec: RequestSpec, request: Request, characters: int) -> None:
+        """Add the cost of a request of the item."""
+        rows = sum(map(len, request.parts))
+        rows += sum(len(view.continuations) for view in request.views)
+        self.item_tokens += rows * ROW_TOKENS
+        if spec.null is not None:
+            self.nulls += 1
+            return
+        around = max(len(request.text()) - characters, 0)
+        copies = (len(request.proposals) or 1) + len(request.views)
+        self.item_tokens += copies * (around / CHARACTERS + REQUEST_TOKENS)
+        self.tokens_per_character += copies / CHARACTERS
+        self.contexts += copies
+        if spec.protocol.sampler in FRESH:
+            self.fresh += around
+        else:
+            self.shared += around
+
+    def work(self, items: int, characters: int, characters_of_choices: int) -> int:
+        """Return about how many characters are computed for so many items."""
+        texts = self.contexts * characters + self.nulls * characters_of_choices
+        return self.shared + self.fresh * items + texts

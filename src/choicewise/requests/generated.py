@@ -188,6 +188,7 @@ class GeneratePrompter(Prompter):
         """
         protocol = rows.protocol
         request = fitted.request
+        # Only generations are cut here; fit_requests has fitted all other contexts.
         if fitted.cut_end or protocol.fit == "cut-start":
             room = rows.limit - self._generated_tokens(rows, request)
             tokens, _ = cut(tokens, room, start=not fitted.cut_end)
@@ -308,6 +309,7 @@ def _located_after(
 
     They lack what a tokenizer puts before a text by itself.
     """
+    # Inside a text no BOS comes before the words that close a thought.
     encodings = rows.block.encodings(rows.encodings.tokenizer, "none")
     contexts = []
     for request, closing in zip(requests, closings, strict=True):
@@ -322,6 +324,7 @@ def _located_after(
     )
     spans_of: list[list[Span | None]] = []
     for context, choices in zip(contexts, located, strict=True):
+        # A dummy space is a token of its own before the text, or part of its first token.
         added = 0
         if len(encodings.bare[context]):
             added = len(encodings.plain[context]) - len(encodings.bare[context])

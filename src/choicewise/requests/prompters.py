@@ -217,6 +217,7 @@ class _BlanksForm(Form):
         hidden = np.arange(start, start + scored, dtype=np.int32)
         ends = hidden + 1
         if self.within_word:
+            # Tokens of the whole text have its words; tokens of the continuation alone have only its own.
             text = continuation
             if not choice.noncanonical:
                 text = context + continuation
@@ -406,6 +407,7 @@ class ChoicePrompter(Prompter):
 
 def _without_dropped_shots(fitted: FittedRequest) -> Request:
     request = fitted.request
+    # Views and proposals are rendered anew, with the shots that fit.
     if not fitted.shots_dropped:
         return request
     return replace(request, shots=request.shots[: fitted.shots])
@@ -526,6 +528,7 @@ def _typed(request: Request) -> TypedQuestion:
         return _rendered_question(request)
     kind = kind_of(item)
     names = request.continuations
+    # The options of a choice are the keys of an object.
     if kind == "choice":
         for name in names:
             if names.count(name) > 1:
@@ -630,6 +633,7 @@ class _SetPrompter(Prompter):
         after = encodings.plain[request.after]
         context = np.concatenate([before, *options, after]).astype(np.int32)
         edges = (len(before) + np.cumsum([0, *map(len, options)])).astype(np.int32)
+        # Options that are encoded one by one may have other tokens than in the text.
         other_tokens = not np.array_equal(context, encodings.context(fitted.context))
         for index, (text, choice) in enumerate(zip(request.continuations, choices, strict=True)):
             prompt = None

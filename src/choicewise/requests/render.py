@@ -464,6 +464,7 @@ def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
     proposal = ""
     if names_choice(protocol.proposal):
         proposal = fill(protocol.proposal, holes, axis="proposal")
+    # What a reading appends to the query of the item belongs to the user's words in a shot, too.
     if proposal and answer.startswith(proposal):
         return query + proposal, answer.removeprefix(proposal).lstrip()
     return query, fill(protocol.answer.lstrip(), holes, axis="answer")
@@ -522,6 +523,7 @@ def _descriptions(item: Item, options: int) -> list[str | None]:
 
     A text without content describes every option.
     """
+    # Content-free views replace every field by their text, which is no JSON.
     try:
         descriptions = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
     except ValueError:
@@ -539,6 +541,7 @@ def _descriptions(item: Item, options: int) -> list[str | None]:
 def _after_options(protocol: Protocol, holes: dict[str, str]) -> str:
     """Return the end of the query after the options, by which these are found in a context."""
     query = fill(protocol.question, holes, axis="question")
+    # A character that the query does not contain marks where the options are.
     mark = next(char for char in map(chr, count()) if char not in query)
     marked = fill(protocol.question, {**holes, "options": mark}, axis="question")
     _, _, after = marked.partition(mark)
@@ -591,6 +594,7 @@ def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, st
     item = prepare(protocol.prepare, item, shot)
     question = item.question
     options = item.choices
+    # Scripts that read the data with pandas asked the model about "nan".
     if protocol.quirk == "pandas-na":
         question = _as_pandas(question)
         options = tuple(map(_as_pandas, options))

@@ -77,6 +77,7 @@ class Chat:
         messages = []
         if self.system:
             messages.append(Message("system", self.system))
+        # The harness puts shots without turns into the one message of the user.
         last = query
         if not self.begins:
             last += proposal
@@ -341,6 +342,7 @@ def fit_requests(
             uncounted.append(index)
         fitted.append(whole)
     while uncounted:
+        # One call for all: encoding a text by itself takes several times as long.
         contexts = rows.encodings.contexts([fitted[index].context for index in uncounted])
         still_long = []
         for index, context in zip(uncounted, contexts, strict=True):
@@ -422,6 +424,7 @@ class ChoiceGroup:
 
         Tokens do not reach over the space that a continuation begins with, so few requests must be looked at again.
         """
+        # A continuation without its space is located alone, so nothing straddles.
         if self.spaced:
             return False
         if not all(text[:1].isspace() for text in self.continuations):

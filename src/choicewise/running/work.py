@@ -31,10 +31,10 @@ from choicewise.requests.blocks import (
     open_thought,
     prepare_block,
     refuse_problems,
-    settled,
-    unasked,
+    settle_sample,
     unsupported,
     with_split,
+    without_items,
 )
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockPrompt
@@ -81,16 +81,16 @@ class Work:
         """
         recipes = {name: with_split(protocol, data) for name, protocol in protocols.items()}
         sections = list_sections(data, recipes, selection)
-        without_items = unasked(recipes, data, sections)
-        if recipes and len(without_items) == len(recipes):
-            raise DataError("no protocol can ask it", refused_lines(without_items))
-        refused = without_items | refusals(model, data, recipes, sections, rendered)
+        empty = without_items(recipes, data, sections)
+        if recipes and len(empty) == len(recipes):
+            raise DataError("no protocol can ask it", refused_lines(empty))
+        refused = empty | refusals(model, data, recipes, sections, rendered)
         if recipes and len(refused) == len(recipes):
             refuse_all(model, refused)
         for line in refused_lines(refused):
             warnings.warn(f"{line}; the other protocols are asked", stacklevel=4)
         recipes = {name: recipe for name, recipe in recipes.items() if name not in refused}
-        selection, warning = settled(data, recipes, selection)
+        selection, warning = settle_sample(data, recipes, selection)
         if warning:
             warnings.warn(warning, stacklevel=4)
         return cls(

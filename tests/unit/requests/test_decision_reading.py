@@ -108,7 +108,12 @@ def test_what_can_not_be_sent_is_missing_by_name_and_not_sent_otherwise(
         sent(protocol, item)
     data, model = Dataset("d", {"test": (item,)}), load_model("fake:hash")
     block = Block(
-        "test", item.subject, 0, (item,), list_request_specs(resolve(f"{protocol}@split=test")), 0
+        split="test",
+        subject=item.subject,
+        start=0,
+        items=(item,),
+        specs=list_request_specs(resolve(f"{protocol}@split=test")),
+        work=0,
     )
     prepared = prepare_block(data, block, model, skip_bad_items=False)
     assert [row.missing for row in prepared.requests] == [str(refused.value)]
@@ -153,7 +158,10 @@ def test_options_of_a_question_share_a_request_and_other_questions_have_other_ke
     items = (base, *others)
     model, asks = load_model("fake:hash"), list_request_specs(resolve(f"{NAMED}@split=test"))
     prepared = prepare_block(
-        Dataset("d", {"test": items}), Block("test", "1", 0, items, asks, 0), model, False
+        Dataset("d", {"test": items}),
+        Block(split="test", subject="1", start=0, items=items, specs=asks, work=0),
+        model,
+        False,
     )
     assert len(prepared.wanted) == 2 * len(items)
     assert len({question.question for question in prepared.wanted.values()}) == len(items)  # type: ignore[union-attr]

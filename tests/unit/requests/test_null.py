@@ -553,7 +553,14 @@ def test_ranks_are_wanted_where_a_protocol_scores_by_them(tmp_path: Path) -> Non
         (ask,) = list_request_specs({str(number): recipe for number, recipe in enumerate(chosen)})
         assert ask.ranked == wanted
         (first, *_) = list_sections(data, {"": by_ranks}, Selection(limit=1))
-        block = Block(first.split, first.subject, 0, first.items, [ask], 0)
+        block = Block(
+            split=first.split,
+            subject=first.subject,
+            start=0,
+            items=first.items,
+            specs=[ask],
+            work=0,
+        )
         asked = prepare_block(data, block, HashModel(), False).wanted.values()
         assert asked
         assert {span.ranked for span in asked if isinstance(span, Span)} == {wanted}

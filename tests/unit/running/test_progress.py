@@ -211,7 +211,15 @@ def test_what_a_report_raises_elsewhere_the_next_beat_raises(
 
 
 def result(work: int, questions: int, shards: Sequence[int] = ()) -> BlockResult:
-    return BlockResult(Block("test", "s", 0, (), (), work), 0, (), (), questions, iter(()), shards)
+    return BlockResult(
+        Block(split="test", subject="s", start=0, items=(), specs=(), work=work),
+        0,
+        (),
+        (),
+        questions,
+        iter(()),
+        shards,
+    )
 
 
 def test_work_goes_by_tokens_where_they_are_counted() -> None:

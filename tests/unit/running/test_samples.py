@@ -20,7 +20,7 @@ from choicewise.extensions.interop.export import identity
 from choicewise.models.fake import HashModel
 from choicewise.page.reproduce import run_line
 from choicewise.records import MANIFEST, Selection
-from choicewise.requests.blocks import list_sections, settled
+from choicewise.requests.blocks import list_sections, settle_sample
 from choicewise.results.rows import chosen_part
 from choicewise.results.run import Run
 from choicewise.running.job import job_of, read_plan
@@ -250,7 +250,7 @@ def test_a_subject_without_a_question_is_said(tmp_path: Path) -> None:
     ):
         run = scored(tmp_path, sample=2)
     assert run.tables.items.num_rows == 2
-    assert settled(QUIZ, {"p": mmlu_protocol()}, Selection.of(sample=9))[1] == ""
+    assert settle_sample(QUIZ, {"p": mmlu_protocol()}, Selection.of(sample=9))[1] == ""
 
 
 def test_words_that_do_not_go_together_are_refused(tmp_path: Path) -> None:

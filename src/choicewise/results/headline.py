@@ -1,4 +1,4 @@
-"""One number for each model and benchmark: the headline protocols, and the table of models by benchmarks."""
+"""Choose one number for each model and benchmark, and rank models by all benchmarks."""
 
 from __future__ import annotations
 
@@ -29,26 +29,28 @@ from choicewise.scoring.intervals import ranks
 from choicewise.scoring.significance import FEWEST, LEVEL, holm, sign_flip
 
 PREFERRED = ("original", "harness", "olmes-cf", "olmes-mcf")
-"""Variants whose number is the best known of a benchmark, the first of them first."""
+"""Variants of a benchmark whose number is the best known, the first of them first."""
 
 
 def headline(rows: Sequence[Row], families: Collection[str] = ()) -> Row | None:
-    """The row of one run whose number stands for the others; None where none has a number that is a share of 1.
+    """Return the row of one run whose number stands for the others.
 
-    Of ``families`` where some are named.  The first of :data:`PREFERRED`, else the first headline of an entry of the
-    catalogue, else the first row.
+    It is the first of :data:`PREFERRED`, else the first headline of an entry of the catalogue, else
+    the first row.  ``families``: the only ones to choose from, unless empty.  None if no row has a
+    number that is a share of 1.
     """
-    known = [
-        row
-        for row in rows
-        if row.share and not math.isnan(row.value) and (not families or row.family in families)
-    ]
-    return min(known, key=lambda row: _preference(row.protocol), default=None)
+    candidates = []
+    for row in rows:
+        if families and row.family not in families:
+            continue
+        if row.share and not math.isnan(row.value):
+            candidates.append(row)
+    return min(candidates, key=_preference, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A column: the ``protocol`` of the numbers on one part of a dataset; ``data``: the short id of the dataset."""
+    """Name a column: a protocol on a part of a dataset; ``data``: the short id of the dataset."""
 
     dataset: str
     data: str
@@ -59,11 +61,11 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A model: its row under every benchmark, None where there is none; their plain ``mean``.
+    """Hold a model's row under every benchmark (None for none), and its rank by their plain mean.
 
-    The mean is NaN where a row lacks, or is over far fewer items than that of another model
-    (:func:`~choicewise.results.outcomes.comparable`).  ``rank``: by the mean among the models that have one;
-    ``rank_low`` and ``rank_high`` bound it by tests of all pairs of them, None where that is not known.
+    ``mean``: NaN if a row lacks, or is over far fewer items than that of another model
+    (:func:`choicewise.results.outcomes.comparable`).  ``rank``: among the models that have a mean.
+    ``rank_low``, ``rank_high``: its bounds by tests of all pairs of them, None without tests.
     """
 
     model: str
@@ -76,37 +78,48 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Models by benchmarks, one headline protocol each; the best model first, those that lack a number last."""
+    """Hold models by benchmarks, with one headline protocol for each benchmark.
+
+    The best model comes first, models that lack a number come last.
+    """
 
     benchmarks: tuple[Benchmark, ...]
     standings: tuple[Standing, ...]
 
     @property
     def part(self) -> str:
-        """The part of the data that all columns are about, in words; nothing where it is all of it, or differs."""
-        parts = {each.selection for each in self.benchmarks}
+        """The part of the data that all columns are about, in words; empty for all, or several."""
+        parts = {benchmark.selection for benchmark in self.benchmarks}
         return parts.pop() if len(parts) == 1 else ""
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """What each column is called, no two alike: its dataset, with the part and the id where they tell it apart."""
-        names = [
-            each.dataset + (f" ({each.selection})" if each.selection and not self.part else "")
-            for each in self.benchmarks
-        ]
-        twice = {name for name, count in Counter(names).items() if count > 1}
-        return tuple(
-            f"{name} {each.data}" if name in twice else name
-            for name, each in zip(names, self.benchmarks, strict=True)
-        )
+        """The names of the columns, without duplicates.
+
+        A name is the dataset, with its part and its id if the dataset alone is not enough.
+        """
+        names = []
+        for benchmark in self.benchmarks:
+            name = benchmark.dataset
+            if benchmark.selection and not self.part:
+                name += f" ({benchmark.selection})"
+            names.append(name)
+        counts = Counter(names)
+        titles = []
+        for name, benchmark in zip(names, self.benchmarks, strict=True):
+            if counts[name] > 1:
+                name += f" {benchmark.data}"
+            titles.append(name)
+        return tuple(titles)
 
 
 @dataclass(frozen=True, slots=True)
 class AgainstBest:
-    """By model and benchmark whether no other model of the column is significantly better.
+    """Mark by model and benchmark if no other model of the column is significantly better.
 
-    None where there is no number, or no test: other texts were sent about the same items, or too different or too few
-    items were scored.  ``tests``: how many the p values are corrected for.
+    None: there is no number, or no test, because other texts were sent about the same items, or
+    because too different or too few items were scored.  ``tests``: the number of tests that the p
+    values are corrected for.
     """
 
     level: tuple[tuple[bool | None, ...], ...]
@@ -114,175 +127,226 @@ class AgainstBest:
 
 
 def matrix(rows: Sequence[Row], outcomes: Sequence[Outcomes] = ()) -> Matrix:
-    """The table of ``rows``; ``outcomes``: of the same runs, without which the bounds of ranks are not known.
+    """Return the table of models by benchmarks.
 
-    The headline of a dataset is one that most models have: of them the first by :data:`PREFERRED`.  Numbers of groups
-    of items have no place in it.
+    The headline of a dataset is one that most models have: of them the first by :data:`PREFERRED`.
+    Numbers of groups of items have no place in it.  ``outcomes``: of the same runs, from which the
+    bounds of ranks are computed.
     """
     rows = distinct([row for row in rows if row.share and row.subject == "all"])
-    models, chosen = list(dict.fromkeys(row.model for row in rows)), dict[tuple[str, str], Row]()
-    datasets: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        datasets.setdefault((row.data, row.selection), []).append(row)
-    for part, own in datasets.items():
-        counts = Counter(measured_as(row) for row in own if not math.isnan(row.value))
-        most = max(counts.values(), default=0)
-        first = headline([row for row in own if counts[measured_as(row)] == most])
-        if first is not None:
-            chosen[part] = first
-    cells = {(row.model, measured_as(row)): row for row in rows if not math.isnan(row.value)}
-    lines = {
-        model: tuple(cells.get((model, measured_as(first))) for first in chosen.values())
-        for model in models
-    }
+    headlines = _headlines(rows)
+    lines = _lines(rows, headlines)
     apart = _not_comparable(list(lines.values()))
-    means = {model: math.nan if model in apart else _mean(line) for model, line in lines.items()}
-    whole = [model for model in models if not math.isnan(means[model])]
-    placed = {} if len(whole) == 1 and apart else _placed(whole, means, lines, outcomes)
+    means = {}
+    for model, line in lines.items():
+        means[model] = math.nan if model in apart else _mean(line)
+    rankable = [model for model, mean in means.items() if not math.isnan(mean)]
+    placed: Mapping[str, _Placing] = {}
+    # A model that no other can be compared with is not the first of one.
+    if len(rankable) > 1 or not apart:
+        placed = _placed({model: lines[model] for model in rankable}, means, outcomes)
+
+    def position(model: str) -> tuple[int, float]:
+        lacking = lines[model].count(None)
+        return lacking, placed.get(model, _NOT_PLACED).rank or math.inf
+
     standings = []
-    for model in sorted(
-        models, key=lambda model: (lines[model].count(None), placed.get(model, _LAST)[0])
-    ):
-        rank, rank_low, rank_high = placed.get(model, (None, None, None))
+    for model in sorted(lines, key=position):
+        placing = placed.get(model, _NOT_PLACED)
         standings.append(
             Standing(
                 model=model,
                 rows=lines[model],
                 mean=means[model],
-                rank=rank,
-                rank_low=rank_low,
-                rank_high=rank_high,
+                rank=placing.rank,
+                rank_low=placing.low,
+                rank_high=placing.high,
             )
         )
-    columns = (
-        Benchmark(
-            dataset=row.dataset,
-            data=row.data,
-            selection=row.selection,
-            protocol=row.protocol,
-            signature=row.signature,
-        )
-        for row in chosen.values()
-    )
-    return Matrix(tuple(columns), tuple(standings))
+    return Matrix(tuple(_benchmark(row) for row in headlines), tuple(standings))
 
 
 def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
     """Test every number against all others of its column, over the items that both score.
 
-    A number is worse than another where it is less over these items, and p, after Holm's correction for all pairs of
-    the table, is at most :data:`~choicewise.scoring.significance.LEVEL`.
+    A number is worse than another if it is less over these items, and if p, after Holm's correction
+    for all pairs of the table, is at most :data:`~choicewise.scoring.significance.LEVEL`.
     """
-    known = _by_row(outcomes)
+    outcome_of = _outcomes_by_row(outcomes)
     level: list[list[bool | None]] = [[None] * len(table.benchmarks) for _ in table.standings]
     losers: list[tuple[int, int]] = []
     ps: list[float] = []
     for column in range(len(table.benchmarks)):
-        rows = {
-            place: row
-            for place, standing in enumerate(table.standings)
-            if (row := standing.rows[column])
-        }
-        scored = len(rows)
-        alike = comparable(list(rows.values()))
-        rows = {
-            place: row for (place, row), whole in zip(rows.items(), alike, strict=True) if whole
-        }
-        if scored == 1:
-            level[next(iter(rows))][column] = True  # there is no other model
+        rows: dict[int, Row] = {}
+        for line, standing in enumerate(table.standings):
+            row = standing.rows[column]
+            if row is not None:
+                rows[line] = row
+        is_comparable = dict(zip(rows, comparable(list(rows.values())), strict=True))
+        if len(rows) == 1:
+            (line,) = rows
+            level[line][column] = True  # there is no other model
         for one, other in combinations(rows, 2):
-            difference, p = _test(rows[one], rows[other], known)
-            if not math.isnan(p):
-                level[one][column] = level[other][column] = True
-                losers.append((other if difference > 0 else one, column))
-                ps.append(p)
-    for (place, column), p in zip(losers, holm(ps).tolist(), strict=True):
+            if not (is_comparable[one] and is_comparable[other]):
+                continue
+            difference, p = _test(rows[one], rows[other], outcome_of)
+            if math.isnan(p):
+                continue
+            level[one][column] = True
+            level[other][column] = True
+            loser = other if difference > 0 else one
+            losers.append((loser, column))
+            ps.append(p)
+    # A loser of one pair is marked, however many others it beats.
+    for (line, column), p in zip(losers, holm(ps).tolist(), strict=True):
         if p <= LEVEL:
-            level[place][column] = False
-    return AgainstBest(tuple(map(tuple, level)), len(ps))
+            level[line][column] = False
+    return AgainstBest(tuple(tuple(line) for line in level), len(ps))
 
 
-_Known = Mapping[tuple[str, ...], Outcome]
+def _headlines(rows: Sequence[Row]) -> list[Row]:
+    """Return a headline for every part of a dataset that has one."""
+    parts: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        parts.setdefault((row.data, row.selection), []).append(row)
+    headlines = []
+    for part in parts.values():
+        counts = Counter(measured_as(row) for row in part if not math.isnan(row.value))
+        # A number that few models have would leave most lines with a gap.
+        most = max(counts.values(), default=0)
+        first = headline([row for row in part if counts[measured_as(row)] == most])
+        if first is not None:
+            headlines.append(first)
+    return headlines
 
 
-def _by_row(outcomes: Sequence[Outcomes]) -> _Known:
-    """The outcome of every row, by :func:`_key`."""
-    return {
-        (run.model, f"#D{run.digest[:6]}", each.selection, short_signature(each.protocol)): each
-        for run in outcomes
-        for each in run.outcomes
-    }
+def _lines(rows: Sequence[Row], headlines: Sequence[Row]) -> dict[str, tuple[Row | None, ...]]:
+    """Return by model its rows that were measured as the headlines; None if it has none."""
+    cells: dict[tuple[str, tuple[str, ...]], Row] = {}
+    models: dict[str, None] = {}
+    for row in rows:
+        models[row.model] = None
+        if not math.isnan(row.value):
+            cells[row.model, measured_as(row)] = row
+    columns = [measured_as(first) for first in headlines]
+    return {model: tuple(cells.get((model, column)) for column in columns) for model in models}
+
+
+def _benchmark(row: Row) -> Benchmark:
+    return Benchmark(
+        dataset=row.dataset,
+        data=row.data,
+        selection=row.selection,
+        protocol=row.protocol,
+        signature=row.signature,
+    )
+
+
+_OutcomeOf = Mapping[tuple[str, ...], Outcome]
+"""The outcomes of rows, by :func:`_key`."""
+
+
+def _outcomes_by_row(runs: Sequence[Outcomes]) -> _OutcomeOf:
+    outcome_of: dict[tuple[str, ...], Outcome] = {}
+    for run in runs:
+        for outcome in run.outcomes:
+            short = short_signature(outcome.protocol)
+            outcome_of[run.model, f"#D{run.digest[:6]}", outcome.selection, short] = outcome
+    return outcome_of
 
 
 def _key(row: Row) -> tuple[str, ...]:
     return row.model, row.data, row.selection, row.id
 
 
-def _test(one: Row, other: Row, known: _Known) -> tuple[float, float]:
-    """By how much ``one`` is better over the shared items, and p; NaN where there is no test, as of few items.
+def _test(one: Row, other: Row, outcome_of: _OutcomeOf) -> tuple[float, float]:
+    """Return how much better ``one`` is over the shared items, and p.
 
-    Where answers that were cut leave the order open, p is 1.
+    Both are NaN if there is no test, such as of few items.  If answers that were cut leave the
+    order open, p is 1.
     """
-    if _key(one) not in known or _key(other) not in known:
+    if _key(one) not in outcome_of or _key(other) not in outcome_of:
         return math.nan, math.nan
-    pair = known[_key(one)], known[_key(other)]
+    pair = outcome_of[_key(one)], outcome_of[_key(other)]
+    # The same items in other texts: the difference could be that of the texts.
     if same_items(*pair) and one.i != other.i:
         return math.nan, math.nan
     subjects, credits = paired_credits(pair)
-    shared = shared_credits(subjects, credits, pair[0].protocol.aggregation)
-    if shared.shape[1] < FEWEST:
+    left, right = shared_credits(subjects, credits, pair[0].protocol.aggregation)
+    if len(left) < FEWEST:
         return math.nan, math.nan
-    difference = float((shared[0] - shared[1]).sum())
-    return difference, 1.0 if left_open(one, other) else sign_flip(*shared).p
+    difference = float((left - right).sum())
+    if left_open(one, other):
+        return difference, 1.0
+    return difference, sign_flip(left, right).p
 
 
-def _preference(protocol: str) -> tuple[bool, int]:
-    variant = protocol.partition("/")[2]
+def _preference(row: Row) -> tuple[bool, int]:
+    """Put headlines first, then the preferred variants in their order."""
+    _, _, variant = row.protocol.partition("/")
     for mark in ":@+":
-        variant = variant.partition(mark)[0]
-    return not is_headline(protocol), PREFERRED.index(variant) if variant in PREFERRED else len(
-        PREFERRED
-    )
+        variant, _, _ = variant.partition(mark)
+    order = len(PREFERRED)
+    if variant in PREFERRED:
+        order = PREFERRED.index(variant)
+    return not is_headline(row.protocol), order
 
 
 def _mean(line: Sequence[Row | None]) -> float:
-    known = [row.value for row in line if row is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(line) else math.nan
-
-
-_LAST = (math.inf,)
-"""Where models without a rank stand."""
+    """Return the plain mean of a line; NaN if it is empty or has a gap."""
+    values = [row.value for row in line if row is not None]
+    if not values or len(values) < len(line):
+        return math.nan
+    return math.fsum(values) / len(values)
 
 
 def _not_comparable(lines: Sequence[Sequence[Row | None]]) -> set[str]:
-    """Name the models with a number over far fewer items than another model has under the same protocol."""
+    """Name the models with a number over far fewer items than another model under its protocol."""
     apart: set[str] = set()
     for column in zip(*lines, strict=True):
         rows = [row for row in column if row is not None]
-        apart |= {row.model for row, alike in zip(rows, comparable(rows), strict=True) if not alike}
+        for row, is_comparable in zip(rows, comparable(rows), strict=True):
+            if not is_comparable:
+                apart.add(row.model)
     return apart
 
 
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """Hold the rank of a model, and its bounds; None if they are not known."""
+
+    rank: int | None = None
+    low: int | None = None
+    high: int | None = None
+
+
+_NOT_PLACED = _Placing()
+
+
 def _placed(
-    models: Sequence[str],
-    means: Mapping[str, float],
     lines: Mapping[str, Sequence[Row | None]],
+    means: Mapping[str, float],
     outcomes: Sequence[Outcomes],
-) -> Mapping[str, tuple[int, int | None, int | None]]:
-    """Rank ``models``, which have all numbers, by their ``means``; with the range where all outcomes are there."""
-    ranked = {
-        model: (rank, None, None)
-        for model, rank in zip(
-            models, ranks([means[model] for model in models]).tolist(), strict=True
-        )
-    }
-    known = _by_row(outcomes)
-    parts = [
-        [row for row in column if row is not None]
-        for column in zip(*(lines[model] for model in models), strict=True)
-    ]
-    if len(models) < 2 or not all(_key(row) in known for part in parts for row in part):
+) -> Mapping[str, _Placing]:
+    """Rank the models of ``lines``, which have all numbers, by their ``means``.
+
+    The bounds are there if the outcomes of all rows are.
+    """
+    by_mean = ranks([means[model] for model in lines]).tolist()
+    ranked = {model: _Placing(rank) for model, rank in zip(lines, by_mean, strict=True)}
+    # Bounds come from tests, which need two models.
+    if len(lines) < 2:
         return ranked
-    undecided = np.any([undecided_pairs(part) for part in parts], axis=0)
-    placed = standing_ranks([[known[_key(row)] for row in part] for part in parts], undecided)
-    return dict(zip(models, placed, strict=True)) if placed else ranked
+    outcome_of = _outcomes_by_row(outcomes)
+    undecided = []
+    parts = []
+    for column in zip(*lines.values(), strict=True):
+        rows = [row for row in column if row is not None]
+        if any(_key(row) not in outcome_of for row in rows):
+            return ranked
+        undecided.append(undecided_pairs(rows))
+        parts.append([outcome_of[_key(row)] for row in rows])
+    placed = standing_ranks(parts, np.any(undecided, axis=0))
+    for model, (rank, low, high) in zip(lines, placed, strict=False):
+        ranked[model] = _Placing(rank, low, high)
+    return ranked

@@ -1,8 +1,8 @@
-"""The Hub: snapshots of repositories, and what goes wrong on the way to it in words.
+"""Fetch snapshots of repositories from the Hub, and say in words what goes wrong.
 
-Everything that ``huggingface_hub`` raises becomes an error that says what to do.  Nothing of its messages is repeated:
-they hold addresses, and addresses hold secrets.  That the Hub is out of reach is remembered for a while, so that the
-second benchmark of a suite is not asked for in vain as the first was.
+Everything that ``huggingface_hub`` raises becomes an error that says what to do.  Nothing of its
+messages is repeated: they hold addresses, and addresses hold secrets.  That the Hub is out of reach
+is remembered for a while, so that the second benchmark of a suite does not wait as the first did.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from glob import escape
 from importlib.util import find_spec
@@ -25,26 +25,24 @@ from urllib.parse import urlsplit
 from choicewise.errors import ChoicewiseError, DataError, ModelError, install_line
 from choicewise.util.background import in_time
 
-REMEMBERED: Final = 60.0  # seconds that an answer holds: a notebook outlives a network that is down
-_answers: dict[str, tuple[float, str]] = {}
+# Seconds for which an answer holds: a notebook outlives a network that is down.
+REMEMBERED: Final = 60.0
+_answers: dict[str, tuple[float, str]] = {}  # endpoint → when it was tried, why it is silent
 Result = TypeVar("Result")
-_LOGS: Final = (
-    "huggingface_hub",
-    "httpx2",
-    "httpcore2",
-)  # loggers that name addresses, which may be signed
-_TRIES: Final = 4  # how often the Hub is asked what it was too busy to answer
-_BUSY: Final = (429, 500, 502, 503, 504)  # what a server answers that may answer later
+# Loggers that name addresses, which may be signed.
+_LOGS: Final = ("huggingface_hub", "httpx2", "httpcore2")
+_TRIES: Final = 4  # of a request that the Hub was too busy to answer
+_BUSY: Final = (429, 500, 502, 503, 504)  # statuses of a server that may answer later
 PATIENCE: Final = 60  # seconds that a server may ask to wait
 _CARRY: Final = "copy the cache (HF_HOME) from a machine that has it"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What a repository holds and is asked for: the Hub's word, where its page lies, the error when it can't be had.
+    """A kind of repository: the Hub's word, the path of its pages, the error if it can't be had.
 
-    ``has_index``: whether all of it is there shows without the Hub's listing.  ``first``: what was looked for before
-    the Hub was asked.
+    ``has_index``: a repository shows without the Hub's listing if all of it is there.  ``first``:
+    the beginning of an error, which says what was looked for before the Hub.
     """
 
     name: str
@@ -56,15 +54,22 @@ class Kind:
 
 @dataclass(frozen=True)
 class HubName:
-    """A repository, a configuration of it (datasets have several), and a branch, tag or commit; None where not said."""
+    """A repository, a configuration of it (datasets have several), and a branch, tag or commit.
+
+    The last two are None if they are not said.
+    """
 
     repository: str
     config: str | None = None
     revision: str | None = None
 
     def __str__(self) -> str:
-        config, revision = self.config and f":{self.config}", self.revision and f"@{self.revision}"
-        return f"{self.repository}{config or ''}{revision or ''}"
+        name = self.repository
+        if self.config:
+            name += f":{self.config}"
+        if self.revision:
+            name += f"@{self.revision}"
+        return name
 
 
 Download = Callable[[str, int, int], None]
@@ -75,8 +80,8 @@ Download = Callable[[str, int, int], None]
 class Snapshot:
     """A repository at one commit.
 
-    ``files``: path → size in bytes of everything in it, downloaded or not; ``folder``: where downloaded files lie, by
-    the same paths.
+    ``files``: path → size in bytes of everything in it, downloaded or not; ``folder``: where
+    downloaded files lie, by the same paths.
     """
 
     name: HubName
@@ -87,41 +92,47 @@ class Snapshot:
 
     @property
     def source(self) -> str:
-        """What was read, once and for all: the repository, the configuration where one was named, and the commit."""
+        """Return the repository, the configuration if one was named, and the commit."""
         return str(HubName(self.name.repository, self.name.config, self.commit))
 
     def download(self, paths: Collection[str], progress: Download | None = None) -> list[Path]:
-        """The files of these ``paths`` on this machine, in order; those in the cache are not fetched again.
+        """Return the files of these ``paths`` on this machine, in order.
 
-        Raises the kind's error when one can't be had.
+        Those in the cache are not fetched again.  Raises the kind's error if one can't be had.
         """
         lacking = {path: self.files[path] for path in paths if not (self.folder / path).is_file()}
         if lacking:
-            # in a terminal the bars of the package itself, which are None
-            bars = None if sys.stderr.isatty() else _Silent
-            if progress:
-                bars = _bars_for(str(self.name), sum(lacking.values()), progress)
-            literal = [escape(path) for path in lacking]
-            with _hub(self.name, self.kind) as hub:
-                if silence := _silenced_bars(hub):
-                    raise OutOfReach(silence)
-                _patiently(
-                    lambda: _snapshot(
-                        hub, self.name, self.kind, self.commit, literal, tqdm_class=bars
-                    )
+            self._fetch(lacking, progress)
+        for path in lacking:
+            if not (self.folder / path).is_file():
+                raise self.kind.error(
+                    f"{path} of {self.source} was not downloaded; run the same again"
                 )
-        if missing := [path for path in lacking if not (self.folder / path).is_file()]:
-            raise self.kind.error(
-                f"{missing[0]} of {self.source} was not downloaded; run the same again"
-            )
         return [self.folder / path for path in paths]
+
+    def _fetch(self, sizes: Mapping[str, int], progress: Download | None) -> None:
+        # The bars of the package are None; they are for terminals.
+        bars = None if sys.stderr.isatty() else _Silent
+        if progress:
+            bars = _bars_for(str(self.name), sum(sizes.values()), progress)
+        patterns = list(map(escape, sizes))
+        with _hub(self.name, self.kind) as hub:
+            silence = _silence(hub)
+            if silence:
+                raise OutOfReach(silence)
+            _patiently(
+                partial(
+                    _snapshot, hub, self.name, self.kind, self.commit, patterns, tqdm_class=bars
+                )
+            )
 
 
 def open_snapshot(name: HubName, kind: Kind) -> Snapshot:
-    """The repository ``name`` at the commit that its revision is now; of its files only the description is fetched.
+    """Return the repository ``name`` at the commit that its revision is now.
 
-    Without network a revision is the commit that it was when it was last asked for.  Raises the kind's error when there
-    is none, it is gated, or nothing of it is known here and the Hub can't be reached.
+    Of its files only the description is fetched.  Without network a revision is the commit that it
+    was when the Hub last answered.  Raises the kind's error if there is none, it is gated, or
+    nothing of it is in the cache and the Hub can't be reached.
     """
     with _hub(name, kind) as hub:
         commit = _commit(hub, name, kind)
@@ -131,7 +142,7 @@ def open_snapshot(name: HubName, kind: Kind) -> Snapshot:
 
 
 def commit_of(name: HubName, kind: Kind) -> str | None:
-    """The commit that the revision of ``name`` is now, as in :func:`open_snapshot`; None where that can't be said."""
+    """Return the commit that the revision of ``name`` is now; None if the Hub does not say it."""
     try:
         with _hub(name, kind) as hub:
             return _commit(hub, name, kind)
@@ -140,11 +151,11 @@ def commit_of(name: HubName, kind: Kind) -> str | None:
 
 
 class OutOfReach(Exception):
-    """The Hub does not answer, for the reason that this says, and the cache does not hold what is asked for."""
+    """The Hub does not answer, for the reason that this says, and the cache does not hold a file."""
 
 
 def explained(error: Exception, name: HubName, kind: Kind) -> ChoicewiseError:
-    """The error that users read in place of ``error``, which ``huggingface_hub`` raised about ``name``."""
+    """Return the error that users read in place of one that ``huggingface_hub`` raised."""
     if isinstance(error, ChoicewiseError):
         return error
     return kind.error(f"{kind.name} {name}: {_reason(error, name, kind)}")
@@ -157,9 +168,11 @@ _NAME = re.compile(
 
 
 def hub_name(text: str) -> HubName | None:
-    """What ``text`` names on the Hub; None where it can't be such a name."""
+    """Return what ``text`` names on the Hub; None if it can't be such a name."""
     match = _NAME.fullmatch(text)
-    return HubName(**match.groupdict()) if match else None
+    if match is None:
+        return None
+    return HubName(match["repository"], match["config"], match["revision"])
 
 
 _PAGE = re.compile(
@@ -167,25 +180,25 @@ _PAGE = re.compile(
     r"(?:/(?P<tab>\w+)/(?P<part>[^/?#]+))?(?:[/?#].*)?",
     re.ASCII,
 )
-_OF_REVISION: Final = (
-    "tree",
-    "blob",
-    "resolve",
-    "commit",
-)  # parts of a page's address before a revision
+# Parts of a page's address before a revision.
+_BEFORE_REVISION: Final = ("tree", "blob", "resolve", "commit")
 
 
 def refuse_page(text: str, kind: Kind) -> None:
-    """The kind's error where ``text`` is the address of a page of the Hub, with the name to type in its place."""
-    if (page := _PAGE.fullmatch(text)) is None:
+    """Raise the kind's error if ``text`` is the address of a page of the Hub.
+
+    It says the name to type instead.
+    """
+    page = _PAGE.fullmatch(text)
+    if page is None:
         return
     what = (page["kind"] or "models/").rstrip("s/")
-    config = (
-        page["part"]
-        if page["tab"] == "viewer" and what == "dataset" and page["part"] != "default"
-        else None
-    )
-    revision = page["part"] if page["tab"] in _OF_REVISION and page["part"] != "main" else None
+    config = None
+    revision = None
+    if what == "dataset" and page["tab"] == "viewer" and page["part"] != "default":
+        config = page["part"]
+    if page["tab"] in _BEFORE_REVISION and page["part"] != "main":
+        revision = page["part"]
     name = HubName(page["name"], config, revision)
     if what != kind.name:
         raise kind.error(
@@ -195,12 +208,12 @@ def refuse_page(text: str, kind: Kind) -> None:
 
 
 def out_of_reach() -> str:
-    """Why ``HF_ENDPOINT`` gave no answer when it was last asked, at most a minute ago; empty where it gave any."""
+    """Return why ``HF_ENDPOINT`` gave no answer, at most a minute ago; empty if it gave any."""
     from huggingface_hub import constants
 
     endpoint = constants.ENDPOINT
-    asked, silence = _answers.get(endpoint, (float("-inf"), ""))
-    if monotonic() - asked > REMEMBERED:
+    tried, silence = _answers.get(endpoint, (float("-inf"), ""))
+    if monotonic() - tried > REMEMBERED:
         answer = in_time(_patience(), partial(_silence_now, endpoint))
         silence = _too_slow() if answer is None else answer
         _answers[endpoint] = monotonic(), silence
@@ -208,29 +221,44 @@ def out_of_reach() -> str:
 
 
 def _commit(hub: Any, name: HubName, kind: Kind) -> str:
-    ask = partial(
+    resolve = partial(
         hub.resolve_revision, name.repository, repo_type=kind.name, revision=name.revision
     )
-    silence = "" if re.fullmatch("[0-9a-f]{40}", name.revision or "") else _silenced_bars(hub)
-    revision = (
-        _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
-    )
+    # A commit needs no network.
+    silence = ""
+    if not re.fullmatch("[0-9a-f]{40}", name.revision or ""):
+        silence = _silence(hub)
+    if silence:
+        revision = _in_cache(partial(resolve, local_files_only=True), silence)
+    else:
+        revision = _patiently(resolve)
     return str(revision.resolved)
 
 
 def _listed(hub: Any, name: HubName, kind: Kind, commit: str) -> str:
-    """The folder of a commit, which holds its description now; the Hub is asked for it and the listing but once."""
-    ask = partial(_snapshot, hub, name, kind, commit, ["README.md"])
+    """Return the folder of a commit, which holds its description now.
+
+    The Hub is asked for it and the listing only once.
+    """
+    fetch = partial(_snapshot, hub, name, kind, commit, ["README.md"])
+    fetch_local = partial(fetch, local_files_only=True)
     with suppress(hub.errors.CachedRepoTreeNotFoundError, hub.errors.LocalEntryNotFoundError):
         hub.get_cached_repo_tree(name.repository, repo_type=kind.name, revision=commit)
-        return ask(local_files_only=True)
-    silence = _silenced_bars(hub)
-    return _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
+        return fetch_local()
+    silence = _silence(hub)
+    if silence:
+        return _in_cache(fetch_local, silence)
+    return _patiently(fetch)
 
 
-def _silenced_bars(hub: Any) -> str:
-    """Why asking is of no use; empty where the Hub answers, or the package is forbidden to ask and will say that."""
-    return "" if hub.is_offline_mode() else out_of_reach()
+def _silence(hub: Any) -> str:
+    """Return why the Hub need not be asked; empty if it answers.
+
+    It is empty as well if the package is forbidden to ask, which it will say.
+    """
+    if hub.is_offline_mode():
+        return ""
+    return out_of_reach()
 
 
 def _in_cache(ask: Callable[[], Result], silence: str) -> Result:
@@ -246,40 +274,40 @@ def _files(hub: Any, name: HubName, kind: Kind, commit: str, folder: Path) -> di
     except hub.errors.CachedRepoTreeNotFoundError:
         if not kind.has_index:
             raise
-        local = (file for file in folder.rglob("*") if file.is_file())
+        local = [file for file in folder.rglob("*") if file.is_file()]
         return {file.relative_to(folder).as_posix(): file.stat().st_size for file in local}
     return {file.path: file.size for file in tree}
 
 
 def _snapshot(
-    hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[str], **more: Any
+    hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[str], **options: Any
 ) -> str:
     return hub.snapshot_download(
         name.repository,
         repo_type=kind.name,
         revision=commit,
         allow_patterns=patterns,
-        **({"tqdm_class": _Silent} | more),
+        **({"tqdm_class": _Silent} | options),
     )
 
 
 @contextmanager
 def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
-    """The package, as quiet as can be, and its errors in our words."""
+    """Yield the package, as quiet as can be, and raise its errors in our words."""
     if find_spec("huggingface_hub") is None:
         raise kind.error(
             f"{name} is on the Hub, which needs the package huggingface_hub; run: {install_line('hub')}"
         )
-    import huggingface_hub.utils.logging  # which sets the level of its log when it is imported, and not before
+    # Its log has a level as soon as this module is imported, and not before.
+    import huggingface_hub.utils.logging
 
     levels = {log: log.level for log in map(logging.getLogger, _LOGS)}
     for log in levels:
         log.setLevel(logging.CRITICAL)
     try:
         yield huggingface_hub
-    except (
-        Exception
-    ) as error:  # whatever it raises: its messages hold addresses, which may hold secrets
+    except Exception as error:
+        # Whatever it raises: its messages hold addresses, which may hold secrets.
         raise explained(error, name, kind) from None
     finally:
         for log, level in levels.items():
@@ -287,6 +315,7 @@ def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
 
 
 def _patiently(ask: Callable[[], Result]) -> Result:
+    """Ask again, after a pause, while the Hub is busy."""
     for tried in range(1, _TRIES):
         try:
             return ask()
@@ -299,17 +328,19 @@ def _patiently(ask: Callable[[], Result]) -> Result:
 
 
 def _retry_after(error: Exception, tried: int) -> float | None:
+    """Return the seconds to wait before the next try; None if there should be none."""
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
     for cause in _causes(error):
-        response = (
-            cause.response if isinstance(cause, HfHubHTTPError | httpx2.HTTPStatusError) else None
-        )
-        if response is not None and response.status_code in _BUSY:
-            asked = response.headers.get("Retry-After", "")
-            pause = float(asked) if asked.isdigit() else 2.0 ** (tried - 1)
-            return pause if pause <= PATIENCE else None
+        if not isinstance(cause, HfHubHTTPError | httpx2.HTTPStatusError):
+            continue
+        response = cause.response
+        if response is None or response.status_code not in _BUSY:
+            continue
+        header = response.headers.get("Retry-After", "")
+        pause = float(header) if header.isdigit() else 2.0 ** (tried - 1)
+        return pause if pause <= PATIENCE else None
     return None
 
 
@@ -369,20 +400,24 @@ def _refused(status: int, endpoint: str) -> str:
     return f"{endpoint} fails with status {status}; run the same again later"
 
 
+# No network, a name that nobody resolves, a connection that is refused: what is known at once.
 REFUSED: Final = "can't be reached"
-"""What is known at once: no network, a name that nobody resolves, a connection that is refused."""
 
 
 def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
+    """Return what broke between this machine and the Hub, and what to do."""
     import httpx2
 
-    if any(
-        isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError) for cause in _causes(error)
-    ):
-        return "the connection broke off in the middle; run the same again: whole files are kept"
+    for cause in _causes(error):
+        if isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError):
+            return (
+                "the connection broke off in the middle; run the same again: whole files are kept"
+            )
     for cause in _causes(error):
         if isinstance(cause, httpx2.HTTPError | OutOfReach):
-            silence = str(cause) if isinstance(cause, OutOfReach) else _silence_of(cause) or REFUSED
+            silence = _silence_of(cause) or REFUSED
+            if isinstance(cause, OutOfReach):
+                silence = str(cause)
             reason = (
                 f"{kind.first}{endpoint} {silence}, and it is not (or not all) in the Hub's cache"
             )
@@ -391,8 +426,8 @@ def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
         if isinstance(cause, OSError) and "Consistency check failed" in str(cause):
             return "a download is of another size than announced; run the same again"
         if isinstance(cause, OSError) and cause.strerror:
-            place = cause.filename or "the Hub's cache"
-            return f"{place} can't be written or read: {cause.strerror}; set HF_HOME to a folder of yours with room"
+            where = cause.filename or "the Hub's cache"
+            return f"{where} can't be written or read: {cause.strerror}; set HF_HOME to a folder of yours with room"
     return f"it can't be read ({type(error).__name__}); run the same again, or fetch it with `hf download`"
 
 
@@ -409,16 +444,18 @@ def _shown(endpoint: str) -> str:
 
 
 def _silence_of(error: BaseException) -> str:
-    """What an error of the package's transport says about the Hub; empty where the Hub answered something."""
+    """Return what an error of the package's transport says about the Hub; empty if it answered."""
     import httpx2
 
     if isinstance(error, httpx2.TimeoutException):
         return _too_slow()
-    return REFUSED if isinstance(error, httpx2.NetworkError | httpx2.ProxyError) else ""
+    if isinstance(error, httpx2.NetworkError | httpx2.ProxyError):
+        return REFUSED
+    return ""
 
 
 def _patience() -> int:
-    """Seconds that the package waits for an answer of the Hub, here as in the package: 10, or as users set it."""
+    """Return the seconds that the package waits for an answer of the Hub: 10, or as users set it."""
     from huggingface_hub import constants
 
     return constants.HF_HUB_ETAG_TIMEOUT
@@ -429,7 +466,10 @@ def _too_slow() -> str:
 
 
 def _silence_now(endpoint: str) -> str:
-    """Asked by the session of the package, which knows proxies and certificates; without its token."""
+    """Return why the Hub does not answer now, or "".
+
+    The session of the package knows proxies and certificates; its token is not sent.
+    """
     from huggingface_hub import get_session
 
     try:
@@ -440,7 +480,7 @@ def _silence_now(endpoint: str) -> str:
 
 
 class _Silent:
-    """A progress bar, as far as the package asks one of anything, that shows nothing."""
+    """A progress bar that shows nothing, with what the package uses of one."""
 
     total: int | None = 0
     n: float = 0
@@ -457,13 +497,13 @@ class _Silent:
         self.n += n or 0
 
     def close(self, *_: Any, **__: Any) -> None:
-        """Nothing, as all that only changes what is shown."""
+        """Do nothing, as all methods that only change what a bar shows."""
 
     refresh = set_description = set_description_str = set_postfix_str = close
 
 
 def _bars_for(name: str, total: int, progress: Download) -> type[_Silent]:
-    """The class of bars that report the bytes of one download to ``progress``."""
+    """Return the class of bars that report the bytes of one download to ``progress``."""
     seen = 0
 
     class Bar(_Silent):
@@ -480,10 +520,19 @@ def _bars_for(name: str, total: int, progress: Download) -> type[_Silent]:
     return Bar
 
 
-MODEL: Final = Kind("model", "", ModelError, True, "there is no folder of that name here, and ")
-DATASET: Final = Kind(
-    "dataset", "datasets/", DataError, False, "there is no file or folder of that name here, and "
+MODEL: Final = Kind(
+    name="model",
+    path="",
+    error=ModelError,
+    has_index=True,
+    first="there is no folder of that name here, and ",
 )
-
-BENCHMARK: Final = Kind("dataset", "datasets/", DataError, False)
-"""The dataset of a benchmark, which is looked for nowhere else."""
+DATASET: Final = Kind(
+    name="dataset",
+    path="datasets/",
+    error=DataError,
+    has_index=False,
+    first="there is no file or folder of that name here, and ",
+)
+# The dataset of a benchmark is looked for nowhere else.
+BENCHMARK: Final = replace(DATASET, first="")

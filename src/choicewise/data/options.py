@@ -1,4 +1,4 @@
-"""Columns with options that a mapping leaves out."""
+"""Find columns with options that a mapping leaves out."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from choicewise.errors import UnusableRow
 
 _MEMBER: Final = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]{1,3})\s*")
 _WORD: Final = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-FEW: Final = 10  # choices up to which a letter after a name is that of a choice, whatever other letters there are
-_LEVELS: Final = 4  # of lists and tables in each other, in which columns and options are looked for
+# Choices up to which a letter after a name is that of a choice, whatever other letters there are.
+FEW: Final = 10
+_LEVELS: Final = 4  # of nested lists and tables in which columns and options are looked for
 _ONE: Final = frozenset(
     ("option", "choice", "answer", "ending", "candidate", "alternative", "opt", "sol")
 )
@@ -34,13 +35,16 @@ def names_of(source: Source | None) -> tuple[str, ...]:
     """Return the columns of a source; none for None."""
     if source is None:
         return ()
-    return (source,) if isinstance(source, str) else source
+    if isinstance(source, str):
+        return (source,)
+    return source
 
 
 class Member(NamedTuple):
-    """A column's name as that of one of several: ``option_3`` has the stem ``option`` and the label ``3``.
+    """A column's name as one of several: ``option_3`` has the stem ``option`` and the label ``3``.
 
-    ``kind`` is A, a or 0, after the label, and empty for a name without one; ``number`` is the label's, A being 0.
+    ``kind`` is A, a or 0, after the label, and empty for a name without one; ``number`` is the
+    label's, A being 0.
     """
 
     stem: str
@@ -62,44 +66,48 @@ class Member(NamedTuple):
         return cls(stem, label, "a", ord(label) - ord("a"))
 
     def may_be_choice(self, count: int) -> bool:
-        """Whether it may be one more choice beside ``count`` of its stem: ``N`` is none beside A, B, C and D."""
-        return bool(self.label) and (self.kind == "0" or self.number < FEW or count >= FEW)
+        """Check that it may be a choice beside ``count`` of its stem; N is none beside A to D."""
+        if not self.label:
+            return False
+        return self.kind == "0" or self.number < FEW or count >= FEW
 
 
 class OptionWatch:
-    """Finds the options of rows that a mapping leaves out."""
+    """Find the options of rows that a mapping leaves out."""
 
     def __init__(self, sources: Iterable[Source | None], used: Set[str], *, is_fixed: bool) -> None:
-        """Watch for options beside those in the columns of ``sources``; ``used``: all columns that are used.
+        """Watch for options beside those in the columns of ``sources``.
 
-        ``is_fixed``: all rows have the same choices (yes and no), which stand in no column.
+        ``used``: all columns that are used.  ``is_fixed``: all rows have the same choices (yes and
+        no), which are in no column.
         """
         self._series = _option_series(sources)
         self._used = used
         self._is_fixed = is_fixed
         self._names: tuple[str, ...] = ()
-        self._alike: list[str] = []
-        self._named: list[str] = []
+        # Columns that are not used: those that continue a series, are called options, or may hold them.
+        self._further: list[str] = []
+        self._options: list[str] = []
         self._others: list[str] = []
 
     def left_out(self, row: Mapping[str, Any], choices: Sequence[str] | None) -> str:
-        """Return the first column with an option that is not among ``choices``; empty if there is none.
+        """Return the first column with an option that is not among ``choices``, or "".
 
-        ``choices``: what the mapping reads of the row; None if the row can't be read.  A column whose name continues
-        those of the choices is an option whatever its text.  If the choices are fixed, every list and every series of
-        columns holds options of the row itself.
+        ``choices``: what the mapping reads of the row; None if the row can't be read.  A column
+        whose name continues those of the choices is an option whatever its text.  If the choices
+        are fixed, every list and every series of columns holds options of the row itself.
         """
         names = tuple(paths(row))
         if names != self._names:
             self._names = names
             self._sort_names()
-        for name in self._alike:
+        for name in self._further:
             if any(_texts_in(value_at(row, name))):
                 return name
         if choices is None:
             return ""
-        for name in self._named:
-            if any(text not in choices for text in _texts_in(value_at(row, name))):
+        for name in self._options:
+            if not set(_texts_in(value_at(row, name))) <= set(choices):
                 return name
         for name in self._others:
             if _holds_several(value_at(row, name)):
@@ -108,22 +116,28 @@ class OptionWatch:
 
     def _sort_names(self) -> None:
         free = [name for name in self._names if name not in self._used]
-        self._alike = [name for name in free if self._continues(Member.of(name))]
-        self._named = [name for name in free if _is_named_option(name)]
+        self._further = [name for name in free if self._continues(Member.of(name))]
+        self._options = [name for name in free if _is_named_option(name)]
         self._others = free if self._is_fixed else []
 
     def _continues(self, member: Member) -> bool:
-        """Whether the column is one more of a series of options (``sol3``; ``sentence_bad_2`` of a column alone)."""
+        """Check that the column continues a series of options.
+
+        ``sol3`` continues ``sol1`` and ``sol2``, ``sentence_bad_2`` the single column
+        ``sentence_bad``.
+        """
         count = self._series.get((member.stem, member.kind), 0)
         if count > 0:
             return member.may_be_choice(count)
-        is_next_capital = member.kind == "a" and member.number == self._series.get(
-            (member.stem, "A"), 0
-        )
-        return is_next_capital and member.number > 1  # e beside A, B, C and D
+        # e beside A, B, C and D
+        capitals = self._series.get((member.stem, "A"), 0)
+        return member.kind == "a" and member.number == capitals and capitals > 1
 
     def _in_series(self, row: Mapping[str, Any]) -> str:
-        """Return the first column of a series that begins with A, 0 or 1 and has two texts or more, or ""."""
+        """Return the first column of a series with two texts or more, or "".
+
+        A series begins with A, 0 or 1.
+        """
         series: dict[tuple[str, str], dict[int, str]] = {}
         for name in self._others:
             member = Member.of(name)
@@ -131,13 +145,14 @@ class OptionWatch:
                 series.setdefault((member.stem, member.kind), {})[member.number] = name
         for (_, kind), names in series.items():
             first = min(names)
-            if len(names) > 1 and (first == 0 or (first == 1 and kind == "0")):
+            last_start = 1 if kind == "0" else 0
+            if len(names) > 1 and first <= last_start:
                 return names[first]
         return ""
 
 
 def paths(row: Mapping[str, Any], start: str = "") -> Iterator[str]:
-    """Return the columns of a row; of a table in a cell the paths of its parts, unless it is a list with labels."""
+    """Yield the columns of a row; of a table in a cell, unless it is a list with labels, its parts."""
     for name, cell in row.items():
         is_table = isinstance(cell, Mapping) and not isinstance(cell.get("text"), list)
         if is_table and start.count(".") < _LEVELS:
@@ -147,10 +162,11 @@ def paths(row: Mapping[str, Any], start: str = "") -> Iterator[str]:
 
 
 def _option_series(sources: Iterable[Source | None]) -> Counter[tuple[str, str]]:
-    """Count the columns of options of every series, by its stem and kind; a column alone may begin two series."""
+    """Count the columns of options of every series, by its stem and kind."""
     series: Counter[tuple[str, str]] = Counter()
     for source in sources:
         for name in names_of(source):
+            # A single column may begin a series of numbers or of letters.
             series.update([(name, "0"), (name, "A")])
             member = Member.of(name)
             if isinstance(source, tuple) and member.label:
@@ -164,7 +180,10 @@ def words_of(name: str) -> list[str]:
 
 
 def _is_named_option(name: str) -> bool:
-    """Whether the name is that of options: ``option_5``, ``wrong_answer``, ``choices``; not ``answer``, ``choice``."""
+    """Check that a name is that of options.
+
+    ``option_5``, ``wrong_answer`` and ``choices`` are, ``answer`` and ``choice`` are not.
+    """
     member = Member.of(name)
     stem = set(words_of(member.stem))
     if stem and member.may_be_choice(1) and stem <= _ONE | SEVERAL | WRONG:
@@ -192,16 +211,18 @@ def _texts_in(cell: object, levels: int = _LEVELS) -> Iterator[str]:
 
 def _parts(cell: object) -> Sequence[object]:
     if isinstance(cell, Mapping):
-        return [*cell.values()]
+        return list(cell.values())
     if isinstance(cell, str) and not isinstance(cell, Number) and cell.startswith("["):
         try:
             cell = list_in(cell, "")
         except UnusableRow:
             return [cell]
-    return cell if isinstance(cell, list) else [cell]
+    if isinstance(cell, list):
+        return cell
+    return [cell]
 
 
 def _holds_several(cell: object) -> bool:
-    """Whether the cell is a list or a table, also as a text, with more than one text."""
+    """Check that a cell is a list or a table, also as a text, with more than one text."""
     is_nested = isinstance(cell, Mapping | list) or (isinstance(cell, str) and cell.startswith("["))
-    return is_nested and len([*_texts_in(cell)]) > 1
+    return is_nested and len(list(_texts_in(cell))) > 1

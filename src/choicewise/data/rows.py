@@ -1,7 +1,8 @@
-"""From a row to an item: known shapes, answers."""
+"""Turn a row into an item: by a known shape or a mapping, with its answer read."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,14 +31,12 @@ from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import shortened
 
+# How an answer may be spelled; if several fit every row of a file, they mean the same.
 _KINDS: Final = ("label", "index", "text")
-"""How an answer may be spelled; where several fit every row of a file, they mean the same."""
-
+# How an answer counts the choices → the number of the first choice; a number has to be declared.
 _COUNTED: Final = {"index": 0, "number": 1}
-"""How an answer says a choice's place → the number of the first choice.  A ``number`` has to be declared."""
-
+# Cells of an answer that is not published: in text columns, and in those of indices.
 _NONE: Final = ("", "-1")
-"""What stands in place of an answer that is not published: in text columns, and in those of indices."""
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _labelled = partial(Columns, answer="answerKey", answer_is="label")
@@ -45,9 +44,10 @@ _indexed = partial(Columns, answer="label", answer_is="index")
 
 
 class Answer(NamedTuple):
-    """One row's answer cell with the choices it is about.
+    """One row's answer cell with its choices.
 
-    ``labels`` are the source's own, one per choice, or empty; ``numbers`` says that some choices are numbers.
+    ``labels`` are those of the source, one per choice, or empty; ``numbers``: some choices are
+    numbers.
     """
 
     cell: object
@@ -56,10 +56,10 @@ class Answer(NamedTuple):
     numbers: bool = False
 
     def readings(self) -> dict[str, tuple[int, ...]]:
-        """Every way to read the answer (``label``, ``index``, ``text``) with the indices it then means.
+        """Return every way to read the answer with the indices that it then means.
 
-        Where the source has labels of its own, they are the only way; where the choices are texts, a number can only
-        be an index.
+        Ways are ``label``, ``index`` and ``text``.  If the source has labels, they are the only
+        way; if the choices are texts, a number can only be an index.
         """
         readings = {}
         for kind in self.kinds:
@@ -68,29 +68,23 @@ class Answer(NamedTuple):
         return readings
 
     def gold(self, kind: str) -> tuple[int, ...]:
-        """The indices of the right choices, in increasing order, with the answer read as ``kind``.
+        """Return the indices of the right choices, in increasing order, if read as ``kind``.
 
-        Raises UnusableRow when it can't be read this way, or names no choice or one twice.
+        Raises UnusableRow if it can't be read this way, or names no choice or one twice.
         """
         if self.cell is None:
             raise NoAnswer("the answer is null")
         answers = [_answer_text(cell) for cell in self.cells]
-        count = len(self.choices)
         if kind == "flags":
-            answers = [_FLAGS.get(answer, answer) for answer in answers]
-            if len(answers) != count or not set(answers) <= {"0", "1"} or "1" not in answers:
-                raise UnusableRow(
-                    f"the answer must be 1 or 0 for each of {count} choices, and 1 at least once"
-                )
-            return tuple(index for index, flag in enumerate(answers) if flag == "1")
+            return self._flagged(answers)
         if not answers:
             raise UnusableRow("the list of answers is empty")
         gold = sorted(self._index(answer, kind) for answer in answers)
-        if (twice := repeated(gold)) is not None:
+        twice = repeated(gold)
+        if twice is not None:
             raise UnusableRow(f"the answers name choice {twice} (counted from 0) twice")
-        if (
-            kind == "index" and count == len(gold) == 2
-        ):  # of more choices all can't be flags: these would repeat
+        # Flags of more than two choices repeat, and so are refused above.
+        if kind == "index" and len(self.choices) == len(gold) == 2:
             raise UnusableRow(
                 'the answers are indices of every choice; where they are a 1 or 0 for each, declare answer_is = "flags"'
             )
@@ -98,48 +92,73 @@ class Answer(NamedTuple):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The ways in which the answer can be meant, readable or not."""
+        """Return the ways in which the answer can be meant, readable or not."""
         if self.labels:
             return ("label",)
-        return ("index",) if not self.numbers and all(map(is_number, self.cells)) else _KINDS
+        if not self.numbers and all(map(is_number, self.cells)):
+            return ("index",)
+        return _KINDS
 
     @property
     def cells(self) -> list[object]:
-        """The answers of a row that may have several."""
-        return list(self.cell) if isinstance(self.cell, list | tuple) else [self.cell]
+        """Return the answers of a row that may have several."""
+        if isinstance(self.cell, list | tuple):
+            return list(self.cell)
+        return [self.cell]
+
+    def _flagged(self, answers: list[str]) -> tuple[int, ...]:
+        """Return the indices of the choices whose flag is 1."""
+        flags = [_FLAGS.get(answer, answer) for answer in answers]
+        count = len(self.choices)
+        if len(flags) != count or not set(flags) <= {"0", "1"} or "1" not in flags:
+            raise UnusableRow(
+                f"the answer must be 1 or 0 for each of {count} choices, and 1 at least once"
+            )
+        return tuple(index for index, flag in enumerate(flags) if flag == "1")
 
     def _index(self, answer: str, kind: str) -> int:
+        """Return the index of the choice that one ``answer`` means."""
         if answer in _NONE and answer not in self.labels and answer not in self.choices:
             raise NoAnswer(f"the answer is {answer or 'empty'}")
-        if (start := _COUNTED.get(kind)) is not None:
-            if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
-                problem = f"the answer {shortened(answer)!r} is no {kind}, which counts the choices from {start}"
-                raise UnusableRow(problem + _remedy(answer, ()))
-            if not 0 <= int(answer) - start < len(self.choices):
-                last = len(self.choices) - 1 + start
-                raise UnusableRow(f"the answer is {kind} {answer}, outside {start} to {last}")
-            return int(answer) - start
-        names = (
-            self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
-        )
+        if kind in _COUNTED:
+            return self._counted_index(answer, kind)
+        if kind == "text":
+            names = self.choices
+            listed = "the texts of the choices"
+        else:
+            names = self.labels or tuple(LETTERS[: len(self.choices)])
+            listed = ", ".join(names)
         if answer not in names:
-            known = "the texts of the choices" if kind == "text" else ", ".join(names)
             raise UnusableRow(
-                f"the answer {shortened(answer)!r} is none of {known}{_remedy(answer, names)}"
+                f"the answer {shortened(answer)!r} is none of {listed}{_remedy(answer, names)}"
             )
         if names.count(answer) > 1:
             raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
         return names.index(answer)
+
+    def _counted_index(self, answer: str, kind: str) -> int:
+        start = _COUNTED[kind]
+        if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
+            problem = f"the answer {shortened(answer)!r} is no {kind}, which counts the choices from {start}"
+            raise UnusableRow(problem + _remedy(answer, ()))
+        index = int(answer) - start
+        if not 0 <= index < len(self.choices):
+            last = len(self.choices) - 1 + start
+            raise UnusableRow(f"the answer is {kind} {answer}, outside {start} to {last}")
+        return index
 
 
 _FLAGS: Final = {"true": "1", "false": "0"}
 
 
 def _answer_text(cell: object) -> str:
-    """Spell one answer, true and false as JSON does.  Raises UnusableRow for what can't be spelled in one way."""
+    """Spell one answer, true and false as JSON does.
+
+    Raises UnusableRow for what can't be spelled in one way.
+    """
     if isinstance(cell, bool):
         return str(cell).lower()
-    if isinstance(cell, float) and cell != cell:
+    if isinstance(cell, float) and math.isnan(cell):
         raise NoAnswer("the answer is NaN")
     if is_number(cell) and "." in str(cell):
         raise UnusableRow(f"the answer is {cell}, not a whole number{_remedy(str(cell), ())}")
@@ -151,8 +170,9 @@ _LETTER_FIRST: Final = re.compile(r"(option|choice|answer)?\W*(?P<letter>[A-Z])\
 
 
 def _remedy(answer: str, names: Sequence[str]) -> str:
-    """Return "; " and what to write in place of an ``answer`` that is none of ``names``, or an empty text."""
-    if decimal := _DECIMAL.fullmatch(answer):
+    """Return "; " and what to write for an ``answer`` that is none of ``names``, or ""."""
+    decimal = _DECIMAL.fullmatch(answer)
+    if decimal is not None:
         return f"; write {decimal[1]}: pandas makes decimals where answers are missing, and .astype(int) undoes it"
     trimmed = answer.strip()
     if trimmed != answer and trimmed in names:
@@ -160,9 +180,9 @@ def _remedy(answer: str, names: Sequence[str]) -> str:
     for name in names:
         if trimmed.lower() == name.lower():
             return f"; write {name!r}"
-    for character in answer[:1] if len(answer) < 4 else "":
-        if not character.isascii():
-            return f"; this {character} is {unicodedata.name(character, repr(character))}: type the letter of the label"
+    if len(answer) < 4 and not answer[:1].isascii():
+        name = unicodedata.name(answer[0], repr(answer[0]))
+        return f"; this {answer[0]} is {name}: type the letter of the label"
     letters = [part for part in re.split(r"[\s,;/|&+]+", answer) if part]
     if len(letters) == 1:
         letters = list(answer)
@@ -175,11 +195,11 @@ def _remedy(answer: str, names: Sequence[str]) -> str:
 
 
 class RowDraft(NamedTuple):
-    """One row under a mapping.  ``id`` is empty where the file names none.
+    """One row under a mapping.  ``id`` is empty if the file names none.
 
-    ``answer`` is the answer, or the indices of the right choices where the columns say them.  ``answer_is`` is how the
-    mapping says the answer is spelled, or ``any``.  ``order``: the choice at each place, where they are not in the
-    order of the source.
+    ``answer`` is the answer, or the indices of the right choices if the columns say them.
+    ``answer_is`` is how the mapping says the answer is spelled, or ``any``.  ``order``: the choice
+    at each position, if they are not in the order of the source.
     """
 
     id: str
@@ -193,29 +213,33 @@ class RowDraft(NamedTuple):
     order: tuple[int, ...] = ()
 
     def item(self, id: str, where: object, answers: AnswerReader) -> Item:
-        """The item; ``answers`` reads an answer that may be of any kind.  Raises UnusableRow."""
+        """Return the item; ``answers`` reads an answer that may be of any kind.
+
+        Raises UnusableRow.
+        """
         gold = self.answer
         if isinstance(gold, Answer):
             gold = answers.gold(where, gold, self.answer_is)
-        choices, fields = self.choices, self.fields
+        choices = self.choices
+        fields = self.fields
         if self.single is not None:
             if self.single.after_wrong(choices, gold):
                 fields = {**fields, BEST_AFTER_WRONG: "true"}
             choices, gold = self.single.arrange(choices, gold)
         if self.order:
-            choices, right = tuple(choices[index] for index in self.order), {*gold}
-            gold = tuple(place for place, index in enumerate(self.order) if index in right)
+            choices = tuple(choices[index] for index in self.order)
+            gold = tuple(new for new, index in enumerate(self.order) if index in gold)
         return Item(self.id or id, self.question, choices, gold, self.subject, fields)
 
     def shuffled(self, draws: Random) -> RowDraft:
-        """The same with the choices in an order that is drawn."""
+        """Return the draft with the choices in an order that is drawn."""
         order = list(range(len(self.choices)))
         draws.shuffle(order)
         return self._replace(order=tuple(order))
 
 
 def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
-    """Read one row.  Raises UnusableRow when a column is missing or holds what it can't."""
+    """Read one row.  Raises UnusableRow if a column is missing or holds what it can't."""
     if columns.last_of is not None:
         parts = read_list(value_at(row, columns.last_of), columns.last_of)
         if not parts or not isinstance(parts[-1], Mapping):
@@ -223,34 +247,47 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
                 f"column {columns.last_of} holds no list of objects, the last of which could be asked"
             )
         row = {**row, **parts[-1]}
-    named = (columns.id, columns.question, columns.subject)
-    id, question, subject = (
-        "" if name is None else text(value_at(row, name), name) for name in named
-    )
+    id = _text_at(row, columns.id)
+    question = _text_at(row, columns.question)
+    subject = _text_at(row, columns.subject)
     if columns.id is not None and not id:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
     if columns.question is not None and not question.strip():
         raise UnusableRow(f"the question in column {columns.question} is {question!r}")
     if columns.last_word:
-        question, _, _ = text(value_at(row, columns.target or ""), columns.target or "").rpartition(
-            " "
-        )
+        question, _, _ = _text_at(row, columns.target).rpartition(" ")
     choices, answer = _choices_and_answer(row, columns)
-    single = None
-    if isinstance(columns.single, str):
-        single = Single(text(value_at(row, columns.single), columns.single))
-    elif columns.single is not None:
-        name, flags = columns.single
-        texts = _texts(row, name, _AS_STORED)
-        best = Answer(value_at(row, flags), texts).gold("flags")
-        if len(best) > 1:
-            raise UnusableRow(
-                f"column {flags} has {len(best)} right choices where there must be one"
-            )
-        single = Single(texts[best[0]], texts)
     return RowDraft(
-        id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single
+        id=id,
+        question=question,
+        choices=choices,
+        answer=answer,
+        answer_is=columns.answer_is,
+        subject=subject,
+        fields=_fields(row, columns),
+        single=_single(row, columns),
     )
+
+
+def _text_at(row: Mapping[str, Any], name: str | None) -> str:
+    """Return the text of a column; empty if no column is named."""
+    if name is None:
+        return ""
+    return text(value_at(row, name), name)
+
+
+def _single(row: Mapping[str, Any], columns: Columns) -> Single | None:
+    """Return the question with one right choice, if the mapping has it."""
+    if columns.single is None:
+        return None
+    if isinstance(columns.single, str):
+        return Single(_text_at(row, columns.single))
+    name, flags = columns.single
+    texts = _texts(row, name, _AS_STORED)
+    best = Answer(value_at(row, flags), texts).gold("flags")
+    if len(best) > 1:
+        raise UnusableRow(f"column {flags} has {len(best)} right choices where there must be one")
+    return Single(texts[best[0]], texts)
 
 
 def _choices_and_answer(
@@ -276,9 +313,10 @@ def _choices_and_answer(
 
 
 class CountingOpen(DataError):
-    """Answers that are digits, and seem to count the choices from another number, or may do so.
+    """Answers are digits, and seem to count the choices from another number, or may do so.
 
-    ``answer_is``: what a mapping calls such answers, ``number`` or ``index``; ``...`` if it is open.
+    ``answer_is``: what a mapping calls such answers, ``number`` or ``index``; ``...`` if it is
+    open.
     """
 
     def __init__(self, message: str, answer_is: str) -> None:
@@ -286,34 +324,38 @@ class CountingOpen(DataError):
         self.answer_is = answer_is
 
 
+# Of so many answers that are no 0, an index is no longer taken to count from 0: of four choices they
+# do so once in ten times.
 DOUBTFUL: Final = 8
-"""Answers without a 0 from which an index is no longer taken to count from 0: four choices do so once in ten times."""
 
 
 class AnswerReader:
-    """Reads all answers of a dataset, those that may be of any kind as one ``kind``, and keeps none of them."""
+    """Read all answers of a dataset, those that may be of any kind as one ``kind``."""
 
     def __init__(
         self, answers: Iterable[tuple[object, Answer]], *, is_declared: bool = False
     ) -> None:
-        """Decide by ``answers`` and their places, of which only so many are taken as it needs to.
+        """Decide on a kind by ``answers`` and where they are; no more are taken than it needs.
 
-        Answers that can't be read at all are ignored.  Raises DataError when no kind fits all the others, or when
-        several fit but mean different choices.  ``is_declared``: a person has said how the answers are spelled.
+        Answers that can't be read at all are ignored.  Raises DataError if no kind fits all the
+        others, or if several fit but mean different choices.  ``is_declared``: a person has said
+        how the answers are spelled.
         """
         kinds: tuple[str, ...] = _KINDS
-        differing: dict[
-            tuple[str, str], tuple[object, Answer]
-        ] = {}  # the first answer that two kinds read differently
+        # The first answer that two kinds read differently.
+        differing: dict[tuple[str, str], tuple[object, Answer]] = {}
         for where, answer in answers:
             if len(kinds) == 1:
                 break
-            if readings := answer.readings():
+            readings = answer.readings()
+            if readings:
                 kinds = _remaining(kinds, where, answer, readings)
-            for pair in combinations(readings, 2):
-                if readings[pair[0]] != readings[pair[1]]:
-                    differing.setdefault(pair, (where, answer))
-        for where, answer in (place for pair, place in differing.items() if {*pair} <= {*kinds}):
+            for first, second in combinations(readings, 2):
+                if readings[first] != readings[second]:
+                    differing.setdefault((first, second), (where, answer))
+        for pair, (where, answer) in differing.items():
+            if not set(pair) <= set(kinds):
+                continue
             readings = answer.readings()
             meanings = ", ".join(
                 f"{kind} (choice {readings[kind][0]}, counted from 0)" for kind in kinds
@@ -325,42 +367,45 @@ class AnswerReader:
         self.kind = kinds[0]
         self._is_declared = is_declared
         self._is_open = kinds == _KINDS  # no answer could be read
-        self._only_index = kinds == (
-            "index",
-        )  # where they are texts of choices as well, both mean the same
+        # If they are texts of choices as well, both mean the same.
+        self._only_index = kinds == ("index",)
         self._counting = _Counting()
 
     def gold(self, where: object, answer: Answer, kind: str = "any") -> tuple[int, ...]:
         """Return the indices of the right choices.
 
-        Raises UnusableRow when the answer can't be read, and DataError when it can, but only as another kind.
+        Raises UnusableRow if the answer can't be read, and DataError if it can, but only as another
+        kind.
         """
         if kind != "any":
             self._counting.add(where, answer, kind, is_proved=self._is_declared)
             return answer.gold(kind)
-        kind = "index" if self._is_open and not answer.labels else self.kind
+        kind = self.kind
+        if self._is_open and not answer.labels:
+            kind = "index"
         self._counting.add(where, answer, kind, is_proved=not self._only_index)
         try:
             gold = answer.gold(self.kind)
         except UnusableRow:
             gold = ()
         if not gold or self.kind not in answer.kinds:
-            if readings := answer.readings():
+            readings = answer.readings()
+            if readings:
                 _remaining((self.kind,), where, answer, readings)
             return answer.gold(self.kind)
         return gold
 
     def check_counting(self) -> str:
-        """Say how a few answers are read that leave open where they count from; empty if none do.
+        """Return how a few answers are read that leave open where they count from, or "".
 
-        Raises CountingOpen if they seem to count from another number, or if many of them leave it open.  No row is
-        skipped then: the others would all be read wrongly.
+        Raises CountingOpen if they seem to count from another number, or if many of them leave it
+        open.  No row is skipped then: the others would all be read wrongly.
         """
         return self._counting.check()
 
 
 class _Counting:
-    """Compares answers that are digits with the number that the choices are counted from."""
+    """Compare answers that are digits with the number that the choices are counted from."""
 
     def __init__(self) -> None:
         self._has_first = False
@@ -374,7 +419,8 @@ class _Counting:
     def add(self, where: object, answer: Answer, kind: str, *, is_proved: bool) -> None:
         """Add an answer that is read as ``kind``.
 
-        ``is_proved``: something other than the digits says where they count from, as labels of the choices do.
+        ``is_proved``: something other than the digits says where they count from, as labels of the
+        choices do.
         """
         start = _first_number(answer, kind)
         if start is None:
@@ -403,7 +449,8 @@ class _Counting:
         if self._unproved == 0:
             return ""
         if self._start == 1 and not self._has_last:
-            # Published labels from 1 are those of two benchmarks alone, so what has their columns is read as they are.
+            # Published labels from 1 are those of two benchmarks alone, so that what has their
+            # columns is read as they are.
             return _note(self._end, 1, 0)
         if self._start == 0 and not self._has_first:
             if self._unproved >= DOUBTFUL:
@@ -424,15 +471,16 @@ def _note(absent: int, start: int, other: int) -> str:
 
 
 def _first_number(answer: Answer, kind: str) -> int | None:
-    """Return the number of the first choice if the answer, read as ``kind``, counts the choices; else None."""
+    """Return the number of the first choice if the answer counts choices as ``kind``, else None."""
     if kind in _COUNTED:
         return _COUNTED[kind]
     is_label = kind == "label" and answer.labels
     if not is_label or not all(re.fullmatch("[0-9]{1,9}", label) for label in answer.labels):
         return None
     numbers = sorted(map(int, answer.labels))
-    is_counting = numbers == [*range(numbers[0], numbers[0] + len(numbers))]
-    return numbers[0] if is_counting else None
+    if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        return None
+    return numbers[0]
 
 
 def _shifted(number: int, absent: int, start: int, other: int) -> str:
@@ -453,7 +501,7 @@ class Shape(NamedTuple):
     values: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     def fits(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
-        """Whether ``row`` has all its columns, and no option beside them.
+        """Check that ``row`` has all its columns, and no option beside them.
 
         Without ``answered`` the column of the answer must be missing.
         """
@@ -462,28 +510,24 @@ class Shape(NamedTuple):
         return not option_watch(self.columns).left_out(row, choices_of(row, self.columns))
 
     def other_value(self, row: Mapping[str, Any]) -> str:
-        """Return the first column that holds none of the texts it must hold; empty if there is none."""
+        """Return the first column that holds none of the texts it must hold, or ""."""
         for name, texts in self.values.items():
             if row.get(name) not in texts:
                 return name
         return ""
 
     def has_columns(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
-        """Whether ``row`` has all its columns, whatever they hold; see :meth:`fits`."""
+        """Check that ``row`` has all its columns, whatever they hold; see :meth:`fits`."""
         columns = self.columns
-        needed = (columns.used - {columns.id, columns.subject}).union(self.also)
         if columns.last_of is not None:  # the others are in its elements
             return answered and has_column(row, columns.last_of)
+        needed = (columns.used - {columns.id, columns.subject}).union(self.also)
         if not answered:
-            if (
-                columns.answer is None
-                or columns.choices is None
-                or columns.answer in names_of(columns.choices)
-            ):
+            if columns.answer is None or columns.answer in names_of(columns.choices):
+                return False
+            if columns.choices is None or has_column(row, columns.answer):
                 return False
             needed -= {columns.answer}
-        if not answered and has_column(row, columns.answer or ""):
-            return False
         return all(has_column(row, path) for path in needed)
 
 
@@ -504,7 +548,7 @@ def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | No
 
 
 def has_column(row: Mapping[str, Any], path: str) -> bool:
-    """Whether the row has a column of this name, or this path into nested columns."""
+    """Check that the row has a column of this name, or this path into nested columns."""
     if "." not in path:
         return path in row
     try:
@@ -514,14 +558,15 @@ def has_column(row: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-# The first shape with all its columns in the file is used, so a shape comes before those whose columns it includes.
+# The first shape with all its columns in the file is used, so that a shape comes before those whose
+# columns it includes.
 SHAPES: Final[Mapping[str, Shape]] = {
     # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc, tau/commonsense_qa
     "ARC, original": Shape(_labelled("question.stem", "question.choices")),
     "OpenBookQA": Shape(_labelled("question_stem", "choices")),
     "ARC, CommonsenseQA": Shape(_labelled("question", "choices")),
     "PIQA": Shape(_indexed("goal", ("sol1", "sol2"))),
-    # COPA's column "question" says which relation the question is about; the original XML calls it asks-for.
+    # COPA's column "question" says which relation is asked for; the original XML calls it asks-for.
     "COPA": Shape(
         _indexed("premise", ("choice1", "choice2"), id="idx", rename={"question": "asks_for"}),
         also=("question",),
@@ -536,7 +581,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
     ),
     "HellaSwag, cleaned": Shape(_indexed("query", "endings", id="ind")),
     "HellaSwag": Shape(_indexed("ctx", "endings", id="ind")),
-    # The choices of mc2 and, of the right ones, that of mc1 first, so that both metrics follow from one run.
+    # The choices of mc2 and, of the right ones, that of mc1 first, so that both metrics follow from
+    # one run.
     "TruthfulQA, multiple choice": Shape(
         Columns(
             choices="mc2_targets.choices",
@@ -545,8 +591,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
             single=("mc1_targets.choices", "mc1_targets.labels"),
         )
     ),
-    # Splitting at ";" gives an empty last answer where the sheet's cell ends in one; TruthfulQA's own reader
-    # (utilities.py, split_multi_answer) drops those.
+    # Splitting at ";" gives an empty last answer if the sheet's cell ends in one; TruthfulQA's
+    # reader (utilities.py, split_multi_answer) drops those.
     "TruthfulQA, generation": Shape(
         Columns(
             right="correct_answers",
@@ -559,7 +605,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "BLiMP": Shape(
         Columns(None, right=("sentence_good",), wrong=("sentence_bad",), subject="UID", id="pairID")
     ),
-    # The right answer stands last, as the harness lists them (lm_eval/tasks/sciq/sciq.yaml).
+    # The right answer comes last, as the harness lists them (lm_eval/tasks/sciq/sciq.yaml).
     "SciQ": Shape(
         Columns(
             choices=("distractor1", "distractor2", "distractor3", "correct_answer"),
@@ -591,7 +637,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
         for count in range(10, 1, -1)
     },
     "CMMLU": Shape(_labelled("Question", tuple(LETTERS[:4]), answer="Answer")),
-    # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446); SuperGLUE's labels are 0 for false.
+    # "yes" before "no", as OLMES prints the two as options (arXiv:2406.08446); SuperGLUE's labels
+    # are 0 for false.
     "BoolQ": Shape(
         _labelled(fixed=("yes", "no"), answer="answer", labels=("true", "false")), also=("passage",)
     ),
@@ -603,21 +650,24 @@ SHAPES: Final[Mapping[str, Shape]] = {
 
 
 def recognise(row: Mapping[str, Any]) -> Columns | None:
-    """The mapping of the first shape whose columns are all in ``row``; None when there is none.
+    """Return the mapping of the first shape whose columns are all in ``row``, or None.
 
-    Columns named ``id`` and ``subject`` are the id and the subject, where the shape names no others.  A row of a split
-    without published answers may lack the column of the answer.
+    Columns named ``id`` and ``subject`` are the id and the subject, if the shape names no others.
+    A row of a split without published answers may lack the column of the answer.
     """
     name = shape_of(row)
     if name is None:
         return None
     columns = SHAPES[name].columns
-    id, subject = _present(row, columns.id, "id"), _present(row, columns.subject, "subject")
-    return replace(columns, id=id, subject=subject)
+    return replace(
+        columns,
+        id=_present(row, columns.id, "id"),
+        subject=_present(row, columns.subject, "subject"),
+    )
 
 
 def shape_of(row: Mapping[str, Any]) -> str | None:
-    """The name of the first shape that fits ``row``; None when there is none."""
+    """Return the name of the first shape that fits ``row``, or None."""
     for name, shape in SHAPES.items():
         if shape.fits(row):
             return name
@@ -630,17 +680,20 @@ def shape_of(row: Mapping[str, Any]) -> str | None:
 
 
 def shape_of_columns(columns: Columns) -> str:
-    """The name of the shape whose mapping is ``columns``, whatever names items and subjects; empty for none."""
+    """Return the name of the shape whose mapping is ``columns``, or "".
+
+    The columns of ids and subjects may differ.
+    """
     return _names_of_shapes().get(_unnamed(columns), "")
 
 
 @cache
 def _names_of_shapes() -> Mapping[Columns, str]:
-    """The name of each shape by its mapping; of two with the same mapping that of the first."""
-    named: dict[Columns, str] = {}
+    """Return mapping → the name of the first shape that has it."""
+    names: dict[Columns, str] = {}
     for name, shape in SHAPES.items():
-        named.setdefault(_unnamed(shape.columns), name)
-    return named
+        names.setdefault(_unnamed(shape.columns), name)
+    return names
 
 
 def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
@@ -656,20 +709,18 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
     if columns.drop_empty:
         while cells and _is_empty(cells[-1]):
             cells = cells[:-1]
-        labels = None if labels is None else labels[: len(cells)]
-    own = (
-        columns.labels[: len(cells)]
-        if labels is None
-        else tuple(text(label, f"{name} (label)") for label in labels)
-    )
-    if 0 < len(own) < len(cells):
-        raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
+    if labels is None:
+        names = columns.labels[: len(cells)]
+    else:
+        names = tuple(text(label, f"{name} (label)") for label in labels[: len(cells)])
+    if 0 < len(names) < len(cells):
+        raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(names)}")
     choices = tuple(text(cell, name) for cell in cells)
-    return Answer(answer, choices, own, numbers=any(map(is_number, cells)))
+    return Answer(answer, choices, names, numbers=any(map(is_number, cells)))
 
 
+# A mapping that neither drops nor parts a text.
 _AS_STORED: Final = Columns(target="")
-"""A mapping that neither drops nor parts a text."""
 
 
 def _texts(
@@ -688,7 +739,7 @@ def _is_empty(cell: object) -> bool:
 def _cells(
     row: Mapping[str, Any], source: str | tuple[str, ...], columns: Columns
 ) -> tuple[list[object], list[object] | None, str]:
-    """The cells of the choices, their labels where the source has some, and the columns' name for messages."""
+    """Return the cells of the choices, their labels if there are some, and the columns' name."""
     if isinstance(source, tuple):
         cells: list[object] = []
         for path in source:
@@ -701,23 +752,35 @@ def _cells(
         if columns.choices_split:
             return list(split_choices(cell, columns.choices_split)), None, source
         cell = list_in(cell, source)
+    cells, labels = _cells_and_labels(cell, source)
+    return cells, labels, source
+
+
+def _cells_and_labels(cell: object, column: str) -> tuple[list[object], list[object] | None]:
+    """Return the choices in a cell with a list, of any of its three forms, and their labels."""
+    labels: list[object] | None = None
     if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
-        label = cell.get("label")
-        return cell["text"], label if isinstance(label, list) else None, source
+        if isinstance(cell.get("label"), list):
+            labels = cell["label"]
+        return cell["text"], labels
     if not isinstance(cell, list):
-        raise UnusableRow(f"column {source} holds no list of choices")
+        raise UnusableRow(f"column {column} holds no list of choices")
     if cell and all(isinstance(part, Mapping) for part in cell):
-        labels = [value_at(part, "label") for part in cell] if "label" in cell[0] else None
-        return [value_at(part, "text") for part in cell], labels, source
-    return cell, None, source
+        if "label" in cell[0]:
+            labels = [value_at(part, "label") for part in cell]
+        return [value_at(part, "text") for part in cell], labels
+    return cell, None
 
 
+# How a choice begins that has its letter in its text: ``A) ``, ``(a)``, ``b. ``, ``c ) ``.
 _LETTERED: Final = re.compile(r"\(?(?P<letter>[A-Za-z])\s?[).:]\s*")
-"""How a choice begins that has its letter in its text: ``A) ``, ``(a)``, ``b. ``, ``c ) ``."""
 
 
 def lettered(choices: Sequence[str]) -> list[str] | None:
-    """Return the ``choices`` without letters from A at their beginnings; None if not each begins with its letter."""
+    """Return the ``choices`` without the letters from A that they begin with.
+
+    None if one does not begin with its letter.
+    """
     if not 1 < len(choices) <= len(LETTERS):
         return None
     texts = []
@@ -730,10 +793,10 @@ def lettered(choices: Sequence[str]) -> list[str] | None:
 
 
 def split_choices(cell: str, separator: str) -> Sequence[str]:
-    """Return the choices of a ``cell``, without white space around them, and without the letters that number them.
+    """Return the choices of a ``cell``, without white space around them and letters before them.
 
-    Raises UnusableRow if the first part begins with the letter A, and others not with theirs: then the separator
-    stands in a choice, or is another one.
+    Raises UnusableRow if the first part begins with the letter A, and others not with theirs: then
+    the separator occurs in a choice, or is another one.
     """
     parts = [part.strip() for part in cell.split(separator)]
     texts = lettered(parts)
@@ -748,11 +811,16 @@ def split_choices(cell: str, separator: str) -> Sequence[str]:
 
 
 def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
-    """Every other column as text, but for nulls: a protocol that needs the column then says that it is missing."""
+    """Return every other column as text.
+
+    Nulls are left out: a protocol that needs the column then says that it is missing.
+    """
     used = columns.used - set(columns.rename)
     kept: dict[str, str] = {}
     for name, cell in _leaves(row, used):
-        if name in used or cell is None or not (columns.others or name in columns.rename):
+        if name in used or cell is None:
+            continue
+        if not columns.others and name not in columns.rename:
             continue
         new = columns.rename.get(name, name)
         if new in RESERVED or new in kept:
@@ -764,11 +832,15 @@ def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
 
 
 def _leaves(row: Mapping[str, Any], used: frozenset[str]) -> Iterator[tuple[str, object]]:
-    """The columns of a row; a nested one of which a part is used is split into its parts (``question.stem``)."""
+    """Yield the columns of a row, and of a nested one of which a part is used all parts.
+
+    These have names such as ``question.stem``.
+    """
     opened = {path.split(".")[0] for path in used if path not in row}
     for name, cell in row.items():
         if name in opened and isinstance(cell, Mapping):
-            yield from ((f"{name}.{part}", inner) for part, inner in cell.items())
+            for part, inner in cell.items():
+                yield f"{name}.{part}", inner
         else:
             yield name, cell
 
@@ -776,6 +848,7 @@ def _leaves(row: Mapping[str, Any], used: frozenset[str]) -> Iterator[tuple[str,
 def _remaining(
     kinds: tuple[str, ...], where: object, answer: Answer, readings: dict[str, tuple[int, ...]]
 ) -> tuple[str, ...]:
+    """Return the ``kinds`` by which the answer can be read as well.  Raises DataError for none."""
     remaining = tuple(kind for kind in kinds if kind in readings)
     if not remaining:
         raise DataError(
@@ -790,4 +863,7 @@ def _unnamed(columns: Columns) -> Columns:
 
 
 def _present(row: Mapping[str, Any], *names: str | None) -> str | None:
-    return next((name for name in names if name is not None and name in row), None)
+    for name in names:
+        if name is not None and name in row:
+            return name
+    return None

@@ -1,14 +1,11 @@
-"""The chain chart: one panel for each metric from log-probability to accuracy, each on a scale of its own.
-
-Panels stand side by side, or one below the other where the chart is narrow; so every record has its place in both
-layouts: ``across`` and ``row``, ``along`` and ``line``.
-"""
+"""Draw one panel for each metric from log-probability to accuracy, each on a scale of its own."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.probabilities import (
@@ -26,302 +23,375 @@ from choicewise.report.tables import value_text
 from choicewise.results.rows import Row
 from choicewise.util.text import counted, plain
 
-CAPTION = (
+# Panels are side by side, or one below the other if the chart is narrow. Every record has its position in both layouts:
+# ``across`` and ``row`` in the wide one, ``along`` and ``line`` in the narrow one.
+
+CAPTION: Final = (
     "Each step from the log-probability of the right answer to accuracy lets something else in, first the wrong "
     "choices, then a threshold, and follows the compute of training less closely (Schaeffer et al. 2024, arXiv "
     "2406.04391)."
 )
-"""What the chain is."""
+"""The meaning of the chain."""
 
 
 def caption(values: Records) -> str:
-    """How to read a chart of such values: it names what is drawn, and nothing else."""
-    told = [CAPTION, "Every panel has a scale of its own."]
-    if any(record["kind"] == "dot" and not math.isnan(record["across_low"]) for record in values):
-        told.append("Line: 95 % interval.")
-    if any(record["kind"] == "guess" for record in values):
-        told.append("Dashed: what guessing gives.")
-    shown = {record["model"] for record in values if record["kind"] == "dot"}
-    models = max((record["models"] for record in values if record["kind"] == "group"), default=0)
-    if models > len(shown):
-        told.append(
+    """Return how to read a chart of ``values``; it names only what is drawn."""
+    dots = _of_kind("dot", values)
+    sentences = [CAPTION, "Every panel has a scale of its own."]
+    if any(not math.isnan(dot["across_low"]) for dot in dots):
+        sentences.append("Line: 95 % interval.")
+    if _of_kind("guess", values):
+        sentences.append("Dashed: what guessing gives.")
+    models = max((group["models"] for group in _of_kind("group", values)), default=0)
+    if models > len({dot["model"] for dot in dots}):
+        sentences.append(
             f"{MOST} of {models} models, those with the highest accuracy; the table has all."
         )
-    return " ".join(told)
+    return " ".join(sentences)
+
+
+def _of_kind(kind: str, records: Records) -> list[Record]:
+    return [record for record in records if record["kind"] == kind]
 
 
 def lacks(study: Study) -> str:
-    """Return why the runs of ``study`` have no chain."""
+    """Return why the runs of ``study`` have no chain, or an empty text."""
     return several_data(study) or lacks_probabilities(study)
 
 
 def draw(study: Study, choices: Choices) -> Chart:
     """Draw the chain of the chosen models, or of all; UsageError if no item has log-likelihoods."""
-    drawn = Study(tuple(run_of(study, model) for model in choices.models) or study.runs)
-    stated = [each for each in stated_probabilities(drawn) if each.chains]
-    if not stated:
-        raise UsageError("no item has log-likelihoods of its choices")
-    records = values(stated[0].chains)
-    title = f"{about_runs(drawn)}: from probability to accuracy"
-    return Chart("chain", title, spec(records, choices.width), caption(records))
+    if choices.models:
+        study = Study(tuple(run_of(study, model) for model in choices.models))
+    for stated in stated_probabilities(study):
+        if stated.chains:
+            records = values(stated.chains)
+            title = f"{about_runs(study)}: from probability to accuracy"
+            return Chart("chain", title, spec(records, choices.width), caption(records))
+    raise UsageError("no item has log-likelihoods of its choices")
 
 
-MOST = 12
+MOST: Final = 12
 """Models that are drawn."""
 
 
 def values(chains: Sequence[Chain]) -> list[Record]:
-    """Records of the kinds ``group`` (a protocol), ``panel``, ``tick``, ``guess``, ``name`` (a model) and ``dot``."""
+    """Return records of the kinds ``group`` (a protocol), ``panel``, ``tick``, ``guess``, ``name`` and ``dot``."""
     records: list[Record] = []
-    row = line = 0
-    for each in chains:
-        models = _drawn(each)
+    row = 0
+    line = 0
+    for chain in chains:
+        models = _drawn_models(chain)
         names = [model for model, _ in models]
-        count, first = len(models), row + _ABOVE
-        records.append(_group(each, row, line))
+        wide_names = chart.cut_distinct(names, _NAME)
+        slim_names = chart.cut_distinct(names, _SHORT)
+        first_row = row + _ABOVE
+        records.append(_group(chain, row, line))
         line += 1
-        wide, slim = (chart.cut_distinct(names, most) for most in (_NAME, _SHORT))
-        records += [
-            {"kind": "name", "side": "wide", "label": wide[name], "row": first + at}
-            for at, name in enumerate(names)
-        ]
-        for place, metric in enumerate(each.metrics):
-            own = [
-                (at, row_)
-                for at, (_, rows) in enumerate(models)
-                for row_ in rows
-                if row_.metric == metric
-            ]
-            panel = _Panel(place, metric, [row_ for _, row_ in own], first, line + 1, count)
+        for index, name in enumerate(names):
+            label = wide_names[name]
+            records.append(
+                {"kind": "name", "side": "wide", "label": label, "row": first_row + index}
+            )
+        for number, metric in enumerate(chain.metrics):
+            by_model = [_row_of(metric, rows) for _, rows in models]
+            panel = _Panel.of(
+                metric,
+                [row_of_model for row_of_model in by_model if row_of_model is not None],
+                number=number,
+                lanes=_Lanes(first_row=first_row, first_line=line + 1, count=len(models)),
+            )
             records += panel.frame(row)
-            records += [panel.dot(row_, at) for at, row_ in own]
-            records += [
-                {"kind": "name", "side": "slim", "label": slim[name], "line": line + 1 + at}
-                for at, name in enumerate(names)
-            ]
-            line += count + 3  # its title above, its scale and some room below
-        row = first + count + 2
+            for index, row_of_model in enumerate(by_model):
+                if row_of_model is not None:
+                    records.append(panel.dot(row_of_model, index))
+            for index, name in enumerate(names):
+                label = slim_names[name]
+                records.append(
+                    {"kind": "name", "side": "slim", "label": label, "line": line + 1 + index}
+                )
+            line += len(models) + 3  # its title above, its scale and some room below
+        row = first_row + len(models) + 2
     return records
 
 
+def _row_of(metric: str, rows: Sequence[Row]) -> Row | None:
+    for row in rows:
+        if row.metric == metric:
+            return row
+    return None
+
+
 def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
-    """The chart of such values."""
-    narrow = width < chart.NARROW
-    left = (_SHORT if narrow else _NAME) * chart.NORMAL + 24
-    x, y = ("along", "line") if narrow else ("across", "row")
-    last = max(
-        (
-            record["last_line" if narrow else "last_row"]
-            for record in values
-            if "last_row" in record
-        ),
-        default=0,
-    )
-    domain = [0, 1] if narrow else [0, _PANELS - _BETWEEN]
-
-    def across(name: str = "") -> dict[str, Any]:
-        return chart.number(
-            f"{x}{name}", axis=None, scale={"domain": domain, "nice": False, "zero": False}
-        )
-
-    def down(name: str = "", **more: Any) -> dict[str, Any]:
-        return chart.lane(f"{y}{name}", **more)
-
-    ends = {"y": down("_first", bandPosition=0), "y2": {"field": f"{y}_last", "bandPosition": 1}}
-    edge = {"value": 12 - left}
-    name = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
-    point = {
-        "type": "point",
-        "shape": "circle",
-        "fill": chart.INK,
-        "stroke": chart.PAPER,
-        "strokeWidth": 1,
-    }
-    small = chart.note(align="left")
-    layers = [
-        # one layer tells all lanes
-        chart.layer(
-            "group",
-            {**name, "fontWeight": 600},
-            x=edge,
-            y=down(last=last),
-            text=chart.words("label"),
-        ),
-        chart.layer("tick", chart.hairline(), x=across(), **ends),
-        chart.layer(
-            "guess", chart.hairline(color=chart.SOFT, strokeDash=[4, 3]), x=across(), **ends
-        ),
-        chart.layer(
-            "dot",
-            {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5},
-            {"field": f"{x}_low", "valid": True},
-            x=across("_low"),
-            x2={"field": f"{x}_high"},
-            y=down(),
-        ),
-        chart.layer(
-            "dot",
-            {**point, "size": 48, "opacity": 1},
-            x=across(),
-            y=down(),
-            description=chart.DESCRIPTION,
-        ),
-        chart.layer(
-            "name",
-            name,
-            chart.where("side", "slim" if narrow else "wide"),
-            x=edge,
-            y=down(),
-            text=chart.words("label"),
-        ),
-    ]
-    if narrow:
-        heading = {"x": across(), "y": down(), "text": chart.words("heading")}
-        layers += chart.named("panel", {**small, "color": chart.INK}, **heading)
+    """Return the specification of a chart of ``values``."""
+    if width < chart.NARROW:
+        layout = _Layout(x="along", y="line", names="slim", left=_SHORT, right=28, panels=1)
     else:
-        layers.append(
-            chart.layer(
-                "panel",
-                {**name, "fontSize": chart.SMALL},
-                x=across(),
-                y=down(),
-                text=chart.words("title"),
-            )
-        )
-        layers.append(
-            chart.layer("panel", small, x=across(), y=down("_under"), text=chart.words("better"))
-        )
-    for side in ("left", "center", "right"):
-        layers.append(
-            chart.layer(
-                "tick",
-                chart.note(align=side),
-                chart.where("side", side),
-                x=across(),
-                y=down("_below"),
-                text=chart.words("label"),
-            )
-        )
-    groups = [record for record in values if record["kind"] == "group"]
-    about = f"The metrics from log-probability to accuracy of {counted(_models(values), 'model')} under "
+        layout = _Layout(x="across", y="row", names="wide", left=_NAME, right=24, panels=_PANELS)
+    groups = _of_kind("group", values)
+    models = {dot["model"] for dot in _of_kind("dot", values)}
+    about = (
+        f"The metrics from log-probability to accuracy of {counted(len(models), 'model')} under "
+    )
     about += counted(len(groups), "protocol")
-    margins = {"left": left, "right": 28 if narrow else 24, "top": 8, "bottom": 8}
-    return chart.frame(values, layers, width=width, **margins, height={"step": _LANE}, about=about)
+    return chart.frame(
+        values,
+        layout.layers(values),
+        width=width,
+        left=layout.margin,
+        right=layout.right,
+        top=8,
+        bottom=8,
+        height={"step": _LANE},
+        about=about,
+    )
 
 
-_LANE = 17  # pixels
-_ABOVE = 3  # lanes above the models: the protocol, the metric, which way is better
-_PANELS, _BETWEEN = 5, 0.16  # panels side by side, and what is left between two of them, in panels
-_NAME, _SHORT = (
-    12,
-    8,
-)  # widths of the names of models, on wide and narrow charts, in sizes of the font
-_PROTOCOL = 30
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """Describe one of the two layouts.
+
+    ``x``, ``y``: the fields of the records' positions. ``names``: the side of the names of models. ``left``: the width
+    of these names, in sizes of the font. ``right``: pixels on the right. ``panels``: how many are side by side.
+    """
+
+    x: str
+    y: str
+    names: str
+    left: int
+    right: int
+    panels: int
+
+    @property
+    def margin(self) -> int:
+        """Return the pixels on the left."""
+        return self.left * chart.NORMAL + 24
+
+    def across(self, name: str = "") -> dict[str, Any]:
+        end: float = 1
+        if self.panels > 1:
+            end = self.panels - _BETWEEN
+        scale = {"domain": [0, end], "nice": False, "zero": False}
+        return chart.number(f"{self.x}{name}", axis=None, scale=scale)
+
+    def down(self, name: str = "", **channel: Any) -> dict[str, Any]:
+        return chart.lane(f"{self.y}{name}", **channel)
+
+    def layers(self, values: Records) -> list[dict[str, Any]]:
+        x = self.across()
+        y = self.down()
+        label = chart.words("label")
+        edge = {"value": 12 - self.margin}
+        name = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
+        # One layer has to name all lanes, also the empty ones.
+        ticks = _of_kind("tick", values)
+        last = max((tick[f"last_{self.y}"] for tick in ticks), default=0)
+        bold = {**name, "fontWeight": 600}
+        layers = [chart.layer("group", bold, x=edge, y=self.down(last=last), text=label)]
+
+        ends = {
+            "y": self.down("_first", bandPosition=0),
+            "y2": {"field": f"{self.y}_last", "bandPosition": 1},
+        }
+        layers.append(chart.layer("tick", chart.hairline(), x=x, **ends))
+        dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+        layers.append(chart.layer("guess", dash, x=x, **ends))
+        rule = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5}
+        has_interval = {"field": f"{self.x}_low", "valid": True}
+        interval = {"x": self.across("_low"), "x2": {"field": f"{self.x}_high"}}
+        layers.append(chart.layer("dot", rule, has_interval, **interval, y=y))
+        point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
+        point |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 48, "opacity": 1}
+        layers.append(chart.layer("dot", point, x=x, y=y, description=chart.DESCRIPTION))
+        of_side = chart.where("side", self.names)
+        layers.append(chart.layer("name", name, of_side, x=edge, y=y, text=label))
+
+        small = chart.note(align="left")
+        if self.panels == 1:
+            heading = {**small, "color": chart.INK}
+            layers += chart.named("panel", heading, x=x, y=y, text=chart.words("heading"))
+        else:
+            title = {**name, "fontSize": chart.SMALL}
+            layers.append(chart.layer("panel", title, x=x, y=y, text=chart.words("title")))
+            under = self.down("_under")
+            layers.append(chart.layer("panel", small, x=x, y=under, text=chart.words("better")))
+        below = self.down("_below")
+        for side in ("left", "center", "right"):
+            at_side = chart.where("side", side)
+            note = chart.note(align=side)
+            layers.append(chart.layer("tick", note, at_side, x=x, y=below, text=label))
+        return layers
 
 
+_LANE: Final = 17
+"""Pixels of a lane."""
+
+_ABOVE: Final = 3
+"""Lanes above the models: the protocol, the metric, which way is better."""
+
+_PANELS: Final = 5
+"""Panels side by side."""
+
+_BETWEEN: Final = 0.16
+"""Room between two panels, in panels."""
+
+_NAME: Final = 12
+_SHORT: Final = 8
+"""Widths of the names of models, on wide and narrow charts, in sizes of the font."""
+
+_PROTOCOL: Final = 30
+"""Width of the name of a protocol."""
+
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Round numbers at which a scale may end, times a power of ten."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lanes:
+    """Hold where the lanes of ``count`` models begin in both layouts."""
+
+    first_row: int
+    first_line: int
+    count: int
+
+    def fields(self) -> Record:
+        """Return the fields of the records that span these lanes."""
+        return {
+            "row_first": self.first_row,
+            "row_last": self.first_row + self.count - 1,
+            "line_first": self.first_line,
+            "line_last": self.first_line + self.count - 1,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Panel:
-    """One metric under one protocol: its scale, and where its lanes begin in both layouts."""
+    """Draw one metric under one protocol; ``number``: counts the panels of the protocol.
 
-    def __init__(
-        self, place: int, metric: str, rows: Sequence[Row], row: int, line: int, count: int
-    ) -> None:
-        self.place, self.metric, self.row, self.line, self.count = place, metric, row, line, count
-        self.first = rows[0]
-        chances = [each.chance for each in rows if not math.isnan(each.chance)]
-        self.guess = chances[0] if chances and max(chances) - min(chances) < 5e-4 else math.nan
-        edges = [each for row_ in rows for each in (row_.value, row_.ci_low, row_.ci_high)]
-        self.low, self.high = _scale(
-            metric, [each for each in [*edges, self.guess] if math.isfinite(each)]
+    ``low``, ``high``: the ends of the scale. ``guess``: the number of guessing, NaN if it is unknown or differs.
+    """
+
+    metric: str
+    share: bool
+    number: int
+    lanes: _Lanes
+    low: float
+    high: float
+    guess: float
+
+    @classmethod
+    def of(cls, metric: str, rows: Sequence[Row], number: int, lanes: _Lanes) -> _Panel:
+        chances = [row.chance for row in rows if not math.isnan(row.chance)]
+        guess = math.nan
+        if chances and max(chances) - min(chances) < 5e-4:
+            guess = chances[0]
+        edges = [guess]
+        for row in rows:
+            edges += [row.value, row.ci_low, row.ci_high]
+        low, high = _scale(metric, [edge for edge in edges if math.isfinite(edge)])
+        return cls(
+            metric=metric,
+            share=rows[0].share,
+            number=number,
+            lanes=lanes,
+            low=low,
+            high=high,
+            guess=guess,
         )
 
     def frame(self, top: int) -> list[Record]:
-        title, better = CHAIN_TITLES[self.metric], METRICS[self.metric].direction
-        lanes = {"row_first": self.row, "row_last": self.row + self.count - 1}
-        lanes |= {"line_first": self.line, "line_last": self.line + self.count - 1}
-        below = {"row_below": self.row + self.count, "line_below": self.line + self.count}
+        """Return the title, the ticks and the line of guessing; ``top``: the row of the protocol."""
+        title = CHAIN_TITLES[self.metric]
+        better = METRICS[self.metric].direction
+        first_line = self.lanes.first_line
         head = {"kind": "panel", "title": title, "better": better, "heading": f"{title}: {better}"}
-        place = {"row": top + 1, "row_under": top + 2, "line": self.line - 1, **self._at(self.low)}
-        records: list[Record] = [{**head, **place}]
+        head |= {"row": top + 1, "row_under": top + 2, "line": first_line - 1}
+        records: list[Record] = [{**head, **self._position(self.low)}]
         ticks = {"left": self.low, "right": self.high}
-        ticks |= {"center": 0.5} if (self.low, self.high) == (0, 1) else {}
+        if (self.low, self.high) == (0, 1):
+            ticks["center"] = 0.5
+        row_below = self.lanes.first_row + self.lanes.count
+        line_below = first_line + self.lanes.count
         for side, value in ticks.items():
-            number = 100 * value if self.first.share else value
-            label = (
-                f"{number:g}".replace("-", "−")
-                if not number or 1e-4 <= abs(number) < 1e4
-                else plain(number)
-            )
-            label += " %" * self.first.share
-            ends = {"last_row": below["row_below"], "last_line": below["line_below"]}
-            records.append(
-                {
-                    "kind": "tick",
-                    "side": side,
-                    "label": label,
-                    **lanes,
-                    **below,
-                    **ends,
-                    **self._at(value),
-                }
-            )
+            tick = {"kind": "tick", "side": side, "label": self._tick_label(value)}
+            tick |= self.lanes.fields()
+            tick |= {"row_below": row_below, "line_below": line_below}
+            tick |= {"last_row": row_below, "last_line": line_below}
+            records.append(tick | self._position(value))
         if not math.isnan(self.guess):
-            records.append({"kind": "guess", "value": self.guess, **lanes, **self._at(self.guess)})
+            guess = {"kind": "guess", "value": self.guess, **self.lanes.fields()}
+            records.append(guess | self._position(self.guess))
         return records
 
-    def dot(self, row: Row, at: int) -> Record:
-        known = not math.isnan(row.ci_low)
-        low, high = value_text(row, row.ci_low), value_text(row, row.ci_high)
-        interval = f", 95 % interval {low} to {high}" if known else ""
-        guess = (
-            f"; guessing has {value_text(row, row.chance)}" if not math.isnan(row.chance) else ""
-        )
-        said = f"{CHAIN_TITLES[self.metric]} {value_text(row, row.value)}{interval}, {counted(row.n, 'item')}{guess}"
+    def _tick_label(self, value: float) -> str:
+        number = value
+        if self.share:
+            number = 100 * value
+        label = plain(number)
+        if number == 0 or 1e-4 <= abs(number) < 1e4:
+            label = f"{number:g}".replace("-", "−")
+        if self.share:
+            label += " %"
+        return label
+
+    def dot(self, row: Row, index: int) -> Record:
+        """Return the dot of the model in the lane ``index``."""
+        model = chart.cut(row.model, chart.SAID)
+        description = f"{model} under {chart.cut(row.protocol, chart.SAID)}: "
+        description += f"{CHAIN_TITLES[self.metric]} {value_text(row, row.value)}"
+        if not math.isnan(row.ci_low):
+            low = value_text(row, row.ci_low)
+            description += f", 95 % interval {low} to {value_text(row, row.ci_high)}"
+        description += f", {counted(row.n, 'item')}"
+        if not math.isnan(row.chance):
+            description += f"; guessing has {value_text(row, row.chance)}"
         return {
             "kind": "dot",
             "model": row.model,
             "protocol": row.protocol,
             "metric": self.metric,
             "value": row.value,
-            "row": self.row + at,
-            "line": self.line + at,
-            **self._at(row.value),
-            **self._at(row.ci_low, "_low"),
-            **self._at(row.ci_high, "_high"),
-            "description": f"{chart.cut(row.model, chart.SAID)} under {chart.cut(row.protocol, chart.SAID)}: {said}",
+            "row": self.lanes.first_row + index,
+            "line": self.lanes.first_line + index,
+            **self._position(row.value),
+            **self._position(row.ci_low, "_low"),
+            **self._position(row.ci_high, "_high"),
+            "description": description,
         }
 
-    def _at(self, value: float, name: str = "") -> Record:
-        """The place on the scale, in both layouts."""
-        along = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        along = math.nan if math.isnan(value) else along
-        return {f"across{name}": self.place + along * (1 - _BETWEEN), f"along{name}": along}
+    def _position(self, value: float, name: str = "") -> Record:
+        """Return the position of ``value`` on the scale, in both layouts."""
+        along = math.nan
+        if not math.isnan(value):
+            along = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return {f"across{name}": self.number + along * (1 - _BETWEEN), f"along{name}": along}
 
 
 def _scale(metric: str, edges: Sequence[float]) -> tuple[float, float]:
-    """From zero to a round number beyond all of ``edges``; of shares of the choices from 0 to 1."""
+    """Return the scale from zero to a round number beyond all of ``edges``; of shares of the choices from 0 to 1."""
     if metric in ("norm-prob", "acc"):
         return 0.0, 1.0
-    far = max(map(abs, edges), default=0.0) or 1.0
-    size = 10.0 ** math.floor(math.log10(far))
-    end = next(step * size for step in _STEPS if step * size >= far * (1 - 1e-9))
-    return (-end, 0.0) if metric == "logprob" else (0.0, end)
+    furthest = max((abs(edge) for edge in edges), default=0.0) or 1.0
+    size = 10.0 ** math.floor(math.log10(furthest))
+    end = min(step * size for step in _STEPS if step * size >= furthest * (1 - 1e-9))
+    if metric == "logprob":
+        return -end, 0.0
+    return 0.0, end
 
 
-def _drawn(each: Chain) -> list[tuple[str, tuple[Row, ...]]]:
-    """The models that are drawn, in their order: those with the highest accuracy."""
-    right = {
-        model: [row.value for row in rows if row.metric == "acc"] for model, rows in each.models
-    }
-    best = sorted(right, key=lambda model: -max(right[model], default=-1.0))[:MOST]
-    return [(model, rows) for model, rows in each.models if model in best]
+def _drawn_models(chain: Chain) -> list[tuple[str, tuple[Row, ...]]]:
+    """Return the models with the highest accuracy, in their order."""
+    accuracies = {}
+    for model, rows in chain.models:
+        accuracy = _row_of("acc", rows)
+        accuracies[model] = -1.0
+        if accuracy is not None:
+            accuracies[model] = accuracy.value
+    best = sorted(accuracies, key=lambda model: -accuracies[model])[:MOST]
+    return [(model, rows) for model, rows in chain.models if model in best]
 
 
-def _group(each: Chain, row: int, line: int) -> Record:
-    label = chart.cut(f"{each.family}: {each.protocol}", _PROTOCOL)
-    about = {"protocol": each.protocol, "models": len(each.models), "label": label}
-    return {"kind": "group", **about, "row": row, "line": line}
-
-
-def _models(values: Records) -> int:
-    return len({record["model"] for record in values if record["kind"] == "dot"})
+def _group(chain: Chain, row: int, line: int) -> Record:
+    label = chart.cut(f"{chain.family}: {chain.protocol}", _PROTOCOL)
+    group = {"kind": "group", "protocol": chain.protocol, "models": len(chain.models)}
+    return group | {"label": label, "row": row, "line": line}

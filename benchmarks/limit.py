@@ -17,6 +17,7 @@ import torch
 
 from choicewise.engine import Tree
 from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.products import ONEDNN, use_products
 
 ROWS, LENGTH, READ = 8, 512, 512
 Clock = Callable[[], float]
@@ -68,11 +69,15 @@ def main() -> None:
     folder, dtype, out = sys.argv[1:]
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     lm = CausalLM(model, 4096, model.config.vocab_size)
-    found = {
-        name: asdict(cost(lm, clock))
-        for name, clock in (("wall", time.perf_counter), ("cpu", time.process_time))
-    }
-    Path(out).write_text(json.dumps(found))
+    clocks = {"wall": time.perf_counter, "cpu": time.process_time}
+    found = {name: cost(lm, clock) for name, clock in clocks.items()}
+    if dtype == "float32" and lm.device.type == "cpu":
+        # The limit is that of the faster library, whichever the rule chooses here.
+        use_products(model, ONEDNN)
+        for name, clock in clocks.items():
+            other = cost(lm, clock)
+            found[name] = Cost(min(found[name].token, other.token), min(found[name].row, other.row))
+    Path(out).write_text(json.dumps({name: asdict(costs) for name, costs in found.items()}))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def returns(value: str) -> Any:
 
 LOADING: Final = (
     *("dtype", "device", "window", "batch_tokens"),
-    *("tokenizer", "adapter", "memory", "rung", "trust_remote_code"),
+    *("tokenizer", "adapter", "products", "memory", "rung", "trust_remote_code"),
 )
 """Options of loading that the command line, a plan and Python offer for every kind of model."""
 

@@ -214,7 +214,8 @@ class ModelRecord:
 
     ``chat``: the digest of its chat template, empty where it has none.  ``source``: the repository on the Hub and the
     commit that it was read from, empty for others.  ``kind``: the name of the :class:`choicewise.ports.ModelKind` that
-    opened it; empty if a caller made it, or for what was imported.
+    opened it; empty if a caller made it, or for what was imported.  ``products``: "onednn" if that multiplied on a
+    CPU, empty for torch's own products.
     """
 
     name: str
@@ -225,6 +226,7 @@ class ModelRecord:
     chat: str = ""
     source: str = ""
     kind: str = ""
+    products: str = ""
 
     @property
     def reference(self) -> str:

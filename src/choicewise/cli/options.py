@@ -112,6 +112,7 @@ class Loading(_Group):
     window: Window = None
     batch_tokens: BatchTokens = None
     adapter: Adapter = None
+    products: Products = None
     tokenizer: Tokenizer = None
 
     def refuse_foreign(self, model: str) -> None:
@@ -436,6 +437,15 @@ Tokenizer = Annotated[
         "--tokenizer",
         help="Of a model behind a server: a folder, a name on the Hub, or one that is bundled; found by the name that"
         " the server gives unless named.",
+    ),
+]
+Products = Annotated[
+    str | None,
+    typer.Option(
+        "--products",
+        metavar="LIBRARY",
+        help="Which library multiplies float32 on a CPU: `torch` or `onednn`"
+        " (default: `onednn` on AMD, which is twice as fast).",
     ),
 ]
 BatchTokens = Annotated[

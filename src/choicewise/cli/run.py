@@ -247,9 +247,9 @@ def sweep(
     PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `shots`, `score`,
     `subjects`, `limit`, `sample`, `seed`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`,
     `memory`. A model may be a table with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`,
-    `system`, `adapter` and its own `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`; data a table
-    with `path`, `benchmark` (whose place it takes) and `mapping` (a file or a table). `memory` is what a copy of the
-    model takes of GPUs, or of main memory on a CPU, as in "12 GB"; left out, it is known from the model's files. Only
+    `system`, `adapter` and its own `dtype`, `device`, `window`, `batch_tokens`, `products`, `tokenizer`, `memory`; data
+    a table with `path`, `benchmark` (whose place it takes) and `mapping` (a file or a table). `memory` is what a copy
+    of the model takes of GPUs, or of main memory on a CPU, as in "12 GB"; left out, it is known from the model's files. Only
     Ray asks for it.
     """
     if out is None:

@@ -31,6 +31,7 @@ def load_model(
     batch_tokens: int | None = None,
     trust_remote_code: bool = False,
     adapter: str | Path | None = None,
+    products: str | None = None,
     tokenizer: str | None = None,
     elsewhere: bool = False,
     progress: Download | None = None,
@@ -65,6 +66,7 @@ def load_model(
         "batch_tokens": batch_tokens,
         "trust_remote_code": trust_remote_code or None,
         "adapter": adapter,
+        "products": products,
         "tokenizer": tokenizer,
     }
     options = {option: value for option, value in arguments.items() if value is not None}

@@ -99,7 +99,16 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
         "on-bad-item": [job.get("on_bad_item")],
         **{
             name: [model.get(name)]
-            for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")
+            for name in (
+                "dtype",
+                "device",
+                "window",
+                "adapter",
+                "products",
+                "tokenizer",
+                "chat",
+                "system",
+            )
         },
         "include-path": job.get("include_path"),
         "allow-task-code": [job.get("allow_task_code")],

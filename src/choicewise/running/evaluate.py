@@ -270,6 +270,7 @@ def _manifest(task: Task) -> Manifest:
             chat="" if chat is None else chat.digest,
             source=getattr(model, "source", ""),  # only downloaded models have one
             kind=model.kind_name,
+            products=_products(model),
         ),
         dataset=DatasetRecord(
             name=data.name,
@@ -290,6 +291,12 @@ def _manifest(task: Task) -> Manifest:
         command=command,
         shard=shard,
     )
+
+
+def _products(model: Model) -> str:
+    """Return which library multiplies for a local model, "" for torch's own products as in earlier runs."""
+    products = getattr(model, "products", "")
+    return "" if products == "torch" else products
 
 
 def _mapping_text(job: Job) -> str:

@@ -80,6 +80,7 @@ def _or_text(key: str) -> BeforeValidator:
     return BeforeValidator(table_of)
 
 
+Products = Literal["torch", "onednn"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 _Text = Annotated[str, Field(min_length=1)]
 _Count = Annotated[int, Field(ge=1)]
@@ -116,6 +117,7 @@ class Loading(_Value):
     batch_tokens: _Count | None = None
     tokenizer: _Text | None = None
     adapter: _Text | None = None
+    products: Products | None = None
     memory: Annotated[str, BeforeValidator(_size)] | None = None
 
     @property

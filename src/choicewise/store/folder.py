@@ -470,7 +470,7 @@ def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
 
 
 _IDENTITY = {
-    "model": ("digest", "dtype", "device", "window", "chat"),
+    "model": ("digest", "dtype", "device", "window", "chat", "products"),
     "dataset": ("digest",),
     "selection": ("subjects", "limit", "sample", "seed"),
 }
@@ -639,6 +639,9 @@ def differences(existing: Manifest, wanted: Manifest) -> Iterator[tuple[str, str
 def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
     for part, words in differences(existing, wanted):
         advice = f"go on there with the old {part}, or choose another folder"
+        if part == "model" and existing.model.products != wanted.model.products:
+            library = _short("products", existing.model.products)
+            advice = f"add --products {library}, or choose another folder"
         raise StoreError(f"{path} was made for another {part} {words}; {advice}")
 
 
@@ -668,5 +671,9 @@ def _moved(old: Any, new: Any) -> str:
 
 
 def _short(name: str, value: Any) -> Any:
-    """The first characters of a digest, any other value in full."""
-    return value[:12] if name == "digest" else list(value) if isinstance(value, tuple) else value
+    """Return the first characters of a digest, and any other value in full."""
+    if name == "digest":
+        return value[:12]
+    if name == "products":
+        return value or "torch"
+    return list(value) if isinstance(value, tuple) else value

@@ -28,6 +28,7 @@ from choicewise.models.local.files import (
     WEIGHTS,
     ModelKind,
 )
+from choicewise.models.local.products import products_of, use_products
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Prompt
@@ -63,7 +64,8 @@ class FolderModel:
     :class:`~choicewise.models.local.local_model.LocalModel`.  Only safetensors files are opened, nothing is downloaded,
     and code in the folder runs only with ``trust_remote_code``, and only where transformers has none of its own.
     ``adapter``: the folder of an adapter that PEFT trained beside the model; its digest is part of the model's, its
-    name follows the model's.  ``elsewhere``: others load the weights, on a ``device`` that this machine need not have.
+    name follows the model's.  ``products``: which library multiplies (:mod:`choicewise.models.local.products`).
+    ``elsewhere``: others load the weights, on a ``device`` that this machine need not have.
 
     What the files' headers tell is checked here, without torch: ModelError when something is missing, damaged or can't
     be read.  Whether it can be loaded and computes what it should shows when something is first answered.
@@ -87,6 +89,7 @@ class FolderModel:
         batch_tokens: int | None = None,
         trust_remote_code: bool = False,
         adapter: str | Path | None = None,
+        products: str | None = None,
         elsewhere: bool = False,
     ) -> None:
         self.folder = Path(path)
@@ -102,6 +105,7 @@ class FolderModel:
         self.batch_tokens = batch_tokens
         self._options: dict[str, Any] = {"rung": rung, "batch_tokens": batch_tokens}
         self._trusted = trust_remote_code
+        self.products = products_of(self.device, self.asked_dtype, products)
         self._loading = Lock()
         with model_files.readable(self.folder):
             model_files.refuse_adapter(self.folder)
@@ -225,11 +229,13 @@ class FolderModel:
         network = self._load(spread)
         if self.adapter is not None:
             self.adapter.attach(network)
+        use_products(network, self.products)
         identity = (
             self.digest,
             str(network.dtype),
             self.device,
             self.window,
+            self.products,
             [version(name) for name in self.packages],
         )
         # Code that the folder brings is no part of its digest, and a rung that was asked for is no choice.

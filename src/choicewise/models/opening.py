@@ -56,10 +56,6 @@ def open_fake(name: str) -> Model:
 def open_local(name: str, loading: Loading) -> Model:
     """Return the model in a folder or a GGUF file, on the Hub or bundled. Raises ModelError."""
     model = _open(name, loading)
-    assert model.recipe is not None
-    # Another process must multiply the same way, whatever its processor.
-    options = {**model.recipe.options, "products": model.products}
-    model.recipe = Recipe(model.recipe.name, options)
     if model.adapter is None:
         return model
     base = model.adapter.made_for_another(name)

@@ -351,7 +351,8 @@ def test_pairs_are_those_of_compare_corrected_as_by_the_multiverse(
         corrected = {each.protocol: each.p_holm for each in pair.contests}
         for contest in duel.measured:
             assert all(
-                corrected[name] == contest.p_holm for name in (contest.protocol, *contest.duplicates)
+                corrected[name] == contest.p_holm
+                for name in (contest.protocol, *contest.duplicates)
             )
 
 

@@ -250,6 +250,10 @@ def copied(model: Model) -> tuple[Recipe, Identity]:
         raise ModelError(
             f"{model.name} is in memory alone; pass a folder or a name, so that workers can load it"
         )
+    products = getattr(model, "products", None)
+    if products is not None:
+        # Every copy must multiply the same way, whatever its processor.
+        recipe = replace(recipe, options={**recipe.options, "products": products})
     return recipe, Identity.of(model)
 
 

@@ -249,8 +249,8 @@ def sweep(
     `memory`. A model may be a table with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`,
     `system`, `adapter` and its own `dtype`, `device`, `window`, `batch_tokens`, `products`, `tokenizer`, `memory`; data
     a table with `path`, `benchmark` (whose place it takes) and `mapping` (a file or a table). `memory` is what a copy
-    of the model takes of GPUs, or of main memory on a CPU, as in "12 GB"; left out, it is known from the model's files. Only
-    Ray asks for it.
+    of the model takes of GPUs, or of main memory on a CPU, as in "12 GB"; left out, it is known from the model's
+    files. Only Ray asks for it.
     """
     if out is None:
         raise UsageError("--out is missing: the folder of all runs")

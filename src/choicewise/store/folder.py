@@ -641,7 +641,7 @@ def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
         advice = f"go on there with the old {part}, or choose another folder"
         if part == "model" and existing.model.products != wanted.model.products:
             library = _short("products", existing.model.products)
-            advice = f"add --products {library}, or choose another folder"
+            advice = f"set the option products to {library}, or choose another folder"
         raise StoreError(f"{path} was made for another {part} {words}; {advice}")
 
 

@@ -1,4 +1,5 @@
-"""Folders of runs on disk: how they are written so that a stop loses nothing, read back and examined.
+"""Folders of runs on disk, written so that a stop loses nothing, read back and examined.
 
-``folder.py`` writes one, ``tables.py`` is what lies in it.
+``folder.py`` writes a folder, ``tables.py`` reads and writes the tables in it, and ``shards.py``
+knows folders that hold a part of a run.
 """

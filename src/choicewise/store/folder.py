@@ -1,9 +1,10 @@
-"""Run folder: open, write a block, resume; its manifest."""
+"""Open, write and continue a run folder, whose manifest says what counts."""
 
 from __future__ import annotations
 
 import json
 import os
+import typing
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ from choicewise.records import (
     VERSION,
     BlockRecord,
     EngineRecord,
+    FileRecord,
     ItemRow,
     Manifest,
     ObservationRow,
@@ -78,69 +80,88 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-class TokenCounter(Protocol):
-    """Who answers, and counts what it computes."""
+class TokenCounter(typing.Protocol):
+    """Count what a model computes."""
 
     @property
     def computed(self) -> int | None:
-        """Input tokens computed so far; None where they are not counted."""
+        """Return the input tokens computed so far; None if they are not counted."""
 
     @property
     def requests(self) -> int:
-        """Requests to a server so far; 0 where none is asked."""
+        """Return the requests sent to a server so far; 0 without a server."""
 
     @property
     def unique(self) -> int:
-        """Input tokens of the tree of all that was asked so far; 0 where no engine is held against it."""
+        """Return the input tokens of the tree of all requests so far; 0 if no engine needs them."""
 
 
 BUNDLE = "bundle.json"
-"""What says of a folder that it holds requests for another engine, and is no run (``extensions/training``)."""
+"""A file of folders that are no run, but hold requests for another engine."""
 
 FLUSH = 60.0
-"""Seconds between two writes of the observations of a long block: what a kill loses at most."""
+"""Seconds between two writes of the observations of a long block: a kill loses at most so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Hold the numbers of a :class:`TokenCounter` at a time, in seconds."""
+
+    seconds: float
+    computed: int | None
+    requests: int
+    unique: int
 
 
 class SpentMeter:
-    """What was computed since :meth:`restart`, where ``counter`` counts it, and whether it is time to write."""
+    """Measure what ``counter`` counts since :meth:`restart`, and if it is time to write."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._before = self._now = self._read()
+        self._before = self._read()
+        self._now = self._before
 
     @property
     def due(self) -> bool:
-        """Whether so much time has passed that what was observed should be written."""
-        return perf_counter() - self._before[0] > FLUSH
+        """Check that so much time has passed that observations should be written."""
+        return perf_counter() - self._before.seconds > FLUSH
 
     def spent(self, tokens_asked: int = 0) -> Spent | None:
-        """What was computed up to now for so many tokens as asked; None where it is not counted."""
+        """Return what ``tokens_asked`` tokens of requests took; None if it is not counted."""
         self._now = self._read()
-        (start, before, sent_before, known), (end, computed, sent, unique) = self._before, self._now
-        if computed is None or before is None:
+        before = self._before
+        now = self._now
+        if now.computed is None or before.computed is None:
             return None
         return Spent(
-            tokens_asked, computed - before, end - start, sent - sent_before, unique - known
+            tokens_asked=tokens_asked,
+            tokens_computed=now.computed - before.computed,
+            seconds=now.seconds - before.seconds,
+            requests=now.requests - before.requests,
+            tokens_unique=now.unique - before.unique,
         )
 
     def restart(self) -> None:
-        """What was told by :meth:`spent` is on the disk."""
+        """Count from the last call of :meth:`spent` on, because that is on the disk now."""
         self._before = self._now
 
-    def _read(self) -> tuple[float, int | None, int, int]:
-        return perf_counter(), self._counter.computed, self._counter.requests, self._counter.unique
+    def _read(self) -> _Count:
+        counter = self._counter
+        return _Count(perf_counter(), counter.computed, counter.requests, counter.unique)
 
 
 class BlockWriter:
-    """Writes observations every minute, with :meth:`write`, and when the ``with`` ends, however it ends.
+    """Write the observations of a block every minute and when the ``with`` ends, however it ends.
 
-    The tokens that ``counter`` counts, and the time, are added to what the run spent with every write; without a count
-    nothing is.  ``count``: observations so far.
+    What ``counter`` counts, and the time, are added to what the run spent with every write; nothing
+    is added without a count.  ``count``: observations so far.
     """
 
-    def __init__(self, folder: RunFolder, place: Place, counter: TokenCounter) -> None:
+    def __init__(self, folder: RunFolder, extent: Place, counter: TokenCounter) -> None:
         self.count = 0
-        self._folder, self._place, self._meter = folder, place, SpentMeter(counter)
+        self._folder = folder
+        self._extent = extent
+        self._meter = SpentMeter(counter)
         self._rows: list[ObservationRow] = []
         self._tables: list[pa.Table] = []
 
@@ -152,7 +173,7 @@ class BlockWriter:
             self.write()
 
     def add(self, observed: ObservationRow | pa.Table) -> None:
-        """Keep one more, or a table of them; it is written at the latest with the first that comes after a minute."""
+        """Keep an observation, or a table of them; write all of them if a minute is over."""
         if isinstance(observed, pa.Table):
             self.count += observed.num_rows
             self._tables.append(observed)
@@ -169,144 +190,167 @@ class BlockWriter:
         requests: Sequence[RequestRow] = (),
         spans: Sequence[SpanRow] = (),
     ) -> None:
-        """Write what there is, and that the block was asked in the ways ``asks``, which are ``tokens_asked`` tokens."""
+        """Write a block of all kept observations, asked in the ways ``asks``."""
         observations = pa.concat_tables([*self._tables, make_table(OBSERVATIONS, self._rows)])
         tables = {"requests": requests, "spans": spans, "observations": observations}
-        self._folder.add_block(self._place, asks, tables, self._meter.spent(tokens_asked))
+        self._folder.add_block(self._extent, asks, tables, self._meter.spent(tokens_asked))
         self._meter.restart()
-        self._rows, self._tables = [], []
+        self._rows = []
+        self._tables = []
 
 
 @dataclass
 class RunFolder:
-    """The only writer of a run folder.  ``manifest`` is always what the disk holds."""
+    """Write a run folder; nothing else does.  ``manifest`` is always the one on the disk."""
 
     path: Path
     manifest: Manifest
 
-    def observed(self, but: Collection[str] = ()) -> Keys:
-        """The keys of all observations there are, without ``but``."""
+    def observed(self) -> Keys:
+        """Return the keys of all observations in the folder."""
         keys = Keys()
         for block in self.manifest.blocks:
-            named = read_columns(
-                block_file(self.path, block, "observations"), OBSERVATIONS, ["key"]
-            )["key"].to_pylist()
-            keys.add(key for key in named if key not in but)
+            path = block_file(self.path, block, "observations")
+            keys.add(read_columns(path, OBSERVATIONS, ["key"])["key"].to_pylist())
         return keys
 
     def named(self, but: Collection[str] = ()) -> Keys:
-        """The keys of all that was to be asked here or by another process, without ``but``."""
+        """Return the keys of all observations that this or another process was to make.
+
+        Keys in ``but`` are left out.
+        """
         keys = Keys()
         for block in self.manifest.blocks:
             spans = read_columns(block_file(self.path, block, "spans"), SPANS, KEYS)
-            named = (key for name in KEYS for key in spans[name].drop_null().to_pylist())
+            named: list[str] = []
+            for column in KEYS:
+                named.extend(spans[column].drop_null().to_pylist())
             keys.add(key for key in named if key not in but)
         return keys
 
     def unanswered(self) -> dict[str, str]:
-        """The keys of the questions that got no answer (:func:`unanswered_keys`), and the block of each."""
+        """Return the block of every key without an answer (:func:`unanswered_keys`)."""
         return unanswered_keys(self.path, self.manifest)
 
     def missing(
         self, split: str, subject: str, count: int, asks: Iterable[str]
     ) -> list[tuple[int, int, list[str]]]:
-        """(start, stop, asks): which of the first ``count`` items of a subject were not asked in which of ``asks``."""
+        """Return which of the first ``count`` items of a subject lack which of ``asks``.
+
+        The result has (start, stop, lacking asks) for stretches of items, in order.
+        """
+        section = (split, subject)
         blocks = [
-            block
-            for block in self.manifest.blocks
-            if (block.split, block.subject) == (split, subject)
+            block for block in self.manifest.blocks if (block.split, block.subject) == section
         ]
-        edges = {
-            0,
-            count,
-            *(edge for block in blocks for edge in (block.start, block.stop) if edge < count),
-        }
+        edges = {0, count}
+        for block in blocks:
+            edges.update(edge for edge in (block.start, block.stop) if edge < count)
         stretches: list[tuple[int, int, list[str]]] = []
         for start, stop in pairwise(sorted(edges)):
-            done = {
-                ask
-                for block in blocks
-                if block.start <= start and stop <= block.stop
-                for ask in block.asks
-            }
+            done: set[str] = set()
+            for block in blocks:
+                if block.start <= start and stop <= block.stop:
+                    done.update(block.asks)
             lacking = [ask for ask in asks if ask not in done]
-            if stretches and stretches[-1][1:] == (start, lacking):
+            # Neighbours that lack the same are asked together.
+            if stretches and stretches[-1][2] == lacking:
                 start = stretches.pop()[0]
             stretches.append((start, stop, lacking))
         return [stretch for stretch in stretches if stretch[2]]
 
     def add_block(
         self,
-        place: Place,
+        extent: Place,
         asks: Sequence[str],
         tables: Mapping[str, Rows | pa.Table | Path],
         spent: Spent | None = None,
     ) -> None:
-        """Write what was observed of one block, then list it: only what the manifest lists counts.
+        """Write the tables of one block, then list it: only listed blocks count.
 
-        What was ``spent`` on it is added to what earlier blocks took.
+        ``spent`` is added to what earlier blocks took.
         """
+        split, subject, start, stop = extent
         name = self._free_name()
-        files = write_block(self.path, name, tables)
-        blocks = *self.manifest.blocks, BlockRecord(name, *place, tuple(asks), files)
-        self._update(blocks=blocks, engine=self._engine(spent))
+        block = BlockRecord(
+            name=name,
+            split=split,
+            subject=subject,
+            start=start,
+            stop=stop,
+            asks=tuple(asks),
+            files=write_block(self.path, name, tables),
+        )
+        self._update(blocks=(*self.manifest.blocks, block), engine=self._engine(spent))
 
     def replace_answers(
         self, name: str, answers: Mapping[str, ObservationRow], spent: Spent | None = None
     ) -> str:
-        """Put ``answers`` in the places of the observations of block ``name`` that have their keys; its new name."""
-        (block,) = (block for block in self.manifest.blocks if block.name == name)
-        return self.replace_observations(name, replaced(self.path, block, answers), spent)
+        """Replace the observations of block ``name`` that have the keys of ``answers``.
+
+        Returns the block's new name.
+        """
+        return self.replace_observations(
+            name, replaced(self.path, self._block(name), answers), spent
+        )
 
     def replace_observations(
         self, name: str, observations: pa.Table, spent: Spent | None = None
     ) -> str:
-        """Let block ``name`` have these ``observations`` instead of its own; returns its new name.
+        """Replace all observations of block ``name``; returns its new name.
 
-        The whole block is written again under a new name; when the manifest lists that one and no longer the old one,
-        which is one step, the old one is deleted.
+        The whole block is written again under the new name.  One write of the manifest lists that
+        and drops the old one, which is then deleted.
         """
-        (old,) = (block for block in self.manifest.blocks if block.name == name)
-        new = replace(old, name=self._free_name())
-        tables = {table: block_file(self.path, old, table) for table in SCHEMAS} | {
-            "observations": observations
-        }
-        new = replace(new, files=write_block(self.path, new.name, tables))
-        blocks = tuple(new if block.name == name else block for block in self.manifest.blocks)
-        self._update(blocks=blocks, engine=self._engine(spent))
+        old = self._block(name)
+        new_name = self._free_name()
+        tables = {table: block_file(self.path, old, table) for table in SCHEMAS}
+        files = write_block(self.path, new_name, {**tables, "observations": observations})
+        new = replace(old, name=new_name, files=files)
+        blocks = [new if block is old else block for block in self.manifest.blocks]
+        self._update(blocks=tuple(blocks), engine=self._engine(spent))
         with suppress(OSError):
             remove(self.path / BLOCK_FOLDER / name)
-        return new.name
+        return new_name
+
+    def _block(self, name: str) -> BlockRecord:
+        return {block.name: block for block in self.manifest.blocks}[name]
 
     def _free_name(self) -> str:
-        return f"{max((int(block.name) for block in self.manifest.blocks), default=-1) + 1:05d}"
+        greatest = max((int(block.name) for block in self.manifest.blocks), default=-1)
+        return f"{greatest + 1:05d}"
 
     def _engine(self, spent: Spent | None) -> EngineRecord:
         engine = self.manifest.engine
         if spent is None:
             return engine
-        return replace(engine, spent=spent if engine.spent is None else engine.spent + spent)
+        if engine.spent is not None:
+            spent = engine.spent + spent
+        return replace(engine, spent=spent)
 
     def describe(self, selfcheck: SelfCheckRecord) -> None:
-        """Say how the observations are computed: by the deepest check, with the most noise that was seen."""
-        if (before := self.manifest.engine.selfcheck) is not None:
-            deepest = max(before, selfcheck, key=lambda each: each.depth)
-            selfcheck = replace(deepest, noise=max(before.noise, selfcheck.noise))
+        """Record how observations are computed, by the deepest check and the most noise so far."""
+        before = self.manifest.engine.selfcheck
+        if before is not None:
+            noise = max(before.noise, selfcheck.noise)
+            deepest = before if before.depth >= selfcheck.depth else selfcheck
+            selfcheck = replace(deepest, noise=noise)
         if selfcheck != before:
             self._update(engine=replace(self.manifest.engine, selfcheck=selfcheck))
 
     def note_changed(self, changed: str) -> None:
-        """Say what of the server was otherwise after the last question, in words; later calls replace them."""
-        if (server := self.manifest.server) is not None:
+        """Record in words what has changed at the server; replaces earlier words."""
+        server = self.manifest.server
+        if server is not None:
             self.note_server(replace(server, changed=changed))
 
     def note_server(self, server: ServerRecord) -> None:
-        """Say what is known of the server by now."""
+        """Record the server as it is now."""
         if server != self.manifest.server:
             self._update(server=server)
 
     def finish(self, shard: ShardRecord | None = None) -> None:
-        """Say that everything that was asked for is there, and of which ``shard``; a complete folder is not touched."""
+        """Mark the folder as complete, or as this ``shard``, unless it is complete."""
         if not self.manifest.complete:
             self._update(complete=True, shard=shard or self.manifest.shard)
 
@@ -317,36 +361,49 @@ class RunFolder:
 
 
 def check_folder(path: Path) -> None:
-    """Raise StoreError when nothing can be written at ``path``, or when it holds something else; makes nothing."""
+    """Raise StoreError if nothing can be written at ``path``, or if it holds something else.
+
+    Makes no folder.
+    """
     with disk_errors(path):
+        # A folder with a manifest may be complete, and then nothing is written.
         if (path / MANIFEST).exists():
-            return  # it may be complete, and then nothing is written
-        parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+            return
+        parent = path
+        while not parent.exists():
+            parent = parent.absolute().parent
         if not parent.is_dir():
             raise StoreError(f"{parent} is a file; choose another folder")
         if not os.access(parent, os.W_OK | os.X_OK):
             raise StoreError(f"{parent} can't be written; choose another folder")
-        # A first start that was killed before its manifest left nothing but the item table and unfinished files.
-        names = {child.name for child in path.iterdir()} - {ITEM_FILE} if parent == path else set()
-        if copy_of(path / MANIFEST).name in names and not (path / MANIFEST).exists():
-            raise StoreError(f"{path} has lost its {MANIFEST}; {_put_back(path / MANIFEST)}")
-        # Another process may have begun the folder meanwhile: then it has the lock, and says so.
-        if MANIFEST not in names and not all(name.endswith(PARTIAL) for name in names):
-            raise StoreError(
-                f"{path} holds other files and no {MANIFEST}; choose an empty or new folder"
-            )
+        if parent == path:
+            _check_unused(path)
+
+
+def _check_unused(path: Path) -> None:
+    # A first start that was killed before its manifest left only the item table and partial files.
+    names = {child.name for child in path.iterdir()} - {ITEM_FILE}
+    manifest = path / MANIFEST
+    if copy_of(manifest).name in names and not manifest.exists():
+        raise StoreError(f"{path} has lost its {MANIFEST}; {_put_back(manifest)}")
+    # If another process has begun the folder meanwhile, it has the lock, and that is the error.
+    is_begun = MANIFEST in names or all(name.endswith(PARTIAL) for name in names)
+    if not is_begun:
+        raise StoreError(
+            f"{path} holds other files and no {MANIFEST}; choose an empty or new folder"
+        )
 
 
 @contextmanager
 def open_folder(
     path: Path, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]
 ) -> Iterator[RunFolder]:
-    """The folder at ``path`` for writing: new, or continued when it was made for the same measurement.
+    """Open the folder at ``path`` for writing: a new one, or one made for the same measurement.
 
-    ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its own protocols and gains the
-    wanted ones.  ``items``: the rows of the item table by split, read once at most.  Damaged blocks no longer count, so
-    that they are asked again.  Raises StoreError when the folder holds something else or another process is writing to
-    it.
+    ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its
+    protocols and gains the wanted ones.  ``items``: the rows of the item table by split, read once
+    at most. Damaged blocks no longer count, so that they are asked again.  Raises StoreError if the
+    folder holds something else or another process is writing to it.
     """
     check_folder(path)
     with disk_errors(path):
@@ -359,7 +416,8 @@ def open_folder(
             write_manifest(path, manifest)
         renew_copy(path / MANIFEST)
         for leftover in leftovers(path, manifest):
-            with suppress(OSError):  # a finished run may lie where nothing can be written
+            # A finished run may lie where nothing can be written.
+            with suppress(OSError):
                 remove(leftover)
         yield RunFolder(path, manifest)
 
@@ -367,10 +425,33 @@ def open_folder(
 def continued(
     path: Path, existing: Manifest, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]
 ) -> Manifest:
-    """The manifest to go on with when ``items`` are asked; it is written when it changes.
+    """Return the manifest to continue with if ``items`` are asked, and write it if it changes.
 
     Blocks and an item table that are damaged or gone are left out and written again.
     """
+    _check_same_run(path, existing, wanted)
+    protocols = _continued_protocols(path, existing, wanted)
+    files = _continued_files(path, existing, items)
+    damaged = [damage.block for damage in damaged_blocks(path, existing.blocks)]
+    blocks = usable_blocks(existing.blocks, damaged)
+    manifest = replace(existing, protocols=protocols, files=files, blocks=blocks)
+    has_changed = manifest != existing
+    if has_changed:
+        manifest = replace(manifest, complete=False)
+    # The address of a server may have changed, so its job is the latest one.
+    has_moved = wanted.server is not None and wanted.job != existing.job
+    if wanted.job and (has_changed or has_moved):
+        manifest = replace(manifest, job=wanted.job, command=wanted.command)
+    refused = {**existing.refused, **wanted.refused}
+    refused = {name: reason for name, reason in refused.items() if name not in protocols}
+    manifest = replace(manifest, refused=refused)
+    if manifest == existing:
+        return existing
+    write_manifest(path, manifest)
+    return manifest
+
+
+def _check_same_run(path: Path, existing: Manifest, wanted: Manifest) -> None:
     if existing.imported is not None and wanted.imported is None:
         raise StoreError(
             f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
@@ -378,95 +459,97 @@ def continued(
         )
     check_shard(path, existing, wanted)
     _check_server(path, existing, wanted)
-    _check_identity(path, existing, wanted)
-    protocols = {**existing.protocols, **_spelled_as(existing.protocols, wanted.protocols)}
-    if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
-        raise StoreError(
-            f"{path} holds another protocol under the name {changed[0]}; choose another folder"
-        )
-    files = existing.files
-    if damage(path / ITEM_FILE, files.get(ITEM_FILE)):
-        if missing := sorted({block.split for block in existing.blocks} - set(items)):
+    for part, words in differences(existing, wanted):
+        advice = f"go on there with the old {part}, or choose another folder"
+        if part == "model" and existing.model.products != wanted.model.products:
+            library = _short("products", existing.model.products)
+            advice = f"set the option products to {library}, or choose another folder"
+        raise StoreError(f"{path} was made for another {part} {words}; {advice}")
+
+
+def _continued_protocols(path: Path, existing: Manifest, wanted: Manifest) -> dict[str, str]:
+    """Return the protocols of both manifests by name; raises StoreError if a name has two."""
+    for name, signature in existing.protocols.items():
+        if not _is_same_protocol(signature, wanted.protocols.get(name, signature)):
             raise StoreError(
-                f"{path / ITEM_FILE} is damaged and can be written again only when all splits of the run are tested; "
-                f"repeat the run with a protocol that tests split {', '.join(missing)}, too"
+                f"{path} holds another protocol under the name {name}; choose another folder"
             )
-        files = {**files, **write_items(path, chain.from_iterable(items.values()))}
-    elif missing := sorted(set(items) - read_splits(path)):
+    # A key stays where it was first: the folder's protocols come before further ones.
+    return {**existing.protocols, **wanted.protocols, **existing.protocols}
+
+
+def _is_same_protocol(before: str, signature: str) -> bool:
+    if before == signature:
+        return True
+    # An earlier version spells the protocol without the axes that it did not have yet.
+    try:
+        return parse_signature(signature) == parse_signature(before)
+    except ProtocolError:
+        return False
+
+
+def _continued_files(
+    path: Path, existing: Manifest, items: Mapping[str, Iterable[ItemRow]]
+) -> dict[str, FileRecord]:
+    """Return the files of the manifest, and write the item table again if it is damaged."""
+    if not damage(path / ITEM_FILE, existing.files.get(ITEM_FILE)):
+        unlisted = sorted(set(items) - read_splits(path))
+        if unlisted:
+            raise StoreError(
+                f"{path} holds no items of split {', '.join(unlisted)}, which a protocol tests; "
+                "begin another folder with all the protocols at once"
+            )
+        return existing.files
+    lost = sorted({block.split for block in existing.blocks} - set(items))
+    if lost:
         raise StoreError(
-            f"{path} holds no items of split {', '.join(missing)}, which a protocol tests; "
-            "begin another folder with all the protocols at once"
+            f"{path / ITEM_FILE} is damaged and can be written again only when all splits of the run are tested; "
+            f"repeat the run with a protocol that tests split {', '.join(lost)}, too"
         )
-    blocks = usable_blocks(
-        existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)]
-    )
-    refused = {
-        name: why
-        for name, why in {**existing.refused, **wanted.refused}.items()
-        if name not in protocols
-    }
-    same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
-    moved = wanted.server is not None and bool(wanted.job) and wanted.job != existing.job
-    if same and refused == existing.refused and not moved:
-        return existing
-    changes: dict[str, Any] = {} if same else {"complete": False}
-    if moved or not same:  # a server's address may be another one by now
-        changes |= {"job": wanted.job, "command": wanted.command} if wanted.job else {}
-    extended = replace(
-        existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes
-    )
-    write_manifest(path, extended)
-    return extended
-
-
-def _spelled_as(there: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """The signatures ``wanted``; those of the same protocols as they are spelled ``there``, by an earlier version.
-
-    What it spelled has no axes that it did not know yet.
-    """
-    kept: dict[str, str] = {}
-    for name, text in wanted.items():
-        kept[name] = text
-        with suppress(ProtocolError):
-            if text != there.get(name, text) and parse_signature(text) == parse_signature(
-                there[name]
-            ):
-                kept[name] = there[name]
-    return kept
+    return {**existing.files, **write_items(path, chain.from_iterable(items.values()))}
 
 
 def usable_blocks(
     blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]
 ) -> tuple[BlockRecord, ...]:
-    """The blocks that are of use where the ``damaged`` ones are gone.
+    """Return the blocks that are of use without the ``damaged`` ones.
 
-    A block without asks holds a part of the observations that another block of the same items names: without it that
-    one is of no use.
+    A block without asks holds a part of the observations that another block of the same items
+    names, and that block is of no use without it.
     """
     parts = [block for block in damaged if not block.asks]
-    return tuple(
-        block
-        for block in blocks
-        if block not in damaged and not any(_overlap(block, part) for part in parts)
-    )
+    usable = []
+    for block in blocks:
+        lacks_part = any(_overlap(block, part) for part in parts)
+        if block not in damaged and not lacks_part:
+            usable.append(block)
+    return tuple(usable)
+
+
+def _overlap(left: BlockRecord, right: BlockRecord) -> bool:
+    if (left.split, left.subject) != (right.split, right.subject):
+        return False
+    return left.start < right.stop and right.start < left.stop
 
 
 def leftovers(run: Path, manifest: Manifest) -> Iterator[Path]:
-    """Files and folders that count for nothing: whoever writes to the folder may delete them."""
+    """Yield files and folders that do not count: whoever writes to the folder may delete them."""
     yield from sorted(run.glob(f"*{PARTIAL}"))
     yield from unlisted_blocks(run, manifest)
 
 
 def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
-    """What lies where blocks do, under a name that a block or an unfinished one has, and is not listed."""
+    """Return what has the name of a block, or of an unfinished one, and is not listed."""
+    folder = run / BLOCK_FOLDER
+    if not folder.is_dir() or folder.is_symlink():
+        return []
     listed = {block.name for block in manifest.blocks}
-    blocks = run / BLOCK_FOLDER
-    there = sorted(blocks.iterdir()) if blocks.is_dir() and not blocks.is_symlink() else []
-    return [
-        path
-        for path in there
-        if path.name not in listed and path.name.removesuffix(PARTIAL).isdecimal()
-    ]
+    unlisted = []
+    for path in sorted(folder.iterdir()):
+        is_block = path.name.removesuffix(PARTIAL).isdecimal()
+        if is_block and path.name not in listed:
+            unlisted.append(path)
+    return unlisted
 
 
 _IDENTITY = {
@@ -480,49 +563,65 @@ _IDENTITY = {
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the folder's manifest in one step, then its copy."""
     content = manifest.stored()
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "sha256": json_digest(content),
-        **content,
-    }
-    write_twice(folder / MANIFEST, exact_json(content, indent=1) + "\n")
+    head = {"format": FORMAT, "version": VERSION, "sha256": json_digest(content)}
+    write_twice(folder / MANIFEST, exact_json({**head, **content}, indent=1) + "\n")
 
 
 def version_of(manifest: Manifest) -> str:
-    """sha256 (64 hex) of the manifest but for the summary that it lists: the same as long as nothing more is asked."""
+    """Return the sha256 (64 hex) of the manifest without the summary that it lists.
+
+    It is the same until something further is asked.
+    """
     files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
     return json_digest(replace(manifest, files=files).stored())
 
 
-class _Kind(NamedTuple):
-    """A file that says what a folder is: the ``command`` that writes it; what to do ``instead`` if it is lost."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """Describe a file that says what a folder is.
+
+    ``command``: the command that writes it.  ``instead``: what to do if it is lost.
+    """
 
     record: Any
     command: str
-    what: str
+    description: str
     format: str
     version: int
     instead: str
 
 
-_RUN = _Kind(Manifest, "run", "a manifest", FORMAT, VERSION, "evaluate again into a new folder")
-_SWEEP = _Kind(Sweep, "sweep", "a sweep", SWEEP_FORMAT, SWEEP_VERSION, "begin another folder")
+_RUN = _Kind(
+    record=Manifest,
+    command="run",
+    description="a manifest",
+    format=FORMAT,
+    version=VERSION,
+    instead="evaluate again into a new folder",
+)
+_SWEEP = _Kind(
+    record=Sweep,
+    command="sweep",
+    description="a sweep",
+    format=SWEEP_FORMAT,
+    version=SWEEP_VERSION,
+    instead="begin another folder",
+)
 
 
 def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
-    """The manifest of a run folder, or its copy by its ``name``.
+    """Read the manifest of a run folder, or its copy by its ``name``.
 
-    Raises StoreError when there is none, when another version of the format wrote it, or when it is damaged: then the
-    first field that is missing, unknown or of the wrong type is named.
+    Raises StoreError if there is none, if another version of the format wrote it, or if it is
+    damaged: then the first field that is missing, unknown or of the wrong type is named.
     """
     path = folder / name
     manifest: Manifest = _read_record(path, _RUN)
-    counts = Counter(block.name for block in manifest.blocks)
-    if wrong := [name for name, count in counts.items() if not name.isdecimal() or count > 1]:
-        raise StoreError(
-            f"{path} is damaged: {wrong[0]!r} is no name of a block; {_advice(path, _RUN)}"
-        )
+    for block, count in Counter(block.name for block in manifest.blocks).items():
+        if not block.isdecimal() or count > 1:
+            raise StoreError(
+                f"{path} is damaged: {block!r} is no name of a block; {_advice(path, _RUN)}"
+            )
     return manifest
 
 
@@ -533,20 +632,21 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether the folder holds several runs, and is none itself; a folder that can't be read is for others to name."""
-    own = folder / SWEEP, copy_of(folder / SWEEP)
-    return any(map(os.path.isfile, own)) and not os.path.exists(folder / MANIFEST)
+    """Check that the folder holds several runs and is none; False if it can't be read."""
+    has_sweep = os.path.isfile(folder / SWEEP) or os.path.isfile(copy_of(folder / SWEEP))
+    return has_sweep and not os.path.exists(folder / MANIFEST)
 
 
 def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
-    """What the folder says, or the copy of that by its ``name``.
+    """Read the sweep of a folder, or its copy by its ``name``.
 
-    Raises StoreError when it says nothing, is damaged, or newer than this version.
+    Raises StoreError if there is none, if it is damaged, or newer than this version.
     """
     path = folder / name
     sweep: Sweep = _read_record(path, _SWEEP)
     for cell in sweep.cells:
-        if Path(cell.folder).is_absolute() or ".." in Path(cell.folder).parts:
+        cell_folder = Path(cell.folder)
+        if cell_folder.is_absolute() or ".." in cell_folder.parts:
             raise StoreError(
                 f"{path} is damaged: {cell.folder} lies outside; {_advice(path, _SWEEP)}"
             )
@@ -562,38 +662,58 @@ def _put_back(path: Path) -> str:
 
 
 def _read_record(path: Path, kind: _Kind) -> Any:
-    from pydantic import ValidationError
+    content = _read_content(path, kind)
+    if not isinstance(content, dict) or content.pop("format", None) != kind.format:
+        raise StoreError(f"{path} is not {kind.description} of Choicewise; choose another folder")
+    _check_version(path, kind, content.pop("version", None))
+    # Only a manifest has a digest.
+    is_signed = kind.record is Manifest
+    digest = content.pop("sha256", None) if is_signed else None
+    record = _validated(path, kind, content)
+    if is_signed and digest != json_digest(content):
+        raise StoreError(
+            f"{path} was changed after it was written (its sha256 differs); {_advice(path, kind)}"
+        )
+    return record
 
+
+def _read_content(path: Path, kind: _Kind) -> Any:
     try:
-        content = json.loads(read_text(path))
+        return json.loads(read_text(path))
     except (FileNotFoundError, NotADirectoryError) as error:
-        if copy_of(path).is_file():
-            raise StoreError(f"{path} is missing; {_advice(path, kind)}") from error
-        if (path.parent / BUNDLE).is_file():
-            raise StoreError(
-                f"{path.parent} is a bundle of requests; `choicewise import` makes a run of it and of its answers"
-            ) from error
-        missing = f"{path.parent} is not a {kind.command} folder: it has no {path.name}"
-        raise StoreError(f"{missing}; make one with `choicewise {kind.command}`") from error
+        raise StoreError(_why_missing(path, kind)) from error
     except OSError as error:
         raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
-    if not isinstance(content, dict) or content.pop("format", None) != kind.format:
-        raise StoreError(f"{path} is not {kind.what} of Choicewise; choose another folder")
-    version = content.pop("version", None)
-    if version != kind.version:
-        advice = (
-            "upgrade Choicewise"
-            if isinstance(version, int) and version > kind.version
-            else kind.instead
-        )
-        reads = f"this Choicewise reads {kind.version}"
-        raise StoreError(f"{path} has version {version} of the format, and {reads}; {advice}")
-    signed = kind.record is Manifest
-    listed = content.pop("sha256", None) if signed else None
+
+
+def _why_missing(path: Path, kind: _Kind) -> str:
+    folder = path.parent
+    if copy_of(path).is_file():
+        return f"{path} is missing; {_advice(path, kind)}"
+    if (folder / BUNDLE).is_file():
+        return f"{folder} is a bundle of requests; `choicewise import` makes a run of it and of its answers"
+    missing = f"{folder} is not a {kind.command} folder: it has no {path.name}"
+    return f"{missing}; make one with `choicewise {kind.command}`"
+
+
+def _check_version(path: Path, kind: _Kind, version: Any) -> None:
+    if version == kind.version:
+        return
+    advice = kind.instead
+    if isinstance(version, int) and version > kind.version:
+        advice = "upgrade Choicewise"
+    reads = f"this Choicewise reads {kind.version}"
+    raise StoreError(f"{path} has version {version} of the format, and {reads}; {advice}")
+
+
+def _validated(path: Path, kind: _Kind, content: dict[str, Any]) -> Any:
+    # pydantic takes a tenth of a second to import, which most commands need not spend.
+    from pydantic import ValidationError
+
     try:
-        record = _reader(kind.record).validate_json(exact_json(content))
+        return _reader(kind.record).validate_json(exact_json(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
@@ -604,11 +724,6 @@ def _read_record(path: Path, kind: _Kind) -> Any:
         ) from error
     except (RecursionError, ValueError) as error:
         raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
-    if signed and listed != json_digest(content):
-        raise StoreError(
-            f"{path} was changed after it was written (its sha256 differs); {_advice(path, kind)}"
-        )
-    return record
 
 
 @cache
@@ -618,60 +733,51 @@ def _reader(record: type) -> TypeAdapter[Any]:
     return TypeAdapter(record)
 
 
-def _overlap(one: BlockRecord, other: BlockRecord) -> bool:
-    same = (one.split, one.subject) == (other.split, other.subject)
-    return same and one.start < other.stop and other.start < one.stop
-
-
 def differences(existing: Manifest, wanted: Manifest) -> Iterator[tuple[str, str]]:
-    """What of the measurement is otherwise in another folder: model, dataset or selection, and how, in words."""
+    """Yield model, dataset or selection if the measurements differ in it, and how, in words."""
     for part, fields in _IDENTITY.items():
-        old, new = getattr(existing, part), getattr(wanted, part)
-        lines = [
-            f"{part} {name} is {_short(name, getattr(old, name))} there and {_short(name, getattr(new, name))} here"
-            for name in fields
-            if getattr(old, name) != getattr(new, name)
-        ]
+        old = getattr(existing, part)
+        new = getattr(wanted, part)
+        lines = []
+        for name in fields:
+            before = getattr(old, name)
+            now = getattr(new, name)
+            if before != now:
+                words = f"{_short(name, before)} there and {_short(name, now)} here"
+                lines.append(f"{part} {name} is {words}")
         if lines:
             yield part, f"({'; '.join(lines)}){_moved(old, new)}"
 
 
-def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
-    for part, words in differences(existing, wanted):
-        advice = f"go on there with the old {part}, or choose another folder"
-        if part == "model" and existing.model.products != wanted.model.products:
-            library = _short("products", existing.model.products)
-            advice = f"set the option products to {library}, or choose another folder"
-        raise StoreError(f"{path} was made for another {part} {words}; {advice}")
-
-
 def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
-    """StoreError where the model behind a server is not the one of before, though it may have the same name."""
+    """Raise StoreError if another model is behind a server, though it may have the same name."""
     if existing.server is None or wanted.server is None:
         return
-    if differences := existing.server.differences(wanted.server):
-        then, now = existing.server.software, wanted.server.software
-        if then != now:
-            differences.append(f"the server: {then or 'unnamed'} then, {now or 'unnamed'} now")
-        raise StoreError(
-            f"the server answers otherwise than when {path} was begun; serve the model as it was then, or choose "
-            "another folder",
-            differences,
-        )
-
-
-def _moved(old: Any, new: Any) -> str:
-    """What to name to go on where a revision on the Hub is another commit by now."""
-    before, now = getattr(old, "source", ""), getattr(new, "source", "")
-    return (
-        f", from {before} on the Hub, where this is {now or 'from elsewhere'}"
-        if before and before != now
-        else ""
+    server_differences = existing.server.differences(wanted.server)
+    if not server_differences:
+        return
+    then = existing.server.software
+    now = wanted.server.software
+    if then != now:
+        server_differences.append(f"the server: {then or 'unnamed'} then, {now or 'unnamed'} now")
+    raise StoreError(
+        f"the server answers otherwise than when {path} was begun; serve the model as it was then, or choose "
+        "another folder",
+        server_differences,
     )
 
 
+def _moved(old: Any, new: Any) -> str:
+    """Say which commit on the Hub the folder was made from, if a revision is another one now."""
+    before = getattr(old, "source", "")
+    now = getattr(new, "source", "")
+    if not before or before == now:
+        return ""
+    return f", from {before} on the Hub, where this is {now or 'from elsewhere'}"
+
+
 def _short(name: str, value: Any) -> Any:
-    """Return the first characters of a digest, and any other value in full."""
+    """Shorten a digest; return any other value in full."""
     if name == "digest":
         return value[:12]
     if name == "products":

@@ -1,4 +1,4 @@
-"""Run folders that hold a part of a run: what they are called, and what may not be done with them."""
+"""Name folders that hold a part of a run, and refuse what can't be done with them."""
 
 from __future__ import annotations
 
@@ -10,37 +10,43 @@ from choicewise.util.text import listed
 
 
 def part_of(shard: ShardRecord) -> str:
-    """The part of a run that a folder holds, in words."""
-    several = "s" * (len(shard.numbers) > 1)
+    """Name the part of a run that a folder holds."""
+    numbers = listed([str(number) for number in shard.numbers])
+    noun = "shard" if len(shard.numbers) == 1 else "shards"
     merged = ", merged" if shard.engines else ""
-    return f"shard{several} {listed([*map(str, shard.numbers)])} of {shard.of}{merged}"
+    return f"{noun} {numbers} of {shard.of}{merged}"
 
 
 def refuse_part(path: Path, manifest: Manifest) -> None:
-    """Raise UsageError where the folder holds a part of a run, which says nothing before it is merged."""
-    if (shard := manifest.shard) is not None and not shard.whole and not shard.engines:
+    """Raise UsageError if the folder holds a part of a run that is not merged yet."""
+    shard = manifest.shard
+    if shard is not None and not shard.whole and not shard.engines:
         makes = "`choicewise merge` makes the run of it and of the others"
         raise UsageError(f"{path} is {part_of(shard)} and no run by itself; {makes}")
 
 
 def not_complete(path: Path, manifest: Manifest) -> str:
-    """That a run is not complete, and what completes it."""
-    if (shard := manifest.shard) is not None and not shard.whole and shard.engines:
+    """Say that a run is not complete, and what completes it."""
+    shard = manifest.shard
+    if shard is not None and not shard.whole and shard.engines:
         return f"{path} holds {part_of(shard)}; `choicewise merge` makes the whole run of it and of the others"
     return f"{path} is not complete; run the same `{manifest.writer}` command again to resume"
 
 
 def check_shard(path: Path, existing: Manifest, wanted: Manifest) -> None:
-    """StoreError where the folder holds another part of the run, or the same part under other protocols."""
-    there, here = existing.shard, wanted.shard
-    if (there is None or there.whole) and here is None:
+    """Raise StoreError if the folder holds another part of the run, or other protocols."""
+    there = existing.shard
+    here = wanted.shard
+    if here is None and (there is None or there.whole):
         return
-    parts = ["the whole run" if each is None else part_of(each) for each in (there, here)]
-    if parts[0] != parts[1] or there is None or there.engines:
+    part_there = "the whole run" if there is None else part_of(there)
+    part_here = "the whole run" if here is None else part_of(here)
+    # A merged folder is not continued, even with the same shards.
+    if part_there != part_here or there is None or there.engines:
         raise StoreError(
-            f"{path} holds {parts[0]}, and {parts[1]} is asked for; choose another folder"
+            f"{path} holds {part_there}, and {part_here} is asked for; choose another folder"
         )
     if existing.protocols.keys() != wanted.protocols.keys():
         raise StoreError(
-            f"{path} holds {parts[0]} under other protocols; ask all shards the same, in new folders"
+            f"{path} holds {part_there} under other protocols; ask all shards the same, in new folders"
         )

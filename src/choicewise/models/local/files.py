@@ -1,4 +1,4 @@
-"""What a checkpoint folder says before anything is loaded: configuration, kind, weights, adapter, quantisation."""
+"""Read what a checkpoint folder says before anything is loaded."""
 
 from __future__ import annotations
 
@@ -22,77 +22,46 @@ from choicewise.util.cache import read_user_cache, write_user_cache
 from choicewise.util.files import Refused, open_file, read_text
 from choicewise.util.jsonio import read_json as parse_json
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-
-# What makes PEFT read other models, or import code by its name.
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+# Keys that make PEFT read other models, or import code by its name.
 _REACHING = ("adapters", "shadow_model", "megatron_config", "tokenizer_name_or_path")
 _HEADER: Final = 100_000_000  # bytes of the header of a safetensors file, as its own library takes
 LONGEST = 1 << 20  # bytes of a template; those that are published have less than a twentieth of it
+CHUNK = 1 << 20  # bytes of a chunk of a large file
+CHUNKS = 64  # of a large file that its digest is made of
+SETTLED = 2.0  # seconds after which a change of a file shows in its times on every file system
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
-_SPECIAL = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
-"""The special tokens that templates may name."""
+# The special tokens that templates may name.
+_SPECIAL = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token".split()
 
-CHUNK, CHUNKS = 1 << 20, 64
-
-_WINDOWS = (
-    *("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len"),
-    *("seq_length", "context_length", "n_ctx"),
-)
-"""The names under which configurations state how many positions the model knows."""
-
-_LAYERS = (
-    "num_hidden_layers",
-    "n_layer",
-    "n_layers",
-    "num_layers",
-)  # how many layers, by several names
-
+# Names under which configurations state how many positions the model knows.
+_WINDOWS = """
+    max_position_embeddings n_positions max_sequence_length max_seq_len seq_length context_length
+    n_ctx
+    """.split()
+# Names of how many layers there are, and of further ones, which only predict tokens after the next.
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
-"""Names of how many further layers there are, which only predict tokens after the next one."""
-
+# The end of a name under which a configuration says how many parts of a kind there are.
 _COUNTED = re.compile("(?:layers?|blocks|experts|heads?)$")
-"""The end of a name under which a configuration says how many parts of a kind there are."""
-
+# The name of a weight in a layer.
 _LAYER = re.compile(
     r"(?:model\.language_model\.|language_model\.model\.|model\.decoder\.|model\.|transformer\.|gpt_neox\.|rwkv\.|backbone\.)?"
     r"(?:layers|h|blocks)\.(\d+)\."
 )
-"""The name of a weight in a layer."""
 
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-SENTENCEPIECE: Final = (
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)  # what its files are called
+SENTENCEPIECE: Final = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+"""How files of sentencepiece are called."""
 
 FILES: Final = (
-    *(
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-    ),
-    *(
-        "added_tokens.json",
-        "vocab.json",
-        "vocab.txt",
-        "merges.txt",
-        "chat_template.jinja",
-        "chat_template.json",
-    ),
+    *"config.json generation_config.json tokenizer.json tokenizer_config.json".split(),
+    *"special_tokens_map.json added_tokens.json vocab.json vocab.txt merges.txt".split(),
+    *"chat_template.jinja chat_template.json".split(),
     *SENTENCEPIECE,
 )
-"""Configuration and tokenizer: what is taken of them where it is there.  No code and no pickles."""
+"""Files of configuration and tokenizer that are taken if they are there.  No code and no pickles."""
 
 PACKAGES: Mapping[str, Mapping[str, str]] = {
     "aqlm": {"aqlm": "aqlm", "accelerate": "accelerate"},
@@ -109,58 +78,31 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 }
 """For each method the modules that transformers 5.23 asks for, and their names for pip.
 
-From ``validate_environment`` of the classes in transformers/quantizers; other methods say themselves what they need.
+From ``validate_environment`` of the classes in transformers/quantizers; other methods say
+themselves what they need.
 """
 
-_SELF_EVIDENT = {
-    "fp8": "float8",
-    "mxfp8": "mxfp8",
-    "mxfp4": "mxfp4",
-    "nvfp4": "nvfp4",
-}  # one kind of number each
+# Methods whose weights are one kind of number each.
+_SELF_EVIDENT = {"fp8": "float8", "mxfp8": "mxfp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}
 _CAUSAL_NAMES = ("ForCausalLM", "LMHeadModel")
 _MASKED_NAMES = ("ForMaskedLM", "ForPreTraining")
-
-_MASKED_TYPES = (
-    *(
-        "albert",
-        "bert",
-        "camembert",
-        "deberta",
-        "deberta-v2",
-        "distilbert",
-        "electra",
-        "modernbert",
-        "mpnet",
-    ),
-    *("roberta", "xlm-roberta"),
+# Model types of masked models, for configurations that name no architecture.
+_MASKED_TYPES = """
+    albert bert camembert deberta deberta-v2 distilbert electra modernbert mpnet roberta xlm-roberta
+    """.split()
+# Model types that count positions from the one after their padding token's id
+# (create_position_ids_from_input_ids of transformers), so that so many of the positions they state
+# are never used.
+_AFTER_PADDING = """
+    camembert data2vec-text ibert longformer luke mpnet roberta roberta-prelayernorm xlm-roberta
+    xlm-roberta-xl xmod
+    """.split()
+# Model types that know distances alone: the positions that they state are no limit.
+_RELATIVE = ("longt5", "mt5", "switch_transformers", "t5", "umt5")
+# What the type, a layer's kind or a key of a configuration holds if layers read token after token.
+_RECURRENT = re.compile(
+    r"mamba|rwkv|recurrent|lstm|\blru_|\bssm_|\blinear_(attn|attention|num|conv)|conv_L_cache"
 )
-"""Model types of masked models, where a configuration names no architecture."""
-
-_AFTER_PADDING = (
-    *(
-        "camembert",
-        "data2vec-text",
-        "ibert",
-        "longformer",
-        "luke",
-        "mpnet",
-        "roberta",
-        "roberta-prelayernorm",
-    ),
-    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
-)
-"""Model types that count positions from the one after their padding token's id (``create_position_ids_from_input_ids``
-of transformers), so that so many of the positions they state are never used."""
-
-_RELATIVE = (
-    "longt5",
-    "mt5",
-    "switch_transformers",
-    "t5",
-    "umt5",
-)  # they know distances: positions are no limit
-SETTLED = 2.0  # seconds after which a change of a file shows in its times on every file system
 
 
 class ModelKind(NamedTuple):
@@ -176,36 +118,40 @@ MASKED = ModelKind("a masked language model", "AutoModelForMaskedLM", frozenset(
 ENCODER_DECODER = ModelKind("an encoder-decoder", "AutoModelForSeq2SeqLM", frozenset({Rendition}))
 
 
-_RECURRENT = re.compile(
-    r"mamba|rwkv|recurrent|lstm|\blru_|\bssm_|\blinear_(attn|attention|num|conv)|conv_L_cache"
-)
-"""What configurations of models with layers that read token after token hold: in the type, a layer's kind, or a key."""
-
-
 def supported(config: Mapping[str, Any]) -> frozenset[type]:
-    """The kinds of question that the model with this ``config`` answers: of sets none where a layer is recurrent."""
+    """Return the kinds of question that the model with this ``config`` answers.
+
+    Sets are not among them if a layer is recurrent.
+    """
     text = {**config, **(config.get("text_config") or {})}
     layers = text.get("layer_types") or text.get("layers_block_type") or text.get("block_types")
-    said = [str(text.get("model_type")), *(map(str, layers) if isinstance(layers, list) else text)]
-    return model_kind(config).supports - ({SetSpan} if _RECURRENT.search(" ".join(said)) else set())
+    # The keys tell as well, but for models that have both kinds of layers, which name their kinds.
+    parts = layers if isinstance(layers, list) else text
+    words = " ".join(map(str, [text.get("model_type"), *parts]))
+    kinds = model_kind(config).supports
+    if _RECURRENT.search(words):
+        return kinds - {SetSpan}
+    return kinds
 
 
 def model_kind(config: Mapping[str, Any]) -> ModelKind:
-    """The kind of the model with this ``config``; causal where nothing says otherwise."""
+    """Return the kind of the model with this ``config``; causal if nothing says otherwise."""
     names = [name for name in config.get("architectures") or () if isinstance(name, str)]
-    if config.get("is_encoder_decoder") is True and not any(
-        name.endswith("ForCausalLM") for name in names
-    ):
-        return ENCODER_DECODER
-    if any(name.endswith(_CAUSAL_NAMES) for name in names) or config.get("is_decoder") is True:
+    if config.get("is_encoder_decoder") is True:
+        # Such a model has a causal part that can be loaded alone.
+        if not any(name.endswith("ForCausalLM") for name in names):
+            return ENCODER_DECODER
+    if config.get("is_decoder") is True or any(name.endswith(_CAUSAL_NAMES) for name in names):
         return CAUSAL
-    of_type = config.get("model_type") in _MASKED_TYPES
-    masked = any(name.endswith(_MASKED_NAMES) for name in names) if names else of_type
-    return MASKED if masked else CAUSAL
+    if any(name.endswith(_MASKED_NAMES) for name in names):
+        return MASKED
+    if not names and config.get("model_type") in _MASKED_TYPES:
+        return MASKED
+    return CAUSAL
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a model folder; ModelError when it is missing or no JSON object."""
+    """Read ``config.json`` of a model folder.  Raises ModelError if it is missing or no object."""
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(
@@ -226,32 +172,37 @@ class Adapter:
 
     @property
     def name(self) -> str:
-        """What stands behind the model's name."""
+        """Return what is written behind the model's name."""
         return self.folder.resolve().name
 
     @property
     def files(self) -> list[Path]:
-        """The files that are read."""
+        """Return the files that are read."""
         return [self.folder / CONFIG, self.folder / WEIGHTS]
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (64 hex) over configuration and weights."""
+        """Return the sha256 (64 hex) over configuration and weights."""
         identity = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
         with open_file(self.folder / WEIGHTS) as file:
             identity.update(hashlib.file_digest(file, "sha256").digest())
         return identity.hexdigest()
 
     def made_for_another(self, model: str | Path) -> str | None:
-        """The name of the model that it was trained beside, where ``model`` is no folder or repository of that name."""
+        """Return the name of the model that it was trained beside, if ``model`` is another.
+
+        None if ``model`` is a folder or repository of that name, or no name is stated.
+        """
         base = self.config.get("base_model_name_or_path")
+        if not isinstance(base, str) or not base:
+            return None
         names = {Path(model).resolve().name, Path(model).name.partition("@")[0]}
-        return base if isinstance(base, str) and base and Path(base).name not in names else None
+        return None if Path(base).name in names else base
 
     def attach(self, model: Any) -> None:
-        """Put its layers into the torch module ``model``, unmerged, as PEFT itself computes them.
+        """Put its layers into the torch module ``model``, unmerged, as PEFT computes them.
 
-        Raises ModelError when they do not fit the model, or are not all there.
+        Raises ModelError if they do not fit the model, or are not all there.
         """
         try:
             with quiet():
@@ -262,31 +213,33 @@ class Adapter:
             raise ModelError(
                 f"the adapter {self.folder} can't be put into the model: {error}"
             ) from error
-        mismatched = [
-            f"{name} has shape {[*own]} instead of {[*due]}"
-            for name, own, due in report.mismatched_keys
-        ]
-        wrong = {
+        mismatched = []
+        for name, shape, model_shape in report.mismatched_keys:
+            mismatched.append(f"{name} has shape {list(shape)} instead of {list(model_shape)}")
+        problems = {
             "other shapes than the model": mismatched,
             "missing": report.missing_keys,
             "no place in the model": report.unexpected_keys,
             "errors": report.error_msgs or (),
         }
-        for kind, names in wrong.items():
-            if shown := sorted(map(str, names)):
-                raise ModelError(
-                    f"the adapter {self.folder} does not fit the model ({kind}: {', '.join(shown[:3])}; {len(shown)} "
-                    f"in all); it was trained beside {self.config.get('base_model_name_or_path') or 'another one'}"
-                )
+        for kind, names in problems.items():
+            if not names:
+                continue
+            first = ", ".join(sorted(map(str, names))[:3])
+            raise ModelError(
+                f"the adapter {self.folder} does not fit the model ({kind}: {first}; {len(names)} "
+                f"in all); it was trained beside {self.config.get('base_model_name_or_path') or 'another one'}"
+            )
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """The adapter in ``folder``, its files checked to be complete.
+    """Read the adapter in ``folder``, and check that its files are complete.
 
-    Raises ModelError when the folder is none, when its weights are not safetensors (others can run code when they are
-    opened), or when PEFT is not installed.
+    Raises ModelError if the folder is none, if its weights are not safetensors (others can run code
+    when they are opened), or if PEFT is not installed.
     """
-    path, weights = folder / CONFIG, folder / WEIGHTS
+    path = folder / CONFIG
+    weights = folder / WEIGHTS
     if not path.is_file():
         raise ModelError(
             f"{folder} holds no {CONFIG}, so it is no adapter; pass the folder that PEFT saved"
@@ -296,10 +249,11 @@ def read_adapter(folder: Path) -> Adapter:
         raise ModelError(
             f"{path} does not say what kind of adapter it is (peft_type); fetch the file again"
         )
-    if reaching := [key for key in _REACHING if config.get(key)]:
-        raise ModelError(
-            f"{path} names what lies elsewhere ({reaching[0]}), and only adapters that are all in their folder are read"
-        )
+    for key in _REACHING:
+        if config.get(key):
+            raise ModelError(
+                f"{path} names what lies elsewhere ({key}), and only adapters that are all in their folder are read"
+            )
     if not weights.is_file():
         raise ModelError(
             f"{folder} holds no {WEIGHTS}, and other formats (.bin, .pt) can run code when opened; save it again where "
@@ -314,25 +268,31 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def refuse_adapter(folder: Path) -> None:
-    """ModelError where a model folder holds an adapter: transformers would take it in unasked, or there is no model."""
-    if (folder / CONFIG).is_file():
-        config = read_json(folder / CONFIG)
-        base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
-        raise ModelError(
-            f"{folder} holds an adapter ({CONFIG}); pass the model that it belongs to ({base or 'not stated'}) as the "
-            "model, and the adapter as such, in a folder without that model"
-        )
+    """Raise ModelError if a model folder holds an adapter.
+
+    Transformers would take it in unasked, or there is no model.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        return
+    base = read_object(path).get("base_model_name_or_path")
+    raise ModelError(
+        f"{folder} holds an adapter ({CONFIG}); pass the model that it belongs to ({base or 'not stated'}) as the "
+        "model, and the adapter as such, in a folder without that model"
+    )
 
 
 def read_chat_template(folder: Path) -> ChatTemplate | None:
-    """The template that transformers would apply to a chat without tools; None where the folder has none.
+    """Read the template that transformers would apply to a chat without tools, if there is one.
 
-    That is ``chat_template.jinja`` before ``chat_template`` in ``tokenizer_config.json``, which is a text or a list of
-    named ones, of which ``default`` is taken.  Raises ModelError when there are named ones and none of that name.
+    It is ``chat_template.jinja`` before ``chat_template`` in ``tokenizer_config.json``, which is a
+    text or a list of named ones, of which ``default`` is taken.  Raises ModelError if there are
+    named ones and none of that name.
     """
     path = folder / "tokenizer_config.json"
     config = read_object(path)
-    stated, source = config.get("chat_template"), str(path)
+    stated = config.get("chat_template")
+    source = str(path)
     file = folder / "chat_template.jinja"
     if file.is_file():
         try:
@@ -343,12 +303,12 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     if stated is None:
         return None
     if isinstance(stated, list):
-        named = (
-            each
-            for each in stated
-            if isinstance(each, dict) and {"name", "template"} <= each.keys()
-        )
-        stated = {each["name"]: each["template"] for each in named}
+        templates = [template for template in stated if isinstance(template, dict)]
+        stated = {
+            template["name"]: template["template"]
+            for template in templates
+            if {"name", "template"} <= template.keys()
+        }
     if isinstance(stated, dict):
         if "default" not in stated:
             raise ModelError(
@@ -361,25 +321,27 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
             f"the chat template in {source} is no text of at most {LONGEST} characters; fetch it again"
         )
     names = read_object(folder / "special_tokens_map.json") | config
-    special = {role: text for role in _SPECIAL if (text := token_text(names.get(role))) is not None}
+    texts = {role: token_text(names.get(role)) for role in _SPECIAL}
+    special = {role: text for role, text in texts.items() if text is not None}
     return ChatTemplate(stated, special)
 
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """ModelError in place of an OSError: what can't be read, why, and what to do."""
+    """Raise ModelError for an OSError: what can't be read, why, and what to do."""
     try:
         yield
     except OSError as error:
         advice = "fetch the folder again"
         if isinstance(error, PermissionError):
             advice = f"chmod -R u+rX {shlex.quote(str(folder))}, or ask its owner"
-        path, reason = error.filename or folder, error.strerror or error
+        path = error.filename or folder
+        reason = error.strerror or error
         raise ModelError(f"{path} can't be read: {reason}; {advice}") from error
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; ModelError when it is not JSON."""
+    """Read a JSON file.  Raises ModelError if it is not JSON."""
     try:
         return parse_json(read_text(path))
     except ValueError as error:
@@ -387,28 +349,37 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no file or another value."""
-    content = read_json(path) if path.is_file() else {}
+    """Read the object in a JSON file; empty if there is no file or another value."""
+    if not path.is_file():
+        return {}
+    content = read_json(path)
     return content if isinstance(content, dict) else {}
 
 
 def token_text(token: Any) -> str | None:
-    """The text of a special token, which the files name by it or as an object with ``content``."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
+    """Return the text of a special token, which files spell as a text or an object with content."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _numbers(config: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return those of ``names`` for which a configuration or its text part has a number, with it."""
+    numbers = []
+    for part in (config, config.get("text_config") or {}):
+        for name in names:
+            number = part.get(name)
+            if isinstance(number, int):
+                numbers.append((name, number))
+    return numbers
 
 
 def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None) -> int:
-    """``window`` input tokens, or as many as the configuration states.
+    """Return ``window`` input tokens, or as many as the configuration states if it is None.
 
-    ModelError when ``window`` is more than it states, or when both are missing.
+    Raises ModelError if ``window`` is more than it states, or if both are missing.
     """
-    places = [
-        (name, place.get(name))
-        for place in (config, config.get("text_config") or {})
-        for name in _WINDOWS
-    ]
-    stated = [(name, tokens) for name, tokens in places if isinstance(tokens, int) and tokens > 0]
+    stated = [(name, number) for name, number in _numbers(config, _WINDOWS) if number > 0]
     if not stated:
         if window is None:
             raise ModelError(
@@ -416,22 +387,26 @@ def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None
                 "pass how many it was trained on as the window, for example 2048"
             )
         return window
-    name, known = stated[0]
-    kind, padding = config.get("model_type"), config.get("pad_token_id", 1)
-    known -= padding + 1 if kind in _AFTER_PADDING and isinstance(padding, int) else 0
-    if window is not None and window > known and kind not in _RELATIVE:
+    name, positions = stated[0]
+    kind = config.get("model_type")
+    padding = config.get("pad_token_id", 1)
+    if kind in _AFTER_PADDING and isinstance(padding, int):
+        positions -= padding + 1
+    if window is None:
+        return positions
+    if window > positions and kind not in _RELATIVE:
         raise ModelError(
-            f"the model knows {known} positions ({name} in {folder}/config.json), not {window}; "
-            f"leave the window out or pass at most {known}"
+            f"the model knows {positions} positions ({name} in {folder}/config.json), not {window}; "
+            f"leave the window out or pass at most {positions}"
         )
-    return known if window is None else window
+    return window
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold the weights, as transformers chooses them, each checked to be complete.
+    """Return the safetensors files of the weights, as transformers chooses them, all complete.
 
-    Raises ModelError when there are none (pickled weights are never opened), when a shard is missing, or when a file
-    is cut short or no safetensors file.
+    Raises ModelError if there are none (pickled weights are never opened), if a shard is missing,
+    or if a file is cut short or no safetensors file.
     """
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
@@ -454,11 +429,15 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def indexed_files(index: Path) -> list[str]:
-    """The names of the files that an index of weights lists; ModelError where they are no safetensors files."""
+    """Return the names of the files that an index of weights lists.
+
+    Raises ModelError if they are no safetensors files.
+    """
     try:
         names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
-        if wrong := [name for name in names if not name.endswith(".safetensors")]:
-            raise ValueError(f"{wrong[0]} is not one")  # others can run code when opened
+        for name in names:
+            if not name.endswith(".safetensors"):
+                raise ValueError(f"{name} is not one")  # others can run code when opened
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"{index} is no index of safetensors files; fetch the file again"
@@ -467,61 +446,71 @@ def indexed_files(index: Path) -> list[str]:
 
 
 def check_layers(config: Mapping[str, Any], folder: Path) -> None:
-    """ModelError when the weights hold more layers than the configuration describes: they would not all be used.
+    """Check that the configuration describes as many layers as the weights hold.
 
-    Layers that predict further tokens, which no score needs, don't count.  ModelError also when it describes more
-    layers or experts than there are weights: to build as many would take hours and gigabytes.
+    Raises ModelError if the weights hold more, as not all would be used; layers that predict
+    further tokens, which no score needs, don't count.  Raises ModelError also if the configuration
+    describes more layers or experts than there are weights: to build as many would take hours and
+    gigabytes.
     """
-    held_weights = list(tensors(weight_files(folder)))
-    most = max(
-        [len(held_weights), *(length for _, entry in held_weights for length in entry["shape"])]
-    )
-    for place in (config, config.get("text_config") or {}):
-        for name, count in place.items():
-            if isinstance(count, int) and count > most and _COUNTED.search(name):
-                raise ModelError(
-                    f"{folder}/config.json says {name} = {count:,}, which no model of these {len(held_weights):,}"
-                    " weights has; fetch the folder again"
-                )
-    text = config.get("text_config") or {}
-    stated = [
-        tokens
-        for place in (config, text)
-        for name in _LAYERS
-        if isinstance(tokens := place.get(name), int)
-    ]
-    further = max(
-        number
-        for place in (config, text, {})
-        for name in _FURTHER
-        if isinstance(number := place.get(name, 0), int)
-    )
-    held = max(
-        (int(at[1]) + 1 for name, _ in held_weights if (at := _LAYER.match(name))), default=0
-    )
-    if stated and held > stated[0] + further:
+    weights = list(tensors(weight_files(folder)))
+    _check_counts(config, folder, weights)
+    stated = _numbers(config, _LAYERS)
+    if not stated:
+        return
+    _, layers = stated[0]
+    further = max((number for _, number in _numbers(config, _FURTHER)), default=0)
+    held = 0
+    for name, _ in weights:
+        layer = _LAYER.match(name)
+        if layer is not None:
+            held = max(held, int(layer[1]) + 1)
+    if held > layers + max(further, 0):
         raise ModelError(
-            f"{folder}/config.json describes {stated[0]} layers, but the weights hold {held}, not all of which would "
+            f"{folder}/config.json describes {layers} layers, but the weights hold {held}, not all of which would "
             f"be used: set its number of layers to {held}, or fetch the folder again"
         )
 
 
+def _check_counts(
+    config: Mapping[str, Any], folder: Path, weights: Sequence[tuple[str, dict[str, Any]]]
+) -> None:
+    """Check that the weights can have as many layers, experts and heads as are described."""
+    most = len(weights)
+    for _, entry in weights:
+        most = max([most, *entry["shape"]])
+    for part in (config, config.get("text_config") or {}):
+        for name, count in part.items():
+            if isinstance(count, int) and count > most and _COUNTED.search(name):
+                raise ModelError(
+                    f"{folder}/config.json says {name} = {count:,}, which no model of these {len(weights):,}"
+                    " weights has; fetch the folder again"
+                )
+
+
 def dtype_of(config: Mapping[str, Any], folder: Path) -> str | None:
-    """The dtype that the configuration states, or that all weights have; None where only loading tells."""
+    """Return the dtype that the configuration states, or that all weights have.
+
+    None if only loading tells.
+    """
     stated = config.get("dtype", config.get("torch_dtype"))
-    if isinstance(stated, str) and "quantization_config" not in config:
+    if "quantization_config" in config:
+        return None
+    if isinstance(stated, str):
         return stated.removeprefix("torch.")
-    if stated is not None or "quantization_config" in config or "text_config" in config:
+    if stated is not None or "text_config" in config:
         return None
     kinds = {entry["dtype"] for _, entry in tensors(weight_files(folder))}
-    return _DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if len(kinds) != 1:
+        return None
+    return _DTYPES.get(kinds.pop())
 
 
 def digest(folder: Path, tokenizer: str) -> str:
-    """sha256 (64 hex) over the configuration, the digest of the ``tokenizer`` and the weights.
+    """Return the sha256 (64 hex) over configuration, digest of the ``tokenizer``, and weights.
 
-    Of every weight file: name, size, header, and all bytes up to 64 MiB; of larger ones 64 evenly spaced chunks of
-    1 MiB, so that the identity of a large model takes seconds.
+    Of every weight file it covers name, size, header, and all bytes up to 64 MiB; of larger ones 64
+    evenly spaced chunks of 1 MiB, so that the identity of a large model takes seconds.
     """
     identity = hashlib.sha256()
     identity.update(json.dumps(read_config(folder), sort_keys=True).encode())
@@ -541,25 +530,33 @@ def digest(folder: Path, tokenizer: str) -> str:
 
 
 def tensors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, ``dtype``, ``shape`` and ``data_offsets``) of every tensor in safetensors ``files``."""
+    """Yield the name of every tensor in safetensors files, and its dtype, shape and offsets."""
     for file in files:
-        yield from (
-            each for each in json.loads(read_header(file)).items() if each[0] != "__metadata__"
-        )
+        for name, entry in json.loads(read_header(file)).items():
+            if name != "__metadata__":
+                yield name, entry
 
 
 def read_header(file: Path) -> bytes:
-    """The JSON header of a safetensors file, whose offsets must end where the file does; ModelError for any other."""
+    """Read the JSON header of a safetensors file.
+
+    Raises ModelError for another file, or if the offsets do not end where the file does.
+    """
     size = file.stat().st_size
+    header = b""
     with open_file(file) as stream:
         length = int.from_bytes(stream.read(8), "little")
-        header = stream.read(length) if length <= min(size, _HEADER) else b""
+        if length <= min(size, _HEADER):
+            header = stream.read(length)
+    end = 0
     try:
-        entries = [entry for name, entry in parse_json(header).items() if name != "__metadata__"]
-        end = max((entry["data_offsets"][1] for entry in entries), default=0)
-        lengths = [length for entry in entries for length in entry["shape"]]
-        if not all(isinstance(length, int) and length >= 0 for length in lengths):
-            raise ValueError("a shape is no list of lengths")
+        for name, entry in parse_json(header).items():
+            if name == "__metadata__":
+                continue
+            end = max(end, entry["data_offsets"][1])
+            for width in entry["shape"]:
+                if not isinstance(width, int) or width < 0:
+                    raise ValueError("a shape is no list of lengths")
     except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
         advice = "fetch it again (git lfs pull, if it is a pointer)"
         raise ModelError(f"{file} is not a safetensors file; {advice}") from error
@@ -571,28 +568,29 @@ def read_header(file: Path) -> bytes:
 
 
 class Quantisation(NamedTuple):
-    """How the weights of a checkpoint were quantised.  ``weights``: as in ``int8``; ``method``: transformers' name."""
+    """How the weights of a checkpoint were quantised.
+
+    ``method``: transformers' name; ``weights``: the kind of number, as ``int8``.
+    """
 
     method: str
     weights: str
 
 
 def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation | None:
-    """What ``quantization_config`` in the configuration of a model says; None where there is none.
+    """Read ``quantization_config`` in the configuration of a model, if there is one.
 
-    Raises ModelError for a method that this transformers does not know, as it would load such weights as if they were
-    plain ones, and where a package is missing.
+    Raises ModelError for a method that this transformers does not know, as it would load such
+    weights as if they were plain ones, and if a package is missing.
     """
     stated = config.get("quantization_config")
     if stated is None:
         return None
-    method = stated.get("quant_method") if isinstance(stated, dict) else None
-    if (
-        method is None
-        and isinstance(stated, dict)
-        and (stated.get("load_in_8bit") or stated.get("load_in_4bit"))
-    ):
-        method = "bitsandbytes"
+    method = None
+    if isinstance(stated, dict):
+        method = stated.get("quant_method")
+        if method is None and (stated.get("load_in_8bit") or stated.get("load_in_4bit")):
+            method = "bitsandbytes"
     if not isinstance(method, str):
         raise ModelError(
             f"quantization_config in {folder / 'config.json'} names no quant_method, so nobody knows what its weights "
@@ -600,14 +598,15 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
         )
     from transformers.utils.quantization_config import QuantizationMethod
 
-    known = {each.value for each in QuantizationMethod}
-    if method not in known:
+    methods = {method_of_package.value for method_of_package in QuantizationMethod}
+    if method not in methods:
         raise ModelError(
             f"the weights in {folder} are quantised with {method!r}, which this transformers does not know (it knows "
-            f"{', '.join(sorted(known))}); use a newer one, or a checkpoint without quantisation"
+            f"{', '.join(sorted(methods))}); use a newer one, or a checkpoint without quantisation"
         )
     needed = PACKAGES.get(method, {})
-    if missing := [package for module, package in needed.items() if not is_installed(module)]:
+    missing = [package for module, package in needed.items() if not is_installed(module)]
+    if missing:
         raise ModelError(
             f"the weights in {folder} are quantised with {method}, which needs {' and '.join(missing)}; run: "
             f"pip install {' '.join(missing)}"
@@ -616,29 +615,33 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
 
 
 def is_installed(module: str) -> bool:
-    """Whether it can be imported."""
+    """Check that a module can be imported."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # what it is a part of
+    except ModuleNotFoundError:  # the package that it is a part of
         return False
 
 
 def remembered(files: Sequence[Path], how: str, compute: Callable[[], str]) -> str:
-    """The digest (64 hex) that ``compute`` makes of ``files``; ``how`` names the way, as another has other entries.
+    """Return the digest (64 hex) that ``compute`` makes of ``files``, from the user's cache if it can.
 
-    An entry of the user's cache is named after path, size, inode and times of every file: one that changed in any way
-    has another entry.  What ``compute`` raises is raised, and nothing is remembered.
+    An entry of the cache is named after path, size, inode and times of every file: one that changed
+    in any way has another entry.  ``how`` names the way to compute it, as another has other
+    entries.  If ``compute`` raises, nothing is remembered.
     """
-    stats = [(str(file.resolve()), file.stat()) for file in files]
-    seen = [
-        [path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]
-        for path, stat in stats
-    ]
-    key = json.dumps([how, seen])
-    if (digest := read_user_cache("digests", key)) is not None:
+    parts = []
+    changed = 0.0
+    for file in files:
+        stat = file.stat()
+        times = [stat.st_mtime_ns, stat.st_ctime_ns]
+        parts.append([str(file.resolve()), stat.st_size, *times, stat.st_ino, stat.st_dev])
+        changed = max(changed, stat.st_mtime, stat.st_ctime)
+    key = json.dumps([how, parts])
+    digest = read_user_cache("digests", key)
+    if digest is not None:
         return digest
     digest = compute()
-    changed = max((max(stat.st_mtime, stat.st_ctime) for _, stat in stats), default=0.0)
+    # A file may change once more within the precision of its times.
     if time.time() - changed > SETTLED:
         write_user_cache("digests", key, digest)
     return digest
@@ -646,22 +649,23 @@ def remembered(files: Sequence[Path], how: str, compute: Callable[[], str]) -> s
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Meanwhile no progress bar, and errors alone in its log."""
+    """Silence transformers: no progress bar, and only errors in its log."""
     from transformers.utils import logging
 
-    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    had_bars = logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
-        if bars:
+        if had_bars:
             logging.enable_progress_bar()
 
 
 def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
-    """The kind of number that weights are, as each method says it."""
+    """Yield the kind of number that weights are, as one method or another says it."""
     if stated.get("load_in_8bit"):
         yield "int8"
     if stated.get("load_in_4bit"):
@@ -670,11 +674,11 @@ def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
         if isinstance(stated.get(bits), int):
             yield f"int{stated[bits]}"
     for group in (stated.get("config_groups") or {}).values():
-        own = group.get("weights") or {}
-        yield f"{own.get('type', 'int')}{own.get('num_bits', '')}"
-    kind = stated.get("quant_type")
-    default = kind.get("default") if isinstance(kind, dict) else None
-    name = default.get("_type") if isinstance(default, dict) else kind
+        weights = group.get("weights") or {}
+        yield f"{weights.get('type', 'int')}{weights.get('num_bits', '')}"
+    name = stated.get("quant_type")
+    if isinstance(name, dict) and isinstance(name.get("default"), dict):
+        name = name["default"].get("_type")
     if isinstance(name, str):  # as in Int8WeightOnlyConfig
         yield name.removesuffix("Config").removesuffix("WeightOnly").lower()
     if isinstance(stated.get("weights"), str):

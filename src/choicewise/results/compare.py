@@ -1,4 +1,4 @@
-"""Two numbers compared: the same measurement, comparable, or not; of two runs, or of a run and a publication."""
+"""Compare two numbers of runs, or a run's numbers with published ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from itertools import combinations, pairwise, zip_longest
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from choicewise.results.rows import Row, engine_path, run_id, selection, text_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.answers import is_cut
-from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.observed import Floats, Integers, Mask
 from choicewise.scoring.rounding import require_number
 from choicewise.scoring.significance import (
     Difference,
@@ -48,11 +48,11 @@ from choicewise.util.jsonio import json_value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrikingPair:
-    """Two protocols of one model that differ in one ``axis`` alone.
+    """Describe two protocols of one model that differ in one ``axis`` alone.
 
-    ``start`` is the one with the greater value; values are shares of 1, means over the ``n`` items that both score.
-    ``lost`` items lose credit from ``start`` to ``end``, most of them from right to wrong; ``gained`` items gain some.
-    ``example`` is one of those that lose.
+    ``start``: the protocol with the greater value.  Values are shares of 1, means over the ``n``
+    items that both score.  ``lost``: items with less credit under ``end``; ``gained``: items with
+    more.  ``example``: the id of an item with less credit.
     """
 
     model: str
@@ -68,15 +68,17 @@ class StrikingPair:
 
 
 def striking_pair(outcomes: Outcomes) -> StrikingPair | None:
-    """The pair whose values differ most; None where no two protocols differ in one axis, or none of them in value."""
-    pairs = (
-        pair
-        for pair in combinations(outcomes.shares.outcomes, 2)
-        if len(_axes(*(each.protocol for each in pair))) == 1
-    )
-    compared = [_compared_pair(outcomes.model, *pair) for pair in pairs]
-    striking = (each for each in compared if each is not None)
-    return max(striking, key=lambda each: each.start_value - each.end_value, default=None)
+    """Return the pair whose values differ most.
+
+    None if no two protocols differ in one axis, or if their values are equal.
+    """
+    pairs = []
+    for left, right in combinations(outcomes.shares.outcomes, 2):
+        if len(_axes(left.protocol, right.protocol)) == 1:
+            pair = _striking_pair(outcomes.model, left, right)
+            if pair is not None:
+                pairs.append(pair)
+    return max(pairs, key=lambda pair: pair.start_value - pair.end_value, default=None)
 
 
 VERDICTS = {
@@ -86,18 +88,18 @@ VERDICTS = {
     "not comparable": "the protocols differ: the difference comes from them as much as from the models",
     "no shared items": "no item is in both: nothing can be compared item by item",
 }
-"""What follows from the ids that agree: protocol (P), texts (I) and tokens (T) of the shared items, and run (R)."""
+"""Verdicts from the ids that agree: protocol (P), texts (I), tokens (T) of shared items, run (R)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two numbers: its folder, model and protocol, with their short ids.
+    """Describe one of two numbers: its folder, model and protocol, with their short ids.
 
-    ``p``, ``i``, ``t`` and ``r`` are those of :mod:`choicewise.results.rows`, of all its ``items``, which
-    ``selection`` describes, as ``value`` is; ``paired`` is the number over the items that both sides scored.
-    ``share``: whether the two are shares of 1 that can stand beside accuracies; ``metric``: what they are.
-    ``logged``: whether they are of another tool's log, which does not say which tokens were scored; ``texts``: whether
-    all texts of the choices are there.
+    ``p``, ``i``, ``t``, ``r``: the ids of :mod:`choicewise.results.rows`.  ``value``: over all of
+    its ``items``, which ``selection`` describes in words.  ``paired``: over the items that both
+    sides score.  ``share``: the value is a share of 1 in the unit of accuracies.  ``logged``: it is
+    from a log of another tool, which does not name the scored tokens.  ``texts``: all texts of the
+    choices are there.
     """
 
     folder: str
@@ -119,10 +121,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Agreeing:
-    """Which ids agree, those of texts and tokens over the shared items alone.
+    """Mark the ids that agree, those of texts and tokens over the shared items alone.
 
-    Of requests that were rendered elsewhere, protocol and texts agree as well where the same texts were sent, and the
-    protocols differ in nothing but how these are made.
+    If requests were rendered elsewhere, protocol and texts agree as well if the same texts were
+    sent, and if the protocols differ in nothing but how the texts are made.
     """
 
     p: bool
@@ -133,16 +135,17 @@ class Agreeing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two numbers compared.
+    """Describe two numbers, their difference and its causes.
 
-    ``agree``: what the ``verdict`` follows from.  ``parting``: the first text that differs.  ``difference``: left minus
-    right over the shared items; ``test``: of the credits; ``detectable``: the difference that this many items would
-    show with probability 0.8.  All three take the items one by one and subjects as given.
-    ``furthest``: the largest difference of a score, where both protocols are the same and have scores, and ``moved``:
-    the shared items of which any score differs.
-    ``cut``: how many of the shared items have an answer in text that was cut, left and right; they are in no test, and
-    ``low`` and ``high`` bound the difference over all shared items, whatever stands behind them; NaN where none was.
-    ``figures``: those of every :class:`~.PairStatistic` by name, None but where both are :attr:`alike`.
+    ``agree``: the ids that the ``verdict`` follows from.  ``parting``: the first text that differs.
+    ``difference``: left minus right over the shared items.  ``test``: of the credits.
+    ``detectable``: the difference that so many items would show with probability 0.8.  All three
+    take the items one by one and subjects as given.
+    ``furthest``: the largest difference of a score, if both protocols are the same and have scores;
+    ``moved``: the shared items with a score that differs.
+    ``cut``: the shared items with an answer that was cut, left and right.  They are in no test;
+    ``low`` and ``high`` bound the difference over all shared items, NaN if no answer was cut.
+    ``figures``: by name of a :class:`~choicewise.ports.PairStatistic`, None unless :attr:`alike`.
     """
 
     verdict: str
@@ -164,27 +167,28 @@ class Comparison:
 
     @property
     def alike(self) -> bool:
-        """Whether both runs asked the same tokens about shared items under one protocol, and observed the answers."""
-        asked_alike = self.verdict in ("same measurement", "comparable") and self.agree.t
-        return asked_alike and not (self.left.logged or self.right.logged)
+        """Check that both runs observed answers to the same tokens under one protocol."""
+        if self.verdict not in ("same measurement", "comparable") or not self.agree.t:
+            return False
+        return not (self.left.logged or self.right.logged)
 
     @property
     def open(self) -> bool:
-        """Whether answers that were cut could turn the difference round, so that no side is shown to be better."""
+        """Check that answers that were cut could turn the difference round."""
         return self.low <= 0 <= self.high
 
     def as_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON knows it, each figure under its name."""
+        """Return the comparison as JSON has it, each figure under its name."""
         content = asdict(self)
         figures = content.pop("figures")
         return {**content, **figures}
 
 
 def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
-    """``left`` against ``right`` under every protocol they share, or under those named; two protocols within one run.
+    """Compare two runs under every protocol that they share, or under the named ones.
 
-    Two names with two runs compare the first protocol of ``left`` with the second of ``right``.  Raises UsageError when
-    there is nothing to compare.
+    Two names with one run compare two of its protocols, with two runs the first protocol of
+    ``left`` with the second of ``right``.  Raises UsageError if there is nothing to compare.
     """
     if len(protocols) > 2:
         raise UsageError(
@@ -192,29 +196,30 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
         )
     if len(protocols) == 2:
         other = right or left
-        pairs = [(_one(left, protocols[0]), _one(other, protocols[1]))]
-        return _compared_rows(left, other, pairs)
+        pair = _Pair(left, _one(left, protocols[0]), other, _one(other, protocols[1]))
+        return _compared(left, other, [pair])
     if right is None:
         raise UsageError("one run was named; name another run, or two of its protocols")
-    sides = [
-        {each.protocol.digest: each for each in run.choose(protocols).measurements.values()}
-        for run in (left, right)
-    ]
-    shared = [digest for digest in sides[0] if digest in sides[1]]
-    if not shared:
+    left_measured = _by_digest(left.choose(protocols))
+    right_measured = _by_digest(right.choose(protocols))
+    pairs = []
+    for digest, measured in left_measured.items():
+        if digest in right_measured:
+            pairs.append(_Pair(left, measured, right, right_measured[digest]))
+    if not pairs:
         raise UsageError(
             f"{left.folder} and {right.folder} share no protocol; name one of each, "
             f"such as {next(iter(left.protocols))} and {next(iter(right.protocols))}"
         )
-    return _compared_rows(left, right, [(sides[0][digest], sides[1][digest]) for digest in shared])
+    return _compared(left, right, pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstDifference:
-    """The first item whose texts differ, with the two texts from shortly before the first other character.
+    """Show the first item whose texts differ, from shortly before the first other character.
 
-    ``part``: one of ``_PARTS``, the first that differs; ``place``: characters of it that agree, counted from its start.
-    ``items``: how many of the shared items have other texts.
+    ``part``: one of ``_PARTS``, the first that differs.  ``place``: the number of characters of it
+    that agree.  ``items``: the number of shared items with other texts.
     """
 
     item: str
@@ -227,10 +232,10 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedNumber:
-    """A published value, a share of 1, and where it lies from the run's interval.
+    """Hold a published value, a share of 1.
 
-    ``model`` and ``source`` are None where a reader brought the number.  ``place``: below, inside or above the 95 %
-    interval of the run's first row, None where there is none.
+    ``model``, ``source``: None if a reader brought the number.  ``place``: below, inside or above
+    the 95 % interval of the run's first row, None if that has none.
     """
 
     value: float
@@ -242,7 +247,7 @@ class PublishedNumber:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The run's protocol that differs from another in the fewest axes; ``left`` of each is the run's."""
+    """Name the run's protocol that differs in the fewest axes; ``left`` of each is the run's."""
 
     protocol: str
     axes: tuple[Axis, ...]
@@ -250,11 +255,12 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedComparison:
-    """Numbers published under one protocol (``p``: its short id) and those of a run.
+    """Hold numbers published under one protocol (``p``: its short id), and those of a run.
 
-    ``rows``: the run's numbers under the same protocol, one per group; none where it was not asked what the protocol
-    asks.  Then ``nearest`` says which axes keep the run's protocols from it, and ``advice`` what adds it to the run.
-    Of a published number neither data nor texts are known: it can be compared only if it is about the same data.
+    ``rows``: the run's numbers under the same protocol, one per group; none if the run lacks its
+    requests.  Then ``nearest`` names the axes in which the run's protocols differ from it, and
+    ``advice`` says how to add it to the run.  Neither data nor texts of a published number are
+    known: it can be compared only if it is about the same data.
     """
 
     protocol: str
@@ -266,47 +272,54 @@ class PublishedComparison:
 
     @property
     def comparable(self) -> bool:
-        """Whether the run has a number under this protocol."""
+        """Check that the run has a number under this protocol."""
         return bool(self.rows)
 
     def as_json(self) -> dict[str, Any]:
-        """The comparison as JSON knows it, the rows as a report has them."""
-        content = {**asdict(replace(self, rows=())), "rows": [row.as_json() for row in self.rows]}
+        """Return the comparison as JSON has it, with rows as in a report."""
+        content = asdict(replace(self, rows=()))
+        content["rows"] = [row.as_json() for row in self.rows]
         return dict(json_value({"comparable": self.comparable, **content}))
 
 
 def published_comparisons(
     run: Run, stored: Sequence[Row], recipes: Mapping[str, Protocol], value: float | None = None
 ) -> list[PublishedComparison]:
-    """``run`` against numbers published under each of ``recipes``, by name: ``value``, and those that are bundled.
+    """Compare ``run`` with the numbers published under each of ``recipes`` (protocols by name).
 
-    ``stored``: the rows of the run's summary.  A further protocol that asks only what the run asked is scored from what
-    was observed.
+    The numbers are ``value``, and the bundled ones.  ``stored``: the rows of the run's summary.  A
+    protocol that the run lacks is scored from its observations if it needs no other requests.
     """
-    known: dict[str, Protocol] = {}
+    scorable: dict[str, Protocol] = {}
     advice: dict[str, str] = {}
     for name, recipe in recipes.items():
         try:
-            known |= run.under({name: recipe}).protocols
+            scorable |= run.under({name: recipe}).protocols
         except UsageError as error:
             advice[name] = str(error)
-    rows = _rows(run, stored, known)
-    return [
-        PublishedComparison(
-            protocol=name,
-            p=short_signature(recipe),
-            rows=rows.get(name, ()),
-            numbers=_numbers(recipe, rows.get(name, ()), value),
-            nearest=None if name in known else _nearest(run, recipe),
-            advice=advice.get(name),
+    rows = _rows(run, stored, scorable)
+    compared = []
+    for name, recipe in recipes.items():
+        nearest = None
+        if name not in scorable:
+            nearest = _nearest(run, recipe)
+        own_rows = rows.get(name, [])
+        compared.append(
+            PublishedComparison(
+                protocol=name,
+                p=short_signature(recipe),
+                rows=tuple(own_rows),
+                numbers=_numbers(recipe, own_rows, value),
+                nearest=nearest,
+                advice=advice.get(name),
+            )
         )
-        for name, recipe in recipes.items()
-    ]
+    return compared
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One published number: a share of 1, of which ``model``, by whom, and where it stands."""
+    """Hold one published number of a model, a share of 1, and its source."""
 
     model: str
     value: float
@@ -316,13 +329,15 @@ class Published:
 
 @cache
 def published() -> dict[str, tuple[Published, ...]]:
-    """Short digest of a protocol (``#P8d3978``) → the bundled numbers published under it."""
+    """Return the bundled numbers by the short digest of their protocol, such as ``#P8d3978``."""
     content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
     source = f"{content['publisher']}, {content['date']}, MMLU test set"
     numbers: dict[str, tuple[Published, ...]] = {}
-    for column, about in content["columns"].items():
-        name = f"{about['protocol']}:{about['score']}" if "score" in about else about["protocol"]
-        protocol = next(iter(resolve(name).values()))
+    for column, described in content["columns"].items():
+        name = described["protocol"]
+        if "score" in described:
+            name += f":{described['score']}"
+        protocol, *_ = resolve(name).values()
         numbers[short_signature(protocol)] = tuple(
             Published(row["model"], row[column], source, content["url"]) for row in content["rows"]
         )
@@ -330,179 +345,210 @@ def published() -> dict[str, tuple[Published, ...]]:
 
 
 _NAMES = frozenset({"benchmark", "rev"})
-"""Axes that say what a protocol is called, and change no number."""
+"""Axes that name a protocol, and change no number."""
 
 
 def _axes(left: Protocol, right: Protocol) -> Sequence[str]:
     return [axis for axis in differing(left, right) if axis not in _NAMES]
 
 
-def _compared_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | None:
-    ids, credits = _credits(left, right)
-    if not len(ids) or credits[0].sum() == credits[1].sum():
+def _striking_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | None:
+    """Describe two outcomes that differ in one axis; None if their values are equal."""
+    ids, (left_items, right_items) = shared_items((left, right))
+    credits = np.array([left.credit[left_items], right.credit[right_items]])
+    scored = np.flatnonzero(~np.isnan(credits).any(axis=0))
+    credits = credits[:, scored]
+    left_sum = credits[0].sum()
+    right_sum = credits[1].sum()
+    if not len(scored) or left_sum == right_sum:
         return None
-    if credits[0].sum() < credits[1].sum():
-        left, right, credits = right, left, credits[::-1]
+    # The protocol with the greater value comes first.
+    if left_sum < right_sum:
+        left, right = right, left
+        credits = credits[::-1]
     (name,) = _axes(left.protocol, right.protocol)
-    (axis,) = (each for each in axes_between(left.protocol, right.protocol) if each.axis == name)
-    lost, gained = credits[1] < credits[0], credits[1] > credits[0]
-    start, end = credits.mean(axis=1).tolist()
+    (axis,) = [axis for axis in axes_between(left.protocol, right.protocol) if axis.axis == name]
+    lost = credits[1] < credits[0]
+    gained = credits[1] > credits[0]
+    start_value, end_value = credits.mean(axis=1).tolist()
     return StrikingPair(
         model=model,
         axis=axis,
         start=left.name,
         end=right.name,
-        start_value=start,
-        end_value=end,
-        n=len(ids),
+        start_value=start_value,
+        end_value=end_value,
+        n=len(scored),
         gained=int(gained.sum()),
         lost=int(lost.sum()),
-        example=ids[int(np.flatnonzero(lost)[0])],
+        example=ids[int(scored[lost.argmax()])].as_py(),
     )
-
-
-def _credits(left: Outcome, right: Outcome) -> tuple[list[str], Floats]:
-    """The ids and credits ([2, items]) of the items that both score."""
-    ids, places = shared_items((left, right))
-    credits = np.stack(
-        [each.credit[place] for each, place in zip((left, right), places, strict=True)]
-    )
-    known = np.flatnonzero(~np.isnan(credits).any(axis=0))
-    return ids.take(known).to_pylist(), credits[:, known]
 
 
 def _one(run: Run, protocol: str) -> Measurement:
     chosen = run.choose([protocol])
     names = list(chosen.protocols)
     if len(names) > 1:
-        shown = ", ".join(names[:3])
+        examples = ", ".join(names[:3])
         raise UsageError(
-            f"{protocol} stands for {len(names)} protocols; name one of them: {shown}, ..."
+            f"{protocol} stands for {len(names)} protocols; name one of them: {examples}, ..."
         )
     return chosen.measurements[names[0]]
 
 
-def _compared_rows(
-    left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurement]]
-) -> list[Comparison]:
-    for run, measured in zip((left, right), zip(*pairs, strict=True), strict=True):
-        read_texts(run.evidence, (each.protocol.prompt_digest for each in measured))
-    compared = [_compare(left, one, right, other) for one, other in pairs]
-    alike = [place for place, comparison in enumerate(compared) if comparison.alike]
+def _by_digest(run: Run) -> dict[str, Measurement]:
+    return {measured.protocol.digest: measured for measured in run.measurements.values()}
+
+
+class _Pair:
+    """Line up the shared items of two measurements, each with its run."""
+
+    def __init__(
+        self, left_run: Run, left: Measurement, right_run: Run, right: Measurement
+    ) -> None:
+        self.left_run = left_run
+        self.left = left
+        self.right_run = right_run
+        self.right = right
+        self.both = (left, right)
+        self.ids, (self.left_items, self.right_items) = shared_items(self.both)
+
+
+def _compared(left: Run, right: Run, pairs: Sequence[_Pair]) -> list[Comparison]:
+    """Compare all pairs of two runs, whose texts are read once for all of them."""
+    # Reading per pair would read every block again.
+    read_texts(left.evidence, [pair.left.protocol.prompt_digest for pair in pairs])
+    read_texts(right.evidence, [pair.right.protocol.prompt_digest for pair in pairs])
+    compared = [_compare(pair) for pair in pairs]
+
+    alike = [index for index, comparison in enumerate(compared) if comparison.alike]
     figures: list[dict[str, Any]] = [{} for _ in pairs]
     for statistic in all_of(PairStatistic):
-        of_alike = statistic.figures((left, right), [pairs[place] for place in alike])
-        by_place = dict(zip(alike, of_alike, strict=True))
-        for place, of_pair in enumerate(figures):
-            of_pair[statistic.name] = by_place.get(place)
+        # Pairs that are not alike have the name as well, so that all rows have the same keys.
+        for of_pair in figures:
+            of_pair[statistic.name] = None
+        measured = [pairs[index].both for index in alike]
+        for index, figure in zip(alike, statistic.figures((left, right), measured), strict=True):
+            figures[index][statistic.name] = figure
     return [
         replace(comparison, figures=of_pair)
         for comparison, of_pair in zip(compared, figures, strict=True)
     ]
 
 
-def _compare(
-    left: Run, left_measured: Measurement, right: Run, right_measured: Measurement
-) -> Comparison:
-    pair = (left_measured, right_measured)
-    for each in pair:
-        require_number(each.name, each.protocol.metric, each.step)
-    _, places = shared_items(pair)
-    _, credits = paired_credits(pair)
-    credits, cut, low, high = _without_cut(pair, places, credits)
-    scored = credits[:, ~np.isnan(credits).any(axis=0)]
-    paired = [float(own.mean()) if len(own) else math.nan for own in scored]
-    metrics = {each.protocol.metric for each in pair}
-    if len(metrics) > 1 and not all(each.metric.share for each in pair):
+def _compare(pair: _Pair) -> Comparison:
+    left = pair.left
+    right = pair.right
+    for measured in pair.both:
+        require_number(measured.name, measured.protocol.metric, measured.step)
+    both_shares = left.metric.share and right.metric.share
+    if left.protocol.metric != right.protocol.metric and not both_shares:
         raise UsageError(
-            f"{left_measured.name} and {right_measured.name} are numbers of two kinds, "
-            f"{left_measured.protocol.metric} and {right_measured.protocol.metric}; compare two of one kind"
+            f"{left.name} and {right.name} are numbers of two kinds, "
+            f"{left.protocol.metric} and {right.protocol.metric}; compare two of one kind"
         )
-    left_side = _side(left, left_measured, paired[0])
-    right_side = _side(right, right_measured, paired[1])
-    most = (
-        1.0 if left_measured.metric.share else left_measured.metric.high - left_measured.metric.low
-    )
-    counted = left_measured.metric.counted and right_measured.metric.counted
-    difference = paired_difference(credits[0], credits[1], counted, most)
-    detectable = detectable_difference(credits[0], credits[1], counted)
-    test = sign_flip(*credits)
-    if left_measured.metric.pooled:
+
+    answers = _without_cut(pair)
+    left_credits, right_credits = answers.credits
+    # A number that is no share has the range of its metric.
+    counted = left.metric.counted and right.metric.counted
+    most = 1.0 if left.metric.share else left.metric.high - left.metric.low
+    difference = paired_difference(left_credits, right_credits, counted, most)
+    detectable = detectable_difference(left_credits, right_credits, counted)
+    test = sign_flip(left_credits, right_credits)
+    # A pooled number is no mean over items, so its items can't be paired.
+    if left.metric.pooled:
         difference, test, detectable = untested(difference)
-    axes = axes_between(left_measured.protocol, right_measured.protocol)
-    texts, tokens = (
-        [
-            id_of(each.evidence, each.protocol, place)
-            for each, place in zip(pair, places, strict=True)
-        ]
-        for id_of in (text_id, token_id)
-    )
-    agree = Agreeing(
-        p=left_side.p == right_side.p,
-        i=texts[0] == texts[1],
-        t=tokens[0] == tokens[1],
-        r=left_side.r == right_side.r,
-    )
-    rendered = _differ_in_rendering(left_measured.protocol, right_measured.protocol)
-    if rendered and _same_sent((left.evidence, right.evidence), pair):
-        agree = replace(agree, p=True, i=True)
-    parting = None if agree.i else _first_difference((left.evidence, right.evidence), pair)
-    furthest, moved = movement(pair)
+
+    is_scored = ~np.isnan(answers.credits).any(axis=0)
+    left_side = _side(pair.left_run, left, left_credits[is_scored])
+    right_side = _side(pair.right_run, right, right_credits[is_scored])
+    agree = _agreeing(pair, left_side, right_side)
+    parting = None
+    if not agree.i:
+        parting = _first_difference(pair)
+    furthest, moved = movement(pair.both)
     return Comparison(
-        verdict=_verdict(agree, len(places[0])),
+        verdict=_verdict(agree, len(pair.ids)),
         agree=agree,
         left=left_side,
         right=right_side,
-        axes=(*axes, *_identity(left, right)),
+        axes=(*axes_between(left.protocol, right.protocol), *_identity_axes(pair)),
         parting=parting,
         difference=difference,
         test=test,
         detectable=detectable,
-        flips=flips(pair),
+        flips=flips(pair.both),
         furthest=furthest,
         moved=moved,
-        cut=cut,
-        low=low,
-        high=high,
+        cut=answers.cut,
+        low=answers.low,
+        high=answers.high,
     )
 
 
-def _without_cut(
-    pair: tuple[Measurement, Measurement], places: Sequence[Integers], credits: Floats
-) -> tuple[Floats, tuple[int, int], float, float]:
-    """The credits of shared items, NaN where an answer was cut; how many were, and the bounds of the difference."""
-    cut = np.stack(
-        [
-            np.zeros(len(place), dtype=np.bool_)
-            if each.statuses is None
-            else is_cut(each.statuses)[place]
-            for each, place in zip(pair, places, strict=True)
-        ]
+@dataclass(frozen=True, slots=True)
+class _UncutAnswers:
+    """Hold the credits of shared items, NaN if an answer was cut, float64 [2, items].
+
+    ``cut``: the number of cut answers, left and right.  ``low``, ``high``: bounds of the difference
+    whatever the cut answers would have been, NaN if there are none.
+    """
+
+    credits: Floats
+    cut: tuple[int, int] = (0, 0)
+    low: float = math.nan
+    high: float = math.nan
+
+
+def _without_cut(pair: _Pair) -> _UncutAnswers:
+    _, credits = paired_credits(pair.both)
+    left_cut = _is_cut(pair.left, pair.left_items)
+    right_cut = _is_cut(pair.right, pair.right_items)
+    any_cut = left_cut | right_cut
+    if not any_cut.any():
+        return _UncutAnswers(credits)
+    left, right = credits
+    # A cut answer could have been wrong or right.
+    least = np.where(left_cut, 0.0, left) - np.where(right_cut, 1.0, right)
+    most = np.where(left_cut, 1.0, left) - np.where(right_cut, 0.0, right)
+    is_known = ~np.isnan(least)
+    return _UncutAnswers(
+        credits=np.where(any_cut, np.nan, credits),
+        cut=(int(left_cut.sum()), int(right_cut.sum())),
+        low=float(least[is_known].mean()),
+        high=float(most[is_known].mean()),
     )
-    if not cut.any():
-        return credits, (0, 0), math.nan, math.nan
-    low, high = np.where(cut, 0.0, credits), np.where(cut, 1.0, credits)
-    least, most = low[0] - high[1], high[0] - low[1]
-    known = ~np.isnan(least)
-    counts = int(cut[0].sum()), int(cut[1].sum())
-    return (
-        np.where(cut.any(axis=0), np.nan, credits),
-        counts,
-        float(least[known].mean()),
-        float(most[known].mean()),
+
+
+def _is_cut(measured: Measurement, items: Integers) -> Mask:
+    if measured.statuses is None:
+        return np.zeros(len(items), dtype=np.bool_)
+    return is_cut(measured.statuses)[items]
+
+
+def _agreeing(pair: _Pair, left_side: Side, right_side: Side) -> Agreeing:
+    left = pair.left
+    right = pair.right
+    left_texts = text_id(left.evidence, left.protocol, pair.left_items)
+    right_texts = text_id(right.evidence, right.protocol, pair.right_items)
+    left_tokens = token_id(left.evidence, left.protocol, pair.left_items)
+    right_tokens = token_id(right.evidence, right.protocol, pair.right_items)
+    agree = Agreeing(
+        p=left_side.p == right_side.p,
+        i=left_texts == right_texts,
+        t=left_tokens == right_tokens,
+        r=left_side.r == right_side.r,
     )
+    if _differ_in_rendering(left.protocol, right.protocol) and _same_sent(pair):
+        return replace(agree, p=True, i=True)
+    return agree
 
 
 def _differ_in_rendering(left: Protocol, right: Protocol) -> bool:
-    """Whether requests were rendered elsewhere, and the protocols differ in nothing but how texts are made."""
-    differing = {axis for axis, _, _ in axis_differences(left, right)}
-    return "requests" in differing and differing <= {
-        *NEUTRAL,
-        "benchmark",
-        "split",
-        "requests",
-        "seed",
-    }
+    """Check that one side was rendered elsewhere, and that nothing but the rendering differs."""
+    axes = {axis for axis, _, _ in axis_differences(left, right)}
+    return "requests" in axes and axes <= {*NEUTRAL, "benchmark", "split", "requests", "seed"}
 
 
 def _verdict(agree: Agreeing, shared: int) -> str:
@@ -512,13 +558,21 @@ def _verdict(agree: Agreeing, shared: int) -> str:
         return "not comparable"
     if not agree.i:
         return "other inputs"
-    return "same measurement" if agree.t and agree.r else "comparable"
+    if agree.t and agree.r:
+        return "same measurement"
+    return "comparable"
 
 
-def _side(run: Run, measured: Measurement, paired: float) -> Side:
+def _side(run: Run, measured: Measurement, credits: Floats) -> Side:
+    """Describe a number; ``credits``: of the items that both sides score."""
     protocol = measured.protocol
     evidence = measured.evidence
     manifest = run.manifest
+    paired = math.nan
+    if len(credits):
+        paired = float(credits.mean())
+    if measured.metric.exponential:
+        paired = math.exp(-paired)
     return Side(
         folder=str(run.folder),
         model=manifest.model.name,
@@ -530,128 +584,155 @@ def _side(run: Run, measured: Measurement, paired: float) -> Side:
         value=measured.overall,
         items=len(evidence.items),
         selection=selection(manifest, measured),
-        paired=math.exp(-paired) if measured.metric.exponential else paired,
+        paired=paired,
         share=measured.metric.share,
         logged=manifest.imported is not None,
-        texts=not bool(np.isnan(evidence.lengths).any()),
+        texts=not np.isnan(evidence.lengths).any(),
         metric=protocol.metric,
     )
 
 
-def _identity(left: Run, right: Run) -> list[Axis]:
-    packages = sorted(left.manifest.versions.keys() | right.manifest.versions.keys())
-    one, other = (
-        {"data": run.manifest.dataset.digest}
-        | {f"model {name}": value for name, value in run.manifest.model.computation.items()}
-        | {"engine path": engine_path(run.manifest)}
-        | {f"version of {package}": run.manifest.versions.get(package) for package in packages}
-        for run in (left, right)
-    )
-    return [
-        Axis(name, _short(one[name]), _short(other[name]))
-        for name in one
-        if one[name] != other[name]
-    ]
+def _identity_axes(pair: _Pair) -> list[Axis]:
+    """Return in which of data, model, engine and versions two runs differ."""
+    left_versions = pair.left_run.manifest.versions
+    right_versions = pair.right_run.manifest.versions
+    # A package that one run lacks is a difference, too.
+    packages = sorted(left_versions.keys() | right_versions.keys())
+    left = _identity(pair.left_run, packages)
+    right = _identity(pair.right_run, packages)
+    axes = []
+    for name, value in left.items():
+        if value != right[name]:
+            axes.append(Axis(name, _short(value), _short(right[name])))
+    return axes
+
+
+def _identity(run: Run, packages: Sequence[str]) -> dict[str, Any]:
+    identity: dict[str, Any] = {"data": run.manifest.dataset.digest}
+    for name, value in run.manifest.model.computation.items():
+        identity[f"model {name}"] = value
+    identity["engine path"] = engine_path(run.manifest)
+    for package in packages:
+        identity[f"version of {package}"] = run.manifest.versions.get(package)
+    return identity
 
 
 def _short(value: Any) -> str:
-    text = "-" if value is None else str(value)
-    return text[:12] if len(text) == 64 else text
+    if value is None:
+        return "-"
+    text = str(value)
+    return text[:12] if len(text) == 64 else text  # 64 characters are a digest
 
 
-_BEFORE, _SHOWN = 20, 80
-"""Characters shown of a text: before its first difference, and in all."""
+_CHARACTERS_BEFORE = 20
+"""Characters that are shown of a text before its first difference."""
+
+_CHARACTERS = 80
+"""Characters that are shown of a text."""
 
 _PARTS = ("prompt", "continuations", "choices as shown", "right answers")
-"""What is sent or decides what is right, in the order in which it is compared."""
+"""Texts of an item that are sent or decide what is right, in the order of comparison."""
 
 
-def _first_difference(
-    runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
-) -> FirstDifference | None:
-    """The first item of the left measurement that the right one has with other texts; None where there is none."""
-    ids, places = shared_items(pair)
-    digests = [each.evidence.column(TEXTS)[place] for each, place in zip(pair, places, strict=True)]
-    differing = np.flatnonzero(digests[0] != digests[1])
-    if not len(differing):
+def _first_difference(pair: _Pair) -> FirstDifference | None:
+    """Return the first item of the left measurement that the right one has with other texts."""
+    left_digests = pair.left.evidence.column(TEXTS)[pair.left_items]
+    right_digests = pair.right.evidence.column(TEXTS)[pair.right_items]
+    others = np.flatnonzero(left_digests != right_digests)
+    if not len(others):
         return None
-    texts = (
-        _texts(run, each, int(each.evidence.items[place[differing[0]]]))
-        for run, each, place in zip(runs, pair, places, strict=True)
-    )
-    part, (one, other) = next(
-        (part, both) for part, *both in zip(_PARTS, *texts, strict=True) if both[0] != both[1]
-    )
-    first = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
-    shown = slice(max(0, first - _BEFORE), max(0, first - _BEFORE) + _SHOWN)
+    # Only the item itself is read again: digests were kept of the texts, not the texts.
+    left_row = pair.left.evidence.items[pair.left_items[others[0]]]
+    right_row = pair.right.evidence.items[pair.right_items[others[0]]]
+    left_texts = _texts(pair.left_run.evidence, pair.left, int(left_row))
+    right_texts = _texts(pair.right_run.evidence, pair.right, int(right_row))
+    differs = [left != right for left, right in zip(left_texts, right_texts, strict=True)]
+    part = differs.index(True)
+    left = left_texts[part]
+    right = right_texts[part]
+    agreeing = _agreeing_characters(left, right)
+    start = max(0, agreeing - _CHARACTERS_BEFORE)
     return FirstDifference(
-        item=ids[differing[0]].as_py(),
-        part=part,
-        place=first,
-        left=one[shown],
-        right=other[shown],
-        items=len(differing),
+        item=pair.ids[others[0]].as_py(),
+        part=_PARTS[part],
+        place=agreeing,
+        left=left[start : start + _CHARACTERS],
+        right=right[start : start + _CHARACTERS],
+        items=len(others),
     )
 
 
-def _same_sent(
-    runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]
-) -> bool:
-    """Whether every shared item was asked in the same texts with the same right answers, however they were made."""
-    _, places = shared_items(pair)
-    left, right = (
-        _sent(run, each.protocol.prompt_digest)[place]
-        for run, each, place in zip(runs, pair, places, strict=True)
-    )
-    return bool((left == right).all())
+def _agreeing_characters(left: str, right: str) -> int:
+    """Return the length of the common beginning of two texts."""
+    for index, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return index
+    return min(len(left), len(right))
+
+
+def _same_sent(pair: _Pair) -> bool:
+    """Check that every shared item was sent in the same texts with the same right answers."""
+    left = _sent(pair.left_run.evidence, pair.left.protocol.prompt_digest)
+    right = _sent(pair.right_run.evidence, pair.right.protocol.prompt_digest)
+    return bool((left[pair.left_items] == right[pair.right_items]).all())
 
 
 def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
-    """The digests of all items under a prompt, in the order of the evidence."""
-    portions = (ObservedPortion(tables, prompt) for tables in run.whole_portions())
-    return np.concatenate([row_digests(()), *map(_sent_digests, portions)])
+    """Return digests of the texts of all items under a prompt, in the order of the evidence."""
+    digests = [row_digests(())]
+    for tables in run.whole_portions():
+        digests.append(_sent_digests(ObservedPortion(tables, prompt)))
+    return np.concatenate(digests)
 
 
 def _sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
-    """The same without the choices as shown, and with the contexts that choices have of their own."""
-    columns = [
-        portion.item_table["item"],
-        *(portion.requests[name] for name in TOLD if name != "options"),
-    ]
-    own = portion.own_contexts
-    contexts = [
-        repr(own[start:end]).encode() for start, end in pairwise(portion.item_offsets.tolist())
-    ]
-    return row_digests(*map(row_bytes, columns), contexts)
+    """Return digests of the texts of a portion's items.
+
+    The choices as shown do not count: other tools do not log them.  The contexts of single choices
+    do.
+    """
+    columns = [portion.item_table["item"]]
+    columns += [portion.requests[name] for name in TOLD if name != "options"]
+    contexts = portion.own_contexts
+    contexts_of_items = []
+    for start, stop in pairwise(portion.item_offsets.tolist()):
+        contexts_of_items.append(repr(contexts[start:stop]).encode())
+    return row_digests(*map(row_bytes, columns), contexts_of_items)
 
 
-def _texts(run: RunEvidence, measured: Measurement, item: int) -> tuple[str, str, str, str]:
-    """The ``_PARTS`` of the item at that place of the item table; why it could not be asked in place of its prompt."""
+def _texts(run: RunEvidence, measured: Measurement, item: int) -> list[str]:
+    """Return the ``_PARTS`` of an item, by its row in the item table.
+
+    If it has no prompt, the reason stands in its place.
+    """
     (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
-    context, *lists = (requests[name][0].as_py() for name in TOLD)
-    continuations, options, gold = ("|".join(map(str, each or ())) for each in lists)
-    return (
-        (f"({requests['missing'][0].as_py()})" if context is None else context),
-        continuations,
-        options,
-        gold,
-    )
+    context, *lists = [requests[name][0].as_py() for name in TOLD]
+    if context is None:
+        context = f"({requests['missing'][0].as_py()})"
+    texts = [context]
+    for values in lists:
+        texts.append("|".join(map(str, values or ())))
+    return texts
 
 
 def _rows(
-    run: Run, stored: Sequence[Row], known: Mapping[str, Protocol]
-) -> dict[str, tuple[Row, ...]]:
-    """The run's rows under each protocol; those that it has are the ``stored`` ones."""
-    own = {protocol.digest: name for name, protocol in run.protocols.items()}
-    rows = {
-        name: tuple(row for row in stored if row.protocol == own[each.digest])
-        for name, each in known.items()
-        if each.digest in own
-    }
-    further = {name: each for name, each in known.items() if name not in rows}
-    for row in run.under(further).rows() if further else ():
-        rows[row.protocol] = (*rows.get(row.protocol, ()), row)
+    run: Run, stored: Sequence[Row], protocols: Mapping[str, Protocol]
+) -> dict[str, list[Row]]:
+    """Return the run's rows by protocol: the ``stored`` ones, or new ones if it has none."""
+    name_in_run = {protocol.digest: name for name, protocol in run.protocols.items()}
+    rows: dict[str, list[Row]] = {}
+    further: dict[str, Protocol] = {}
+    for name, protocol in protocols.items():
+        if protocol.digest in name_in_run:
+            stored_name = name_in_run[protocol.digest]
+            rows[name] = [row for row in stored if row.protocol == stored_name]
+        else:
+            further[name] = protocol
+    # Scoring reads the run's observations, which takes longer than its summary.
+    if further:
+        for row in run.under(further).rows():
+            rows.setdefault(row.protocol, []).append(row)
     return rows
 
 
@@ -660,7 +741,7 @@ def _numbers(
 ) -> tuple[PublishedNumber, ...]:
     numbers = []
     if value is not None:
-        numbers.append(PublishedNumber(value=value, place=_place(value, rows)))
+        numbers.append(PublishedNumber(value=value, place=_position(value, rows)))
     for bundled in published().get(short_signature(recipe), ()):
         numbers.append(
             PublishedNumber(
@@ -668,23 +749,30 @@ def _numbers(
                 model=bundled.model,
                 source=bundled.source,
                 url=bundled.url,
-                place=_place(bundled.value, rows),
+                place=_position(bundled.value, rows),
             )
         )
     return tuple(numbers)
 
 
-def _place(value: float, rows: Sequence[Row]) -> str | None:
+def _position(value: float, rows: Sequence[Row]) -> str | None:
+    """Return if a value is below, inside or above the interval of the first row."""
     if not rows or math.isnan(rows[0].ci_low):
         return None
-    low, high = rows[0].ci_low, rows[0].ci_high
-    return "below" if value < low else "above" if value > high else "inside"
+    if value < rows[0].ci_low:
+        return "below"
+    if value > rows[0].ci_high:
+        return "above"
+    return "inside"
 
 
 def _nearest(run: Run, recipe: Protocol) -> Nearest | None:
     axes: dict[str, tuple[Axis, ...]] = {}
     for name, protocol in run.protocols.items():
-        of_split = replace(recipe, split=protocol.split) if recipe.split is None else recipe
+        # Runs name the split if a protocol leaves it open.
+        of_split = recipe
+        if recipe.split is None:
+            of_split = replace(recipe, split=protocol.split)
         axes[name] = axes_between(protocol, of_split)
     if not axes:
         return None

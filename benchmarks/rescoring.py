@@ -77,7 +77,15 @@ def write_run(folder: Path, items: int, recipes: dict[str, Protocol]) -> None:
         name = f"{len(blocks):05d}"
         written = write_block(folder, name, tables)
         blocks.append(
-            BlockRecord(name, "test", f"s{subject}", place, place + len(chosen), asks, written)
+            BlockRecord(
+                name=name,
+                split="test",
+                subject=f"s{subject}",
+                start=place,
+                stop=place + len(chosen),
+                asks=asks,
+                files=written,
+            )
         )
     manifest = Manifest(
         model=ModelRecord("made-up", "0" * 64, "float32", "cpu", 1),

@@ -1,12 +1,13 @@
-"""What is stored: schemas, rows, manifest, sweep, faults (pydantic models, no I/O).
+"""The rows and records that run folders and sweeps store: schemas of tables, fields of JSON files.
 
-Named tuples, because blocks have hundreds of thousands of them: they are cheap to make, and ``zip`` makes them columns.
+Rows are named tuples, because blocks have hundreds of thousands of them: they are cheap to make, and
+``zip`` makes them columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Annotated, Any, NamedTuple, Self, get_type_hints
 
 import numpy as np
@@ -15,7 +16,6 @@ import pyarrow as pa
 
 from choicewise.errors import UsageError
 
-GENERATED = -1  # the choice index of a generation, which belongs to no choice
 Text = Annotated[str, pa.string()]
 Int32 = Annotated[int, pa.int32()]
 Indices = Annotated[Sequence[int], pa.list_(pa.int16())]
@@ -23,37 +23,49 @@ TextOrNull = Annotated[str | None, pa.string()]
 Int16 = Annotated[int, pa.int16()]
 Flag = Annotated[bool, pa.bool_()]
 Tokens = Annotated[npt.NDArray[np.int32] | Sequence[int], pa.list_(pa.int32())]
-KEYS = ("key", "before", "after")  # all columns of the spans that name observations
+
+GENERATED = -1
+"""The choice index of a generation, which belongs to no choice."""
+
+KEYS = ("key", "before", "after")
+"""The columns of spans that name observations."""
+
 FORMAT = "choicewise-run"
-VERSION = 3  # of the format; folders of another version are refused
+VERSION = 3
+"""The version of the format; folders of another version are refused."""
+
 MANIFEST = "manifest.json"
 ITEM_FILE = "items.parquet"
 BLOCK_FOLDER = "blocks"
-SUMMARY = (
-    "summary.parquet"  # what follows from the others, kept so that it need not be computed again
-)
-SWEEP = "sweep.json"  # what a folder of several run folders says of itself
+SUMMARY = "summary.parquet"
+"""Numbers that follow from the other files, kept so that they need not be computed again."""
+
+SWEEP = "sweep.json"
 SWEEP_FORMAT = "choicewise-sweep"
 SWEEP_VERSION = 1
 
 LATER = (
-    *("token_count", "greedy", "at_most", "missing"),
-    *(
-        "finish",
-        "raw",
-        "opened",
-        "thought",
-        "generated_tokens",
-        "thought_tokens",
-        "forced",
-        "exchange",
-    ),
+    "token_count",
+    "greedy",
+    "at_most",
+    "missing",
+    "finish",
+    "raw",
+    "opened",
+    "thought",
+    "generated_tokens",
+    "thought_tokens",
+    "forced",
+    "exchange",
 )
-"""Columns that files of earlier versions lack; there they are null."""
+"""Columns that files of earlier versions lack; they are read as null."""
 
 
 class ItemRow(NamedTuple):
-    """A question of the run.  ``position``: its place in the table; ``fields``: its further fields, a JSON object."""
+    """Hold an item of the run.
+
+    ``position``: its index in the table; ``fields``: its further fields, a JSON object.
+    """
 
     position: Int32
     split: Text
@@ -66,11 +78,11 @@ class ItemRow(NamedTuple):
 
 
 class RequestRow(NamedTuple):
-    """An item under one prompt: its texts as sent after fitting, or why it could not be asked (``missing``).
+    """Hold an item under one prompt: its texts after fitting, or why it has none (``missing``).
 
-    ``prompt``: :attr:`choicewise.protocols.protocol.Protocol.prompt_digest`.  ``options``: the choices as shown, after
-    quirks and stripping.  ``shots`` are part of the context, ``shots_dropped`` did not fit.  ``tokens_dropped``: tokens
-    cut from the context, the greatest number over all choices.
+    ``prompt``: :attr:`choicewise.protocols.protocol.Protocol.prompt_digest`.  ``options``: the choices
+    in the prompt, after quirks and stripping.  ``shots`` are part of the context, ``shots_dropped``
+    did not fit.  ``tokens_dropped``: tokens cut from the context, the most over all choices.
     """
 
     prompt: Text
@@ -87,14 +99,14 @@ class RequestRow(NamedTuple):
 
 
 class SpanRow(NamedTuple):
-    """Which observation answers what was asked about a choice: one row per prompt, item, choice, part and null context.
+    """Name the observation of a choice: a row for each prompt, item, choice, part and null context.
 
-    ``choice``: its index; ``GENERATED`` for a generation, which belongs to no choice.  ``part`` counts from 0 where
-    several things are asked about a choice.  ``null``: the null context, None for the request itself.  ``context``: the
-    choice's own context where it is not the request's.  ``continuation``: None where another tool's log does not have
-    it.  ``key``: of the observation, None when ``missing`` says why.
-    ``before`` and ``after``: keys of the observations whose log-probabilities are subtracted and added.  The flags are
-    those of :class:`choicewise.tokens.boundary.ChoicePrompt`.
+    ``choice``: its index; ``GENERATED`` for a generation.  ``part`` counts from 0 if a choice has
+    several prompts.  ``null``: the null context, None for the request itself.  ``context``: the
+    choice's context if it is not the request's.  ``continuation``: None if another tool's log does
+    not have it.  ``key``: of the observation, None if ``missing`` says why.  ``before`` and ``after``:
+    keys of observations whose log-probabilities are subtracted and added.  The flags are those of
+    :class:`choicewise.tokens.boundary.ChoicePrompt`.
     """
 
     prompt: Text
@@ -118,23 +130,26 @@ class SpanRow(NamedTuple):
 
 
 class ObservationRow(NamedTuple):
-    """What a model answered to one question, whichever protocol asked.
+    """Hold a model's answer to one prompt, which protocols may share.
 
-    ``tokens`` (ids), ``sizes`` (bytes), ``logprobs`` (nats; of a loss, their mean at each token) and ``ranks``
-    (vocabulary entries with a strictly greater logit) have one entry per scored unit.  ``text``: of a generation.
-    ``value``: a loss (nats per token) or a cosine.  Of an observation that came without tokens, as in other tools'
-    logs: ``total``, its log-likelihood (nats), ``token_count``, how many tokens it had, and ``greedy``, whether each of
-    them was the likeliest; None where ``logprobs`` say it, or nobody does.  ``at_most``: whether ``logprobs`` are upper
-    bounds.  ``missing``: why a model behind a server gave no answer; all numbers are NaN then.
+    ``tokens`` (ids), ``sizes`` (bytes), ``logprobs`` (nats; of a loss, their mean at each token) and
+    ``ranks`` (vocabulary entries with a strictly greater logit) have one entry for each scored unit.
+    ``text``: of a generation.  ``value``: a loss (nats per token) or a cosine.  ``at_most``: True if
+    ``logprobs`` are upper bounds.  ``missing``: why a server gave no answer; all numbers are NaN then.
 
-    Of a generation: ``finish``, why it ended (:mod:`choicewise.questions`); ``raw``, its text with the special tokens
-    that begin and end thoughts, None where there are none; ``opened``, what begins the thought in which the prompt
-    ends; ``thought``, the one that a server gives apart; ``generated_tokens`` and ``thought_tokens``, as many as a
-    server counts; ``forced``, whether the thought was closed at its limit.  Of a choice that is scored along a thought:
-    ``thought_tokens``, how many tokens of it come before.
+    Of an observation without tokens, as in other tools' logs: ``total``, its log-likelihood (nats),
+    ``token_count``, the number of its tokens, and ``greedy``, True if all of them were the likeliest;
+    None if unknown, or if ``logprobs`` tell it.
 
-    Of the first option of a question that a decision endpoint was asked: ``exchange``, an object of JSON with what was
-    sent and what came, byte for byte (:class:`choicewise.extensions.endpoints.decisions.decision_model.Exchange`).
+    Of a generation: ``finish``, why it ended (:mod:`choicewise.questions`); ``raw``, its text with the
+    special tokens that begin and end thoughts, if it has any; ``opened``, the beginning of the
+    thought in which the prompt ends; ``thought``, if a server returns it apart; ``generated_tokens``
+    and ``thought_tokens``, a server's counts; ``forced``, True if the thought was closed at its limit.
+    Of a choice that is scored along a thought: ``thought_tokens``, its tokens before the choice.
+
+    Of the first option of a decision endpoint's question: ``exchange``, a JSON object with request
+    and response, byte for byte
+    (:class:`choicewise.extensions.endpoints.decisions.decision_model.Exchange`).
     """
 
     key: Text
@@ -159,39 +174,42 @@ class ObservationRow(NamedTuple):
     exchange: TextOrNull = None
 
 
-ITEMS, REQUESTS, SPANS, OBSERVATIONS = (
-    pa.schema(
-        [
-            (name, kind.__metadata__[0])
-            for name, kind in get_type_hints(row, include_extras=True).items()
-        ]
-    )
-    for row in (ItemRow, RequestRow, SpanRow, ObservationRow)
-)
-"""One column per field of the row, of the type in the field's annotation."""
+def _schema(row: type) -> pa.Schema:
+    """Return a column for each field of the row, of the type in the field's annotation."""
+    hints = get_type_hints(row, include_extras=True)
+    return pa.schema([(name, hint.__metadata__[0]) for name, hint in hints.items()])
 
+
+ITEMS = _schema(ItemRow)
+REQUESTS = _schema(RequestRow)
+SPANS = _schema(SpanRow)
+OBSERVATIONS = _schema(ObservationRow)
 
 ALLOWED = 0.01
-"""Nats by which a server may answer the same question otherwise, however alike the answers of its probe were: what
-16-bit arithmetic makes of another cache or version of the software; other weights differ by more."""
+"""Nats by which a server's answers to one prompt may differ, however equal those of its probe were.
+
+So much comes from 16-bit arithmetic with another cache or another version of the software; other
+weights differ by more.
+"""
 
 Place = tuple[str, str, int, int]
-"""Where a block lies: split, subject, and the positions in the subject of its first item and after its last one."""
+"""The extent of a block: split, subject, and the positions of its first item and after its last."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A file as it was written: its size in ``bytes`` and its ``sha256`` in hexadecimal."""
+    """Identify a written file by its size in ``bytes`` and its ``sha256`` in hexadecimal."""
 
     bytes: int
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRecord:
-    """Items ``start`` to ``stop`` (exclusive) of one subject, with what was observed of them.
+    """Describe the observations of items ``start`` to ``stop`` (exclusive) of one subject.
 
-    ``asks``: names of what was asked (:attr:`choicewise.requests.blocks.RequestSpec.name`).  ``files``: by name.
+    ``asks``: names of their requests (:attr:`choicewise.requests.blocks.RequestSpec.name`).
+    ``files``: by name.
     """
 
     name: str
@@ -204,18 +222,18 @@ class BlockRecord:
 
     @property
     def extent(self) -> Place:
-        """Split, subject, start and stop."""
+        """Return split, subject, start and stop."""
         return self.split, self.subject, self.start, self.stop
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """The model that answered; the fields are those of :class:`choicewise.models.model.Model`.
+    """Describe the model that answered, with fields of :class:`choicewise.models.model.Model`.
 
-    ``chat``: the digest of its chat template, empty where it has none.  ``source``: the repository on the Hub and the
-    commit that it was read from, empty for others.  ``kind``: the name of the :class:`choicewise.ports.ModelKind` that
-    opened it; empty if a caller made it, or for what was imported.  ``products``: "onednn" if that multiplied on a
-    CPU, empty for torch's own products.
+    ``chat``: the digest of its chat template, or "".  ``source``: the repository on the Hub and the
+    commit that it was read from, or "".  ``kind``: the name of the :class:`choicewise.ports.ModelKind`
+    that opened it; "" if a caller made it, or in an import.  ``products``: "onednn" if that library
+    multiplied on a CPU, "" for torch.
     """
 
     name: str
@@ -223,6 +241,7 @@ class ModelRecord:
     dtype: str
     device: str
     window: int
+    _: KW_ONLY
     chat: str = ""
     source: str = ""
     kind: str = ""
@@ -230,25 +249,25 @@ class ModelRecord:
 
     @property
     def reference(self) -> str:
-        """What to ask for to have it again: repository and commit where they are all of it, else the name."""
+        """Return the name to load it by: with the commit if the name is its repository."""
         return self.source if self.source.startswith(f"{self.name}@") else self.name
 
     @property
     def computation(self) -> dict[str, Any]:
-        """Return the fields but for the kind, which says how the model was opened and not what it computes."""
+        """Return the fields that what the model computes depends on: all but the kind."""
         content = asdict(self)
         del content["kind"]
         return content
 
     @property
     def arithmetic(self) -> str:
-        """What can be asked for as its dtype: what stands after the kind of quantised weights, or all of it."""
+        """Return the dtype of the computation, without the kind of quantised weights before it."""
         return self.dtype.rpartition(", ")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row of a data file that was skipped, and why."""
+    """Name a row of a data file that was skipped, and the reason."""
 
     file: str
     row: int
@@ -257,15 +276,16 @@ class SkippedRow:
 
 @dataclass(frozen=True, slots=True)
 class DatasetRecord:
-    """The data.
+    """Describe the data.
 
-    ``categories``: its subjects, in order, by category and subcategory, empty where it has none.  ``content``: the
-    further fields that hold what is asked (:func:`choicewise.data.items.content_fields`).  ``source``: as of a model.
-    ``read_with``: the release of another tool that read them, and which of its tasks they are; empty for none.
+    ``categories``: category → subcategory → subjects, in order; empty without any.  ``content``: the
+    further fields that prompts contain (:func:`choicewise.data.items.content_fields`).  ``source``: as
+    in a model.  ``read_with``: the tool that read them, with its release and task, or "".
     """
 
     name: str
     digest: str
+    _: KW_ONLY
     skipped: tuple[SkippedRow, ...] = ()
     categories: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     content: tuple[str, ...] = ()
@@ -274,7 +294,7 @@ class DatasetRecord:
 
     @property
     def reference(self) -> str:
-        """As of a model; nothing where the protocols say it: a benchmark's own data on the Hub, or another tool's."""
+        """Return the name to open them by; "" if the protocols or another tool name the data."""
         if self.read_with:
             return ""
         if not self.source:
@@ -284,11 +304,11 @@ class DatasetRecord:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Selection:
-    """The part of the data that is asked: the named ``subjects``, the first ``limit`` items of each; None for all.
+    """Select items: of the named ``subjects``, the first ``limit`` of each; None for all.
 
-    ``sample``: so many items of all that there are, drawn by ``seed`` from every subject in proportion to its size
-    (:meth:`choicewise.data.dataset.Dataset.sample`).  ``drawn_from``: split → subject → how many items there are; it
-    follows from the data, and is empty unless a sample was drawn.
+    ``sample``: how many items in all, drawn by ``seed`` from every subject in proportion to its size
+    (:meth:`choicewise.data.dataset.Dataset.sample`).  ``drawn_from``: split → subject → number of
+    items; it follows from the data, and is empty if no sample was drawn.
     """
 
     subjects: tuple[str, ...] | None = None
@@ -305,9 +325,9 @@ class Selection:
         sample: int | None = None,
         seed: int | None = None,
     ) -> Self:
-        """What is asked in these words; a sample without a seed has seed 1.
+        """Check the options of a selection; a sample without a seed has seed 1.
 
-        Raises UsageError for a number below 1, for a limit and a sample at once, and for a seed of no sample.
+        Raises UsageError for a number below 1, a limit with a sample, and a seed without a sample.
         """
         for name, number in (("limit", limit), ("sample", sample)):
             if number is not None and number < 1:
@@ -326,17 +346,21 @@ class Selection:
         if seed is not None and seed < 0:
             raise UsageError(f"seed is {seed}; it must be 0 or more")
         names = None if subjects is None else tuple(sorted(set(subjects)))
-        return cls(names, limit, sample, 1 if sample is not None and seed is None else seed)
+        if sample is not None and seed is None:
+            seed = 1
+        return cls(names, limit, sample, seed)
 
     def __repr__(self) -> str:
-        """As it always was where no sample is drawn: ids of exports are made of it."""
-        drawn = "" if self.sample is None else f", sample={self.sample!r}, seed={self.seed!r}"
+        # Ids of exports are made of it, so without a sample it must not change.
+        drawn = ""
+        if self.sample is not None:
+            drawn = f", sample={self.sample!r}, seed={self.seed!r}"
         return f"Selection(subjects={self.subjects!r}, limit={self.limit!r}{drawn})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCheckRecord:
-    """What a run keeps of the model's :class:`choicewise.models.model.SelfCheck`; the fields are those."""
+    """Hold the fields of the model's :class:`choicewise.models.model.SelfCheck` that a run keeps."""
 
     rung: str
     cost: str
@@ -348,30 +372,33 @@ class SelfCheckRecord:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken.
+    """Hold the cost of observations.
 
-    ``requests``: to a server, which then says itself what it computed; 0 of models that ran here.  ``tokens_unique``:
-    of the tree of all that was asked, where vLLM computed and its cache decides what is computed twice; else 0.
+    ``tokens_asked``: input tokens if every choice were a sequence of its own; ``tokens_computed``:
+    those that were computed.  ``requests``: to a server, 0 for a local model.  ``tokens_unique``: of
+    the token tree, if vLLM computed and its cache decides what is computed twice; else 0.
     """
 
     tokens_asked: int
     tokens_computed: int
     seconds: float
+    _: KW_ONLY
     requests: int = 0
     tokens_unique: int = 0
 
     def __add__(self, other: Spent) -> Spent:
-        asked, computed = (
-            self.tokens_asked + other.tokens_asked,
-            self.tokens_computed + other.tokens_computed,
+        return Spent(
+            tokens_asked=self.tokens_asked + other.tokens_asked,
+            tokens_computed=self.tokens_computed + other.tokens_computed,
+            seconds=self.seconds + other.seconds,
+            requests=self.requests + other.requests,
+            tokens_unique=self.tokens_unique + other.tokens_unique,
         )
-        requests, unique = self.requests + other.requests, self.tokens_unique + other.tokens_unique
-        return Spent(asked, computed, self.seconds + other.seconds, requests, unique)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRecord:
-    """How the observations were computed; None for a model without a self-check, or one that counts no tokens."""
+    """Hold the self-check and the cost; None if the model has no self-check, or counts no tokens."""
 
     selfcheck: SelfCheckRecord | None = None
     spent: Spent | None = None
@@ -379,11 +406,11 @@ class EngineRecord:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRecord:
-    """What was found of a decision endpoint that is asked in a ``dialect``.
+    """Hold what the probe found of a decision endpoint with a ``dialect``.
 
-    ``repeated``: questions that were sent twice; ``flips``: those of them with another likeliest option then; ``mean``
-    and ``most``: by how much the probability of an option differed.  ``doubts``: what its answers to the probe speak
-    against, in words.
+    ``repeated``: questions that were sent twice; ``flips``: those with another likeliest option the
+    second time; ``mean`` and ``most``: by how much the probability of an option differed.
+    ``doubts``: what its answers to the probe make doubtful, in words.
     """
 
     dialect: str
@@ -391,30 +418,37 @@ class EndpointRecord:
     flips: int = 0
     mean: float = 0.0
     most: float = 0.0
+    _: KW_ONLY
     doubts: tuple[str, ...] = ()
 
     def __add__(self, other: EndpointRecord) -> EndpointRecord:
-        number = self.repeated + other.repeated
-        mean = (self.mean * self.repeated + other.mean * other.repeated) / max(number, 1)
-        doubts = tuple(dict.fromkeys([*self.doubts, *other.doubts]))
-        flips, most = self.flips + other.flips, max(self.most, other.most)
-        return EndpointRecord(self.dialect, number, flips, mean, most, doubts)
+        repeated = self.repeated + other.repeated
+        differences = self.mean * self.repeated + other.mean * other.repeated
+        return EndpointRecord(
+            dialect=self.dialect,
+            repeated=repeated,
+            flips=self.flips + other.flips,
+            mean=differences / max(repeated, 1),
+            most=max(self.most, other.most),
+            doubts=tuple(dict.fromkeys([*self.doubts, *other.doubts])),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRecord:
-    """The server behind which the model answered, as its probe before the first question saw it.
+    """Describe the server behind which the model answered, from its probe before the first prompt.
 
-    ``model``: the server's own name of the model, and ``root`` where it says that its weights come from; ``route``: how
-    it is asked; ``software``: what it says that it is, with its version; ``tokenizer``: the name of ours.  ``probes``:
-    log-probabilities (nats) of the probe's texts, by text, and ``noise``: how far two answers to the same question
-    differ at most (nats).  ``changed``: what the same probe found to be otherwise after the last question, in words;
-    empty where it found nothing.  ``named``: what its answers call the model, where that is another name than asked.
-    ``endpoint``: of a decision endpoint.
+    ``model``: the server's name of the model; ``root``: the origin of its weights, if it states one;
+    ``route``: the route of the requests; ``software``: its name and version; ``tokenizer``: the name
+    of the local one.  ``probes``: text → log-probability (nats); ``noise``: the most that two answers
+    to one prompt differ by (nats).  ``changed``: what the probe after the last prompt found changed,
+    in words.  ``named``: the model's name in answers, if it is a different one.  ``endpoint``: of a
+    decision endpoint.
     """
 
     model: str
     route: str
+    _: KW_ONLY
     root: str = ""
     software: str = ""
     tokenizer: str = ""
@@ -425,37 +459,37 @@ class ServerRecord:
     endpoint: EndpointRecord | None = None
 
     def differences(self, now: ServerRecord) -> list[str]:
-        """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
-        named = {
-            "model": "the model",
-            "named": "the name of the model in answers",
-            "root": "its weights",
-            "route": "the way of asking",
-            "tokenizer": "the tokenizer",
-        }
-        texts = [(what, getattr(self, name), getattr(now, name)) for name, what in named.items()]
-        lines = [
-            f"{what}: {then or 'unnamed'} then, {here or 'unnamed'} now"
-            for what, then, here in texts
-            if then != here
+        """Describe what changed: names, and answers that differ by more than noise."""
+        compared = [
+            ("the model", self.model, now.model),
+            ("the name of the model in answers", self.named, now.named),
+            ("its weights", self.root, now.root),
+            ("the way of asking", self.route, now.route),
+            ("the tokenizer", self.tokenizer, now.tokenizer),
         ]
+        lines = []
+        for what, before, after in compared:
+            if before != after:
+                lines.append(f"{what}: {before or 'unnamed'} then, {after or 'unnamed'} now")
         allowed = max(ALLOWED, 4 * max(self.noise, now.noise))
         for text in self.probes.keys() & now.probes.keys():
-            then, here = self.probes[text], now.probes[text]
-            if not abs(then - here) <= allowed:  # so that NaN is a difference
+            nats_before = self.probes[text]
+            nats_after = now.probes[text]
+            # Not ``>``, so that NaN is a difference.
+            if not abs(nats_before - nats_after) <= allowed:
                 lines.append(
-                    f"log P of {text[-30:]!r} after what precedes it: {then:.4f} nats then, {here:.4f} now, where up to"
-                    f" {allowed:.2g} may be noise"
+                    f"log P of {text[-30:]!r} after what precedes it: {nats_before:.4f} nats then,"
+                    f" {nats_after:.4f} now, where up to {allowed:.2g} may be noise"
                 )
         return lines
 
 
 @dataclass(frozen=True, slots=True)
 class ImportRecord:
-    """Another tool's log that a run was made of.
+    """Describe another tool's log that a run was made of.
 
-    ``tool`` wrote it; ``settings``: what it says of itself, as text; ``recorded``: its own totals, by its own names;
-    ``unused``: what of it was not kept, in words.
+    ``tool``: that wrote it; ``settings``: its facts, as text; ``recorded``: the tool's totals, by its
+    names; ``unused``: the parts that were not kept, in words.
     """
 
     tool: str
@@ -466,40 +500,42 @@ class ImportRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """That a folder holds the answers of the processes ``numbers`` of ``of`` alone (``extensions/cluster``).
+    """Mark a folder with the answers of processes ``numbers`` of ``of`` (``extensions/cluster``).
 
-    ``engines``: how each computed, where they were merged.  ``plan``: sha256 of what all of them ask; ``counts``: of
-    how many questions, by block and shard of its token tree.  Both are empty until the process has asked its part.
+    ``engines``: how they computed, after a merge.  ``plan``: SHA-256 of the prompts of all processes;
+    ``counts``: how many, by block and shard of its token tree.  Both are empty until the process is
+    done.
     """
 
     of: int
     numbers: tuple[int, ...]
+    _: KW_ONLY
     engines: tuple[EngineRecord, ...] = ()
     plan: str = ""
     counts: tuple[tuple[int, ...], ...] = ()
 
     @property
     def whole(self) -> bool:
-        """Whether no process is missing."""
+        """Return True if no process is missing."""
         return len(self.numbers) == self.of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything a run folder says about itself.
+    """Describe a run: the content of ``manifest.json``.
 
-    ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
-    ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
-    ``job``: the fields of :class:`choicewise.running.job.Job` that say where model and data lie, so that a command can
-    resume it; none where they were in memory alone.  ``mapping``: the text of the file that said what the columns of
-    the data mean; empty where none did.  ``command``: the words behind ``choicewise`` of the ``run`` that asked what
-    ``job`` says, as they were typed; none where it was asked otherwise, or one of them holds a key.  ``imported``:
-    where no model was asked here, and all that was observed comes from another tool's log.  ``server``: where the model
-    answered from behind one.  ``refused``: protocols that were asked for and that the model can't be asked under, with
-    the reason.  ``shard``: where several processes ask a part each, which parts there are here.
+    ``model``, ``dataset`` and ``selection`` identify the measurement, and a folder never continues
+    with another.  ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those
+    outside the blocks, by name.  ``job``: fields of :class:`choicewise.running.job.Job`, so that a
+    command can resume the run; empty if model or data have no name.  ``mapping``: the text of the
+    file that maps the columns of the data, or "".  ``command``: the words after ``choicewise`` of the
+    ``run`` with this job; empty if there was none, or if a word holds a key.  ``imported``: for a run
+    made of another tool's log.  ``server``: for a model behind a server.  ``refused``: protocols that
+    the model does not support, with the reason.  ``shard``: for a part of a run.
     """
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
+    # Pydantic applies these settings to the records in the fields, too.
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
 
     model: ModelRecord
     dataset: DatasetRecord
@@ -520,22 +556,19 @@ class Manifest:
 
     @property
     def writer(self) -> str:
-        """The command whose repeated line finishes the run."""
+        """Return the command that finishes the run when it is repeated."""
         return "choicewise run" if self.imported is None else "choicewise import"
 
     def stored(self) -> dict[str, Any]:
-        """Its fields in dicts, as a file and digests have them: without those of ``NEW_FIELDS`` that say nothing."""
+        """Return the fields for files and digests, without the empty ones of ``NEW_FIELDS``."""
         content = asdict(self)
         if self.shard is None:
             del content["shard"]
         for part, names in NEW_FIELDS.items():
-            if (own := content[part]) is not None:
-                kept = {
-                    name: value
-                    for name, value in own.items()
-                    if name not in names or value not in (None, {}, "")
-                }
-                content[part] = kept
+            fields = content[part]
+            for name in names:
+                if fields is not None and fields[name] in (None, {}, ""):
+                    del fields[name]
         return content
 
 
@@ -544,14 +577,14 @@ NEW_FIELDS = {
     "selection": ("sample", "seed", "drawn_from"),
     "server": ("endpoint",),
 }
-"""By part of a manifest the fields that earlier versions did not write; left out where they say nothing."""
+"""Part of a manifest → fields that earlier versions did not write, left out if they are empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """A part of a suite: its ``benchmark``, and the signatures of its ``protocols`` by name.
+    """Describe a part of a suite: its ``benchmark``, and the signatures of its ``protocols`` by name.
 
-    ``unscored``: why it can't be scored, empty where it can.
+    ``unscored``: why it can't be scored, or "".
     """
 
     benchmark: str
@@ -559,9 +592,9 @@ class PartRecord:
     unscored: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRecord:
-    """A suite as it was asked; the fields are those of :class:`choicewise.protocols.catalogue.Suite`."""
+    """Describe a suite, with fields of :class:`choicewise.protocols.catalogue.Suite`."""
 
     name: str
     title: str
@@ -572,11 +605,11 @@ class SuiteRecord:
 
 @dataclass(frozen=True, slots=True)
 class CellRecord:
-    """One model on one dataset.
+    """Describe the run of one model on one dataset.
 
-    ``model``: as it was named to be loaded; ``dataset``: the name of a benchmark, or where the data lie.  ``folder``:
-    of its run, relative, with ``/``.  ``asked``: a digest of all that was asked of it and with what.  ``done``: whether
-    the run is complete; ``failure``: why it is not, empty where it was not begun.
+    ``model``: the name it is loaded by; ``dataset``: the name of a benchmark, or the path of the data.
+    ``folder``: of the run, relative, with ``/``.  ``asked``: a digest of all that its numbers depend
+    on.  ``done``: True if the run is complete; ``failure``: why it is not, "" before it begins.
     """
 
     model: str
@@ -589,13 +622,12 @@ class CellRecord:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Models on datasets.
+    """Describe runs of models on datasets: the content of ``sweep.json``.
 
-    ``protocols``: what they were asked under, as it was named: entries, suites, signatures.  ``cells``: in the order of
-    the work.
+    ``protocols``: the names of entries, suites and signatures.  ``cells``: in the order of the work.
     """
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
 
     protocols: tuple[str, ...] = ()
     suites: tuple[SuiteRecord, ...] = ()
@@ -603,10 +635,10 @@ class Sweep:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models, each once."""
+        """Return the distinct models."""
         return tuple(dict.fromkeys(cell.model for cell in self.cells))
 
     @property
     def missing(self) -> tuple[CellRecord, ...]:
-        """The cells that are not done."""
+        """Return the cells that are not done."""
         return tuple(cell for cell in self.cells if not cell.done)

@@ -1,7 +1,8 @@
-"""Thought and answer in generated text: the tags of chat templates, the channels of gpt-oss, thoughts that are cut.
+"""Separates thoughts from answers in generated text: tags of chat templates, and gpt-oss's channels.
 
-The answer is what stands outside the thoughts: nothing that the model showed is lost, and nothing that it only thought
-is read.  A thought that never ends leaves no answer.  All places count bytes, as the sizes of tokens do.
+The answer is the text outside the thoughts: nothing that the model showed is lost, and nothing that
+it only thought is read.  A thought that never ends leaves no answer.  All indices count bytes, as the
+sizes of tokens do.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 TAGS: Final = {"<think>": "</think>", "◁think▷": "◁/think▷", "[THINK]": "[/THINK]"}
-"""What a thought begins and ends with: Qwen3, DeepSeek-R1 and most others; Kimi; Magistral."""
+"""Beginnings and ends of thoughts: of Qwen3, DeepSeek-R1 and most others; of Kimi; of Magistral."""
 
 ANALYSIS: Final = "<|channel|>analysis<|message|>"
-"""What a thought of gpt-oss begins with."""
+"""The beginning of a thought of gpt-oss."""
 
 ENDS: Final = tuple(text.encode() for text in (*TAGS.values(), "<|channel|>final<|message|>"))
-"""What a thought ends with."""
+"""The ends of thoughts."""
 
 _CHANNELS: Final = (
     "<|channel|>",
@@ -32,25 +33,26 @@ _CHANNELS: Final = (
 )
 
 MARKS: Final = frozenset([*TAGS, *TAGS.values(), *_CHANNELS])
-"""Texts that a tokenizer may have as special tokens, which stand for no bytes though a thought is told by them."""
+"""Texts that tokenizers may have as special tokens, which have no bytes but mark thoughts."""
 
-_TOLD = (*TAGS, *TAGS.values(), _CHANNELS[0])
+_SIGNS = (*TAGS, *TAGS.values(), _CHANNELS[0])
 _OPEN = {tag.encode(): close.encode() for tag, close in TAGS.items()}
 _TAG = re.compile(b"|".join(map(re.escape, [*_OPEN, *_OPEN.values()])))
 _MESSAGE = re.compile(
     rb"<\|channel\|>([^<]*)(?:<\|constrain\|>[^<]*)?<\|message\|>(.*?)(?=<\|[a-z]+\|>|\Z)",
     re.DOTALL,
 )
-_TAIL = 200  # characters within which a prompt ends in what begins a thought, white space included
+# The characters at the end of a prompt in which a thought may begin, white space included.
+_TAIL = 200
 
 Span = tuple[int, int]
-"""From where to where, in bytes of the text."""
+"""Start and end (exclusive) in bytes of the text."""
 
 
 class Parts(NamedTuple):
-    """The ``thoughts``, with their tags, and the ``answers``: what stands outside them; both in order, none empty.
+    """Hold the ``thoughts``, with their tags, and the ``answers`` outside them, in order, none empty.
 
-    ``open``: whether the last thought does not end, so that there is no answer.
+    ``open``: True if the last thought does not end, so that there is no answer.
     """
 
     thoughts: tuple[Span, ...]
@@ -59,55 +61,68 @@ class Parts(NamedTuple):
 
     @property
     def start(self) -> int | None:
-        """Where the text after the last thought begins; None in a thought that does not end."""
-        return None if self.open else max((end for _, end in self.thoughts), default=0)
+        """Return the start of the text after the last thought; None if that does not end."""
+        if self.open:
+            return None
+        return max((end for _, end in self.thoughts), default=0)
 
 
 def split(text: bytes, opened: str = "") -> Parts:
-    """The parts of a generated ``text``; ``opened``: what the prompt left open (:func:`left_open`).
+    """Split a generated ``text``; ``opened``: the tag that the prompt left open (:func:`left_open`).
 
-    A closing tag that nothing opened ends a thought that began in the prompt.  A tag in the middle of a line that
-    nothing closes, and a closing tag in the middle of an answer, are words of the answer.
+    A closing tag without an opening one ends a thought that began in the prompt.  An opening tag in
+    the middle of a line without a closing one, and a closing tag in the middle of an answer, are
+    words of the answer.
     """
     if opened == ANALYSIS or text.lstrip().startswith(_CHANNELS[0].encode()):
         return _split_channels(text, opened)
-    thoughts = list[Span]()
-    inside, start, end = opened.encode(), 0, 0  # of the thought, and the end of the one before
+    thoughts: list[Span] = []
+    tag = opened.encode()  # of the thought that is open
+    start = 0  # of the thought
+    end = 0  # of the thought before
     for match in _TAG.finditer(text):
-        tag = match[0]
-        if inside:
-            closes = tag == _OPEN[inside]
-        elif tag in _OPEN:
-            inside, start, closes = tag, match.start(), False
+        if tag:
+            if match[0] != _OPEN[tag]:
+                continue
+        elif match[0] in _OPEN:
+            tag = match[0]
+            start = match.start()
+            continue
         else:
-            start, closes = end, not thoughts or not text[end : match.start()].strip()
-        if closes:
-            thoughts.append((start, match.end()))
-            inside, end = b"", match.end()
-    is_open = bool(inside) and (
-        inside == opened.encode() or _begins_line(text[end:start]) or start == end
-    )
+            if thoughts and text[end : match.start()].strip():
+                continue
+            start = end
+        end = match.end()
+        thoughts.append((start, end))
+        tag = b""
+    is_open = False
+    if tag:
+        is_open = tag == opened.encode() or start == end or _begins_line(text[end:start])
     if is_open and start < len(text):
         thoughts.append((start, len(text)))
     return Parts(tuple(thoughts), _outside(thoughts, len(text)), is_open)
 
 
 def answer(text: str, opened: str = "") -> str | None:
-    """The answer in a generated ``text``; None where its thought does not end."""
-    if not opened and not may_begin(text):  # quick, and so of nearly all texts
+    """Return the answer in a generated ``text``; None if its thought does not end."""
+    # Nearly all texts have no thought, which is quick to see.
+    if not opened and not may_begin(text):
         return text
-    spelled = text.encode(errors="surrogatepass")
-    parts = split(spelled, opened)
-    if parts.open or not parts.thoughts:
-        return None if parts.open else text
-    return b"".join(spelled[start:end] for start, end in parts.answers).decode(
-        errors="surrogatepass"
-    )
+    content = text.encode(errors="surrogatepass")
+    parts = split(content, opened)
+    if parts.open:
+        return None
+    if not parts.thoughts:
+        return text
+    answers = b"".join(content[start:end] for start, end in parts.answers)
+    return answers.decode(errors="surrogatepass")
 
 
 class Cuttable(NamedTuple):
-    """The tokens of a thought, from ``start`` to ``end``, without the tags; ``broken``: how many of the tokens of the
-    text there are up to each place where a thought ends in the line break with which its closing begins.
+    """Locate a thought among the tokens of a text: from ``start`` to ``end``, without its tags.
+
+    ``broken``: the numbers of tokens after which the thought ends in the line break with which its
+    closing begins.
     """
 
     start: int
@@ -118,67 +133,93 @@ class Cuttable(NamedTuple):
 def cuttable(
     pieces: Sequence[bytes], opened: str, closing: bytes, *, forced: bool = False
 ) -> Cuttable | None:
-    """Where the first thought stands in a text of ``pieces``, the bytes of each token; None where none is whole.
+    """Locate the first thought in a text of ``pieces``, the bytes of each token.
 
-    Nor where nothing stands in it.  ``closing``: what is written to end one.  The line break before the closing tag
-    belongs to the closing where it is a token of its own.  ``forced``: whether that was written at the thought's limit,
-    so that a line break before it is the thought's; a model that ends its thought chose all of its line breaks itself.
+    Returns None if no thought is whole, or if it is empty.  ``closing``: the text that ends a thought.
+    ``forced``: True if it was written at the thought's limit.
     """
-    text, edges = b"".join(pieces), [0, *accumulate(map(len, pieces))]
+    text = b"".join(pieces)
+    edges = [0, *accumulate(map(len, pieces))]
     parts = split(text, opened)
     if not parts.thoughts or (parts.open and len(parts.thoughts) == 1):
         return None
-    first, last = parts.thoughts[0]
-    tag = next(
-        (tag for tag in _OPEN if text.startswith(tag, first) and not (opened and first == 0)), b""
-    )
-    shut = next((close for close in _OPEN.values() if text.endswith(close, first, last)), b"")
-    if not shut or not text[first + len(tag) : last - len(shut)].strip():
+    inside = _without_tags(text, parts.thoughts[0], opened)
+    if inside is None:
         return None
-    lead = closing[: len(closing) - len(closing.lstrip())]
-    start = bisect_left(edges, first + len(tag))
-    end = max(bisect_right(edges, last - len(shut)) - 1, start)
-    shorter = edges[end] - len(lead)
-    own = (
-        bool(lead) and text.endswith(lead, edges[start], edges[end]) and shorter in edges[start:end]
-    )
-    end = edges.index(shorter, start) if own else end
-    last_place = end - 1 if own and not forced else end
-    places = range(start + 1, last_place + 1) if lead else ()
-    broken = [place for place in places if text.endswith(lead, edges[start], edges[place])]
+    first, last = inside
+    start = bisect_left(edges, first)
+    end = max(bisect_right(edges, last) - 1, start)
+
+    # A line break before the closing tag belongs to the closing, if it is a token.  At the limit it
+    # is part of the closing that was written; a model that ends its thought chose its line breaks.
+    line_break = closing[: len(closing) - len(closing.lstrip())]
+    last_broken = end
+    if line_break and text.endswith(line_break, edges[start], edges[end]):
+        before = edges[end] - len(line_break)
+        if before in edges[start:end]:
+            end = edges.index(before, start)
+            last_broken = end if forced else end - 1
+    broken = []
+    if line_break:
+        for count in range(start + 1, last_broken + 1):
+            if text.endswith(line_break, edges[start], edges[count]):
+                broken.append(count)
     return Cuttable(start, end, frozenset(broken))
 
 
+def _without_tags(text: bytes, thought: Span, opened: str) -> Span | None:
+    """Return the span of the text between the tags; None if that is empty, or no tag ends it."""
+    start, end = thought
+    # A thought that began in the prompt has no opening tag here.
+    if start or not opened:
+        for tag in _OPEN:
+            if text.startswith(tag, start):
+                start += len(tag)
+                break
+    for tag in _OPEN.values():
+        if text.endswith(tag, start, end):
+            end -= len(tag)
+            return (start, end) if text[start:end].strip() else None
+    return None
+
+
 def left_open(prompt: str) -> str:
-    """What begins the thought in which a ``prompt`` ends; empty where it ends in none."""
+    """Return the beginning of the thought in which a ``prompt`` ends, or an empty text."""
     tail = prompt[-_TAIL:].rstrip()
-    return next((tag for tag in (*TAGS, ANALYSIS) if tail.endswith(tag)), "")
+    for tag in (*TAGS, ANALYSIS):
+        if tail.endswith(tag):
+            return tag
+    return ""
 
 
 def may_begin(text: str) -> bool:
-    """Whether a text holds anything by which a thought is told, as the chat template of a model that thinks does."""
-    return any(mark in text for mark in _TOLD)
+    """Return True if a text has a sign of a thought, as chat templates of thinking models have."""
+    return any(sign in text for sign in _SIGNS)
 
 
 def _begins_line(before: bytes) -> bool:
     return not before.strip() or before.rstrip(b" \t").endswith(b"\n")
 
 
-def _outside(thoughts: list[Span], size: int) -> tuple[Span, ...]:
-    edges = [0, *(edge for span in thoughts for edge in span), size]
-    return tuple(span for span in zip(edges[::2], edges[1::2], strict=True) if span[0] < span[1])
+def _outside(spans: list[Span], size: int) -> tuple[Span, ...]:
+    """Return the spans between ``spans``, without empty ones."""
+    gaps = []
+    start = 0
+    for span_start, span_end in spans:
+        if start < span_start:
+            gaps.append((start, span_start))
+        start = span_end
+    if start < size:
+        gaps.append((start, size))
+    return tuple(gaps)
 
 
 def _split_channels(text: bytes, opened: str) -> Parts:
-    """Of gpt-oss: the messages of the channel ``final`` are the answer, everything else is thought."""
+    """Split a text of gpt-oss: messages of the channel ``final`` are the answer, the rest thought."""
     shift = len(opened.encode())
-    answers = [
-        (match.start(2) - shift, match.end(2) - shift)
-        for match in _MESSAGE.finditer(opened.encode() + text)
-        if match[1].split()[:1] == [b"final"]
-    ]
-    return Parts(
-        _outside(answers, len(text)),
-        tuple(span for span in answers if span[0] < span[1]),
-        not answers,
-    )
+    finals = []
+    for message in _MESSAGE.finditer(opened.encode() + text):
+        if message[1].split()[:1] == [b"final"]:
+            finals.append((message.start(2) - shift, message.end(2) - shift))
+    answers = tuple(span for span in finals if span[0] < span[1])
+    return Parts(_outside(finals, len(text)), answers, not finals)

@@ -499,9 +499,9 @@ def test_token_sets_are_what_they_hold_and_unknown_members_have_no_probability(
     few = plain.score(lm.model, VOCABULARY, Mass(ids(1), TokenSet([5, 6])))
     more = plain.score(lm.model, VOCABULARY, Mass(ids(1), TokenSet([5, 6, VOCABULARY, 999])))
     assert few.logprobs.tolist() == more.logprobs.tolist()
-    assert TokenSet([5, VOCABULARY]).known(VOCABULARY).tolist() == [5]
+    assert TokenSet([5, VOCABULARY]).below(VOCABULARY).tolist() == [5]
     with pytest.raises(ModelError, match="belongs to another model"):
-        TokenSet([VOCABULARY]).known(VOCABULARY)
+        TokenSet([VOCABULARY]).below(VOCABULARY)
 
 
 @given(context=IDS, members=SETS)

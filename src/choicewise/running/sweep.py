@@ -488,4 +488,10 @@ def _suite_record(suite: Suite) -> SuiteRecord:
     for part in suite.parts:
         signatures = {name: signature(protocol) for name, protocol in part.protocols.items()}
         parts.append(PartRecord(part.benchmark, signatures, part.unscored))
-    return SuiteRecord(suite.name, suite.title, tuple(parts), suite.normalised, suite.average)
+    return SuiteRecord(
+        name=suite.name,
+        title=suite.title,
+        parts=tuple(parts),
+        normalised=suite.normalised,
+        average=suite.average,
+    )

@@ -161,7 +161,9 @@ def test_what_follows_generated_texts_and_what_all_items_decide_is_the_same(
 def test_a_merged_run_is_a_run_and_names_its_parts(runs: Path, tmp_path: Path) -> None:
     shards = [copytree(each, tmp_path / each.name) for each in three(runs)]
     for number, each in enumerate(shards):
-        check = SelfCheckRecord("tree", "", 1e-6, 1e-6, number * 1e-5, 128)
+        check = SelfCheckRecord(
+            rung="tree", cost="", difference=1e-6, floor=1e-6, noise=number * 1e-5, depth=128
+        )
         spent = Spent(tokens_asked=900, tokens_computed=100, seconds=2.0, requests=3)
         write_manifest(each, replace(read_manifest(each), engine=EngineRecord(check, spent)))
     whole = read_manifest(together(tmp_path / "run", *shards))

@@ -200,7 +200,9 @@ def test_the_run_id_is_of_all_but_names_and_time(run: Run) -> None:
         run_id(replace(manifest, model=replace(manifest.model, name="other"), complete=False))
         == before
     )
-    check = SelfCheckRecord("flex", "one pass", 0.0, 0.0, 0.0, 10)
+    check = SelfCheckRecord(
+        rung="flex", cost="one pass", difference=0.0, floor=0.0, noise=0.0, depth=10
+    )
     changes = {"model": replace(manifest.model, dtype="float16"), "versions": {}}
     changes |= {"engine": replace(manifest.engine, selfcheck=check)}
     for name, value in changes.items():

@@ -27,7 +27,19 @@ def drawn_blocks(draw: st.DrawFn) -> list[BlockRecord]:
             draw(st.lists(st.integers(0, len(PLACES["test", subject])), min_size=2, max_size=2))
         )
         blocks += (
-            [BlockRecord(str(number), "test", subject, start, stop, (), {})] if start < stop else []
+            [
+                BlockRecord(
+                    name=str(number),
+                    split="test",
+                    subject=subject,
+                    start=start,
+                    stop=stop,
+                    asks=(),
+                    files={},
+                )
+            ]
+            if start < stop
+            else []
         )
     return blocks
 
@@ -64,7 +76,16 @@ def test_a_block_about_more_items_than_there_are_is_refused() -> None:
     with pytest.raises(
         StoreError, match="block 7 is about other items than the item table has of a"
     ):
-        list(tables.segments([BlockRecord("7", "test", "a", 0, 4, (), {})], PLACES))
+        list(
+            tables.segments(
+                [
+                    BlockRecord(
+                        name="7", split="test", subject="a", start=0, stop=4, asks=(), files={}
+                    )
+                ],
+                PLACES,
+            )
+        )
 
 
 def test_portions_are_as_heavy_as_may_be_and_what_they_lack_lies_elsewhere(

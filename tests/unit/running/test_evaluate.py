@@ -263,7 +263,9 @@ def test_the_self_check_is_kept_with_the_run(evaluated: Evaluate, tmp_path: Path
     model = HashModel()
     model.selfcheck = SelfCheck("tree", 2e-5, 1e-5, 1e-4, 3e-5, 200, ())
     run = evaluated("mmlu/original", model=model)
-    assert run.manifest.engine == EngineRecord(SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200))
+    assert run.manifest.engine == EngineRecord(
+        SelfCheckRecord(rung="tree", cost="", difference=2e-5, floor=1e-5, noise=3e-5, depth=200)
+    )
     assert run.noise == 3e-5
     plain = evaluated("mmlu/original", out=tmp_path / "plain")
     assert (plain.manifest.engine, plain.noise) == (EngineRecord(), None)

@@ -32,10 +32,21 @@ TABLES: dict[str, list[Any]] = {"requests": [], "spans": [], "observations": [OB
 PLACE, NEXT = ("test", "s", 0, 1), ("test", "s", 1, 2)
 MODEL = records.ModelRecord("m", "1", "float32", "cpu", 8)
 DATASET = records.DatasetRecord(
-    "d", "2", (records.SkippedRow("test.csv", 3, "no answer"),), {"c": {"b": ["s"]}}
+    "d",
+    "2",
+    skipped=(records.SkippedRow("test.csv", 3, "no answer"),),
+    categories={"c": {"b": ["s"]}},
 )
-CHECK = records.SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200)
-MANIFEST = records.Manifest(MODEL, DATASET, records.Selection(), {"p": "signature"}, {})
+CHECK = records.SelfCheckRecord(
+    rung="tree", cost="", difference=2e-5, floor=1e-5, noise=3e-5, depth=200
+)
+MANIFEST = records.Manifest(
+    model=MODEL,
+    dataset=DATASET,
+    selection=records.Selection(),
+    protocols={"p": "signature"},
+    versions={},
+)
 
 
 def fill(folder: Path) -> None:
@@ -341,7 +352,13 @@ def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(
         tables.read_table(path, tables.SCHEMAS["spans"], tables.fingerprint(path.read_bytes()))
     files = tables.write_block(tmp_path, "00000", TABLES)
     block = records.BlockRecord(
-        "00000", "test", "s", 0, 1, ("ask",), {"spans.parquet": files["observations.parquet"]}
+        name="00000",
+        split="test",
+        subject="s",
+        start=0,
+        stop=1,
+        asks=("ask",),
+        files={"spans.parquet": files["observations.parquet"]},
     )
     folder = tmp_path / "blocks" / "00000"
     (folder / "observations.parquet").rename(folder / "spans.parquet")
@@ -462,7 +479,14 @@ def test_a_server_is_read_back_as_written_and_so_is_a_folder_from_before_servers
     tmp_path: Path,
 ) -> None:
     server = records.ServerRecord(
-        "org/m", "echo", "/weights", "vLLM 0.32", "org/m", {"ab": -1.5}, 1e-4, "its answers"
+        "org/m",
+        "echo",
+        root="/weights",
+        software="vLLM 0.32",
+        tokenizer="org/m",
+        probes={"ab": -1.5},
+        noise=1e-4,
+        changed="its answers",
     )
     said = replace(MANIFEST, protocols={}, server=server, refused={"q": "no echo"})
     store.write_manifest(tmp_path, said)

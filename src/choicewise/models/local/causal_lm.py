@@ -114,7 +114,7 @@ class CausalLM:
             masses = [
                 (
                     self.tensor(np.flatnonzero(part == target), device),
-                    self.tensor(sets[FIRST_SET - target].known(vocabulary), device),
+                    self.tensor(sets[FIRST_SET - target].below(vocabulary), device),
                 )
                 for target in np.unique(part[part <= FIRST_SET])
             ]

@@ -51,7 +51,7 @@ def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
     """
     if isinstance(question, Mass):
         return _total(
-            _logits(model, vocabulary, question.context, 1), question.members.known(vocabulary)
+            _logits(model, vocabulary, question.context, 1), question.members.below(vocabulary)
         )
     tokens = np.concatenate([question.context, question.continuation])
     return scores(

@@ -270,7 +270,7 @@ class EngineRoute(Route):
     def parts(self, question: Prompt) -> int:
         """Of a span by label ids as many as it has tokens, of a set one for each request."""
         if isinstance(question, Mass):
-            return math.ceil(len(question.members.known(self.abilities.vocabulary)) / MOST_IDS)
+            return math.ceil(len(question.members.below(self.abilities.vocabulary)) / MOST_IDS)
         assert isinstance(question, Span)
         return len(question.continuation) if way_of(question, self.abilities) == PLACES else 1
 
@@ -323,7 +323,7 @@ class EngineRoute(Route):
                 node.prefix, ids, [part for part, _ in pairs], [targets for _, targets in pairs]
             )
         for members, parts in node.sets:
-            known = members.known(self.abilities.vocabulary).tolist()
+            known = members.below(self.abilities.vocabulary).tolist()
             for chunk in range(0, len(known), MOST_IDS):
                 ids = known[chunk : chunk + MOST_IDS]
                 own = [Part(part.question, chunk // MOST_IDS) for part in parts]

@@ -41,8 +41,8 @@ from choicewise.extensions.board.records import (
     handful,
     known_view,
     read_view,
-    shown,
     sorted_by,
+    visible_board,
 )
 from choicewise.extensions.board.runs import RunProcess
 from choicewise.protocols.metrics import METRICS
@@ -262,7 +262,7 @@ def test_incomplete_or_with_a_damaged_block_is_a_word_and_not_a_lower_number(
     assert {cell.words for cell in cells(alone).values()} == {"incomplete"}, (
         "a lone one has its columns"
     )
-    assert len(shown(alone, View()).lines) == 1
+    assert len(visible_board(alone, View()).lines) == 1
     copied(runs, tmp_path / "damaged", "hash", "oracle")
     block = next((tmp_path / "damaged" / "oracle" / "blocks").rglob("*.parquet"))
     block.write_bytes(block.read_bytes()[:-20])
@@ -469,9 +469,9 @@ def test_columns_are_a_handful_of_headlines_or_those_chosen(
         column.protocol for column in chosen_columns(datasets, View(protocol=("mmlu/helm",)))
     ] == ["mmlu/helm"] * 2
     assert chosen_columns(datasets, View(family=("nothing",))) == ()
-    names = [column.protocol for column in shown(models.board, View()).columns]
+    names = [column.protocol for column in visible_board(models.board, View()).columns]
     assert sorted(names) == ["mmlu/cloze:char_mean_bare", "mmlu/helm", "mmlu/original"]
-    assert len(shown(models.board, View(columns="all")).columns) == 12
+    assert len(visible_board(models.board, View(columns="all")).columns) == 12
     assert len(handful(models.board.columns, 2)) == 2
     assert len({column.family for column in handful(models.board.columns, 2)}) == 2, (
         "no family twice before all others"
@@ -496,11 +496,13 @@ def test_numbers_are_chosen_by_their_warnings_and_models_by_a_part_of_their_name
         assert left
         assert all(map(fits, left))
         assert len(left) == sum(map(fits, every))
-    assert [line.model for line in shown(models.board, View(model="ORAC")).lines] == ["fake:oracle"]
-    assert shown(models.board, View(model="nobody")).lines == ()
+    assert [line.model for line in visible_board(models.board, View(model="ORAC")).lines] == [
+        "fake:oracle"
+    ]
+    assert visible_board(models.board, View(model="nobody")).lines == ()
     ranks = {
         line.cells[c].rank
-        for line in shown(models.board, View(model="hash")).lines
+        for line in visible_board(models.board, View(model="hash")).lines
         for c in line.cells
     }
     assert ranks != {1}, "ranks stay those among all"
@@ -523,15 +525,15 @@ def test_lines_are_sorted_by_any_column_and_a_click_turns_round(
         (View(sort="model", order="down"), ["fake:oracle", "c", "b", "a"]),
         (View(sort="not there any more"), ["fake:oracle", "a", "b", "c"]),
     ):
-        assert [line.model for line in shown(told, view).lines] == expected, view
-    seen = shown(models.board, View())
+        assert [line.model for line in visible_board(told, view).lines] == expected, view
+    seen = visible_board(models.board, View())
     helm = next(column.id for column in models.board.columns if column.protocol == "mmlu/helm")
     assert (records.order_of(seen, seen.sort), records.order_of(seen, helm)) == ("descending", "")
     once = sorted_by(seen, helm)
-    twice = sorted_by(shown(models.board, once), helm)
+    twice = sorted_by(visible_board(models.board, once), helm)
     assert [(each.sort, each.order) for each in (once, twice)] == [(helm, ""), (helm, "up")]
-    assert sorted_by(shown(models.board, twice), helm).order == ""
-    names = shown(models.board, sorted_by(seen, "model"))
+    assert sorted_by(visible_board(models.board, twice), helm).order == ""
+    names = visible_board(models.board, sorted_by(seen, "model"))
     assert (records.order_of(names, "model"), sorted_by(names, "model").order) == (
         "ascending",
         "down",

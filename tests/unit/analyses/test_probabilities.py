@@ -23,7 +23,7 @@ from choicewise.extensions.analyses.charts.probabilities import (
 from choicewise.extensions.board.library import read_snapshot
 from choicewise.extensions.board.model import Snapshot
 from choicewise.extensions.board.pages import guessed
-from choicewise.extensions.board.records import View, board_record, shown, sorted_by
+from choicewise.extensions.board.records import View, board_record, sorted_by, visible_board
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.metrics import metric_tables
 from choicewise.page.study import Study, read_study
@@ -255,7 +255,7 @@ def test_the_board_has_columns_of_other_metrics_that_mix_with_nothing(snapshot: 
         name for panel in told_board.panels.values() for name in panel
     }
     for column in others:
-        seen = shown(told_board, View(columns="all", sort=column.id))
+        seen = visible_board(told_board, View(columns="all", sort=column.id))
         assert [line.model for line in seen.lines] == [
             "oracle",
             "hash",

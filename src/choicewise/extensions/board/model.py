@@ -399,6 +399,12 @@ Ranges = Mapping[str, tuple[int, int]]
 """Best and worst rank that tests of all pairs leave open, by the id of the run; empty without rivals."""
 
 
+def outcomes_under(outcomes: Outcomes, protocol: str, model: str) -> Outcomes:
+    """Return the outcomes of a run under one protocol, as those of ``model``."""
+    members = tuple(outcome for outcome in outcomes.outcomes if outcome.name == protocol)
+    return replace(outcomes, model=model, outcomes=members)
+
+
 def rank_ranges(
     column: Column, cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]
 ) -> Ranges:

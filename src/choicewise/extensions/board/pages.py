@@ -32,8 +32,8 @@ from choicewise.extensions.board.records import (
     model_record,
     order_of,
     ordered_lines,
-    shown,
     sorted_by,
+    visible_board,
 )
 from choicewise.extensions.board.runs import artefact_content, run_document, run_strip
 from choicewise.page.embed import environment, static_text
@@ -300,7 +300,7 @@ def run_command(run: ListedRun) -> Recipe:
 def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> str:
     """The board in the state ``view``; ``further`` is what the frame of the page takes."""
     board = snapshot.board
-    seen, first = shown(board, view), headlines(board, view, snapshot.means)
+    seen, first = visible_board(board, view), headlines(board, view, snapshot.means)
     cells = [
         line.cells[column.id]
         for line in seen.lines

@@ -47,6 +47,7 @@ from choicewise.extensions.board.pages import (
 )
 from choicewise.extensions.board.queue import SubmissionService
 from choicewise.extensions.board.records import (
+    ItemChoices,
     View,
     as_json,
     asked_protocol,
@@ -476,9 +477,8 @@ class Site:
 
         def text() -> str:
             try:
-                shown = shown_item(
-                    snapshot, self._library.decisions.get, explained, part, item, run_id, view
-                )
+                choices = ItemChoices(item, self._library.decisions.get)
+                shown = shown_item(snapshot, choices, explained, part, run_id, view)
             except UsageError:
                 shown = None
             except ChoicewiseError as error:

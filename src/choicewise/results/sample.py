@@ -1,4 +1,4 @@
-"""Runs of a sample, with what other models' runs of all items add to their numbers."""
+"""Estimate a model's number for all items from a sample, with other models' runs of all items."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import signature
+from choicewise.protocols.protocol import Protocol, signature
 from choicewise.results.outcomes import Outcome, Summary
 from choicewise.results.rows import data_id
 from choicewise.scoring.observed import Floats
@@ -21,7 +21,10 @@ from choicewise.util.jsonio import json_value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleEstimate:
-    """A number of a model's sample as it is estimated for all items; ``others``: the models whose credits helped."""
+    """Hold the number of a model's sample as it is estimated for all items.
+
+    ``others``: the models whose credits make the estimate more certain.
+    """
 
     model: str
     dataset: str
@@ -34,103 +37,122 @@ class SampleEstimate:
     estimate: Estimate
 
     def as_json(self) -> dict[str, Any]:
-        """A row of a report whose metric is called ``...-estimate``, with the ``population`` it is about."""
+        """Return a row of a report with the ``population``; its metric is called ``...-estimate``."""
         content = asdict(self)
-        estimate = content.pop("estimate")
-        about = {
-            "subject": "all",
-            "missing": 0,
-            "interval": "t",
-            "metric": f"{self.metric}-estimate",
-        }
-        return json_value({**content, **estimate, **about})
+        content |= content.pop("estimate")
+        content |= {"subject": "all", "missing": 0, "interval": "t"}
+        content["metric"] = f"{self.metric}-estimate"
+        return json_value(content)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """The estimates of every sample, and why another run of the same data is of no use for them."""
+    """Hold the estimates of every sample, and why other runs of the same data can't help."""
 
     rows: tuple[SampleEstimate, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def sample_estimates(runs: Sequence[Summary]) -> Estimates:
-    """Of every run of a sample among ``runs`` the numbers that other models' runs of all items make more certain.
+    """Estimate the numbers of every sample among ``runs`` with other models' runs of all items.
 
-    A number that is no mean over items has none, nor one that has groups.  The sample is taken as drawn from all items
-    at once; that every subject has its share makes it a little more certain than that.
+    A number that is no mean over items has no estimate, nor has one with groups.
     """
-    rows, notes = list[SampleEstimate](), list[str]()
+    rows = []
+    notes: dict[str, None] = {}
     for run in runs:
         if run.manifest.selection.sample is None:
             continue
-        same = [
-            each
-            for each in runs
-            if each.manifest.dataset.digest == run.manifest.dataset.digest
-            and each.manifest.model.digest != run.manifest.model.digest
-        ]
+        helpers = [other for other in runs if _is_other_model(run, other)]
         for outcome in run.outcomes.outcomes:
-            rows += _estimates(run, outcome, same, notes)
-    return Estimates(tuple(rows), tuple(dict.fromkeys(notes)))
+            estimate = _estimate(run, outcome, helpers, notes)
+            if estimate is not None:
+                rows.append(estimate)
+    return Estimates(tuple(rows), tuple(notes))
 
 
-def _estimates(
-    run: Summary, outcome: Outcome, same: Sequence[Summary], notes: list[str]
-) -> list[SampleEstimate]:
-    protocol, metric = outcome.protocol, METRICS[outcome.protocol.metric]
+def _is_other_model(run: Summary, other: Summary) -> bool:
+    """Check that a run is of the same data, and of another model."""
+    same_data = other.manifest.dataset.digest == run.manifest.dataset.digest
+    return same_data and other.manifest.model.digest != run.manifest.model.digest
+
+
+def _estimate(
+    run: Summary, outcome: Outcome, helpers: Sequence[Summary], notes: dict[str, None]
+) -> SampleEstimate | None:
+    """Estimate one number; None if no helper has all items.  The reasons are added to ``notes``."""
+    protocol = outcome.protocol
+    metric = METRICS[protocol.metric]
     if metric.pooled or metric.exponential or protocol.aggregation not in ("micro", "macro"):
-        return []
+        return None
     sizes = run.manifest.selection.drawn_from.get(protocol.split or "", {})
-    items, names, others = (
-        pa.table({"item": pa.array([], pa.string())}),
-        list[str](),
-        list[Floats](),
-    )
-    for other in same:
-        whole = next(
-            (each for each in other.outcomes.outcomes if each.protocol.digest == protocol.digest),
-            None,
-        )
-        if whole is None or other.manifest.selection.sample is not None:
+    size = sum(sizes.values())
+    items: pa.Table | None = None
+    names = []
+    credits = []
+    for helper in helpers:
+        whole = _outcome_of_all(helper, protocol)
+        if whole is None:
             continue
-        own = whole.items.filter(
-            pc.is_in(whole.items["subject"].cast(pa.string()), pa.array([*sizes], pa.string()))
-        )
-        held = int(pc.sum(pc.is_in(outcome.ids, own["item"].combine_chunks())).as_py() or 0)
-        if len(own) != sum(sizes.values()) or held < len(outcome.ids):
-            notes.append(
-                f"{other.manifest.model.name} can't help to estimate {run.manifest.model.name}: it holds {len(own):,} "
-                f"of the {sum(sizes.values()):,} items to draw from, and {held:,} of the {len(outcome.ids):,} drawn"
+        population = _of_subjects(whole.items, list(sizes))
+        drawn = pc.is_in(outcome.ids, population["item"].combine_chunks())
+        held = int(pc.sum(drawn).as_py() or 0)
+        if len(population) != size or held < len(outcome.ids):
+            note = (
+                f"{helper.manifest.model.name} can't help to estimate {run.manifest.model.name}: it holds "
+                f"{len(population):,} of the {size:,} items to draw from, and {held:,} of the "
+                f"{len(outcome.ids):,} drawn"
             )
+            notes[note] = None
             continue
-        items = items if others else own
-        places = pc.index_in(items["item"].combine_chunks(), whole.ids.combine_chunks()).to_numpy()
-        names.append(other.manifest.model.name)
-        others.append(whole.credit[places])
-    if not others:
-        return []
-    weights = _weights(items, sizes) if protocol.aggregation == "macro" else None
-    places = pc.index_in(outcome.ids, items["item"].combine_chunks()).to_numpy().astype(np.int64)
+        # All helpers are put in the order of the first.
+        if items is None:
+            items = population
+        order = pc.index_in(items["item"].combine_chunks(), whole.ids.combine_chunks())
+        names.append(helper.manifest.model.name)
+        credits.append(whole.credit[order.to_numpy()])
+    if items is None:
+        return None
+
+    weights = None
+    if protocol.aggregation == "macro":
+        weights = _weights(items, sizes)
+    # The sample is taken as drawn from all items at once.  Every subject has its share in it, which
+    # makes it a little more certain than that.
+    sampled = pc.index_in(outcome.ids, items["item"].combine_chunks()).to_numpy().astype(np.int64)
     estimate = aipw(
-        outcome.credit, places, np.array(others), weights, low=metric.low, high=metric.high
+        outcome.credit, sampled, np.array(credits), weights, low=metric.low, high=metric.high
     )
-    return [
-        SampleEstimate(
-            model=run.manifest.model.name,
-            dataset=run.manifest.dataset.name,
-            data=data_id(run.manifest.dataset),
-            selection=outcome.selection,
-            protocol=outcome.name,
-            signature=signature(protocol),
-            metric=protocol.metric,
-            others=tuple(names),
-            estimate=estimate,
-        )
-    ]
+    return SampleEstimate(
+        model=run.manifest.model.name,
+        dataset=run.manifest.dataset.name,
+        data=data_id(run.manifest.dataset),
+        selection=outcome.selection,
+        protocol=outcome.name,
+        signature=signature(protocol),
+        metric=protocol.metric,
+        others=tuple(names),
+        estimate=estimate,
+    )
+
+
+def _outcome_of_all(run: Summary, protocol: Protocol) -> Outcome | None:
+    """Return the outcome under a protocol of a run that is no sample."""
+    if run.manifest.selection.sample is not None:
+        return None
+    for outcome in run.outcomes.outcomes:
+        if outcome.protocol.digest == protocol.digest:
+            return outcome
+    return None
+
+
+def _of_subjects(items: pa.Table, subjects: Sequence[str]) -> pa.Table:
+    names = items["subject"].cast(pa.string())
+    return items.filter(pc.is_in(names, pa.array(subjects, pa.string())))
 
 
 def _weights(items: pa.Table, sizes: Mapping[str, int]) -> Floats:
-    """Of each item in the mean of the subjects' means; their mean is 1."""
-    each = {subject: len(items) / (len(sizes) * size) for subject, size in sizes.items() if size}
-    return np.array([each[subject] for subject in items["subject"].to_pylist()], dtype=np.float64)
+    """Return the weights of items in the mean of the subjects' means; their mean is 1."""
+    subjects = items["subject"].to_pylist()
+    weights = [len(items) / (len(sizes) * sizes[subject]) for subject in subjects]
+    return np.array(weights, dtype=np.float64)

@@ -39,7 +39,7 @@ def shared_mmlu() -> Dataset:
 def set_block_size(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
     """Runs have blocks of at most so many items from now on."""
     monkeypatch.setattr(blocks, "BLOCK_TOKENS", items)
-    monkeypatch.setattr(blocks, "_cost", lambda *_: (1.0, 0.0, 0, 0, 1, 0))
+    monkeypatch.setattr(blocks._Cost, "of", lambda *_: blocks._Cost(contexts=1))
 
 
 def _row(subject: str, split: str, number: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Threads: a periodic one, jobs, a question with a time limit, a bounded pool; and what they do about memory."""
+"""Run jobs in threads: some at once, periodically, within a time limit or in a bounded pool; and free memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Self, TypeVar
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
-BEAT = 0.2  # seconds between two beats
+# Seconds between two calls of ``tick``.
+BEAT = 0.2
+
 Result = TypeVar("Result")
 _lock = Lock()
 _inside = 0
@@ -22,20 +24,20 @@ _before = gc.get_threshold()
 
 
 class Ending:
-    """Whether the jobs are to end; they see to it now and then."""
+    """Tell jobs to end; they look at it now and then."""
 
     def __init__(self) -> None:
         self._event = Event()
 
     def begin(self) -> None:
-        """From now on they are."""
+        """Tell the jobs to end from now on."""
         self._event.set()
 
     def __call__(self) -> bool:
         return self._event.is_set()
 
     def safe_point(self) -> None:
-        """Raises KeyboardInterrupt in the thread of a job where that is to end."""
+        """Raise KeyboardInterrupt in the thread of a job that is to end."""
         if self._event.is_set():
             raise KeyboardInterrupt
 
@@ -45,7 +47,7 @@ def in_threads(
 ) -> None:
     """Call ``do`` with the number of each job, in their order, on so many ``threads``; ``tick`` is called meanwhile.
 
-    What a job or ``tick`` raises is raised when all threads have ended; jobs that were not begun are left out then.
+    An error of a job or of ``tick`` is raised when all threads have ended; jobs that have not begun are left out then.
     """
     ending = Ending()
     with ThreadPoolExecutor(min(jobs, threads), "choicewise-model") as pool:
@@ -64,12 +66,14 @@ def in_threads(
 
 
 class Every:
-    """Calls ``do`` every so many ``seconds`` in a thread while the ``with`` lasts."""
+    """Call ``do`` every so many ``seconds`` in a thread while the ``with`` lasts."""
 
     def __init__(
         self, seconds: float, do: Callable[[], None], name: str = "choicewise-periodic"
     ) -> None:
-        self._seconds, self._do, self._ended = seconds, do, Event()
+        self._seconds = seconds
+        self._do = do
+        self._ended = Event()
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
     def __enter__(self) -> Self:
@@ -85,27 +89,31 @@ class Every:
             self._do()
 
 
-def in_time(seconds: float, ask: Callable[[], Result]) -> Result | None:
-    """What ``ask`` returns within so many ``seconds``, else None; nobody waits for its thread then."""
-    answers: list[Result] = []
-    thread = Thread(target=lambda: answers.append(ask()), daemon=True)
+def in_time(seconds: float, make: Callable[[], Result]) -> Result | None:
+    """Return the result of ``make``, or None if that takes longer; its thread goes on then."""
+    results: list[Result] = []
+    thread = Thread(target=lambda: results.append(make()), daemon=True)
     thread.start()
     thread.join(seconds)
-    return answers[0] if answers else None
+    return results[0] if results else None
 
 
 THRESHOLD = 500_000
-"""New objects between two looks at the young ones; Python's own 700 costs a quarter of the time of preparing."""
+"""New objects between two collections of young ones; Python's default of 700 costs a quarter of preparing."""
 
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
-    """Meanwhile collect rarely; of several threads the last one to end sets back what was before the first."""
+    """Collect garbage rarely; of several threads the last one to end restores the setting from before the first."""
     global _inside, _before
     with _lock:
         if not _inside:
             _before = gc.get_threshold()
-            gc.set_threshold(max(_before[0], THRESHOLD) if _before[0] else 0, *_before[1:])
+            young, *older = _before
+            # With 0 garbage is never collected, which is left so.
+            if young:
+                young = max(young, THRESHOLD)
+            gc.set_threshold(young, *older)
         _inside += 1
     try:
         yield
@@ -117,7 +125,7 @@ def rare_collection() -> Iterator[None]:
 
 
 def give_memory_back() -> None:
-    """Return freed memory to the system, so that what follows a run does not need its own on top.
+    """Return freed memory to the system, so that other work after a run has it.
 
     After millions of small objects the C library keeps hundreds of megabytes; other C libraries than glibc do it by
     themselves, or not at all.  Garbage is not looked for: a run of any size leaves some dozens of objects in cycles,
@@ -131,38 +139,40 @@ def give_memory_back() -> None:
 
 
 def give_model_back() -> None:
-    """Return the memory of models that nobody uses any more, also of those whose parts refer to each other."""
+    """Return the memory of models that are no longer used, also of those whose parts refer to each other."""
     gc.collect()
     give_memory_back()
 
 
 class Busy(Exception):
-    """As much waits already as may; ask again later."""
+    """Too much waits already; try again later."""
 
 
 class Threads:
-    """At most ``most`` things at once; ``waiting`` others wait without a thread, and further ones are refused.
+    """Run at most ``most`` calls at once; ``waiting`` others wait without a thread, and further ones are refused.
 
     Without a number as many wait as there are connections.
     """
 
     def __init__(self, most: int, waiting: float = math.inf) -> None:
-        self._most, self._waiting, self._asked = most, waiting, 0
+        self._most = most
+        self._waiting = waiting
+        self._calls = 0
         self._limiter: CapacityLimiter | None = None
 
     async def run(self, make: Callable[[], Result]) -> Result:
-        """What ``make`` returns or raises; it runs to its end even where nobody waits for it any more.
+        """Return what ``make`` returns; it runs to its end even if nobody waits for it any more.
 
-        Raises Busy where too much waits.
+        Raises Busy if too many calls wait, and what ``make`` raises.
         """
         from anyio import CapacityLimiter, to_thread
 
         if self._limiter is None:
             self._limiter = CapacityLimiter(self._most)
-        if self._asked >= self._most + self._waiting:
+        if self._calls >= self._most + self._waiting:
             raise Busy
-        self._asked += 1
+        self._calls += 1
         try:
             return await to_thread.run_sync(make, limiter=self._limiter)
         finally:
-            self._asked -= 1
+            self._calls -= 1

@@ -1,4 +1,4 @@
-"""The bounded cache, the answers of a server that threads prepare, and small texts that outlive the process."""
+"""Keep values within a budget, the answers of a server, and small texts that outlive the process."""
 
 from __future__ import annotations
 
@@ -25,36 +25,39 @@ _ANSWER_BYTES = 64_000_000
 
 
 class BoundedCache(Generic[Key, Value]):
-    """Values by key; those not asked for the longest go first.  Several threads may use it.
+    """Keep values by key; the least recently used go first.  Several threads may use it.
 
-    ``budget``: the most that all of them take, each as much as ``size`` says; without it so many values.
+    ``budget``: the greatest sum of the values' ``size``, by default their number.
     """
 
     def __init__(self, budget: int, size: Callable[[Value], int] = lambda value: 1) -> None:
-        self._budget, self._size, self._used = budget, size, 0
+        self._budget = budget
+        self._size = size
+        self._used = 0
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: Key) -> Value | None:
-        """The value, if it is there."""
+        """Return the value of ``key``, None if it is not there."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
             return self._values.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Remember a value, and forget others where there is no space."""
+        """Keep a value, and forget others if there is no space."""
         with self._lock:
             if key in self._values:
                 self._used -= self._size(self._values.pop(key))
             self._values[key] = value
             self._used += self._size(value)
             while self._used > self._budget and self._values:
-                self._used -= self._size(self._values.popitem(last=False)[1])
+                _, oldest = self._values.popitem(last=False)
+                self._used -= self._size(oldest)
 
 
 class Answers:
-    """Answers of a server, which threads prepare.  For one event loop."""
+    """Keep the answers of a server, which threads prepare.  For one event loop."""
 
     def __init__(self) -> None:
         self._cache = BoundedCache[Hashable, bytes](_ANSWER_BYTES, len)
@@ -62,46 +65,45 @@ class Answers:
 
     async def get(
         self,
-        asked: Hashable,
+        key: Hashable,
         threads: Threads,
         make: Callable[[], bytes],
         wait: float | None = None,
         keep: bool = True,
     ) -> bytes | None:
-        """The answer to ``asked``: at once where it is cached, else from ``make`` in one of the ``threads``.
+        """Return the answer for ``key``: at once if it is cached, else from ``make`` in one of the ``threads``.
 
-        None where it is not there within ``wait`` seconds; it is prepared all the same, for the next who asks.
-        ``keep``: whether it is cached.  Raises Busy where too much waits, and what ``make`` raises.
+        None if it is not there within ``wait`` seconds; it is prepared all the same, for the next request.
+        ``keep``: whether it is cached.  Raises Busy if too much waits, and what ``make`` raises.
         """
         import asyncio
 
-        if (answer := self._cache.get(asked)) is not None:
+        answer = self._cache.get(key)
+        if answer is not None:
             return answer
-        task = self._running.get(asked)
+        task = self._running.get(key)
         if task is None:
-            task = self._running[asked] = asyncio.create_task(
-                self._prepare(asked, threads, make, keep)
-            )
-            task.add_done_callback(
-                lambda task: task.cancelled() or task.exception()
-            )  # nobody may wait for it any more
+            task = asyncio.create_task(self._prepare(key, threads, make, keep))
+            self._running[key] = task
+            # If nobody waits for it any more, its error is read here: asyncio would print it.
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
         done, _ = await asyncio.wait([task], timeout=wait)
         return task.result() if done else None
 
     async def _prepare(
-        self, asked: Hashable, threads: Threads, make: Callable[[], bytes], keep: bool
+        self, key: Hashable, threads: Threads, make: Callable[[], bytes], keep: bool
     ) -> bytes:
         try:
             answer = await threads.run(make)
             if keep:
-                self._cache.put(asked, answer)
+                self._cache.put(key, answer)
             return answer
         finally:
-            del self._running[asked]
+            del self._running[key]
 
 
 def read_user_cache(kind: str, key: str) -> str | None:
-    """The text that an earlier process stored under ``key`` in the folder ``kind``; None where none did.
+    """Return the text that an earlier process stored under ``key`` in the folder ``kind``, None without one.
 
     The folder lies in ``$XDG_CACHE_HOME/choicewise`` (by default in ``~/.cache``).  An entry is one file, named after
     the hash of its key.  All of it may be deleted at any time, and a damaged entry is none.
@@ -114,7 +116,7 @@ def read_user_cache(kind: str, key: str) -> str | None:
 
 
 def write_user_cache(kind: str, key: str, text: str) -> None:
-    """Store ``text``; where nothing can be written, or another process writes the same, nothing is stored."""
+    """Store ``text``, or nothing if the folder is read-only or another process writes the same."""
     entry = _entry(kind, key)
     with suppress(OSError, StoreError):
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +126,10 @@ def write_user_cache(kind: str, key: str, text: str) -> None:
 def user_cache_folder(kind: str, key: str) -> Path:
     """Return the folder, there or not, for the files that belong to ``key`` (a file name) among those of a ``kind``."""
     home = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(home if Path(home).is_absolute() else Path("~/.cache").expanduser())
+    base = Path(home)
+    # The specification has relative paths ignored.
+    if not base.is_absolute():
+        base = Path("~/.cache").expanduser()
     return base / "choicewise" / kind / key
 
 

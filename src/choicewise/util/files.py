@@ -1,8 +1,8 @@
-"""Files and folders: replaced in one step, with a second copy, under a lock, read within limits.
+"""Replace files and folders in one step, keep second copies, lock folders, and read within limits.
 
 A file or folder is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a crash
-or a full disk leaves the old state, and at most something with the suffix ``.partial``, which the next write removes.
-A copy is written after the file itself: it says the same, or what was true one write earlier.
+or a full disk leaves the old state, and at most a file or folder with the suffix ``.partial``, which the next write
+removes.  A copy is written after the file itself: it has the same content, or that of one write earlier.
 """
 
 from __future__ import annotations
@@ -22,23 +22,26 @@ from pathlib import Path
 from choicewise.errors import StoreError
 
 PARTIAL = ".partial"
-TABLE = 8_000_000_000  # bytes of a file with a table, as it lies on the disk
+
+# Bytes of a file with a table, on the disk.
+TABLE = 8_000_000_000
 
 
 def copy_of(path: Path) -> Path:
-    """Where the copy of the file at ``path`` lies."""
+    """Return the path of the copy of the file at ``path``."""
     return path.with_suffix(f".copy{path.suffix}")
 
 
 def write_twice(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` (UTF-8) in one step, then its copy likewise."""
+    """Replace ``path`` by ``text`` (UTF-8) in one step, then its copy."""
     write_text(path, text)
     write_text(copy_of(path), text)
 
 
 def renew_copy(path: Path) -> None:
-    """Make the copy say what the file at ``path`` says; nothing where it does, or where the folder is read-only."""
-    text, copy = read_bytes(path), copy_of(path)
+    """Write the copy of the file at ``path`` again, unless it is the same or the folder is read-only."""
+    text = read_bytes(path)
+    copy = copy_of(path)
     with suppress(OSError, StoreError):
         if not copy.is_file() or read_bytes(copy) != text:
             write_text(copy, text.decode("utf-8"))
@@ -48,7 +51,7 @@ def renew_copy(path: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Keep a second process out; the lock disappears with the process, however it ends.
 
-    Raises StoreError where another process has it, and where the file system has no such locks.
+    Raises StoreError if another process has it, and if the file system has no such locks.
     """
     with disk_errors(path):
         folder = os.open(path, os.O_RDONLY)
@@ -63,7 +66,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process is writing to the folder now; nobody is kept out.  StoreError as :func:`locked`."""
+    """Return whether another process is writing to the folder now.  Raises StoreError as :func:`locked`."""
     try:
         folder = os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -80,36 +83,37 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            full = (
-                "the disk is full"
-                if error.errno == errno.ENOSPC
-                else "your quota of the disk is used up"
-            )
-            problem = f"{full} while writing {path}"
-            advice = (
-                "what was written before is safe; free some space and run the same command again"
-            )
+        safe = "what was written before is safe"
+        if error.errno == errno.ENOSPC:
+            problem = f"the disk is full while writing {path}"
+            advice = f"{safe}; free some space and run the same command again"
+        elif error.errno == errno.EDQUOT:
+            problem = f"your quota of the disk is used up while writing {path}"
+            advice = f"{safe}; free some space and run the same command again"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            problem, advice = f"{path} can't be written: {error.strerror}", "choose another folder"
+            problem = f"{path} can't be written: {error.strerror}"
+            advice = "choose another folder"
         else:
-            problem, advice = f"{path} can't be written: {error}", "what was written before is safe"
+            problem = f"{path} can't be written: {error}"
+            advice = safe
         raise StoreError(f"{problem}; {advice}") from error
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary name that replaces ``path`` in one step when the block ends well."""
+    """Yield a temporary path, which replaces ``path`` in one step if the block ends well."""
     partial = path.with_name(path.name + PARTIAL)
     with disk_errors(path):
-        remove(partial)  # what lies there may be a link, and would be written through
+        # A link there would be written through.
+        remove(partial)
         try:
             yield partial
             sync(partial)
             partial.replace(path)
         except BaseException:
+            # It may be what fills the disk.
             with suppress(OSError):
-                remove(partial)  # it may be what fills the disk
+                remove(partial)
             raise
         sync(path.parent)
 
@@ -122,9 +126,9 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes ``path`` when the block ends well, and disappears when it does not.
+    """Yield a temporary folder that becomes ``path`` if the block ends well, and disappears if it does not.
 
-    A folder that is there is replaced by two renames; :func:`put_back` undoes the first where a kill came between.
+    A folder that is there is replaced by two renames; :func:`put_back` undoes the first if a kill came between.
     Raises StoreError if another process is writing the same folder.
     """
     with disk_errors(path), _partial_folder(path) as partial:
@@ -151,7 +155,8 @@ def replace_folder(new: Path, path: Path) -> None:
         put_back(path)
         raise
     sync(path.parent)
-    with suppress(OSError):  # what is new is in its place; the next write removes this
+    # The new folder is in place, so a failure here is none: the next write removes the old one.
+    with suppress(OSError):
         remove(before)
 
 
@@ -159,8 +164,9 @@ def replace_folder(new: Path, path: Path) -> None:
 def _partial_folder(path: Path) -> Iterator[Path]:
     """Make the empty temporary folder that becomes ``path``, under a lock that ends with the process."""
     partial = path.with_name(path.name + PARTIAL)
+    # A link or a file of that name is no folder of ours.
     if partial.is_symlink() or (partial.exists() and not partial.is_dir()):
-        remove(partial)  # it is no folder of ours
+        remove(partial)
     partial.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(partial, os.O_RDONLY)
     try:
@@ -183,7 +189,8 @@ def _is_written_elsewhere(partial: Path, descriptor: int) -> bool:
         if not _lock(partial, descriptor, fcntl.LOCK_EX):
             return True
     except StoreError:
-        return False  # the file system has no locks, so nobody can be kept out
+        # The file system has no locks, so nobody can be kept out.
+        return False
     # Before the lock was free, its owner may have given the folder its final name.
     return not (partial.exists() and os.path.samestat(os.fstat(descriptor), partial.stat()))
 
@@ -191,12 +198,16 @@ def _is_written_elsewhere(partial: Path, descriptor: int) -> bool:
 def put_back(path: Path) -> None:
     """Undo a replacement of the folder ``path`` that was killed between its two steps."""
     before = _before(path)
-    if os.path.lexists(before):
-        remove(before) if os.path.lexists(path) else before.rename(path)
+    if not os.path.lexists(before):
+        return
+    if os.path.lexists(path):
+        remove(before)
+    else:
+        before.rename(path)
 
 
 def remove(path: Path) -> None:
-    """Delete the file, the link (not what it names) or the folder at ``path``; nothing where there is none."""
+    """Delete the file, the link (not its target) or the folder at ``path``, if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -204,7 +215,7 @@ def remove(path: Path) -> None:
 
 
 def move(path: Path, to: Path) -> None:
-    """Rename what is at ``path``, itself a link or not, for good."""
+    """Rename the file, folder or link at ``path``, for good."""
     path.rename(to)
     sync(path.parent)
 
@@ -219,22 +230,23 @@ def sync(path: Path) -> None:
 
 
 class Refused(OSError):
-    """A file that is not read, or not unpacked; ``strerror`` says why in words that follow a colon."""
+    """A file is not read, or not unpacked; ``strerror`` says why in words that follow a colon."""
 
     def __init__(self, reason: str, path: Path | None = None) -> None:
         super().__init__(errno.EINVAL, reason)
-        self.filename = None if path is None else str(path)
+        self.filename = str(path) if path is not None else None
 
     def __str__(self) -> str:
         return str(self.strerror)
 
 
 def open_file(path: Path, limit: int | None = None) -> BufferedReader:
-    """The regular file at ``path``, or that a link there names, for reading; it has at most ``limit`` bytes.
+    """Open the regular file at ``path``, or at the end of a link there, for reading, with at most ``limit`` bytes.
 
     Never waits for a pipe or a device.  Raises OSError, which is Refused for what is no regular file or too large.
     """
-    _check(path, os.stat(path), limit)  # before it is opened: to open some devices does something
+    # Before it is opened: to open some devices does something.
+    _check(path, os.stat(path), limit)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         _check(path, os.fstat(descriptor), limit)
@@ -245,14 +257,15 @@ def open_file(path: Path, limit: int | None = None) -> BufferedReader:
 
 
 DOCUMENT = 200_000_000
-"""Bytes of a JSON document; a manifest of a million items has some hundred thousand, of a million skipped rows most."""
+"""Bytes of a JSON document: enough for a manifest with a million skipped rows."""
 
 
 def read_bytes(path: Path, limit: int = DOCUMENT) -> bytes:
-    """What the file at ``path`` holds.  Raises OSError as :func:`open_file`."""
+    """Return the content of the file at ``path``.  Raises OSError as :func:`open_file`."""
     with open_file(path, limit) as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(size + 1)  # asked for more, Python would reserve the memory
+        # With a larger number, such as the limit, Python would reserve the memory.
+        content = file.read(size + 1)
     if len(content) > size:
         raise Refused("it grows while it is read", path)
     return content
@@ -299,9 +312,8 @@ _KINDS = {
 
 def _check(path: Path, status: os.stat_result, limit: int | None) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(
-            f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file", path
-        )
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise Refused(f"it is {kind}, not a file", path)
     if limit is not None and status.st_size > limit:
         raise Refused(f"it has {status.st_size:,} bytes, and at most {limit:,} are read", path)
 
@@ -311,16 +323,21 @@ LONGEST = 100
 
 
 def folder_name(name: str) -> str:
-    """``name`` as a folder: letters, digits, dots, hyphens, underscores and at signs, at most ``LONGEST`` of them."""
+    """Return ``name`` as a folder: at most ``LONGEST`` letters, digits, dots, hyphens, underscores and at signs."""
     plain = re.sub(r"[^\w.@+-]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
     if len(plain) > LONGEST:
-        plain = f"{plain[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        plain = f"{plain[: LONGEST - 9]}-{digest[:8]}"
     return plain
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """``name``, with a number where it is taken; names that differ in their case alone are one on some disks."""
-    used, number, free = {each.casefold() for each in taken}, 2, name
+    """Return ``name``, with a number if it is taken."""
+    # Names that differ in their case alone are one on some disks.
+    used = {other.casefold() for other in taken}
+    number = 2
+    free = name
     while free.casefold() in used:
-        free, number = f"{name}-{number}", number + 1
+        free = f"{name}-{number}"
+        number += 1
     return free

@@ -1,4 +1,4 @@
-"""A process with limits of time, memory and environment: from outside, and what runs in it; lines of JSON between."""
+"""Have a process with limits of time, memory and environment answer questions, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from typing import IO, Any, ClassVar, NoReturn
 from choicewise.errors import ChoicewiseError
 
 Record = dict[str, Any]
-CPU_SIGNAL = 24  # SIGXCPU, which ends the process when its time is over
-_REASONS = {-CPU_SIGNAL: "takes more than its time on the processor"}  # by exit status
+
+# SIGXCPU, which ends the process when its time is over.
+CPU_SIGNAL = 24
+
+_REASONS = {-CPU_SIGNAL: "takes more than its time on the processor"}
+"""Why a process has ended, by its exit status."""
 
 _ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
-"""What the process sees of the environment, which may hold tokens and passwords."""
+"""The variables that the process sees of the environment, which may hold tokens and passwords."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one answer may take.
+    """Limits of one answer.
 
-    ``seconds`` of the processor, and ``wait`` in all; ``memory``: bytes of data beyond what the process has before the
-    first question; ``answer``: bytes of JSON; ``written``: bytes of a file.  None: what runs there is trusted with the
+    ``seconds`` of the processor, and ``wait`` in all; ``memory``: bytes of data beyond those of the process before the
+    first question; ``answer``: bytes of JSON; ``written``: bytes of a file.  None: the code there is trusted with the
     machine, and only time in all and the answer are bounded.
     """
 
@@ -45,12 +49,12 @@ class Limits:
 
 
 class BoundedProcess:
-    """The process of ``module``, which answers by :func:`choicewise.util.isolate.serve`.
+    """Start the process of ``module``, which answers by :func:`choicewise.util.isolate.serve`.
 
-    For what strangers wrote: a template can loop for ever, a file can unpack to gigabytes, and nothing in the same
-    process stops either.  So another process has to do with it, within ``limits``; one that exceeds them is ended, and
-    the next question starts a new one.  It sees nothing of the environment, gives JSON back, and ends with this process
-    however that ends, as do those that it starts.  Several threads may ask; one at a time is answered.
+    For files of strangers: a template can loop for ever, a file can unpack to gigabytes, and nothing in the same
+    process stops either.  So another process reads them, within ``limits``; one that exceeds them is ended, and the
+    next question starts a new one.  It sees nothing of the environment, gives JSON back, and ends with this process
+    however that ends, with all processes that it has started.  Several threads may ask; one at a time is answered.
 
     A subclass says in ``called`` what fails, in ``remedy`` what to do then, and in ``error`` what is raised.  The
     process is ready within ``starting`` seconds; it may import a part of transformers.
@@ -66,23 +70,28 @@ class BoundedProcess:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock, self._closed = Lock(), False
+        self._lock = Lock()
+        self._closed = False
 
     def close(self) -> None:
-        """End the process, also in the middle of an answer; whoever asks from now on gets ``error``."""
+        """End the process, also in the middle of an answer; later questions raise ``error``."""
         self._closed = True
-        if (process := self._process) is not None:
+        # Another thread may drop the process meanwhile.
+        process = self._process
+        if process is not None:
             process.kill()
         with self._lock:
             self._drop()
 
     def _ask(self, question: Mapping[str, Any], wait: float | None = None) -> dict[str, Any]:
-        """The answer; ``error`` where it says that it failed, or where the process ends or exceeds a limit."""
+        """Return the answer; ``error`` if it says that it failed, or if the process ends or exceeds a limit."""
+        if wait is None:
+            wait = self.limits.wait
         with self._lock:
-            return self._receive(self._send(question), self.limits.wait if wait is None else wait)
+            return self._receive(self._send(question), wait)
 
     def _send(self, question: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-        """Have a question answered; the process, which may have others before it."""
+        """Send a question; return the process, which may have others to answer first."""
         process = self._process or self._start()
         try:
             assert process.stdin is not None
@@ -93,23 +102,18 @@ class BoundedProcess:
         return process
 
     def _start(self) -> subprocess.Popen[bytes]:
-        own = os.pathsep.join(
-            path for path in sys.path if path
-        )  # it finds the same modules as this process
+        limits = json.dumps(asdict(self.limits))
+        command = [sys.executable, "-P", "-m", self.module, limits, *self._arguments()]
+        # It finds the same modules as this process.
+        search_path = os.pathsep.join(filter(None, sys.path))
         self._process = process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                self.module,
-                json.dumps(asdict(self.limits)),
-                *self._arguments(),
-            ],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors(),
-            env={**self._environment(), "PYTHONPATH": own, "HF_HUB_OFFLINE": "1"},
-            start_new_session=True,  # Ctrl-C in a terminal is for this process, which ends the other one
+            env={**self._environment(), "PYTHONPATH": search_path, "HF_HUB_OFFLINE": "1"},
+            # Ctrl-C in a terminal is for this process, which ends the other one.
+            start_new_session=True,
         )
         self._end = weakref.finalize(self, _end, process)
         if self._closed:
@@ -118,38 +122,40 @@ class BoundedProcess:
         return process
 
     def _arguments(self) -> Sequence[str]:
-        """Of the process, after its limits."""
+        """Return the arguments of the process after its limits."""
         return ()
 
     def _environment(self) -> dict[str, str]:
-        """What the process sees of the environment."""
+        """Return the environment of the process."""
         return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 
     def _errors(self) -> int | IO[bytes]:
-        """Where what the process prints goes."""
+        """Return where the messages of the process go."""
         return subprocess.DEVNULL
 
     def _receive(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
         assert process.stdout is not None
-        pipe, parts, size, end = process.stdout.fileno(), [b""], 0, monotonic() + seconds
+        pipe = process.stdout.fileno()
+        end = monotonic() + seconds
+        parts = [b""]
+        size = 0
         while not parts[-1].endswith(b"\n"):
             ready, _, _ = select.select([pipe], [], [], max(end - monotonic(), 0))
             if not ready:
                 self._give_up(f"gives no answer within {seconds:.0f} seconds")
             part = os.read(pipe, 1 << 20)
             size += len(part)
+            if not part and self._closed:
+                self._give_up("was ended with its process")
             if not part:
-                self._give_up(
-                    "was ended with its process"
-                    if self._closed
-                    else _REASONS.get(process.wait(), "ended its process")
-                )
+                self._give_up(_REASONS.get(process.wait(), "ended its process"))
             if size > self.limits.answer:
                 self._give_up(f"gives more than {self.limits.answer >> 20} MB")
             parts.append(part)
         answer: dict[str, Any] = json.loads(b"".join(parts))
-        if (failed := answer.get("failed")) is not None:
-            self._give_up(failed)
+        failure = answer.get("failed")
+        if failure is not None:
+            self._give_up(failure)
         return answer
 
     def _give_up(self, reason: str) -> NoReturn:
@@ -173,7 +179,8 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
     """
     limits = Limits(**json.loads(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    # The output of a library is no answer.
+    os.dup2(2, 1)
     questions = SimpleQueue[bytes]()
     Thread(target=_read, args=(questions,), daemon=True).start()
 
@@ -182,7 +189,8 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
         answers.flush()
 
     try:
-        answer, ready = prepare(), {"ready": "yes"}
+        answer = prepare()
+        ready = {"ready": "yes"}
     except Unavailable as reason:
         ready = {"failed": str(reason)}
     _limit_process(limits)
@@ -190,17 +198,13 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
     while True:
         question = json.loads(questions.get())
         if limits.seconds is not None:
-            used, hard = (
-                resource.getrusage(resource.RUSAGE_SELF),
-                resource.getrlimit(resource.RLIMIT_CPU)[1],
-            )
-            resource.setrlimit(
-                resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard)
-            )
+            _limit_time(limits.seconds)
         try:
             reply = answer(question)
         except MemoryError:
-            most = "there is" if limits.memory is None else f"{limits.memory >> 20} MB"
+            most = "there is"
+            if limits.memory is not None:
+                most = f"{limits.memory >> 20} MB"
             reply = {"failed": f"takes more than {most} of memory"}
         except RecursionError:
             reply = {"failed": "calls itself without end"}
@@ -211,28 +215,37 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(
-            process.pid, signal.SIGKILL
-        )  # it leads a session of its own: the group is what it started
+        # It leads a session, so the group is all that it has started.
+        os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with suppress(OSError):  # what was still to be written has no reader any more
+            # The rest of a question has no reader any more.
+            with suppress(OSError):
                 pipe.close()
 
 
 def _read(questions: SimpleQueue[bytes]) -> None:
-    """Pass the questions on; their end is the end of this process, whatever it is at."""
+    """Pass the questions on; their end is the end of this process, whatever it is doing."""
     for line in sys.stdin.buffer:
         questions.put(line)
-    if os.getpgrp() == os.getpid():  # with all that it started
+    # A leader of a group ends all that it has started, too.
+    if os.getpgrp() == os.getpid():
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(0)
 
 
+def _limit_time(seconds: int) -> None:
+    """Bound the time on the processor from now on; the system counts from the start of the process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    used = int(usage.ru_utime + usage.ru_stime) + 1
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (used + seconds, hard))
+
+
 def _limit_process(limits: Limits) -> None:
-    """Bound memory and the size of files, where the system can do that.
+    """Bound memory and the size of files, if the system can do that.
 
     Memory is what can be written to: address space alone costs nothing, and V8, which draws charts, reserves 34 GB.
     """
@@ -241,7 +254,8 @@ def _limit_process(limits: Limits) -> None:
     try:
         with open("/proc/self/statm") as file:
             data = int(file.read().split()[5]) * resource.getpagesize()
-    except OSError:  # macOS bounds neither
+    except OSError:
+        # macOS bounds neither.
         return
     resource.setrlimit(resource.RLIMIT_DATA, (data + limits.memory, data + limits.memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.written, limits.written))

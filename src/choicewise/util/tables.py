@@ -1,8 +1,8 @@
-"""Writes Parquet files, and says how much memory one takes before it is read.
+"""Write Parquet files, and measure how much memory one takes before it is read.
 
 A few kilobytes can stand for terabytes: a dictionary of one long text and a billion references to it, pages that
-compress well, lists of a billion nulls.  What the end of the file says of sizes is not what a reader goes by, so the
-heads of all pages are read instead, which are, and which say how many values a page has and how long it is unpacked.
+compress well, lists of a billion nulls.  Readers do not go by the sizes in the footer, so the heads of all pages are
+read instead, which say how many values a page has and how many bytes it has unpacked.
 """
 
 from __future__ import annotations
@@ -17,20 +17,33 @@ import pyarrow.parquet as pq
 
 from choicewise.util.files import Refused
 
-_FOOTER = 10_000_000  # bytes of the end of a file that says where everything lies
-IN_ALL = 100_000_000_000  # bytes that it may take in all, where it is read piece by piece
+# Bytes of the footer, which says where everything lies.
+_FOOTER = 10_000_000
+
+# Bytes that a file may take in all if it is read piece by piece.
+IN_ALL = 100_000_000_000
 _RATIO = 20
-_PAGES = 1_000_000  # pages of a file
-_TEXTS_AT_ONCE = 50_000_000  # bytes of texts that are counted at once
+
+# Pages of a file.
+_PAGES = 1_000_000
+
+# Bytes of texts that are counted at once.
+_TEXTS_AT_ONCE = 50_000_000
+
+# Types of values, kinds of pages and encodings of texts, as Parquet numbers them.
 _BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
-_WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
-_LEVELS = 4  # bytes of what says of a value whether it is there and which list it belongs to
 _DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
-_HEADS = (
-    1 << 12,
-    1 << 17,
-    1 << 24,
-)  # bytes that are read to have the head of a page, until it is there
+_WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
+_PLAIN = 0
+_PLAIN_DICTIONARY = 2
+_LENGTHS = 6
+_REFERENCES = 8
+
+# Bytes of a value's levels: whether it is there, and which list it belongs to.
+_LEVELS = 4
+
+# Bytes that are read to find the head of a page, until it is there.
+_HEADS = (1 << 12, 1 << 17, 1 << 24)
 
 
 def write_parquet(
@@ -41,26 +54,27 @@ def write_parquet(
     repeated: Sequence[str] | bool = True,
     statistics: bool = True,
 ) -> None:
-    """One Parquet file (zstd) of a table, or of several with the same ``schema``, a row group each at least.
+    """Write a Parquet file (zstd) of a table, or of several with the same ``schema``, at least one row group each.
 
-    ``repeated``: the columns in which repetitions are looked for.  ``statistics``: whether it says the least and the
+    ``repeated``: the columns in which repetitions are looked for.  ``statistics``: whether it holds the least and the
     greatest value of each column.
     """
-    parts = [tables] if isinstance(tables, pa.Table) else tables
-    schema = tables.schema if isinstance(tables, pa.Table) else schema
+    if isinstance(tables, pa.Table):
+        schema = tables.schema
+        tables = [tables]
     options = {"compression": "zstd", "use_dictionary": repeated, "write_statistics": statistics}
     with pq.ParquetWriter(out, schema, **options) as writer:
-        for table in parts:
+        for table in tables:
             writer.write_table(table)
 
 
 def open_parquet(file: BinaryIO, buffer_size: int = 0) -> pq.ParquetFile:
-    """The Parquet file, of which ``buffer_size`` bytes of a column are read at a time (0: all of it).
+    """Open a Parquet file, of which ``buffer_size`` bytes of a column are read at a time (0: all of it).
 
-    Raises Refused where its footer is too large, ArrowException or OSError for what is none.
+    Raises Refused if its footer is too large, and ArrowException or OSError for other files.
     """
-    content = _tail(file)[0]
-    if len(content) > _FOOTER:
+    footer, _ = _tail(file)
+    if len(footer) > _FOOTER:
         raise Refused(f"its footer has more than {_FOOTER:,} bytes")
     try:
         return pq.ParquetFile(file, buffer_size=buffer_size, pre_buffer=False)
@@ -69,7 +83,7 @@ def open_parquet(file: BinaryIO, buffer_size: int = 0) -> pq.ParquetFile:
 
 
 AT_ONCE = 4_000_000_000
-"""Bytes that a table may take in memory at once; more where it has a twentieth of that on the disk."""
+"""Bytes that a table may take in memory at once, or twenty times its bytes on the disk if that is more."""
 
 
 def unpacked(
@@ -78,45 +92,61 @@ def unpacked(
     whole: bool = True,
     at_once: int | None = None,
 ) -> int:
-    """Bytes that the ``columns`` (None: all) of a Parquet ``file`` take in memory; at most.
+    """Return the most bytes that the ``columns`` (None: all) of a Parquet ``file`` take in memory.
 
-    Raises Refused where that is too much, of all of it where it is read as a ``whole``, else of one row group, and
-    where the file is damaged.  ``at_once``: what it may take, by default AT_ONCE.
+    Raises Refused if that is too much, of the file if it is read as a ``whole``, else of one row group, and if the
+    file is damaged.  ``at_once``: the bytes that it may take, by default AT_ONCE.
     """
-    content, size = _tail(file)
-    limit, total, pages = max(AT_ONCE if at_once is None else at_once, _RATIO * size), 0, 0
-    for number, chunks in enumerate(_row_groups(content)):
-        sizes: list[tuple[_Chunk, _Size]] = []
+    footer, file_size = _tail(file)
+    if at_once is None:
+        at_once = AT_ONCE
+    limit = max(at_once, _RATIO * file_size)
+    total = 0
+    pages = 0
+    for number, chunks in enumerate(_row_groups(footer)):
+        group = []
         for chunk in chunks:
             if columns is None or chunk.path[0] in columns:
-                size_of_chunk = _size(file, chunk)
-                sizes.append((chunk, size_of_chunk))
-                pages += size_of_chunk.pages
+                size = _size(file, chunk)
+                group.append((chunk, size))
+                pages += size.pages
                 if pages > _PAGES:
                     raise Refused(f"it has more than {_PAGES:,} pages")
         before = total if whole else 0
-        taken = sum(each.sure + each.referred + each.fronted for _, each in sizes)
-        if before + taken > limit or total + taken > IN_ALL:
-            taken = sum(each.sure for _, each in sizes)
-            for chunk, each in sizes:
-                if before + taken > limit:
-                    break  # it is too much without the texts, which take time to count
-                if each.fronted:
-                    taken += _fronted(file, number, chunk, each, limit - before - taken)
-                elif each.referred:
-                    taken += _referred(file, number, chunk, each.referred)
+        room = limit - before
+        taken = sum(size.sure + size.referred + size.fronted for _, size in group)
+        # Counting the texts takes time, so it is done only if the bound is too much.
+        if taken > room or total + taken > IN_ALL:
+            taken = _counted(file, number, group, room)
         total += taken
-        if before + taken > limit or total > IN_ALL:
-            most = limit if before + taken > limit else IN_ALL
-            size = max(before + taken, total)
-            raise Refused(f"it would take {size:,} bytes of memory, and at most {most:,} are used")
+        if taken > room:
+            raise _too_large(max(before + taken, total), limit)
+        if total > IN_ALL:
+            raise _too_large(total, IN_ALL)
     return total
 
 
-class _Chunk(NamedTuple):
-    """A column of a row group: the number of it, its type, its path, and where its pages lie."""
+def _too_large(size: int, most: int) -> Refused:
+    return Refused(f"it would take {size:,} bytes of memory, and at most {most:,} are used")
 
-    place: int
+
+def _counted(file: BinaryIO, number: int, group: Sequence[tuple[_Chunk, _Size]], room: int) -> int:
+    """Return the bytes of a row group with its texts counted, until they exceed ``room``."""
+    taken = sum(size.sure for _, size in group)
+    for chunk, size in group:
+        if taken > room:
+            break
+        if size.fronted:
+            taken += _fronted(file, number, chunk, size, room - taken)
+        elif size.referred:
+            taken += _referred(file, number, chunk, size.referred)
+    return taken
+
+
+class _Chunk(NamedTuple):
+    """A column of a row group: its number, its type, its path, and where its pages lie."""
+
+    number: int
     kind: int
     width: int
     path: list[str]
@@ -126,7 +156,7 @@ class _Chunk(NamedTuple):
 
 
 def _tail(file: BinaryIO) -> tuple[bytes, int]:
-    """The footer, but for what is beyond the most that one may have, and the size of the file."""
+    """Return the footer, at most one byte more than it may have, and the size of the file."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 8))
     length = min(int.from_bytes(file.read(8)[:4], "little"), _FOOTER + 1)
@@ -135,35 +165,44 @@ def _tail(file: BinaryIO) -> tuple[bytes, int]:
 
 
 def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
-    """The columns of every row group, read here: where one lacks what it must have, Arrow ends the process."""
+    """Yield the columns of every row group, read here because Arrow ends the process if one lacks a field."""
     try:
         content, _ = _structure(footer, 0)
         lengths = [element.get(2, 0) for element in content[2].values() if not element.get(5)]
         for group in content[4].values():
-            chunks = []
-            for place, column in enumerate(group[1].values()):
-                about, kind = column[3], column[3][1]
-                start, dictionary = about[9], about.get(11, 0)
-                start = dictionary if 0 < dictionary < start else start
-                width = lengths[place] if kind == _FIXED else _WIDTHS[kind]
-                path = [part.decode() for part in about[3].values()]
-                chunks.append(_Chunk(place, kind, width, path, start, about[7], about[5]))
-                if min(width, start, about[7], about[5]) < 0:
-                    raise ValueError(chunks[-1])
-            yield chunks
+            columns = enumerate(group[1].values())
+            yield [_chunk(number, column[3], lengths) for number, column in columns]
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise Refused("its footer is damaged") from error
 
 
-_PLAIN, _PLAIN_DICTIONARY, _LENGTHS, _REFERENCES = 0, 2, 6, 8
-"""Encodings of texts: as they are, as references (of both versions), lengths and then texts."""
+def _chunk(number: int, metadata: dict[int, Any], lengths: Sequence[int]) -> _Chunk:
+    """Return a column from the fields of its ``ColumnMetaData``; ``lengths``: of texts of fixed length."""
+    start = metadata[9]
+    dictionary = metadata.get(11, 0)
+    # The page of the dictionary, if there is one, comes before those of the data.
+    if 0 < dictionary < start:
+        start = dictionary
+    kind = metadata[1]
+    chunk = _Chunk(
+        number=number,
+        kind=kind,
+        width=lengths[number] if kind == _FIXED else _WIDTHS[kind],
+        path=[part.decode() for part in metadata[3].values()],
+        start=start,
+        length=metadata[7],
+        values=metadata[5],
+    )
+    if min(chunk.width, chunk.start, chunk.length, chunk.values) < 0:
+        raise ValueError(chunk)
+    return chunk
 
 
 class _Size(NamedTuple):
-    """Bytes that a column of a row group takes in memory.
+    """The bytes that a column of a row group takes in memory.
 
     ``sure``: without texts that are references (``referred``, at most) or begin as the text before (``fronted``, at
-    most); ``pages``: how many it has; ``longest``: bytes of the longest page, which no text of it exceeds.
+    most); ``pages``: the number of pages; ``longest``: bytes of the longest page, which no text of it exceeds.
     """
 
     sure: int
@@ -174,7 +213,8 @@ class _Size(NamedTuple):
 
 
 def _size(file: BinaryIO, chunk: _Chunk) -> _Size:
-    texts, width = chunk.kind == _TEXT, _LEVELS + chunk.width
+    is_text = chunk.kind == _TEXT
+    width = _LEVELS + chunk.width
     sure = dictionary = references = fronted = pages = longest = 0
     for kind, size, values, encoding in _pages(file, chunk):
         pages += 1
@@ -182,17 +222,19 @@ def _size(file: BinaryIO, chunk: _Chunk) -> _Size:
         sure += size + values * width
         if kind == _DICTIONARY:
             dictionary = max(dictionary, size)
-        elif texts and encoding in (_PLAIN_DICTIONARY, _REFERENCES):
+        elif is_text and encoding in (_PLAIN_DICTIONARY, _REFERENCES):
             references += values
-        elif texts and encoding not in (_PLAIN, _LENGTHS):
-            fronted += values * size  # each may repeat the one before
+        elif is_text and encoding not in (_PLAIN, _LENGTHS):
+            # Every text may repeat the one before.
+            fronted += values * size
     return _Size(sure, references * dictionary, fronted, pages, longest)
 
 
 def _fronted(file: BinaryIO, group: int, chunk: _Chunk, size: _Size, limit: int) -> int:
-    """The bytes of texts that begin as the one before, counted up to ``limit`` or a little more."""
+    """Count the bytes of texts that begin as the one before, up to ``limit`` or a little more."""
+    # A row of a list may have any number of texts.
     if len(chunk.path) > 1:
-        return size.fronted  # a row of a list may have any number of texts
+        return size.fronted
     rows = max(1, _TEXTS_AT_ONCE // max(1, size.longest))
     taken = 0
     table = pq.ParquetFile(file)
@@ -206,95 +248,111 @@ def _fronted(file: BinaryIO, group: int, chunk: _Chunk, size: _Size, limit: int)
 
 
 def _referred(file: BinaryIO, group: int, chunk: _Chunk, most: int) -> int:
-    """The same bytes of texts that are references, counted, where the texts can be read once each; else at most."""
+    """Count the bytes of texts that are references; ``most`` if Arrow can't read the texts once each."""
     path = ".".join(chunk.path)
     table = pq.ParquetFile(file, read_dictionary=[path])
-    leaves = [leaf for field in table.schema_arrow for leaf in _leaves(field.type)]
-    if len(leaves) <= chunk.place or not pa.types.is_dictionary(leaves[chunk.place]):
+    leaves: list[pa.DataType] = []
+    for field in table.schema_arrow:
+        leaves += _leaves(field.type)
+    if len(leaves) <= chunk.number or not pa.types.is_dictionary(leaves[chunk.number]):
         return most
     column = table.read_row_group(group, columns=[path], use_threads=False)
-    return sum(_text_bytes(part) for each in column.columns for part in each.chunks)
+    return sum(_text_bytes(part) for array in column.columns for part in array.chunks)
 
 
-def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+def _leaves(kind: pa.DataType) -> list[pa.DataType]:
     if not kind.num_fields or pa.types.is_dictionary(kind):
-        yield kind
-    for number in range(0 if pa.types.is_dictionary(kind) else kind.num_fields):
-        yield from _leaves(kind.field(number).type)
+        return [kind]
+    leaves = []
+    for number in range(kind.num_fields):
+        leaves += _leaves(kind.field(number).type)
+    return leaves
 
 
 def _text_bytes(array: pa.Array) -> int:
     if isinstance(array, pa.DictionaryArray):
-        return (
-            pc.sum(pc.binary_length(array.dictionary).take(array.indices).cast(pa.int64())).as_py()
-            or 0
-        )
-    parts = array.flatten() if array.type.num_fields else []
-    return sum(map(_text_bytes, parts if isinstance(parts, list) else [parts]))
+        lengths = pc.binary_length(array.dictionary).take(array.indices)
+        return pc.sum(lengths.cast(pa.int64())).as_py() or 0
+    if not array.type.num_fields:
+        return 0
+    parts = array.flatten()
+    if isinstance(parts, list):
+        return sum(map(_text_bytes, parts))
+    return _text_bytes(parts)
 
 
 def _pages(file: BinaryIO, chunk: _Chunk) -> Iterator[tuple[int, int, int, int]]:
-    """The pages that a reader reads: until all values are there, or the column ends.
+    """Yield the pages that a reader reads: until all values are there, or the column ends.
 
-    Of each, as its head says it, the kind, the bytes it has unpacked, how many values, and how they are encoded.
+    For each, by its head, the kind, the bytes it has unpacked, the number of values, and their encoding.
     """
-    place, seen = chunk.start, 0
-    end = place + chunk.length + 100  # readers add as much for what an early writer left out
-    while seen < chunk.values and place < end:
-        head, length = _head(file, place)
+    position = chunk.start
+    seen = 0
+    # Readers add as much for bytes that an early writer left out.
+    end = position + chunk.length + 100
+    while seen < chunk.values and position < end:
+        head, length = _head(file, position)
         try:
-            kind, size, packed = head[1], head[2], head[3]
-            values, encoding = 0, -1
+            kind = head[1]
+            size = head[2]
+            packed = head[3]
+            values = 0
+            encoding = -1
             if kind == _DATA:
-                values, encoding = head[5][1], head[5][2]
+                values = head[5][1]
+                encoding = head[5][2]
             elif kind == _DATA_2:
-                values, encoding = head[8][1], head[8][4]
+                values = head[8][1]
+                encoding = head[8][4]
             if min(size, packed, values) < 0:
-                raise _damaged(place)
+                raise _damaged(position)
         except (KeyError, TypeError) as error:
-            raise _damaged(place) from error
+            raise _damaged(position) from error
         yield kind, size, values, encoding
         seen += values
-        place += length + packed
+        position += length + packed
 
 
-def _head(file: BinaryIO, place: int) -> tuple[dict[int, Any], int]:
-    for most in _HEADS:
+def _head(file: BinaryIO, position: int) -> tuple[dict[int, Any], int]:
+    for length in _HEADS:
+        file.seek(position)
+        content = file.read(length)
         try:
-            file.seek(place)
-            content = file.read(most)
             return _structure(content, 0)
         except IndexError:
             continue
         except ValueError as error:
-            raise _damaged(place) from error
-    raise _damaged(place)
+            raise _damaged(position) from error
+    raise _damaged(position)
 
 
-def _damaged(place: int) -> Refused:
-    return Refused(f"what lies at byte {place:,} is no page")
+def _damaged(position: int) -> Refused:
+    return Refused(f"what lies at byte {position:,} is no page")
 
 
-# Thrift's compact protocol, in which heads of pages are written: as much as it takes to read or skip any value
+# Heads of pages are written in Thrift's compact protocol; what follows reads or skips any value of it.
 
-_DEEPEST = 16  # structures and lists inside each other
-_BYTES_OF = {
-    1: 1,
-    2: 1,
-    3: 1,
-    7: 8,
-}  # of a value of that kind: true, false, a byte, a number with a point
-_IS_STRUCTURE = -1  # in the place of the number of elements that a list has
+# Structures and lists inside each other.
+_DEEPEST = 16
+
+# Bytes of a value of a kind: true, false, a byte, a number with a point.
+_BYTES_OF = {1: 1, 2: 1, 3: 1, 7: 8}
+
+# In place of the number of elements that a list has.
+_IS_STRUCTURE = -1
 
 
 def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """The fields by number, and where what follows begins.  IndexError where it goes on beyond ``content``.
+    """Return the fields by number, and the end of the structure; IndexError if it goes on beyond ``content``.
 
     Structures and lists inside are read by the same loop, as footers have thousands: ``outer`` has those that go on
-    when ``inside`` ends, each with the number of its last value, the kind of its values, and how many a list has.
+    when ``inside`` ends, each with the number of its last value, the kind of its values, and the size of a list.
     """
     root = dict[int, Any]()
-    inside, number, kind, size = root, 0, 0, _IS_STRUCTURE
+    inside = root
+    number = 0
+    kind = 0
+    size = _IS_STRUCTURE
     outer = [(root, 0, 0, _IS_STRUCTURE)]
     while outer:
         if size == _IS_STRUCTURE:
@@ -305,7 +363,8 @@ def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
             number += head >> 4
             if 0 < head < 16:
                 number, at = _varint(content, at)
-                number >>= 1  # its lowest bit is the sign
+                # The lowest bit is the sign.
+                number >>= 1
         else:
             ended = number == size
             number += 1
@@ -313,45 +372,61 @@ def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
             inside, number, kind, size = outer.pop()
             continue
         value: Any
-        inner, count = 0, _IS_STRUCTURE
-        match kind:
-            case 1 | 2 if size == _IS_STRUCTURE:
-                value = kind == 1
-            case 1 | 2 | 3 | 7:
-                at += _BYTES_OF[kind]
-                value = content[at - 1]
-            case 4 | 5 | 6 | 8:  # whole numbers, and texts behind their lengths
-                value, at = content[at], at + 1
-                if value > 127:
-                    value, at = _varint(content, at - 1)
-                if kind == 8:
-                    value, at = content[at : at + value], at + value
-                else:
-                    value = (value >> 1) ^ -(value & 1)
-            case 9 | 10:  # lists and sets
-                inner, count, at = content[at] & 15, content[at] >> 4, at + 1
-                if count == 15:
-                    count, at = _varint(content, at)
-                value = {}
-            case 12:
-                value = {}
-            case _:
-                raise ValueError("no head of a page")
+        inner_kind = 0
+        inner_size = _IS_STRUCTURE
+        if kind in (9, 10):
+            # A list or a set.
+            value = {}
+            inner_kind = content[at] & 15
+            inner_size = content[at] >> 4
+            at += 1
+            if inner_size == 15:
+                inner_size, at = _varint(content, at)
+        elif kind == 12:
+            value = {}
+        elif kind in (1, 2) and size == _IS_STRUCTURE:
+            # A flag of a structure has its value in its kind.
+            value = kind == 1
+        else:
+            value, at = _scalar(content, at, kind)
         inside[number] = value
         if isinstance(value, dict):
             outer.append((inside, number, kind, size))
-            inside, number, kind, size = value, 0, inner, count
+            inside = value
+            number = 0
+            kind = inner_kind
+            size = inner_size
             if len(outer) > _DEEPEST:
                 raise ValueError("too deep")
     return root, at
 
 
+def _scalar(content: bytes, at: int, kind: int) -> tuple[Any, int]:
+    """Return a number, a flag or a text, and where it ends."""
+    if kind in _BYTES_OF:
+        at += _BYTES_OF[kind]
+        return content[at - 1], at
+    if kind not in (4, 5, 6, 8):
+        raise ValueError("no head of a page")
+    value = content[at]
+    at += 1
+    if value > 127:
+        value, at = _varint(content, at - 1)
+    if kind == 8:
+        # A text comes after its length.
+        end = at + value
+        return content[at:end], end
+    return (value >> 1) ^ -(value & 1), at
+
+
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
+    value = 0
+    shift = 0
     while True:
         byte = content[at]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        at += 1
+        shift += 7
         if byte < 128:
             return value, at
         if shift > 63:

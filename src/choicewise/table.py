@@ -24,6 +24,7 @@ from choicewise.util.text import (
     percent,
     plain,
     points,
+    probability,
     ranks,
     safe,
     short,
@@ -219,6 +220,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "tokens": _tokens,
     "share": percent,
     "points": _points,
+    "difference": points,
     "number": plain,
     "ratio": _one_decimal,
     "change": _change,
@@ -230,6 +232,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "size": _two_digits,
     "nats": _three_digits,
     "p": _probability,
+    "p value": probability,
 }
 """Kind of a column → the function that writes a value for people. Shares are of 1, and read in percent."""
 

@@ -37,7 +37,7 @@ from choicewise.page.metrics import MetricTable, metric_tables
 from choicewise.page.reproduce import recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
-from choicewise.page.tables import page_table
+from choicewise.page.tables import PageTable, page_table
 from choicewise.ports import PageSections, all_of
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
@@ -210,7 +210,7 @@ class Content:
         return [strip.values(run.rows) for run in self.study.runs]
 
     @cached_property
-    def tables(self) -> list[list[list[str]]]:
+    def tables(self) -> list[PageTable]:
         """A: the table of every run."""
         return [sections.table(run) for run in self.study.runs]
 
@@ -372,8 +372,7 @@ def _shown(content: Content) -> dict[str, Any]:
         "chance": any(record["kind"] == "chance" for record in content.strips[0]),
         "strip_values": content.strips[0],
         "strip": drawing(_SPECS["strip"], content.strips[0]),
-        "number_columns": sections.NUMBER_COLUMNS,
-        "number_rows": content.tables[0],
+        "numbers": content.tables[0],
         "way": content.ways[0],
         "ladder": drawing(_SPECS["ladder"], content.climbed) if content.climbed else None,
         "together": any(len(record.get("axes", ())) > 1 for record in content.climbed),
@@ -381,8 +380,7 @@ def _shown(content: Content) -> dict[str, Any]:
         "step_rows": sections.step_table(content.climbed),
         "effects": drawing(_SPECS["effects"], effects) if effects else None,
         "effect_values": effects,
-        "effect_columns": sections.EFFECT_COLUMNS,
-        "effect_rows": list(map(sections.effect_cells, content.effects[0])),
+        "effect_table": sections.effect_table(content.effects[0]),
         "orders": [
             (
                 each,
@@ -391,9 +389,8 @@ def _shown(content: Content) -> dict[str, Any]:
             for each in content.orders
             for charts in [(("rank", each.values), ("ranks", each.rank_values))]
         ],
-        "range_columns": sections.RANGE_COLUMNS,
         "compared": [_compared(content, each) for each in content.compared[:1]],
-        "pair_columns": sections.PAIR_COLUMNS,
+        "pair_columns": sections.pair_table([]).columns,
         "most_pairs": MOST_RUNS,
         "metrics": content.metrics,
         "added": [(section.name, _markup(section.html)) for section in content.added],
@@ -537,14 +534,14 @@ def _about(content: Content, place: int) -> dict[str, Any]:
 def _run(content: Content, place: int, specs: Specifications) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "strip": _state(specs, "strip", content.strips[place]),
-        "numbers": content.tables[place],
+        "numbers": content.tables[place].rows,
     }
     if place >= MOST_RUNS:
         return shown
     effects = content.effects[place]
     if effects:
         shown["effects"] = _state(specs, "effects", lanes.effects_values(effects))
-        shown["effect_rows"] = list(map(sections.effect_cells, effects))
+        shown["effect_rows"] = sections.effect_table(effects).rows
     return shown | content.steps[place].data(content.numbers)
 
 

@@ -69,7 +69,6 @@ def environment(*folders: Path) -> Environment:
         "shortened": text.shortened,
         "visible": shown,
         "shell": quoted,
-        "pair_with": lambda value, other: (value, other),
     }
     templates.globals |= {"interval": text.interval, "ranks": text.ranks, "plain": plain}
     templates.tests |= {"address": is_address}

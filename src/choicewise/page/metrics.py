@@ -1,81 +1,113 @@
-"""Tables of numbers that are no shares of 1, for a page."""
+"""Build the tables of numbers that are no shares of 1 for a page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from choicewise.page.item_views import words
 from choicewise.page.study import Study
+from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import interval_text, letter_notes, shown_value
+from choicewise.report.tables import by_metric, letter_notes, value_cell
 from choicewise.results.rows import Row
-from choicewise.util import text
-from choicewise.util.text import plain, sentence
+from choicewise.table import Column, Span, Table
+from choicewise.util.text import sentence
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricTable:
     """The numbers of one metric that runs were asked for themselves; ``notes``: what they do not say."""
 
     metric: str
     direction: str
     about: str
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, ...], ...]
+    table: PageTable
     notes: tuple[str, ...]
 
 
 def metric_tables(study: Study) -> list[MetricTable]:
-    """One for each metric whose numbers are no shares of 1, the best number first."""
-    by_metric: dict[str, list[Row]] = {}
-    for row in study.other_metrics:
-        by_metric.setdefault(row.metric, []).append(row)
-    return [_metric_table(metric, own) for metric, own in by_metric.items()]
+    """Return a table for each metric whose numbers are no shares of 1, the best number first."""
+    metrics = by_metric(study.other_metrics)
+    return [_metric_table(metric, rows) for metric, rows in metrics.items()]
 
 
-def _metric_table(metric: str, rows: Sequence[Row]) -> MetricTable:
-    """Columns that say nothing are left out."""
-    ordered = sorted(rows, key=lambda row: math.inf if math.isnan(row.merit) else -row.merit)
-    every = [
-        ("model", "", [row.model for row in ordered]),
-        ("protocol", "", [row.protocol for row in ordered]),
+def _metric_table(name: str, rows: Sequence[Row]) -> MetricTable:
+    metric = METRICS[name]
+    has_groups = len({row.subject for row in rows}) > 1
+    columns = [
+        Column(name="model"),
+        Column(name="protocol"),
+        Column(name="group", optional=True),
+        Column(name="value", heading=metric.unit or "value", kind="number"),
+        *interval_columns("number"),
+        Column(name="items", kind="count"),
+        Column(name="uniform", kind="number", optional=True, blank=True),
+        Column(name="if calibrated", kind="number", optional=True, blank=True),
+        *rank_columns(),
+        Column(name="warnings", optional=True, blank=True),
+        Column(name="ids"),
     ]
-    grouped = len({row.subject for row in rows}) > 1
-    if grouped:
-        every.append(("group", "", [row.subject for row in ordered]))
-    unit, pooled = METRICS[metric].unit, METRICS[metric].pooled
-    every += [
-        (unit or "value", "number", [shown_value(row, plain) for row in ordered]),
-        ("95 % interval", "number", [interval_text(row) for row in ordered]),
-        ("items", "number", [f"{row.n:,}" for row in ordered]),
-        ("uniform", "number", ["" if pooled else _known(row.chance) for row in ordered]),
-        ("if calibrated", "number", [_known(row.calibrated) for row in ordered]),
-        ("rank", "number", [_rank(row) for row in ordered]),
-        ("warnings", "breaks", [words(row) for row in ordered]),
-        ("ids", "code", [f"{row.id} {row.i} {row.t} {row.r}" for row in ordered]),
-    ]
-    optional = {"uniform", "if calibrated", "rank", "warnings"}
-    shown = [
-        (name, kind, cells) for name, kind, cells in every if name not in optional or any(cells)
-    ]
-    columns = tuple((name, kind) for name, kind, _ in shown)
-    lines = tuple(zip(*(cells for _, _, cells in shown), strict=True))
-    about = METRICS[metric].description
-    notes = tuple(sentence([note]) for note in letter_notes(rows))
+    cells = []
+    for row in sorted(rows, key=_worst_last):
+        cells.append(
+            [
+                row.model,
+                row.protocol,
+                row.subject if has_groups else None,
+                value_cell(row),
+                row.ci_low,
+                row.ci_high,
+                row.n,
+                None if metric.pooled else _number_or_none(row.chance),
+                _number_or_none(row.calibrated),
+                *rank_cells(row),
+                words(row) or None,
+                row_ids(row),
+            ]
+        )
     return MetricTable(
-        metric, METRICS[metric].direction, f"{about[:1].upper()}{about[1:]}.", columns, lines, notes
+        metric=name,
+        direction=metric.direction,
+        about=f"{metric.description[:1].upper()}{metric.description[1:]}.",
+        table=page_table(Table(name=name, title=name, columns=columns, rows=cells)),
+        notes=tuple(sentence([note]) for note in letter_notes(rows)),
     )
 
 
-def _known(value: float) -> str:
-    return "" if math.isnan(value) else plain(value)
+def _worst_last(row: Row) -> float:
+    return math.inf if math.isnan(row.merit) else -row.merit
 
 
-def _rank(row: Row) -> str:
-    if row.rank is None:
-        return ""
-    return f"{row.rank}" + (
-        f" ({text.ranks(row.rank_low, row.rank_high)})" if row.rank_low is not None else ""
-    )
+def _number_or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def interval_columns(kind: str) -> list[Column]:
+    """Return the columns of a 95 % interval."""
+    return [
+        Column(name="ci_low", heading="95 % interval", kind=kind),
+        Column(name="ci_high", kind=kind, joined=" – "),
+    ]
+
+
+def rank_columns() -> list[Column]:
+    """Return the columns of a rank with the ranks that tests leave open: "3 (1–4)"."""
+    return [
+        Column(name="rank", kind="integer", optional=True, blank=True),
+        Column(name="possible ranks", kind="ranks", joined=" (", closed=")"),
+    ]
+
+
+def rank_cells(row: Row) -> list[Any]:
+    """Return the cells of :func:`rank_columns`."""
+    if row.rank is None or row.rank_low is None or row.rank_high is None:
+        return [row.rank, None]
+    return [row.rank, Span(row.rank_low, row.rank_high)]
+
+
+def row_ids(row: Row) -> str:
+    """Return the short ids of protocol, texts, tokens and model."""
+    return f"{row.id} {row.i} {row.t} {row.r}"

@@ -1,4 +1,4 @@
-"""The tables and values of the sections of a page, without its items and warnings."""
+"""Build the tables and values of the sections of a page, without its items and warnings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from choicewise.errors import ProtocolError, UsageError
 from choicewise.page.charts import bump, lanes
 from choicewise.page.embed import Record
 from choicewise.page.item_views import words
+from choicewise.page.metrics import interval_columns, rank_cells, rank_columns, row_ids
 from choicewise.page.study import MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
+from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.catalogue import Entry, entry
 from choicewise.protocols.protocol import (
     Protocol,
@@ -23,171 +25,332 @@ from choicewise.protocols.protocol import (
     signature,
 )
 from choicewise.protocols.readings import READINGS
+from choicewise.report.brief import extremes as extreme_rows
 from choicewise.report.findings import reversal_sentence
+from choicewise.report.tables import ranked_cells, ranked_columns, scored_cells
 from choicewise.results.finding import reversal
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
 from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
-from choicewise.util import text
-from choicewise.util.text import counted, percent, points, probability, ranks, shown
+from choicewise.table import Column, Span, Table
+from choicewise.util.text import counted, listed, percent, points, shortened, shown
+
+STEP_COLUMNS: Final = (
+    ("what changes", "breaks"),
+    ("points", "number"),
+    ("gained, lost", "number"),
+    ("items", "number"),
+    ("reaches", ""),
+    ("%", "number"),
+)
+"""Headings and classes of the table of a ladder."""
 
 
 def about(study: Study, day: str) -> str:
-    """What was measured, in a line."""
+    """Return what was measured, in a line."""
     datasets = list(dict.fromkeys(run.manifest.dataset.name for run in study.runs))
-    least, most = (
-        extreme(len(run.rows) + len(run.other_metrics) for run in study.runs)
-        for extreme in (min, max)
-    )
-    asked = [run.items for run in study.runs]
-    several = len(study.runs) > 1
-    models = dict.fromkeys(run.manifest.model.name for run in study.runs)
-    words = [
-        text.listed([text.shortened(name, 40) for name in datasets]),
-        text.counted(len(models) if len(datasets) > 1 else len(study.runs), "model")
-        if several
-        else text.shortened(study.labels[0]),
-        (text.counted(most, "number") if least == most else f"{least} to {most} numbers")
-        + " each" * several,
-        text.counted(max(asked), "item")
-        if min(asked) == max(asked)
-        else f"{min(asked):,} to {max(asked):,} items",
-        day,
-    ]
-    return " · ".join(words)
+    parts = [listed([shortened(name, 40) for name in datasets])]
+    number_counts = [len(run.rows) + len(run.other_metrics) for run in study.runs]
+    numbers = counted(max(number_counts), "number")
+    if min(number_counts) < max(number_counts):
+        numbers = f"{min(number_counts)} to {max(number_counts)} numbers"
+    if len(study.runs) == 1:
+        parts.append(shortened(study.labels[0]))
+        parts.append(numbers)
+    else:
+        models = len(study.runs)
+        if len(datasets) > 1:
+            models = len({run.manifest.model.name for run in study.runs})
+        parts.append(counted(models, "model"))
+        parts.append(f"{numbers} each")
+    item_counts = [run.items for run in study.runs]
+    items = counted(max(item_counts), "item")
+    if min(item_counts) < max(item_counts):
+        items = f"{min(item_counts):,} to {max(item_counts):,} items"
+    return " · ".join([*parts, items, day])
 
 
-NUMBER_COLUMNS = (
-    ("protocol", ""),
-    ("family", ""),
-    ("%", "number"),
-    ("95 % interval", "number"),
-    ("items", "number"),
-    ("rank", "number"),
-    ("warnings", "breaks"),
-    ("ids", "code"),
-)
+# All numbers
 
 
-def table(run: ShownRun) -> list[list[str]]:
-    """The same numbers in rows, the families in the order of the chart and their numbers from the greatest."""
-    families = list(dict.fromkeys(row.family for row in run.rows))
-    ordered = sorted(
-        run.rows,
-        key=lambda row: (families.index(row.family), 1.0 if math.isnan(row.value) else -row.value),
-    )
-    grouped = len({row.subject for row in run.rows}) > 1
+def table(run: ShownRun) -> PageTable:
+    """Return the numbers in rows, the families in the order of the chart and their numbers from the greatest."""
+    rows_of_family: dict[str, list[Row]] = {}
+    for row in run.rows:
+        rows_of_family.setdefault(row.family, []).append(row)
+    has_groups = len({row.subject for row in run.rows}) > 1
     cells = []
-    for row in ordered:
-        rank = "" if row.rank is None else f"{row.rank}"
-        if row.rank is not None and row.rank_low is not None:
-            rank += f" ({text.ranks(row.rank_low, row.rank_high)})"
-        cells.append(
-            [
-                f"{row.protocol}, {row.subject}" if grouped else row.protocol,
-                row.family,
-                f"{percent(row.value)} {row.coverage}".rstrip(),
-                text.interval(row.ci_low, row.ci_high),
-                f"{row.n:,}",
-                rank,
-                words(row),
-                f"{row.id} {row.i} {row.t} {row.r}",
-            ]
-        )
-    return cells
+    for rows in rows_of_family.values():
+        for row in sorted(rows, key=_greatest_first):
+            name = f"{row.protocol}, {row.subject}" if has_groups else row.protocol
+            cells.append(
+                [
+                    name,
+                    row.family,
+                    row.value,
+                    *scored_cells(row),
+                    row.ci_low,
+                    row.ci_high,
+                    row.n,
+                    *rank_cells(row),
+                    words(row),
+                    row_ids(row),
+                ]
+            )
+    rank, possible_ranks = rank_columns()
+    columns = [
+        Column(name="protocol"),
+        Column(name="family"),
+        Column(name="%", kind="share"),
+        Column(name="scored", kind="count", joined=" ("),
+        Column(name="of", kind="count", joined=" of ", closed=")"),
+        *interval_columns("share"),
+        Column(name="items", kind="count"),
+        Column(name="rank", kind=rank.kind, blank=True),
+        possible_ranks,
+        Column(name="warnings"),
+        Column(name="ids"),
+    ]
+    return page_table(Table(name="numbers", title="All numbers", columns=columns, rows=cells))
 
 
-RANGE_COLUMNS = (
-    ("model", ""),
-    ("median rank", "number"),
-    ("ranks", "number"),
-    ("possible (95 %)", "number"),
-    ("first under", "number"),
-    ("last under", "number"),
-    ("protocols", "number"),
-)
+def _greatest_first(row: Row) -> float:
+    return 1.0 if math.isnan(row.value) else -row.value
+
+
+# Orders of models
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A protocol under which a model is ahead, by how many points in words, and if significantly."""
+
+    protocol: str
+    points: str
+    significant: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Of two models the protocols under which one is ahead: ``words`` say which, ``protocols`` are (name, points,
-    whether significantly), the most points first."""
+    """The protocols under which one of two models is ahead, the most points first; ``words`` say which model."""
 
     words: str
-    protocols: tuple[tuple[str, str, bool], ...]
+    protocols: tuple[Ahead, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """The models measured on one dataset: the values and tables of the two charts, of all orders and of the ranks.
 
-    ``dataset``: its name, with its id where another dataset is called the same.  ``reversal``: says which two of them
-    change places, nothing where none do.  ``sides``: of two models who is ahead where, in place of the charts.
+    ``dataset``: its name, with its id if another dataset has that name. ``reversal``: says which two of them change
+    places, an empty text if none do. ``sides``: of two models who is ahead where, in place of the charts.
     """
 
     dataset: str
     reversal: str
     values: list[Record]
     models: tuple[str, ...]
-    table: list[list[str]]
+    table: PageTable
     rank_values: list[Record]
-    ranges: list[list[str]]
+    ranges: PageTable
     sides: tuple[Side, ...] = ()
 
 
-def orders(study: Study, compared: Sequence[Pair]) -> list[Order]:
-    """One per dataset with two models or more."""
-    ahead = leads(study, compared)
-    several = {digest: places for digest, places in study.datasets.items() if len(places) > 1}
-    names = {
-        digest: study.runs[places[0]].manifest.dataset.name for digest, places in several.items()
-    }
-    called = list(names.values())
-    told = {
-        digest: name if called.count(name) == 1 else f"{name} #D{digest[:6]}"
-        for digest, name in names.items()
-    }
-    pair_of = {(pair.left, pair.right): pair for pair in compared}
-    return [
-        _order(study, told[digest], places, ahead, pair_of.get((places[0], places[1])))
-        for digest, places in several.items()
+def orders(study: Study, pairs: Sequence[Pair]) -> list[Order]:
+    """Return one for each dataset with two models or more."""
+    significant_leads = leads(study, pairs)
+    pair_of_runs = {(pair.left, pair.right): pair for pair in pairs}
+    several = {}
+    for digest, positions in study.datasets.items():
+        if len(positions) > 1:
+            several[digest] = [study.runs[position] for position in positions]
+    names = [runs[0].manifest.dataset.name for runs in several.values()]
+    found = []
+    for (digest, runs), name in zip(several.items(), names, strict=True):
+        title = name if names.count(name) == 1 else f"{name} #D{digest[:6]}"
+        first, second = study.datasets[digest][:2]
+        found.append(_order(title, runs, significant_leads, pair_of_runs.get((first, second))))
+    return found
+
+
+def _order(
+    dataset: str,
+    runs: Sequence[ShownRun],
+    significant_leads: Collection[Lead],
+    first_pair: Pair | None,
+) -> Order:
+    rows = [row for run in runs for row in run.rows]
+    values = bump.values(rows, significant_leads)
+    models = tuple(run.label for run in runs)
+    sides: tuple[Side, ...] = ()
+    if len(runs) == 2 and first_pair is not None:
+        sides = _sides(first_pair, models)
+    turned = reversal(runs[:MOST_RUNS])
+    return Order(
+        dataset=dataset,
+        reversal=reversal_sentence(turned) if turned else "",
+        values=values,
+        models=models,
+        table=_model_table(runs, values),
+        rank_values=lanes.ranks_values(rows),
+        ranges=_range_table(runs),
+        sides=sides,
+    )
+
+
+def _model_table(runs: Sequence[ShownRun], values: Sequence[Record]) -> PageTable:
+    """Return the numbers and ranks of models in columns, for the protocols that the chart has."""
+    columns = [Column(name="protocol")]
+    for run in runs:
+        columns += ranked_columns(run.label, "share")
+    protocols = [record["protocol"] for record in values if record["kind"] == "column"]
+    cells = []
+    for protocol in dict.fromkeys(protocols):
+        row: list[Any] = [protocol]
+        for run in runs:
+            row += ranked_cells(run.row_of.get(protocol))
+        cells.append(row)
+    return page_table(Table(name="order", title="", columns=columns, rows=cells))
+
+
+def _range_table(runs: Sequence[ShownRun]) -> PageTable:
+    """Return the ranks of each model that has some, the best median first."""
+    columns = [
+        Column(name="model"),
+        Column(name="median rank", kind="tokens"),
+        Column(name="ranks", kind="ranks"),
+        Column(name="possible (95 %)", kind="ranks"),
+        Column(name="first under", kind="integer"),
+        Column(name="last under", kind="integer"),
+        Column(name="protocols", kind="integer"),
     ]
+    cells: list[list[Any]] = []
+    for run in runs:
+        ranks = []
+        possible = []
+        for row in run.rows:
+            if row.rank is not None and row.rank_low is not None and row.rank_high is not None:
+                ranks.append(row.rank)
+                possible += [row.rank_low, row.rank_high]
+        if ranks:
+            cells.append(
+                [
+                    run.label,
+                    median(ranks),
+                    Span(min(ranks), max(ranks)),
+                    Span(min(possible), max(possible)),
+                    ranks.count(1),
+                    ranks.count(len(runs)),
+                    len(ranks),
+                ]
+            )
+    cells.sort(key=lambda row: row[1])
+    return page_table(Table(name="ranges", title="", columns=columns, rows=cells))
 
 
-PAIR_COLUMNS = (
-    ("protocol", ""),
-    ("A − B", "number"),
-    ("95 % interval", "number"),
-    ("exact p", "number"),
-    ("only A right", "number"),
-    ("only B right", "number"),
-    ("could show", "number"),
-    ("items", "number"),
-    ("", ""),
-)
+def _sides(pair: Pair, labels: Sequence[str]) -> tuple[Side, ...]:
+    """Return under which protocols each of two models is ahead, and under which they are level, if there are any."""
+    one, other = labels
+    sides = []
+    for sign, leader in ((1, one), (-1, other), (0, "")):
+        contests = [contest for contest in pair.ordered if contest.lead == sign]
+        if not contests:
+            continue
+        contests.sort(key=lambda contest: -abs(contest.difference.value))
+        text = f"under {len(contests):,} of {counted(len(pair.ordered), 'protocol')}"
+        if leader:
+            significant = sum(contest.significant for contest in contests)
+            text = f"{leader} leads {text}, significantly under {significant}"
+        else:
+            text = f"Level {text}"
+        sides.append(Side(text, tuple(map(_ahead, contests))))
+    return tuple(sides)
+
+
+def _ahead(contest: Contest) -> Ahead:
+    text = points(abs(contest.difference.value)) if contest.lead else ""
+    return Ahead(contest.protocol, text, contest.significant)
+
+
+# Two models
 
 
 def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
-    """What the page says and shows of a pair."""
-    one, other = study.runs[pair.left], study.runs[pair.right]
+    """Return the sentence about a pair, and the rows of its table."""
     if pair.reason:
         return {"said": f"Not comparable: {pair.reason}.", "rows": []}
     left, right = pair.ahead
-    leads = [contest.lead for contest in pair.ordered]
-    incomparable = sum(contest.other_texts for contest in pair.contests)
-    too_few = sum(contest.other_items and not contest.other_texts for contest in pair.contests)
-    said = (
-        f"{text.shortened(one.label)} (A) is ahead of {text.shortened(other.label)} (B) under "
-        f"{leads.count(1)} of {text.counted(len(leads), 'protocol')}, behind under "
-        f"{leads.count(-1)}, level under {leads.count(0)}. "
-        f"Significant by the sign-flip test, after Holm's correction for {text.counted(pair.tests, 'test')} at 5 %: "
+    leads_of_contests = [contest.lead for contest in pair.ordered]
+    text = (
+        f"{shortened(study.labels[pair.left])} (A) is ahead of {shortened(study.labels[pair.right])} (B) under "
+        f"{leads_of_contests.count(1)} of {counted(len(leads_of_contests), 'protocol')}, behind under "
+        f"{leads_of_contests.count(-1)}, level under {leads_of_contests.count(0)}. "
+        f"Significant by the sign-flip test, after Holm's correction for {counted(pair.tests, 'test')} at 5 %: "
         f"A is better under {left}, B under {right}; the others can't tell them apart."
     )
-    if incomparable:
-        said += f" Not comparable under {text.counted(incomparable, 'protocol')}: other texts were sent."
+    other_texts = 0
+    too_few = 0
+    for contest in pair.contests:
+        if contest.other_texts:
+            other_texts += 1
+        elif contest.other_items:
+            too_few += 1
+    if other_texts:
+        text += f" Not comparable under {counted(other_texts, 'protocol')}: other texts were sent."
     if too_few:
-        said += f" No order under {text.counted(too_few, 'protocol')}: one scored too few of the other's questions."
-    return {"said": said, "rows": [_cells(each) for each in pair.contests]}
+        text += f" No order under {counted(too_few, 'protocol')}: one scored too few of the other's questions."
+    return {"said": text, "rows": pair_table(pair.contests).rows}
+
+
+def pair_table(contests: Sequence[Contest]) -> PageTable:
+    """Return A against B under every protocol, with the paired interval and test."""
+    columns = [
+        Column(name="protocol"),
+        Column(name="difference", heading="A − B", kind="difference"),
+        Column(name="ci_low", heading="95 % interval", kind="difference"),
+        Column(name="ci_high", kind="difference", joined=" to "),
+        Column(name="exact p", kind="p value", blank=True),
+        Column(name="only A right", kind="count"),
+        Column(name="only B right", kind="count"),
+        Column(name="could show", kind="share"),
+        Column(name="items", kind="count"),
+        Column(name="remarks", heading=" "),
+    ]
+    cells = []
+    for contest in contests:
+        difference = contest.difference
+        p = contest.test.p
+        cells.append(
+            [
+                contest.protocol,
+                difference.value,
+                difference.ci_low,
+                difference.ci_high,
+                None if math.isnan(p) else p,
+                contest.test.left_only,
+                contest.test.right_only,
+                contest.detectable,
+                difference.n,
+                ", ".join(_remarks(contest)),
+            ]
+        )
+    return page_table(Table(name="pair", title="", columns=columns, rows=cells))
+
+
+def _remarks(contest: Contest) -> list[str]:
+    remarks = []
+    if contest.other_texts:
+        remarks.append("not comparable: other texts were sent")
+    elif contest.other_items:
+        remarks.append("no order: one scored too few of the other's questions")
+    if not contest.test.exact:
+        remarks.append("in the normal limit")
+    if contest.significant:
+        remarks.append("A is better" if contest.lead > 0 else "B is better")
+    return remarks
+
+
+# Protocols
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +363,7 @@ class Variant:
     differs: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
     """Protocols that one source published together; ``entry`` is None for protocols of one's own.
 
@@ -217,61 +380,87 @@ class Sheet:
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """A sheet per entry of the catalogue, and one per other protocol, in the order of the runs."""
-    chosen: dict[str, dict[str, Protocol]] = {}
-    published: dict[str, Entry] = {}
+    """Return a sheet per entry of the catalogue, and one per other protocol, in the order of the runs."""
+    protocols_of_sheet: dict[str, dict[str, Protocol]] = {}
+    sources: dict[str, Entry] = {}
     for name, protocol in study.protocols.items():
         source = _source(name, protocol)
-        together = name if source is None else source.name
+        sheet_name = name
         if source is not None:
-            published[together] = source
-        chosen.setdefault(together, {})[name] = protocol
-    return [sheet(name, own, published.get(name)) for name, own in chosen.items()]
+            sheet_name = source.name
+            sources[sheet_name] = source
+        protocols_of_sheet.setdefault(sheet_name, {})[name] = protocol
+    return [
+        sheet(name, protocols, sources.get(name)) for name, protocols in protocols_of_sheet.items()
+    ]
 
 
 def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None) -> Sheet:
-    """The sheet of these protocols, which share their templates; ``published``: their entry of the catalogue."""
+    """Return the sheet of protocols that share their templates; ``published``: their entry of the catalogue."""
     first = next(iter(protocols.values()))
-    variants = (
-        Variant(
-            each,
-            short_signature(protocol),
-            signature(protocol),
-            ", ".join(
-                f"{axis} {_value(other)}" for axis, _, other in axis_differences(first, protocol)
-            ),
+    variants = []
+    for variant, protocol in protocols.items():
+        differences = []
+        for axis, _, value in axis_differences(first, protocol):
+            differences.append(f"{axis} {_axis_value(value)}")
+        variants.append(
+            Variant(
+                name=variant,
+                id=short_signature(protocol),
+                signature=signature(protocol),
+                differs=", ".join(differences),
+            )
         )
-        for each, protocol in protocols.items()
-    )
-    reading = READINGS[first.reading].description
     return Sheet(
-        name,
-        published,
-        family(first),
-        reading,
-        _shots(first),
-        tuple(_parts(first)),
-        tuple(variants),
+        name=name,
+        entry=published,
+        family=family(first),
+        reading=READINGS[first.reading].description,
+        shots=_shots(first),
+        parts=tuple(_parts(first)),
+        variants=tuple(variants),
     )
 
 
-STEP_COLUMNS = (
-    ("what changes", "breaks"),
-    ("points", "number"),
-    ("gained, lost", "number"),
-    ("items", "number"),
-    ("reaches", ""),
-    ("%", "number"),
-)
+def _source(name: str, protocol: Protocol) -> Entry | None:
+    """Return the entry of the catalogue that has this protocol under this name."""
+    try:
+        source = entry(name)
+    except ProtocolError:
+        return None
+    if source.protocols.get(source.published.get(name, name)) != protocol:
+        return None
+    return source
 
-EFFECT_COLUMNS = (
-    ("axis", ""),
-    ("mean change", "number"),
-    ("size", "number"),
-    ("from – to", "number"),
-    ("pairs", "number"),
-    ("most common change", "breaks"),
-)
+
+def _axis_value(text: str) -> str:
+    if text == "-":
+        return "none"
+    return text or "(empty)"
+
+
+def _shots(protocol: Protocol) -> str:
+    if not protocol.shots:
+        return "none"
+    seed = "" if protocol.seed is None else f", seed {protocol.seed}"
+    return f"{protocol.shots} from {protocol.shot_split or 'nowhere'}, chosen by {protocol.sampler}{seed}"
+
+
+def _parts(protocol: Protocol) -> list[tuple[str, str]]:
+    if protocol.requests is not None:
+        return [("rendered elsewhere", f"requests with the digest {protocol.requests}")]
+    parts = [("begins with", protocol.header)]
+    if protocol.shots:
+        example = protocol.question + protocol.answer + protocol.separator
+        parts.append((f"each of {protocol.shots} examples", example))
+    parts.append(("the question", protocol.question + protocol.proposal))
+    if "{options}" in protocol.header + protocol.question:
+        parts.append(("each of its options", protocol.option))
+    parts.append(("what is scored", protocol.continuation))
+    return [(name, shown(text)) for name, text in parts if text]
+
+
+# Why numbers differ
 
 
 @dataclass(frozen=True)
@@ -287,272 +476,142 @@ class Steps:
     ends: dict[str, tuple[Record, Record]]
 
     def records(self, start: str, end: str) -> list[Record]:
-        """What the chart shows of the way from one protocol to another; the page's script does the same."""
+        """Return what the chart shows of the way from one protocol to another; the page's script does the same."""
         way = self.ways[start, end]
-        walked = enumerate(pairwise(way), 1)
-        climbed = [
-            {**self.steps[pair], "lane": place, "above": place - 1} for place, pair in walked
-        ]
-        return [
-            self.ends[start][0],
-            *climbed,
-            {**self.ends[end][1], "lane": len(way), "above": len(way) - 1},
-        ]
+        records = [self.ends[start][0]]
+        for lane, step in enumerate(pairwise(way), 1):
+            records.append({**self.steps[step], "lane": lane, "above": lane - 1})
+        records.append({**self.ends[end][1], "lane": len(way), "above": len(way) - 1})
+        return records
 
-    def data(self, numbers: dict[str, int]) -> dict[str, Any]:
-        """The same for the script, protocols by their places."""
-        named = {
-            f"{numbers[start]}>{numbers[end]}": [numbers[name] for name in way[1:-1]]
-            for (start, end), way in self.ways.items()
-            if len(way) > 2
-        }
-        steps = {
-            f"{numbers[start]}>{numbers[end]}": record
-            for (start, end), record in self.steps.items()
-        }
-        return {
-            "ways": named,
-            "steps": steps,
-            "ends": {numbers[name]: ends for name, ends in self.ends.items()},
-        }
+    def data(self, numbers: Mapping[str, int]) -> dict[str, Any]:
+        """Return the ways, steps and ends for the script, with numbers for protocols."""
+        ways = {}
+        for (start, end), way in self.ways.items():
+            if len(way) > 2:
+                between = [numbers[name] for name in way[1:-1]]
+                ways[f"{numbers[start]}>{numbers[end]}"] = between
+        steps = {}
+        for (start, end), record in self.steps.items():
+            steps[f"{numbers[start]}>{numbers[end]}"] = record
+        ends = {numbers[name]: records for name, records in self.ends.items()}
+        return {"ways": ways, "steps": steps, "ends": ends}
 
 
 def steps(run: ShownRun) -> Steps:
-    """All ways between the numbers of ``run``; none where it has a single protocol."""
+    """Return all ways between the numbers of ``run``; none if it has a single protocol."""
     ways: dict[tuple[str, str], list[str]] = {}
     records: dict[tuple[str, str], Record] = {}
     ends: dict[str, tuple[Record, Record]] = {}
-    for (start, end), climbed in ladders(run.outcomes).items():
-        way = [start, *(step.name for step in climbed.steps)]
+    for (start, end), ladder in ladders(run.outcomes).items():
+        way = [start, *(step.name for step in ladder.steps)]
         ways[start, end] = way
-        if records.keys() >= {*pairwise(way)} and ends.keys() >= {start, end}:
+        # Most ways are made of steps that other ways have: their records are made once.
+        if records.keys() >= set(pairwise(way)) and ends.keys() >= {start, end}:
             continue
-        first, *drawn, last = lanes.ladder_values(climbed)
+        first, *step_records, last = lanes.ladder_values(ladder)
         ends.setdefault(start, (first, _turned(first, "to")))
         ends.setdefault(end, (_turned(last, "from") | {"lane": 0, "above": 0}, last))
-        for pair, record, step in zip(pairwise(way), drawn, climbed.steps, strict=True):
+        for pair, record, step in zip(pairwise(way), step_records, ladder.steps, strict=True):
             if pair not in records:
-                records[pair] = {
-                    **record,
-                    "changes": spelled(step.axes),
-                    "reached": percent(step.value),
-                }
+                changes = spelled(step.axes)
+                records[pair] = record | {"changes": changes, "reached": percent(step.value)}
     return Steps(ways, records, ends)
 
 
+def _turned(record: Record, side: str) -> Record:
+    """Return a number at the other end of a way."""
+    text = f"{side}{record['description'].removeprefix(record['side'])}"
+    return {**record, "side": side, "detail": side, "description": text}
+
+
 def extremes(run: ShownRun) -> tuple[str, str] | None:
-    """The protocols of the lowest and the highest number; None where there are not two that differ."""
-    known = [row for row in run.rows if not math.isnan(row.value)]
-    low, high = (extreme(known, key=lambda row: row.value, default=None) for extreme in (min, max))
-    if low is None or high is None or low.signature == high.signature:
+    """Return the protocols of the lowest and the highest number; None if there are not two that differ."""
+    ends = extreme_rows(run.rows)
+    if ends is None or ends[0].signature == ends[1].signature:
         return None
-    return low.protocol, high.protocol
+    return ends[0].protocol, ends[1].protocol
 
 
-def step_table(records: list[Record]) -> list[list[str]]:
-    """The records of a way as rows of a table."""
+def step_table(records: Sequence[Record]) -> list[list[str]]:
+    """Return the records of a way as rows under :data:`STEP_COLUMNS`."""
     rows = []
     for record in records:
-        end = record["kind"] == "end"
-        changed = (
-            (record["detail"], "", "")
-            if end
-            else (record["changes"], record["result"], record["items"])
-        )
-        rows.append([*changed, f"{record['n']:,}", record["protocol"], percent(record["after"])])
+        change = [record["detail"], "", ""]
+        if record["kind"] != "end":
+            change = [record["changes"], record["result"], record["items"]]
+        rows.append([*change, f"{record['n']:,}", record["protocol"], percent(record["after"])])
     return rows
 
 
-def telling(run: ShownRun, known: Steps) -> tuple[str, str] | None:
-    """Two numbers that differ for several reasons, the most steps apart and then the most points.
+def telling(run: ShownRun, steps: Steps) -> tuple[str, str] | None:
+    """Return two numbers that differ for several reasons, the most steps apart and then the most points.
 
-    The extremes where no way has two steps, None where there are not two numbers.
+    These are the extremes if no way has two steps; None if there are not two numbers.
     """
     values = {row.protocol: row.value for row in run.rows if not math.isnan(row.value)}
-    ways = [(start, end) for start, end in known.ways if start in values and end in values]
-    rising = [(start, end) for start, end in ways if values[start] < values[end]]
-    if not rising or max(len(known.ways[way]) for way in rising) < 3:
-        return extremes(run)
-    return max(
-        rising, key=lambda way: (min(len(known.ways[way]), 4), values[way[1]] - values[way[0]])
-    )
+    best = None
+    best_key = (2, 0.0)
+    for (start, end), way in steps.ways.items():
+        if start not in values or end not in values:
+            continue
+        # Ways of more steps than a reader follows are not better.
+        key = (min(len(way), 4), values[end] - values[start])
+        if key[1] > 0 and key[0] > 2 and key > best_key:
+            best = (start, end)
+            best_key = key
+    return best or extremes(run)
 
 
 def effects(run: ShownRun) -> list[Effect]:
-    """The axis that changes most first; none where no two protocols differ in one axis alone."""
+    """Return the effects of axes, the greatest first; none if no two protocols differ in one axis alone."""
     try:
         return main_effects(run.outcomes)
     except UsageError:
         return []
 
 
-def spelled(axes: tuple[Axis, ...]) -> str:
-    """What changes in full: ``score: sum → char_mean; ties: first → wrong``."""
-    return "; ".join(
-        f"{each.axis}: {each.left or '(empty)'} → {each.right or '(empty)'}" for each in axes
-    )
+def spelled(axes: Sequence[Axis]) -> str:
+    """Return what changes in full: ``score: sum → char_mean; ties: first → wrong``."""
+    texts = []
+    for axis in axes:
+        texts.append(f"{axis.axis}: {axis.left or '(empty)'} → {axis.right or '(empty)'}")
+    return "; ".join(texts)
 
 
-def effect_cells(effect: Effect) -> list[str]:
-    """A row of the table of effects."""
-    spread = effect.spread
-    sd = "" if math.isnan(spread.sd) else f" ± {percent(spread.sd)}"
-    return [
-        effect.axis,
-        f"{points(spread.mean)}{sd}",
-        percent(effect.absolute),
-        f"{points(spread.low)} – {points(spread.high)}",
-        f"{spread.pairs:,}",
-        "; ".join(map(_change, effect.changes[:2])) + _more(len(effect.changes) - 2),
+def effect_table(effects: Sequence[Effect]) -> PageTable:
+    """Return a row for each effect."""
+    columns = [
+        Column(name="axis"),
+        Column(name="mean change", kind="difference"),
+        Column(name="sd", kind="share", joined=" ± "),
+        Column(name="size", kind="share"),
+        Column(name="from – to", kind="difference"),
+        Column(name="to", kind="difference", joined=" – "),
+        Column(name="pairs", kind="count"),
+        Column(name="most common change"),
     ]
-
-
-def _order(
-    study: Study,
-    dataset: str,
-    places: Sequence[int],
-    ahead: Collection[Lead],
-    first_pair: Pair | None,
-) -> Order:
-    runs = [study.runs[place] for place in places]
-    rows = [row for run in runs for row in run.rows]
-    values = bump.values(rows, ahead)
-    columns = [record["protocol"] for record in values if record["kind"] == "column"]
-    models = tuple(run.label for run in runs)
-    table = [
-        [name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)
-    ]
-    ranges = [cells for run in runs if (cells := _range(run.label, run.rows, len(runs)))]
-    ranges.sort(key=lambda cells: float(cells[1]))
-    turned = reversal(runs[:MOST_RUNS])
-    said = reversal_sentence(turned) if turned else ""
-    sides = _sides(first_pair, models) if len(runs) == 2 and first_pair is not None else ()
-    return Order(dataset, said, values, models, table, lanes.ranks_values(rows), ranges, sides)
-
-
-def _sides(pair: Pair, labels: Sequence[str]) -> tuple[Side, ...]:
-    """Under which protocols each of two models is ahead, and under which they are level; nobody where there is none."""
-    one, other = labels
-    sides = []
-    for sign, leader in ((1, one), (-1, other), (0, "")):
-        contests = [contest for contest in pair.ordered if contest.lead == sign]
-        contests.sort(key=lambda contest: -abs(contest.difference.value))
-        under = f"{len(contests):,} of {counted(len(pair.ordered), 'protocol')}"
-        significant = sum(contest.significant for contest in contests)
-        words = (
-            f"{leader} leads under {under}, significantly under {significant}"
-            if leader
-            else f"Level under {under}"
+    cells = []
+    for effect in effects:
+        spread = effect.spread
+        changes = list(map(_change, effect.changes[:2]))
+        if len(effect.changes) > 2:
+            changes.append(counted(len(effect.changes) - 2, "other change"))
+        cells.append(
+            [
+                effect.axis,
+                spread.mean,
+                spread.sd,
+                effect.absolute,
+                spread.low,
+                spread.high,
+                spread.pairs,
+                "; ".join(changes),
+            ]
         )
-        protocols = [_ahead(contest) for contest in contests]
-        if contests:
-            sides.append(Side(words, tuple(protocols)))
-    return tuple(sides)
-
-
-def _ahead(contest: Contest) -> tuple[str, str, bool]:
-    by = points(abs(contest.difference.value)) if contest.lead else ""
-    return contest.protocol, by, contest.significant
-
-
-def _cell(row: Row | None) -> str:
-    if row is None:
-        return ""
-    if row.rank:
-        return f"{percent(row.value)} ({row.rank})"
-    return f"{percent(row.value)} {row.coverage}".rstrip()
-
-
-def _range(label: str, rows: Sequence[Row], models: int) -> list[str]:
-    """Nothing for a model without a rank."""
-    known = [row for row in rows if row.rank is not None and row.rank_low is not None]
-    places = [row.rank for row in known if row.rank is not None]
-    if not places:
-        return []
-    low = min(row.rank_low for row in known if row.rank_low is not None)
-    high = max(row.rank_high for row in known if row.rank_high is not None)
-    middle = f"{median(places):g}"
-    firsts, lasts = (sum(place == edge for place in places) for edge in (1, models))
-    return [
-        label,
-        middle,
-        ranks(min(places), max(places)),
-        ranks(low, high),
-        f"{firsts}",
-        f"{lasts}",
-        f"{len(places)}",
-    ]
-
-
-def _cells(contest: Contest) -> list[str]:
-    difference, test = contest.difference, contest.test
-    low, high = text.points(difference.ci_low), text.points(difference.ci_high)
-    words = ["not comparable: other texts were sent"] if contest.other_texts else []
-    if contest.other_items and not contest.other_texts:
-        words.append("no order: one scored too few of the other's questions")
-    words += ["in the normal limit"] if not test.exact else []
-    words += ["A is better" if contest.lead > 0 else "B is better"] if contest.significant else []
-    return [
-        contest.protocol,
-        text.points(difference.value),
-        "-" if math.isnan(difference.ci_low) else f"{low} to {high}",
-        probability(test.p),
-        f"{test.left_only:,}",
-        f"{test.right_only:,}",
-        percent(contest.detectable),
-        f"{difference.n:,}",
-        ", ".join(words),
-    ]
-
-
-def _source(name: str, protocol: Protocol) -> Entry | None:
-    """The entry of the catalogue that has this protocol under this name."""
-    try:
-        known = entry(name)
-    except ProtocolError:
-        return None
-    return known if known.protocols.get(known.published.get(name, name)) == protocol else None
-
-
-def _value(spelled: str) -> str:
-    return "none" if spelled == "-" else spelled or "(empty)"
-
-
-def _shots(protocol: Protocol) -> str:
-    if not protocol.shots:
-        return "none"
-    seed = "" if protocol.seed is None else f", seed {protocol.seed}"
-    return f"{protocol.shots} from {protocol.shot_split or 'nowhere'}, chosen by {protocol.sampler}{seed}"
-
-
-def _parts(protocol: Protocol) -> list[tuple[str, str]]:
-    if protocol.requests is not None:
-        return [("rendered elsewhere", f"requests with the digest {protocol.requests}")]
-    parts = [("begins with", protocol.header)]
-    if protocol.shots:
-        parts.append(
-            (
-                f"each of {protocol.shots} examples",
-                protocol.question + protocol.answer + protocol.separator,
-            )
-        )
-    parts.append(("the question", protocol.question + protocol.proposal))
-    if "{options}" in protocol.header + protocol.question:
-        parts.append(("each of its options", protocol.option))
-    parts.append(("what is scored", protocol.continuation))
-    return [(what, shown(text)) for what, text in parts if text]
+    return page_table(Table(name="effects", title="", columns=columns, rows=cells))
 
 
 def _change(change: ValueChange) -> str:
     values = spelled(change.axes[:1]).partition(": ")[2]
     return f"{values}: {points(change.spread.mean)} over {counted(change.spread.pairs, 'pair')}"
-
-
-def _more(others: int) -> str:
-    return f"; {counted(others, 'other change')}" if others > 0 else ""
-
-
-def _turned(record: Record, side: str) -> Record:
-    """The same number at the other end of a way."""
-    about = f"{side}{record['description'].removeprefix(record['side'])}"
-    return {**record, "side": side, "detail": side, "description": about}

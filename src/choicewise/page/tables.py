@@ -1,10 +1,18 @@
-"""A table of a result as the page's own macro draws it."""
+"""Write a table as the page's own macro draws it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from choicewise.table import Table, cell_texts, heading, is_text, notes_below, visible_columns
+
+_CLASSES: Final = {
+    "warnings": "breaks",
+    "most common change": "breaks",
+    "ids": "code",
+}
+"""Column → the class of its cells, if not that of its kind."""
 
 
 @dataclass(frozen=True)
@@ -21,5 +29,6 @@ def page_table(table: Table) -> PageTable:
     """Return a table as the page draws it."""
     columns = []
     for column in visible_columns(table):
-        columns.append((heading(column), "" if is_text(column) else "number"))
+        kind = "" if is_text(column) else "number"
+        columns.append((heading(column).strip(), _CLASSES.get(column.name, kind)))
     return PageTable(table.title, columns, cell_texts(table), notes_below(table))

@@ -1,8 +1,8 @@
-"""Protocols between two; changed axes.
+"""Change axes of protocols: by name, by metrics, or step by step from one to another.
 
-The order is that of the axes in the signature.  Where changing one axis alone would give a protocol that means nothing,
-the fewest further axes are taken, the first in order.  Those of them that can change before it do; the others change
-together with it, because no protocol lies between.
+Steps are taken in the order of the axes in the signature.  If a change of one axis alone gives a
+protocol that means nothing, the fewest further axes change, the first in order.  Those of them that
+can change before it do; the others change together with it, because no protocol lies between.
 """
 
 from __future__ import annotations
@@ -20,68 +20,79 @@ from choicewise.protocols.preparations import AFTER, changed_options
 from choicewise.protocols.protocol import AXES, Protocol, read_axis
 from choicewise.util.text import listed
 
-MARK = ".."  # between the two ends, as in ``mmlu/original..mmlu/helm``
-Possible = Callable[[Protocol], bool]  # whether some data can be asked as a protocol wants
-Axes = tuple[str, ...]  # axes that change together, in order
+MARK = ".."
+"""Between the two ends of a way, such as ``mmlu/original..mmlu/helm``."""
+
+Possible = Callable[[Protocol], bool]
+"""Checks that some data can be asked under a protocol."""
+
+Axes = tuple[str, ...]
+"""Names of axes that change together, in order."""
+
+
+def _any_data(protocol: Protocol) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A protocol with its ``name``, and what it is called in the names of protocols between."""
+    """Hold a protocol with its ``name``, and its ``label`` in the names of protocols between."""
 
     name: str
     protocol: Protocol
     label: str
 
 
-def ends(selector: str, known: Callable[[str], bool]) -> tuple[str, str] | None:
-    """What stands on either side of the mark, where both are ``known``; None in any other text.
+def ends(selector: str, is_name: Callable[[str], bool]) -> tuple[str, str] | None:
+    """Split a selector at the mark between two names, checked by ``is_name``; None without one.
 
-    Paths (``../mine.toml``) and the templates of signatures may hold the mark as well.
+    Paths (``../mine.toml``) and the templates of signatures may contain the mark as well.
     """
-    for place in range(1, len(selector) - len(MARK)):
-        if selector.startswith(MARK, place):
-            left, right = selector[:place], selector[place + len(MARK) :]
-            if known(left) and known(right):
-                return left, right
+    start = selector.find(MARK, 1)
+    while 0 < start < len(selector) - len(MARK):
+        left = selector[:start]
+        right = selector[start + len(MARK) :]
+        if is_name(left) and is_name(right):
+            return left, right
+        start = selector.find(MARK, start + 1)
     return None
 
 
 def protocols_between(
-    start: End, end: End, names: Mapping[Protocol, str], possible: Possible = lambda protocol: True
+    start: End, end: End, names: Mapping[Protocol, str], possible: Possible = _any_data
 ) -> dict[str, Protocol]:
-    """Every protocol on the ways from ``start`` to ``end`` and from ``end`` to ``start``, once each, the ends first.
+    """Return every protocol on the ways from ``start`` to ``end`` and back, the ends first.
 
-    Those between are called ``START..END:axis`` after the first axis that changes to them, or as in ``names``.  A split
-    that only one of the two names is that of both.  ``possible``: as in :func:`path`.
+    Protocols between are called ``START..END:axis`` after the first axis that changes to them, or
+    by ``names``.  A split that only one end names is that of both.  ``possible``: see :func:`path`.
     """
-    known = {start.protocol: start.name, end.protocol: end.name}
+    name_of = {start.protocol: start.name, end.protocol: end.name}
     split = start.protocol.split or end.protocol.split
     for first, last in ((start, end), (end, start)):
-        here, there = (
-            replace(each.protocol, split=each.protocol.split or split) for each in (first, last)
-        )
+        here = replace(first.protocol, split=first.protocol.split or split)
+        there = replace(last.protocol, split=last.protocol.split or split)
         for axes, protocol in path(here, there, possible)[:-1]:
-            known.setdefault(
-                protocol, names.get(protocol, f"{first.label}{MARK}{last.label}:{axes[0]}")
-            )
-    return {name: protocol for protocol, name in known.items()}
+            name = f"{first.label}{MARK}{last.label}:{axes[0]}"
+            name_of.setdefault(protocol, names.get(protocol, name))
+    return {name: protocol for protocol, name in name_of.items()}
 
 
 def differing(left: Protocol, right: Protocol) -> Axes:
-    """The axes in which two protocols differ, in order."""
+    """Return the axes in which two protocols differ, in order."""
     return tuple(name for name in AXES if getattr(left, name) != getattr(right, name))
 
 
 def path(
-    start: Protocol, end: Protocol, possible: Possible = lambda protocol: True
+    start: Protocol, end: Protocol, possible: Possible = _any_data
 ) -> list[tuple[Axes, Protocol]]:
-    """The steps from ``start`` to ``end``: the axes that change, and the protocol that this gives; the last is ``end``.
+    """Return the steps from ``start`` to ``end``: the axes that change, and the resulting protocol.
 
-    What is not ``possible`` is passed by as what means nothing is.  Read backwards, ``path(end, start)`` goes from
-    ``start`` to ``end`` as well and changes the last axes first.
+    The last step is to ``end``.  A protocol that is not ``possible`` is passed by, like one that
+    means nothing.  Read backwards, ``path(end, start)`` goes from ``start`` to ``end`` as well and
+    changes the last axes first.
     """
-    steps, here = [], start
+    steps = []
+    here = start
     while rest := differing(here, end):
         moves = _Moves(here, end, possible)
         axes = min(moves.parts(moves.fewest(rest[0], rest[1:])), key=len)
@@ -92,31 +103,53 @@ def path(
 
 @lru_cache(maxsize=4096)
 def inseparable(left: Protocol, right: Protocol) -> bool:
-    """Whether no protocol lies between two: none that has on each axis the value of one or of the other."""
+    """Check that no protocol has on each axis the value of one of the two, but the two."""
     axes = differing(left, right)
-    return all(
-        len(part) == len(axes) for part in _Moves(left, right, lambda protocol: True).parts(axes)
-    )
+    parts = _Moves(left, right, _any_data).parts(axes)
+    return all(len(part) == len(axes) for part in parts)
 
 
 CHANGES = "@"
-"""Between a name and the axes that differ, ``AXIS=VALUE`` each, with commas between, spelled as in signatures."""
+"""Between a name and its changed axes, ``AXIS=VALUE`` with commas between."""
 
 
 def split_changes(selector: str) -> tuple[str, str]:
-    """The name, and the text of its changes; empty where there are none."""
+    """Split a selector into the name and the text of its changes, "" without changes."""
     name, _, changes = selector.partition(CHANGES)
     return name, changes
 
 
 def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Protocol]:
-    """The protocols with the axes that ``changes`` spells, each under its name with them.
+    """Return the protocols with the axes that ``changes`` spells, under their new names.
 
-    One that has these axes already keeps its name; changes that its name has before stay but for these axes.  A change
-    of the options (:data:`choicewise.protocols.preparations.AFTER`) comes after a protocol's own preparation.  Raises
-    ProtocolError for what is no change, or with all protocols that it does not fit.
+    A protocol that has these axes already keeps its name; changes of other axes in its name stay.
+    A change of the options (:data:`choicewise.protocols.preparations.AFTER`) comes after a
+    protocol's preparation.  Raises ProtocolError if ``changes`` is malformed, or with all protocols
+    that it does not fit.
     """
-    values: dict[str, Any] = {}
+    values = _read_changes(changes)
+    changed: dict[str, Protocol] = {}
+    refused: dict[str, list[str]] = {}
+    for name, protocol in protocols.items():
+        try:
+            other = _with_values(protocol, values)
+        except ProtocolError as error:
+            refused.setdefault(str(error), []).append(name)
+        else:
+            changed[name if other == protocol else merge_changes(name, changes)] = other
+    if not refused:
+        return changed
+    lines = [f"{', '.join(names)}: {reason}" for reason, names in refused.items()]
+    if len(protocols) == 1:
+        (reason,) = refused
+        raise ProtocolError(f"{name}{CHANGES}{changes}: {reason}")
+    count = sum(map(len, refused.values()))
+    reason = f"{count} of {len(protocols)} protocols can't have {CHANGES}{changes}; name the others alone"
+    raise ProtocolError(reason, lines)
+
+
+def _read_changes(changes: str) -> dict[str, Any]:
+    values = {}
     for change in changes.split(","):
         axis, equals, spelled = change.partition("=")
         if not equals:
@@ -124,51 +157,42 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
                 f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5"
             )
         values[axis] = read_axis(axis, spelled)
-    adds = values.get("prepare") in AFTER  # beside what the source does to the texts
-    changed: dict[str, Protocol] = {}
-    refused: dict[str, list[str]] = {}
-    for name, protocol in protocols.items():
-        try:
-            options = (
-                {"prepare": changed_options(protocol.prepare, values["prepare"])} if adds else {}
-            )
-            other = replace(protocol, **{**values, **options})
-        except ProtocolError as error:
-            refused.setdefault(str(error), []).append(name)
-        else:
-            changed[name if other == protocol else merge_changes(name, changes)] = other
-    if not refused:
-        return changed
-    if len(protocols) == 1:
-        raise ProtocolError(f"{name}{CHANGES}{changes}: {next(iter(refused))}")
-    lines = [f"{', '.join(names)}: {why}" for why, names in refused.items()]
-    count = sum(map(len, refused.values()))
-    why = f"{count} of {len(protocols)} protocols can't have {CHANGES}{changes}; name the others alone"
-    raise ProtocolError(why, lines)
+    return values
+
+
+def _with_values(protocol: Protocol, values: Mapping[str, Any]) -> Protocol:
+    change = values.get("prepare")
+    if change in AFTER:
+        # The source's changes to the texts stay.
+        values = {**values, "prepare": changed_options(protocol.prepare, change)}
+    return replace(protocol, **values)
 
 
 def merge_changes(name: str, changes: str) -> str:
-    """``name`` with ``changes``, in place of those of the same axes that it has."""
+    """Add ``changes`` to a name, in place of its changes of the same axes."""
     plain, before = split_changes(name)
     axes = {change.partition("=")[0] for change in changes.split(",")}
-    kept = [
-        change for change in before.split(",") if change and change.partition("=")[0] not in axes
-    ]
+    kept = []
+    for change in before.split(","):
+        if change and change.partition("=")[0] not in axes:
+            kept.append(change)
     return f"{plain}{CHANGES}{','.join([*kept, changes])}"
 
 
 def check_metrics(metrics: Sequence[str]) -> None:
-    """UsageError for a name of a metric, here or elsewhere, that nobody knows."""
-    known = [*METRICS, *METRIC_NAMES]
-    if unknown := next((each for each in metrics if each not in known), None):
-        raise UsageError(f"no metric is called {unknown!r}; {did_you_mean(unknown, known)}")
+    """Raise UsageError if a metric has no such name, here or in another tool."""
+    names = [*METRICS, *METRIC_NAMES]
+    for metric in metrics:
+        if metric not in names:
+            raise UsageError(f"no metric is called {metric!r}; {did_you_mean(metric, names)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Metrics under protocols: the ``protocols`` that this gives by name, and which of the ``of`` can't have which.
+    """Hold metrics under protocols: the resulting ``protocols`` by name.
 
-    ``lacking``: by metric the names of those that can't have it, each with the reason.
+    ``lacking``: by metric, the names of the protocols that can't have it, with the reasons.
+    ``of``: the number of protocols that the metrics were applied to.
     """
 
     protocols: Mapping[str, Protocol]
@@ -177,78 +201,47 @@ class Applied:
 
     @property
     def lines(self) -> list[str]:
-        """What can't have a metric, a line for each metric and reason."""
-        grouped: dict[tuple[str, str], list[str]] = {}
+        """Say which protocols can't have a metric, in a line for each metric and reason."""
+        names_of: dict[tuple[str, str], list[str]] = {}
         for metric, reasons in self.lacking.items():
             for name, reason in reasons.items():
-                grouped.setdefault((metric, reason), []).append(name)
-        return [
-            f"no {metric} under {listed(names, NAMED)}: {reason}"
-            for (metric, reason), names in grouped.items()
-        ]
+                names_of.setdefault((metric, reason), []).append(name)
+        lines = []
+        for (metric, reason), names in names_of.items():
+            lines.append(f"no {metric} under {listed(names, NAMED)}: {reason}")
+        return lines
 
 
 def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> Applied:
-    """Everything that ``metrics``, names here or elsewhere, can be made of under ``protocols``; each once.
+    """Return each different protocol that ``metrics`` make of ``protocols``.
 
-    Where a metric is made of certain scores alone, a protocol with another one stands for all with its prompt.  Raises
-    UsageError as :func:`check_metrics`.
+    Metrics have our names or those of other tools.  If a metric needs certain scores, a protocol
+    with another score stands for all with its prompt.  Raises UsageError if :func:`check_metrics`
+    does.
     """
     check_metrics(metrics)
-    made: dict[Protocol, str] = {protocol: name for name, protocol in protocols.items()}
+    name_of: dict[Protocol, str] = {protocol: name for name, protocol in protocols.items()}
     chosen: dict[str, Protocol] = {}
     lacking: dict[str, dict[str, str]] = {}
-    for wanted in metrics:
-        axes = METRIC_NAMES[wanted].axes if wanted in METRIC_NAMES else {"metric": wanted}
+    for metric in metrics:
+        axes: Mapping[str, str] = {"metric": metric}
+        if metric in METRIC_NAMES:
+            axes = METRIC_NAMES[metric].axes
         for name, protocol in protocols.items():
             try:
-                own, other = _measured(protocol, axes)
+                values = _metric_values(protocol, axes)
+                other = replace(protocol, **values)
             except ProtocolError as error:
-                lacking.setdefault(wanted, {})[name] = str(error)
+                lacking.setdefault(metric, {})[name] = str(error)
                 continue
-            base = None
-            with suppress(
-                ProtocolError
-            ):  # the metric of before may not go with the scores that this one needs
-                base = made.get(
-                    replace(other, metric=protocol.metric, aggregation=protocol.aggregation)
-                )
-            named_axes = (
-                own if base is None else ("metric", "aggregation")
-            )  # the rest is what the other name says
-            spelled = [f"{axis}={value}" for axis, value in own.items() if axis in named_axes]
-            named = merge_changes(base or name, ",".join(spelled)) if spelled else base or name
-            chosen.setdefault(made.setdefault(other, named), other)
+            if other not in name_of:
+                name_of[other] = _name_under_metric(name, protocol, other, values, name_of)
+            chosen.setdefault(name_of[other], other)
     return Applied(chosen, lacking, len(protocols))
 
 
-def as_accuracy(protocol: Protocol) -> Protocol:
-    """The protocol under accuracy, without what other metrics alone have: golds, a temperature, bytes as weights."""
-    return replace(protocol, metric="acc", golds="sum", temperature="1", aggregation="micro")
-
-
-def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> dict[str, Protocol]:
-    """The protocols of :func:`apply_metrics`; UsageError, with the reasons, for a metric that none of them can have."""
-    applied = apply_metrics(protocols, metrics)
-    refuse_metrics([applied])
-    return dict(applied.protocols)
-
-
-def refuse_metrics(applied: Sequence[Applied]) -> None:
-    """UsageError, with the first reasons, for a metric that no protocol of several runs can have."""
-    for metric in applied[0].lacking if applied else ():
-        if all(len(each.lacking.get(metric, ())) == each.of for each in applied):
-            count = sum(each.of for each in applied)
-            reasons = [f"{name}: {reason}" for name, reason in applied[0].lacking[metric].items()]
-            raise UsageError(f"none of {count} protocols has the metric {metric}", reasons[:NAMED])
-
-
-NAMED = 3
-"""Protocols that a line names; of more it says how many there are."""
-
-
-def _measured(protocol: Protocol, axes: Mapping[str, str]) -> tuple[dict[str, Any], Protocol]:
-    """The axes that give ``protocol`` the metric in ``axes``, as they are spelled, and what it is with them."""
+def _metric_values(protocol: Protocol, axes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the axes that give ``protocol`` the metric in ``axes``."""
     metric = METRICS[axes["metric"]]
     values: dict[str, Any] = dict(axes)
     if metric.likelihood and protocol.null is not None:
@@ -259,15 +252,61 @@ def _measured(protocol: Protocol, axes: Mapping[str, str]) -> tuple[dict[str, An
         values["outside"] = "keep"
     if metric.pooled and protocol.aggregation == "macro":
         values["aggregation"] = "micro"
-    other = replace(protocol, **values)
-    return {
-        axis: getattr(other, axis) or "-" for axis in values if axis in differing(protocol, other)
-    }, other
+    return values
+
+
+def _name_under_metric(
+    name: str,
+    protocol: Protocol,
+    other: Protocol,
+    values: Mapping[str, Any],
+    name_of: Mapping[Protocol, str],
+) -> str:
+    """Name ``other``, which is ``protocol`` with ``values``."""
+    changed = [axis for axis in values if axis in differing(protocol, other)]
+    # The protocol's metric may not go with the scores that the new one needs.
+    with suppress(ProtocolError):
+        sibling = replace(other, metric=protocol.metric, aggregation=protocol.aggregation)
+        if sibling in name_of:
+            # Its name says the other axes, such as the score.
+            name = name_of[sibling]
+            changed = [axis for axis in changed if axis in ("metric", "aggregation")]
+    if not changed:
+        return name
+    spelled = [f"{axis}={getattr(other, axis) or '-'}" for axis in changed]
+    return merge_changes(name, ",".join(spelled))
+
+
+def as_accuracy(protocol: Protocol) -> Protocol:
+    """Return the protocol under accuracy, without the axes that only other metrics have."""
+    return replace(protocol, metric="acc", golds="sum", temperature="1", aggregation="micro")
+
+
+def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> dict[str, Protocol]:
+    """Return the protocols of :func:`apply_metrics`; UsageError if none can have a metric."""
+    applied = apply_metrics(protocols, metrics)
+    refuse_metrics([applied])
+    return dict(applied.protocols)
+
+
+def refuse_metrics(applied: Sequence[Applied]) -> None:
+    """Raise UsageError, with reasons, if no protocol of several runs can have a metric."""
+    if not applied:
+        return
+    for metric, reason_of in applied[0].lacking.items():
+        if all(len(run.lacking.get(metric, ())) == run.of for run in applied):
+            count = sum(run.of for run in applied)
+            reasons = [f"{name}: {reason}" for name, reason in reason_of.items()]
+            raise UsageError(f"none of {count} protocols has the metric {metric}", reasons[:NAMED])
+
+
+NAMED = 3
+"""Protocols that a line names; if there are more, it says how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """What can change from ``here`` on the way to ``end``."""
+    """Find what can change from ``here`` on the way to ``end``."""
 
     here: Protocol
     end: Protocol
@@ -278,18 +317,18 @@ class _Moves:
             yield self.fewest(axis, [other for other in axes if other != axis])
 
     def fewest(self, first: str, rest: Sequence[str]) -> Axes:
-        """``first`` and the fewest of ``rest`` that have to change with it."""
+        """Return ``first`` and the fewest of ``rest`` that have to change with it."""
         chosen: Axes = (first,)
         problems = self._problems(chosen)
         while problems:
-            further = [name for name in rest if name not in chosen]
-            added = (
-                each for size in range(1, len(further) + 1) for each in combinations(further, size)
-            )
-            chosen = next(
-                more for each in added if self._problems(more := chosen + each) < problems
-            )
-            problems = self._problems(chosen)
+            # All of them together have no problem, so that a wider choice is always found.
+            for added in _subsets([name for name in rest if name not in chosen]):
+                wider = chosen + added
+                remaining = self._problems(wider)
+                if remaining < problems:
+                    break
+            chosen = wider
+            problems = remaining
         return tuple(name for name in AXES if name in chosen)
 
     def _problems(self, axes: Axes) -> frozenset[str]:
@@ -297,4 +336,11 @@ class _Moves:
             moved = replace(self.here, **{name: getattr(self.end, name) for name in axes})
         except ProtocolError as error:
             return frozenset(error.parts)
-        return frozenset() if moved == self.end or self.possible(moved) else frozenset(["the data"])
+        if moved == self.end or self.possible(moved):
+            return frozenset()
+        return frozenset(["the data"])
+
+
+def _subsets(names: Sequence[str]) -> Iterator[Axes]:
+    for size in range(1, len(names) + 1):
+        yield from combinations(names, size)

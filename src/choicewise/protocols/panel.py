@@ -1,9 +1,10 @@
-"""The panel of a protocol: the same questions under changes that should leave the answers as they are."""
+"""Make the panel of a protocol: changed questions that should leave the answers unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.between import change_axes
@@ -15,8 +16,9 @@ from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 
 
-class CheckAbout(NamedTuple):
-    """What a check ``changes``, and the distance of probabilities that it measures."""
+@dataclass(frozen=True, slots=True)
+class CheckAbout:
+    """Say what a check ``changes``, and the distance of probabilities that it measures."""
 
     changes: str
     measure: str = "TV"
@@ -40,8 +42,9 @@ CHECKS: Final = {
 """Every check of a panel by its name."""
 
 
-class Variant(NamedTuple):
-    """A protocol of the panel of another one, under its ``name``."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Hold a protocol of the panel of another one, under its ``name``."""
 
     check: str
     name: str
@@ -49,84 +52,96 @@ class Variant(NamedTuple):
 
 
 def variants(name: str, protocol: Protocol) -> Iterator[Variant]:
-    """The panel of a protocol; none of one whose answers are not probabilities of the item's own choices."""
+    """Yield the panel of a protocol.
+
+    A protocol has none if its answers are not probabilities of the item's choices.
+    """
     if not READINGS[protocol.reading].by_choice or change_of(protocol.prepare):
         return
     for check, changes in _changes(protocol):
-        if (other := _changed({name: protocol}, changes)) is not None:
-            yield Variant(check, *other)
+        yield from _changed(check, {name: protocol}, changes)
     if protocol.kind == "noul" and name.endswith(":noul"):
         sibling = f"{name.removesuffix(':noul')}:choice"
         try:
-            other = _changed(resolve(sibling), "kind=noul,prepare=as-choice")
+            siblings = resolve(sibling)
         except ProtocolError:
             return
-        if other is not None:
-            yield Variant("as choice", *other)
+        yield from _changed("as choice", siblings, "kind=noul,prepare=as-choice")
 
 
 def with_panels(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    """The protocols, each followed by its panel."""
-    every: dict[str, Protocol] = {}
+    """Return the protocols, each followed by its panel."""
+    with_variants: dict[str, Protocol] = {}
     for name, protocol in protocols.items():
-        every |= {name: protocol, **{each.name: each.protocol for each in variants(name, protocol)}}
-    return every
+        with_variants[name] = protocol
+        for variant in variants(name, protocol):
+            with_variants[variant.name] = variant.protocol
+    return with_variants
 
 
 def asks_changes(protocols: Iterable[Protocol]) -> bool:
-    """Whether one of them asks changed questions."""
+    """Check if one of the protocols asks changed questions."""
     return any(change_of(protocol.prepare) in CHANGES for protocol in protocols)
 
 
 def _changes(protocol: Protocol) -> Iterator[tuple[str, str]]:
-    """The checks that fit, with what is changed, as :func:`change_axes` takes it."""
-    endpoint = READINGS[protocol.reading].needs == (Decision,)
-    listed = endpoint or "{options}" in protocol.header + protocol.question
-    described = protocol.described is not None or endpoint
-    if protocol.kind in ("any", "choice") and listed:
-        yield from (("order", f"prepare={change}") for change in _orders(protocol.choices))
-        if described:
-            yield "names", "prepare=renamed"
-        if (
-            "{letter}" in protocol.continuation
-            and not endpoint
-            and (letters := _other_labels(protocol))
-        ):
-            yield "labels", f"letters={letters}"
-        yield from (("none", f"prepare={change}") for change in ("none-added", "none-for-right"))
-        yield "clone", "prepare=cloned"
-        yield "drop", "prepare=without-last"
+    """Yield the checks that fit, with the changes that :func:`change_axes` takes."""
+    asks_endpoint = READINGS[protocol.reading].needs == (Decision,)
+    lists_options = asks_endpoint or "{options}" in protocol.header + protocol.question
+    if protocol.kind in ("any", "choice") and lists_options:
+        yield from _changes_of_options(protocol, asks_endpoint)
     if protocol.kind == "score":
         yield "order", "prepare=reversed"
     if protocol.kind == "noul":
         yield "negation", "prepare=negated"
     if "decision" in protocol.prepare:
-        yield from (("state", f"prepare={change}") for change in ("state-text", "state-object"))
-    if endpoint:
+        yield "state", "prepare=state-text"
+        yield "state", "prepare=state-object"
+    if asks_endpoint:
         yield "batch", "prepare=batched"
 
 
+def _changes_of_options(protocol: Protocol, asks_endpoint: bool) -> Iterator[tuple[str, str]]:
+    for change in _orders(protocol.choices):
+        yield "order", f"prepare={change}"
+    if protocol.described is not None or asks_endpoint:
+        yield "names", "prepare=renamed"
+    if "{letter}" in protocol.continuation and not asks_endpoint:
+        letters = _other_labels(protocol)
+        if letters:
+            yield "labels", f"letters={letters}"
+    yield "none", "prepare=none-added"
+    yield "none", "prepare=none-for-right"
+    yield "clone", "prepare=cloned"
+    yield "drop", "prepare=without-last"
+
+
 def _orders(choices: int | None) -> Iterator[str]:
-    """All orders of two and of three choices; of more every turn and the reverse; of an unknown number three turns."""
+    """Yield all orders of two and three choices; of more, every turn and the reverse.
+
+    Of an unknown number of choices, three turns are shown.
+    """
     yield "reversed"
     if choices is None or choices > 2:
-        yield from (f"turned-{turns}" for turns in range(1, min(choices or 4, MOST_TURNS + 1)))
+        for turns in range(1, min(choices or 4, MOST_TURNS + 1)):
+            yield f"turned-{turns}"
     if choices == 3:
-        yield from ("reversed-1", "reversed-2")
+        yield "reversed-1"
+        yield "reversed-2"
 
 
 def _other_labels(protocol: Protocol) -> str:
-    """Digits for letters, and letters for digits; empty where there are not as many."""
-    other = "ABCDEFGHIJ" if protocol.letters[:1].isdigit() else "123456789"
+    """Return digits for letters, and letters for digits; "" if there are too few."""
+    labels = "ABCDEFGHIJ" if protocol.letters[:1].isdigit() else "123456789"
     if protocol.choices is None:
-        return other
-    return other[: protocol.choices] if protocol.choices <= len(other) else ""
+        return labels
+    return labels[: protocol.choices] if protocol.choices <= len(labels) else ""
 
 
-def _changed(protocols: Mapping[str, Protocol], changes: str) -> tuple[str, Protocol] | None:
-    """The one protocol with the changes, and its name; None where it can't have them."""
+def _changed(check: str, protocols: Mapping[str, Protocol], changes: str) -> Iterator[Variant]:
+    """Yield the one protocol with the changes; nothing if it can't have them."""
     try:
         ((name, protocol),) = change_axes(protocols, changes).items()
     except ProtocolError:
-        return None
-    return name, protocol
+        return
+    yield Variant(check, name, protocol)

@@ -109,10 +109,10 @@ def panels(run: Run) -> list[Panel]:
         if name in changed:
             continue
         versions = defaultdict[str, list[str]](list)
-        for check, _, variant in variants(name, protocol):
-            (variant_on_split,) = run.on_its_split({name: variant}).values()
-            if variant_on_split in names:
-                versions[check].append(names[variant_on_split])
+        for variant in variants(name, protocol):
+            (on_split,) = run.on_its_split({name: variant.protocol}).values()
+            if on_split in names:
+                versions[variant.check].append(names[on_split])
         for names_of_check in versions.values():
             changed.update(names_of_check)
         if versions:

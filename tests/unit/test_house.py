@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -580,3 +581,12 @@ def test_nothing_is_unpickled_evaluated_or_kept_in_a_database() -> None:
                     continue
             wrong += [f"{file} has {name}" for name in named if name not in DATABASES.get(file, ())]
     assert wrong == []
+
+
+def test_the_words_of_the_code_have_types() -> None:
+    page = (ROOT / "docs" / "design" / "words.md").read_text(encoding="utf-8")
+    types = re.findall(r"^\| \w+ \| `([\w.]+)` \|", page, re.MULTILINE)
+    assert len(types) == 12
+    for path in types:
+        module, name = path.rsplit(".", 1)
+        assert hasattr(import_module(module), name), path

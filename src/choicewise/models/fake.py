@@ -1,7 +1,8 @@
-"""Models that compute nothing: hash, oracle, anti-oracle.
+"""Answer without computing: by a hash, by the right answers, or by wrong ones.
 
-All use the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer` as tokens.  ``fake:hash`` guesses, the same on
-every machine; ``fake:oracle`` knows every answer and must score 1 under any protocol, ``fake:anti-oracle`` 0.
+All use the bytes of :class:`~choicewise.tokens.tokenizer.ByteTokenizer` as tokens.  ``fake:hash``
+guesses, the same on every machine; ``fake:oracle`` knows every answer and must score 1 under any
+protocol, ``fake:anti-oracle`` 0.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ from choicewise.questions import (
 )
 from choicewise.tokens.tokenizer import BYTES, ByteTokenizer, Tokenizer
 
-SURE, UNSURE, REFUSED = -1e-6, -10.0, -20.0
-"""Nats per token of a choice that an oracle prefers, does not know and rejects; length can't make up for the steps."""
+# Nats per token of a choice that an oracle prefers, does not know and rejects; length can't make up
+# for the steps.
+SURE = -1e-6
+UNSURE = -10.0
+REFUSED = -20.0
 
 _Weights = npt.NDArray[np.int64]
 
 
 class _Fake(ABC):
-    """What all fakes have in common; each says how it scores, generates and compares."""
+    """A model without weights; subclasses score, generate, compare and decide."""
 
     dtype = "float32"
     device = "cpu"
@@ -53,7 +57,8 @@ class _Fake(ABC):
     supports = KINDS
     recipe: Recipe | None = None
     selfcheck: SelfCheck | None = None
-    computed = planned = None
+    computed = None
+    planned = None
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,15 +66,15 @@ class _Fake(ABC):
         self.tokenizer: Tokenizer = ByteTokenizer()
 
     def check(self, depth: int) -> SelfCheck | None:
-        """None: there is nothing to choose from."""
+        """Return None: there is nothing to choose from."""
         return self.selfcheck
 
     def objection(self, question: Prompt) -> str | None:
-        """None: a fake answers everything."""
+        """Return None: a fake answers everything."""
         return None
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """The answers, in order."""
+        """Yield the answers, in order."""
         for index, question in enumerate(questions):
             match question:
                 case MaskedLoss():
@@ -98,10 +103,11 @@ class _Fake(ABC):
 
 
 class HashModel(_Fake):
-    """Log-probabilities drawn from a hash of the text so far.
+    """Draw log-probabilities from a hash of the text so far.
 
-    The distribution over the next token depends on the bytes before it alone (BOS stands for none) and is normalised,
-    so log-probabilities of consecutive texts add up.  Every ``seed`` is another model.
+    The distribution over the next token depends on the bytes before it alone (BOS stands for none)
+    and is normalised, so that log-probabilities of consecutive texts add up.  Every ``seed`` is
+    another model.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -110,66 +116,65 @@ class HashModel(_Fake):
 
     def _score(self, question: Span | Mass | Blanks | Rendition | SetSpan) -> TokenScores:
         match question:
-            case Mass(context, members):
-                weights, ids = self._weights(self._after(context)), members.ids
-                token = ids[weights[ids].argmax()]
-                share = int(weights[ids].sum()) / int(weights.sum())
-                return TokenScores.of(
-                    [token], [math.log(share)], [np.count_nonzero(weights > weights[token])]
-                )
+            case Mass():
+                return self._mass(question)
             case Blanks():
-                return TokenScores.joined(
-                    [*map(self._fill, question.rows(), question.places, question.continuation)]
-                )
-            case SetSpan():  # as if the options stood in the order of their tokens
-                options = question.options
-                ordered = question.in_order(
-                    sorted(range(len(options)), key=lambda place: options[place].tolist())
-                )
+                blanks = map(self._fill, question.rows(), question.places, question.continuation)
+                return TokenScores.joined(list(blanks))
+            case SetSpan():
+                # The options are read in the order of their tokens.
+                options = [option.tolist() for option in question.options]
+                order = sorted(range(len(options)), key=lambda index: options[index])
+                ordered = question.in_order(order)
                 return self._score(Span(ordered.context, ordered.continuation))
             case Rendition(before, continuation) | Span(before, continuation):
-                wanted = continuation.tolist()
-                return self._read(before, len(wanted), lambda tokens, weights: wanted[len(tokens)])
+                tokens = continuation.tolist()
+                return self._read(before, len(tokens), lambda read, weights: tokens[len(read)])
+
+    def _mass(self, question: Mass) -> TokenScores:
+        """Score all members together, as their likeliest token."""
+        weights = self._weights(self._after(question.context))
+        ids = question.members.ids
+        token = ids[weights[ids].argmax()]
+        share = int(weights[ids].sum()) / int(weights.sum())
+        return TokenScores.of([token], [math.log(share)], [_rank(weights, token)])
 
     def _fill(self, row: Ids, place: int, token: int) -> TokenScores:
-        """``token`` at a hidden place, from a hash of what is visible before and after it."""
-        sides = [self._after(side).digest(16) for side in (row[:place], row[place:])]
-        weights = self._weights(hashlib.shake_256(b"".join(sides)))
-        logprob = math.log(weights[token] / weights.sum())
-        return TokenScores.of([token], [logprob], [np.count_nonzero(weights > weights[token])])
+        """Score ``token`` at a hidden place by a hash of what is visible before and after it."""
+        before = self._after(row[:place]).digest(16)
+        after = self._after(row[place:]).digest(16)
+        return _scored(self._weights(hashlib.shake_256(before + after)), token)
 
     def _generate(self, generation: Generation) -> TokenScores:
-        table, sampling = self.tokenizer.token_bytes, generation.sampling
+        table = self.tokenizer.token_bytes
+        sampling = generation.sampling
 
         def choose(tokens: list[int], weights: _Weights) -> int | None:
-            token = (
-                int(weights.argmax()) if sampling is None else sampling.draw(weights, len(tokens))
-            )
-            ended = (sampling is not None and not table[token]) or generation.stopped(
-                [*tokens, token], table
-            )
-            return None if ended else token
+            if sampling is None:
+                token = int(weights.argmax())
+            else:
+                token = sampling.draw(weights, len(tokens))
+                if not table[token]:
+                    return None
+            return None if generation.stopped([*tokens, token], table) else token
 
         scores = self._read(generation.context, generation.limit, choose)
         scores.ended = Ended(generation.finish(scores.tokens.tolist(), table, ()))
         return scores
 
     def _cosine(self, question: Cosine) -> float:
-        """A number from -1 to 1 drawn from a hash of both texts."""
+        """Draw a number from -1 to 1 from a hash of both texts."""
         digest = hashlib.shake_256(self._seed + question.key.encode()).digest(8)
         return int.from_bytes(digest, "little") / 2**63 - 1
 
     def _decide(self, question: Decision) -> TokenScores:
-        """Shares drawn from a hash of the whole question, with their sum 1."""
-        first, option = Decision(question.question, 0), question.option
-        count = len(question.question.names)
-        digest = hashlib.shake_256(self._seed + first.key.encode()).digest(2 * count)
-        weights = np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
-        rank = np.count_nonzero(weights > weights[option])
-        return TokenScores.of([option], [math.log(weights[option] / weights.sum())], [rank])
+        """Draw shares, with their sum 1, from a hash of the whole question."""
+        first = Decision(question.question, 0)
+        digest = hashlib.shake_256(self._seed + first.key.encode())
+        return _scored(_squares(digest, len(question.question.names)), question.option)
 
     def _after(self, context: Ids) -> Any:
-        """The hash of a text, which can be continued."""
+        """Return the hash of a text, which can be continued."""
         return hashlib.shake_256(self._seed + self._bytes(context))
 
     def _bytes(self, context: Ids) -> bytes:
@@ -178,16 +183,20 @@ class HashModel(_Fake):
         return b"".join(self.tokenizer.token_bytes[token] for token in context)
 
     def _weights(self, text: Any) -> _Weights:
-        """Integers, so that their sum is the same on every machine; squares, so that some tokens stand out."""
-        digest = text.digest(2 * len(self.tokenizer.token_bytes))
-        return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
+        """Return the weights of all tokens after a text, by its hash."""
+        return _squares(text, len(self.tokenizer.token_bytes))
 
     def _read(
         self, context: Ids, limit: int, choose: Callable[[list[int], _Weights], int | None]
     ) -> TokenScores:
-        """At most ``limit`` tokens, as ``choose`` names them from those before and the next weights, until None."""
+        """Score at most ``limit`` tokens.
+
+        ``choose`` names the next one, by those before it and the weights of all, or None to end.
+        """
         text = self._after(context)
-        tokens, logprobs, ranks = list[int](), list[float](), list[int]()
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        ranks: list[int] = []
         for _ in range(limit):
             weights = self._weights(text)
             token = choose(tokens, weights)
@@ -195,16 +204,35 @@ class HashModel(_Fake):
                 break
             tokens.append(token)
             logprobs.append(math.log(weights[token] / weights.sum()))
-            ranks.append(int(np.count_nonzero(weights > weights[token])))
+            ranks.append(_rank(weights, token))
             text.update(self.tokenizer.token_bytes[token])
         return TokenScores.of(tokens, logprobs, ranks)
 
 
-class Oracle(_Fake):
-    """Sure of every right choice, and generates the right answer.
+def _squares(text: Any, count: int) -> _Weights:
+    """Draw ``count`` weights from a hash.
 
-    A question that does not say whether its choice is right (``gold`` None) is scored in between.  A mass is scored as
-    one token.
+    They are integers, so that their sum is the same on every machine, and squares, so that some
+    tokens stand out.
+    """
+    digest = text.digest(2 * count)
+    return np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
+
+
+def _rank(weights: _Weights, token: int) -> int:
+    return int(np.count_nonzero(weights > weights[token]))
+
+
+def _scored(weights: _Weights, token: int) -> TokenScores:
+    logprob = math.log(weights[token] / weights.sum())
+    return TokenScores.of([token], [logprob], [_rank(weights, token)])
+
+
+class Oracle(_Fake):
+    """Prefer every right choice, and generate the right answer.
+
+    A question that does not say if its choice is right (``gold`` None) is scored in between.  A
+    mass is scored as one token.
     """
 
     _prefers = True
@@ -213,34 +241,41 @@ class Oracle(_Fake):
         super().__init__("fake:oracle" if self._prefers else "fake:anti-oracle")
 
     def _score(self, question: Span | Mass | Blanks | Rendition | SetSpan) -> TokenScores:
-        nats = (
-            UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
-        )
         tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
-        return TokenScores.of(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
+        return self._preference(tokens, question.gold)
 
     def _decide(self, question: Decision) -> TokenScores:
-        nats = (
-            UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
-        )
-        return TokenScores.of([question.option], [nats], [int(nats != SURE)])
+        return self._preference([question.option], question.gold)
+
+    def _preference(self, tokens: Sequence[int] | Ids, gold: bool | None) -> TokenScores:
+        """Score ``tokens`` by whether their choice is right."""
+        if gold is None:
+            nats = UNSURE
+        elif gold == self._prefers:
+            nats = SURE
+        else:
+            nats = REFUSED
+        return TokenScores.of(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
 
     def _generate(self, generation: Generation) -> TokenScores:
-        """The preferred answer's tokens, up to limit and stops; none where no answer is named."""
+        """Generate the preferred answer, up to limit and stops; nothing if no answer is named."""
         preferred = generation.right if self._prefers else generation.wrong
-        every = [] if preferred is None else preferred.tolist()
-        tokens = every[: generation.limit]
+        answer = [] if preferred is None else preferred.tolist()
+        tokens = answer[: generation.limit]
         tokens = tokens[: generation.before_stop(tokens, self.tokenizer.token_bytes)]
         scores = TokenScores.of(tokens, [SURE] * len(tokens), [0] * len(tokens))
-        scores.ended = Ended(LENGTH if len(tokens) == generation.limit < len(every) else EOS)
+        is_cut = len(tokens) == generation.limit < len(answer)
+        scores.ended = Ended(LENGTH if is_cut else EOS)
         return scores
 
     def _cosine(self, question: Cosine) -> float:
-        """1 for the preferred texts, -1 for others, 0 where it is not said."""
-        return 0.0 if question.gold is None else 1.0 if question.gold == self._prefers else -1.0
+        """Return 1 for the preferred texts, -1 for others, 0 if it is not said."""
+        if question.gold is None:
+            return 0.0
+        return 1.0 if question.gold == self._prefers else -1.0
 
 
 class AntiOracle(Oracle):
-    """Sure of every wrong choice, and generates a wrong answer."""
+    """Prefer every wrong choice, and generate a wrong answer."""
 
     _prefers = False

@@ -1,4 +1,4 @@
-"""A model in a folder: what is known of it before torch is imported, and its first answer."""
+"""Open a model in a folder: check its files without torch, and load it for its first answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
@@ -37,47 +38,49 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
-    from choicewise.models.local.networks import PaddedModel, Spread
+    from choicewise.models.local.networks import PaddedModel, PathCache, Spread
 
 
 _DTYPES = ("float32", "bfloat16", "float16", "auto")
-_UNUSED: Final = 1.25  # times what is in use an allocator takes, as measured on CPUs with vocabularies of 128,000
+# What an allocator takes for each byte in use, as measured on CPUs with vocabularies of 128,000.
+_UNUSED: Final = 1.25
 _FLOATS: Final = {"F64", "F32", "F16", "BF16"}
 _BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
-_HEAVY = tuple(
-    f"choicewise.models.local.{name}" for name in ("networks", "local_model")
-)  # import torch
+# Modules that import torch.
+_HEAVY = ("choicewise.models.local.networks", "choicewise.models.local.local_model")
 _IMPORTING = Lock()  # of several models that are loaded at once, one imports
 
 
 class FolderModel:
     """The model in the folder ``path``, a language model in the format of Hugging Face transformers.
 
-    Whether it is a causal model, a masked one or an encoder-decoder, and so what it ``supports``, is what its
-    configuration says (:mod:`choicewise.models.local.files`).
+    Its configuration says if it is a causal model, a masked one or an encoder-decoder, and so what
+    it ``supports`` (:mod:`choicewise.models.local.files`).
 
-    ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
-    checkpoint's own elsewhere.  ``device``: by default a CUDA device where there is one, else the CPU; ``auto`` spreads
-    the model over all GPUs where there are several, ``cuda:0..3`` over these; processes that ``torchrun`` started share
-    it instead.  ``window``: the most input tokens, by
-    default and at most what the configuration states.  ``rung``, ``batch_tokens``: as in
-    :class:`~choicewise.models.local.local_model.LocalModel`.  Only safetensors files are opened, nothing is downloaded,
-    and code in the folder runs only with ``trust_remote_code``, and only where transformers has none of its own.
-    ``adapter``: the folder of an adapter that PEFT trained beside the model; its digest is part of the model's, its
-    name follows the model's.  ``products``: which library multiplies (:mod:`choicewise.models.local.products`).
+    ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's; by default float32 on a
+    CPU and the checkpoint's elsewhere.  ``device``: by default a CUDA device if there is one, else
+    the CPU; ``auto`` spreads the model over all GPUs if there are several, ``cuda:0..3`` over
+    these; processes that ``torchrun`` started share it instead.  ``window``: the most input tokens,
+    by default and at most what the configuration states.  ``rung``, ``batch_tokens``: as in
+    :class:`~choicewise.models.local.local_model.LocalModel`.  Only safetensors files are opened,
+    nothing is downloaded, and code in the folder runs only with ``trust_remote_code``, and only if
+    transformers has none for the model.  ``adapter``: the folder of an adapter that PEFT trained
+    beside the model; its digest is part of the model's, its name follows the model's.
+    ``products``: which library multiplies (:mod:`choicewise.models.local.products`).
     ``elsewhere``: others load the weights, on a ``device`` that this machine need not have.
 
-    What the files' headers tell is checked here, without torch: ModelError when something is missing, damaged or can't
-    be read.  Whether it can be loaded and computes what it should shows when something is first answered.
+    The headers of the files are checked here, without torch: raises ModelError if something is
+    missing, damaged or can't be read.  Whether the model can be loaded and computes what it should
+    shows with the first answer.
     """
 
     source = ""
     """The repository on the Hub and the commit that the folder was downloaded from."""
     kind_name = "local"
     recipe: Recipe | None = None
-    """What ``load_model`` was given, where it made this."""
+    """The arguments of ``load_model``, if it made this."""
     number: int | None = None
-    """By which several processes that share it know it; rank 0 gives it."""
+    """The number of the model among several processes that share it; rank 0 gives it."""
 
     def __init__(
         self,
@@ -93,10 +96,12 @@ class FolderModel:
         elsewhere: bool = False,
     ) -> None:
         self.folder = Path(path)
-        self.device = device if elsewhere and device is not None else device_of(device)
-        self.asked_dtype = dtype or (
-            "float32" if self.device.partition(":")[0] == "cpu" else "auto"
-        )
+        if elsewhere and device is not None:
+            self.device = device
+        else:
+            self.device = device_of(device)
+        default_dtype = "float32" if self.device.partition(":")[0] == "cpu" else "auto"
+        self.asked_dtype = dtype or default_dtype
         if self.asked_dtype not in _DTYPES:
             raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(_DTYPES)}")
         for option, tokens in (("window", window), ("batch_tokens", batch_tokens)):
@@ -115,12 +120,17 @@ class FolderModel:
             self.quantisation = self._read_quantisation()
             self.digest = self._identify()
             self.window = model_files.window_of(self.config, self.folder, window)
-            self.name, self.adapter = self._name_of_files(), None
+            self.name = self._name_of_files()
+            self.adapter: model_files.Adapter | None = None
             if adapter is not None:
-                self.adapter = added = model_files.read_adapter(Path(adapter))
-                both = f"{self.digest} {model_files.remembered(added.files, 'adapter 1', lambda: added.digest)}"
-                self.digest = hashlib.sha256(both.encode()).hexdigest()
-                self.name = f"{self.name}+{added.name}"
+                self._add(model_files.read_adapter(Path(adapter)))
+
+    def _add(self, adapter: model_files.Adapter) -> None:
+        """Make the ``adapter`` a part of the model's identity."""
+        digest = model_files.remembered(adapter.files, "adapter 1", lambda: adapter.digest)
+        self.adapter = adapter
+        self.digest = hashlib.sha256(f"{self.digest} {digest}".encode()).hexdigest()
+        self.name = f"{self.name}+{adapter.name}"
 
     def _name_of_files(self) -> str:
         return self.folder.resolve().name
@@ -156,27 +166,29 @@ class FolderModel:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What is needed beside torch and transformers to compute it, by the names for pip."""
-        quantised = (
-            () if self.quantisation is None else PACKAGES.get(self.quantisation.method, {}).values()
-        )
-        spread = ("accelerate",) if devices_of(self.device) else ()
-        return (
-            *dict.fromkeys((*quantised, *(() if self.adapter is None else ("peft",)), *spread)),
-        )
+        """Return the packages that it needs beside torch and transformers, by their names for pip."""
+        names: list[str] = []
+        if self.quantisation is not None:
+            names += PACKAGES.get(self.quantisation.method, {}).values()
+        if self.adapter is not None:
+            names.append("peft")
+        if devices_of(self.device):
+            names.append("accelerate")
+        return tuple(dict.fromkeys(names))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the folder, read when first used."""
+        """Read the tokenizer of the folder."""
         with model_files.readable(self.folder):
             tokenizer = HfTokenizer(self.folder)
         return PartwiseTokenizer(tokenizer, tokenizer.cut)
 
     @cached_property
     def dtype(self) -> str:
-        """The dtype of weights and arithmetic; the weights are loaded where the files leave it open.
+        """Return the dtype of weights and arithmetic.
 
-        Of quantised weights what they are, and the arithmetic: ``int8 (torchao), float32``.
+        The weights are loaded if the files leave it open.  Of quantised weights it names both:
+        ``int8 (torchao), float32``.
         """
         if self.quantisation is not None:
             return f"{self.quantisation.weights} ({self.quantisation.method}), {self.local.dtype}"
@@ -186,24 +198,16 @@ class FolderModel:
 
     @property
     def local(self) -> LocalModel | PaddedModel:
-        """The model in memory.
+        """Return the model in memory.
 
-        Raises ModelError when it can't be loaded, looks ahead though it is to be causal, or its weights do not fit.
+        Raises ModelError if it can't be loaded, looks ahead though it is to be causal, or its
+        weights do not fit.
         """
         with self._loading:
             if "_local" in self.__dict__ or not is_shared(self.device):
                 return self._local
             _import_transformers()
-            objections = {
-                "it is no causal model": self.kind is not CAUSAL,
-                "its weights are quantised": self.quantisation is not None,
-                "it has an adapter": self.adapter is not None,
-            }
-            parallel.refuse(
-                self.config,
-                self.folder,
-                next((each for each in objections if objections[each]), None),
-            )
+            parallel.refuse(self.config, self.folder, self._unshareable())
             ranks = parallel.joined()
             if self.number is None:
                 self.number = ranks.number(self)
@@ -217,45 +221,47 @@ class FolderModel:
             with ranks.together():
                 return self._local
 
+    def _unshareable(self) -> str | None:
+        """Return why several processes can't share it, or None."""
+        if self.kind is not CAUSAL:
+            return "it is no causal model"
+        if self.quantisation is not None:
+            return "its weights are quantised"
+        if self.adapter is not None:
+            return "it has an adapter"
+        return None
+
     @cached_property
     def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
         from choicewise.models.local.local_model import LocalModel, SharedModel
-        from choicewise.models.local.networks import EncoderDecoder, MaskedLM, PathCache, Spread
+        from choicewise.models.local.networks import EncoderDecoder, MaskedLM, Spread
         from choicewise.models.local.plain import looks_ahead
 
-        is_spread = bool(devices_of(self.device))
-        spread = Spread(self.folder, self.device, footprint_of(self)) if is_spread else None
+        spread = None
+        if devices_of(self.device):
+            spread = Spread(self.folder, self.device, footprint_of(self))
         network = self._load(spread)
         if self.adapter is not None:
             self.adapter.attach(network)
         use_products(network, self.products)
-        identity = (
-            self.digest,
-            str(network.dtype),
-            self.device,
-            self.window,
-            self.products,
-            [version(name) for name in self.packages],
-        )
-        # Code that the folder brings is no part of its digest, and a rung that was asked for is no choice.
-        # Ranks that share a model could find other entries each.
-        shared = is_shared(self.device)
-        paths = (
-            PathCache(identity)
-            if self._options["rung"] == "auto" and not self._trusted and not shared
-            else None
-        )
-        options = {**self._options, "paths": paths}
-        kinds: dict[ModelKind, type[PaddedModel]] = {
+        causal: type[LocalModel] = LocalModel
+        if is_shared(self.device):
+            parallel.joined().watch(network)
+            causal = SharedModel
+        kinds: dict[ModelKind, type[LocalModel | PaddedModel]] = {
+            CAUSAL: causal,
             MASKED: MaskedLM,
             ENCODER_DECODER: EncoderDecoder,
         }
-        if shared:
-            parallel.joined().watch(network)
-        causal = SharedModel if shared else LocalModel
-        model = kinds.get(self.kind, causal)(
-            network, self.tokenizer, self.name, self.digest, self.window, **options
+        model = kinds[self.kind](
+            network,
+            self.tokenizer,
+            self.name,
+            self.digest,
+            self.window,
+            paths=self._paths(network),
+            **self._options,
         )
         if isinstance(model, SharedModel):
             assert self.number is not None
@@ -265,42 +271,55 @@ class FolderModel:
             raise ModelError(
                 f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores"
             )
-        stated = (
-            model.dtype
-            if self.quantisation is not None
-            else self.__dict__.setdefault("dtype", model.dtype)
-        )
-        if stated != model.dtype:
-            raise ModelError(
-                f"{self.folder} computes in {model.dtype}, though its files say {stated}; pass a dtype: {model.dtype}"
-            )
+        if self.quantisation is None:
+            # What the files say is compared with what was loaded, if anybody has read it.
+            stated = self.__dict__.setdefault("dtype", model.dtype)
+            if stated != model.dtype:
+                raise ModelError(
+                    f"{self.folder} computes in {model.dtype}, though its files say {stated}; pass a dtype:"
+                    f" {model.dtype}"
+                )
         return model
+
+    def _paths(self, network: Any) -> PathCache | None:
+        """Return the cache of compute paths that self-checks chose; None if it can't be used.
+
+        Code that the folder brings is no part of its digest, and a given rung is no choice.  Ranks
+        that share a model could find different entries.
+        """
+        from choicewise.models.local.networks import PathCache
+
+        if self._options["rung"] != "auto" or self._trusted or is_shared(self.device):
+            return None
+        versions = [version(name) for name in self.packages]
+        dtype = str(network.dtype)
+        return PathCache((self.digest, dtype, self.device, self.window, self.products, versions))
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """The deepest self-check so far, or one as deep as the window needs; None where the rung is plain."""
+        """Return the deepest self-check so far, or one for the window; None if the rung is plain."""
         return self.local.selfcheck
 
     def check(self, depth: int) -> SelfCheck | None:
-        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check."""
+        """Choose the path for questions of up to ``depth`` input tokens, and return its check."""
         return self.local.check(depth)
 
     @property
     def computed(self) -> int:
-        """Input tokens that went through the model so far, those of the self-check included."""
+        """Return the input tokens that went through the model, with those of the self-check."""
         return self._local.computed if "_local" in self.__dict__ else 0
 
     @property
     def planned(self) -> int:
-        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        """Return the input tokens needed for all questions so far, and those computed."""
         return self._local.planned if "_local" in self.__dict__ else 0
 
     def objection(self, question: Prompt) -> str | None:
-        """None: it answers every question of the kinds that it supports."""
+        """Return None: it answers every question of the kinds that it supports."""
         return None
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """The answers, in any order, as results become available."""
+        """Yield the answers, in any order, as results become available."""
         return self.local.answer(questions)
 
     def __repr__(self) -> str:
@@ -308,24 +327,28 @@ class FolderModel:
 
 
 def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0) -> Footprint:
-    """What ``model`` needs where it is loaded; arguments as of :func:`footprint`."""
+    """Return what ``model`` needs when it is loaded; arguments as of :func:`footprint`."""
     if not isinstance(model, FolderModel):
         return NOTHING
-    known: dict[str, Any] = {
-        "dtype": model.asked_dtype,
-        "device": model.device,
-        "window": model.window,
-    }
-    known["tensors"] = model.tensors()
     needed = footprint(
-        model.folder, **known, batch_tokens=model.batch_tokens, deepest=deepest, generated=generated
+        model.folder,
+        dtype=model.asked_dtype,
+        device=model.device,
+        window=model.window,
+        tensors=model.tensors(),
+        batch_tokens=model.batch_tokens,
+        deepest=deepest,
+        generated=generated,
     )
-    files = [] if model.adapter is None else [model.adapter.folder / WEIGHTS]
-    added = sum(
-        _bytes(entry, 4) for _, entry in model_files.tensors(files)
-    )  # PEFT computes adapters in float32
-    host = needed.host + (added if needed.context == 0 else 0)
-    return Footprint(needed.weights + added, needed.workspace, needed.context, needed.layer, host)
+    if model.adapter is None:
+        return needed
+    # PEFT computes adapters in float32.
+    tensors = model_files.tensors([model.adapter.folder / WEIGHTS])
+    added = sum(_bytes(entry, 4) for _, entry in tensors)
+    host = needed.host
+    if needed.context == 0:  # on a CPU
+        host += added
+    return replace(needed, weights=needed.weights + added, host=host)
 
 
 def footprint(
@@ -339,49 +362,66 @@ def footprint(
     generated: int = 0,
     tensors: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
 ) -> Footprint:
-    """What the model in ``folder`` needs on a kind of device, ``cpu`` or else as ``cuda``, with weights in ``dtype``.
+    """Return what the model in ``folder`` needs on a kind of device, in bytes.
 
-    ``dtype``: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for the files' own; quantised weights stay as they
-    are.  ``window``: input tokens of the model, by default what its configuration states; ``deepest``: of the longest
-    question, by default up to :data:`DEEPEST`; ``generated``: of the longest generation.  ``tensors``: the weights, by
-    default those of the folder's safetensors files.  ``batch_tokens``: as in
-    :class:`~choicewise.models.local.local_model.LocalModel`.  Raises ModelError when files are missing or damaged.
+    ``device``: ``cpu``, or any other, which is taken for a GPU.  ``dtype``: ``float32``,
+    ``bfloat16``, ``float16``, or ``auto`` for that of the files; quantised weights stay as they
+    are.  ``window``: input tokens of the model, by default what its configuration states;
+    ``deepest``: of the longest question, by default up to
+    :data:`~choicewise.models.local.devices.DEEPEST`; ``generated``: of the longest generation.
+    ``tensors``: the weights, by default those of the folder's safetensors files.
+    ``batch_tokens``: as in :class:`~choicewise.models.local.local_model.LocalModel`.
+
+    Raises ModelError if files are missing or damaged.
     """
     device = "cpu" if device.partition(":")[0] == "cpu" else "cuda"
     with model_files.readable(folder):
         config = model_files.read_config(folder)
         quantised = "quantization_config" in config
-        each = (
-            None
-            if quantised
-            else _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
-        )
+        width = None
+        if not quantised:
+            width = _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
         layers = defaultdict[str, int](int)
         if tensors is None:
             tensors = model_files.tensors(model_files.weight_files(folder))
         for name, entry in tensors:
-            layers[_part(name)] += _bytes(entry, each)
-        known = window or model_files.window_of(config, folder)
+            layers[_part(name)] += _bytes(entry, width)
+        longest = window or model_files.window_of(config, folder)
     weights = sum(layers.values())
-    size = each or _BYTES.get(dtype, 2 if quantised else 4)
-    path, pack = min(known, deepest or devices.DEEPEST), batch_tokens or devices.PACKS[device]
-    workspace = _workspace(
-        config, size, path, pack, min(known, devices.PROBE), devices.LOGITS[device], generated
-    )
     layer = max(layers.values(), default=0)
-    host = devices.HOST[device] + (weights + workspace if device == "cpu" else layer)
-    return Footprint(weights, workspace, devices.CONTEXT[device], layer, host)
+    workspace = _workspace(
+        config,
+        size=width or _BYTES.get(dtype, 2 if quantised else 4),
+        path=min(longest, deepest or devices.DEEPEST),
+        pack=batch_tokens or devices.PACKS[device],
+        probe=min(longest, devices.PROBE),
+        logits=devices.LOGITS[device],
+        generated=generated,
+    )
+    host = devices.HOST[device]
+    if device == "cpu":
+        host += weights + workspace
+    else:
+        host += layer
+    return Footprint(
+        weights=weights,
+        workspace=workspace,
+        context=devices.CONTEXT[device],
+        layer=layer,
+        host=host,
+    )
 
 
 def _import_transformers() -> None:
-    """Import torch and transformers, in one thread, once, without looking for garbage meanwhile and among them later.
+    """Import torch and transformers, in one thread, once, without collecting garbage.
 
-    They make half a million objects that stay: each look at them takes 0.2 s, and the one at exit a second.
+    They make half a million objects that stay: to look for garbage among them takes 0.2 s each
+    time, and at exit a second.
     """
     with _IMPORTING:
         if all(name in sys.modules for name in _HEAVY):
             return
-        gc.collect()  # what is garbage now would stay, too
+        gc.collect()  # garbage of before would stay as well
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -395,6 +435,7 @@ def _import_transformers() -> None:
 
 def _workspace(
     config: Mapping[str, Any],
+    *,
     size: int,
     path: int,
     pack: int,
@@ -402,55 +443,69 @@ def _workspace(
     logits: int,
     generated: int,
 ) -> int:
-    """Keys and values, and the larger of what a pack and a self-check take in passing; ``size``: bytes of a number.
+    """Return the bytes of keys and values, and of what a pack or a self-check computes in passing.
 
-    Those of the path to a pack, and of the path to the next one; while generations go on, of path and pack once
-    more, and of what is generated.  In a layer a token has its hidden state six times (residual, normed, in and out
-    of both halves), three rows of the inner layer, and queries, keys, values and their result, rotated and not.  An
-    entry of the logits is there as it is, compared, as a bit, and as a float32 log-probability: at most 13 bytes;
-    while tokens are drawn, 24.  A self-check has three sequences with all their logits.
+    ``size``: bytes of a number; ``path``, ``pack``, ``probe``, ``generated``: tokens of a path to a
+    pack, of a pack, of a sequence of the self-check, of a generation; ``logits``: bytes of logits
+    at once.
     """
-    text = {**config, **(config.get("text_config") or {})}
-
-    def number(*names: str, default: int) -> int:
-        return next(
-            (text[name] for name in names if isinstance(text.get(name), int) and text[name] > 0),
-            default,
-        )
-
+    number = partial(_number, {**config, **(config.get("text_config") or {})})
     hidden = number("hidden_size", "n_embd", "d_model", default=1024)
-    heads = number(
-        "num_attention_heads", "n_head", "n_heads", "num_heads", default=max(1, hidden // 64)
-    )
+    default_heads = max(1, hidden // 64)
+    heads = number("num_attention_heads", "n_head", "n_heads", "num_heads", default=default_heads)
     width = number("head_dim", "d_kv", default=max(1, hidden // heads))
     inner = number("intermediate_size", "n_inner", "ffn_dim", "d_ff", default=4 * hidden)
     experts = number("num_experts_per_tok", "num_experts_per_token", "top_k", default=1)
-    chosen = experts * number("moe_intermediate_size", default=inner) if experts > 1 else 0
+    if experts > 1:
+        inner = max(inner, experts * number("moe_intermediate_size", default=inner))
     layers = number("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=32)
     keys = width * number("num_key_value_heads", "n_head_kv", default=heads)
     vocabulary = number("vocab_size", default=50_000)
-    tokens = 2 * path + (path + pack + devices.TOGETHER * generated if generated else 0)
+
+    # Keys and values are those of the path to a pack, and of the path to the next one; while
+    # generations go on, those of path and pack once more, and of the generated tokens.
+    tokens = 2 * path
+    if generated:
+        tokens += path + pack + devices.TOGETHER * generated
     states = 2 * layers * keys * size * tokens
-    activations = pack * size * (6 * hidden + 3 * max(inner, chosen) + 3 * (heads * width + keys))
-    entries = min(logits // 4, pack * vocabulary)
-    read = max(
-        (5 + 2 * size) * entries, 24 * min(devices.TOGETHER, pack) * vocabulary if generated else 0
-    )
-    return int(_UNUSED * (states + max(activations + read, 3 * probe * vocabulary * size)))
+
+    # In a layer a token has its hidden state six times (residual, normed, in and out of both
+    # halves), three rows of the inner layer, and queries, keys, values and their result, rotated
+    # and not.
+    activations = pack * size * (6 * hidden + 3 * inner + 3 * (heads * width + keys))
+
+    # An entry of the logits is there as it is, compared, as a bit, and as a float32
+    # log-probability: at most 13 bytes; while tokens are drawn, 24.
+    read = (5 + 2 * size) * min(logits // 4, pack * vocabulary)
+    if generated:
+        read = max(read, 24 * min(devices.TOGETHER, pack) * vocabulary)
+
+    # A self-check has three sequences with all their logits.
+    checked = 3 * probe * vocabulary * size
+    return int(_UNUSED * (states + max(activations + read, checked)))
 
 
-def _bytes(entry: Mapping[str, Any], each: int | None) -> int:
-    """Memory of a tensor, whose floating-point numbers take ``each`` so many bytes, or None for as many as stored."""
+def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
+    """Return the first positive whole number that a configuration has under one of ``names``."""
+    for name in names:
+        number = config.get(name)
+        if isinstance(number, int) and number > 0:
+            return number
+    return default
+
+
+def _bytes(entry: Mapping[str, Any], width: int | None) -> int:
+    """Return the memory of a tensor; ``width``: bytes of a float, None for as many as stored."""
+    if width is not None and entry["dtype"] in _FLOATS:
+        return width * math.prod(entry["shape"])
     start, end = entry["data_offsets"]
-    return (
-        end - start
-        if each is None or entry["dtype"] not in _FLOATS
-        else each * math.prod(entry["shape"])
-    )
+    return int(end - start)
 
 
 def _part(name: str) -> str:
-    """The layer that a tensor belongs to, or else the module: what lies on one device."""
+    """Return the layer that a tensor belongs to, or else the module: it lies on one device."""
     words = name.split(".")
-    place = next((index for index, word in enumerate(words) if word.isdigit()), len(words) - 2)
-    return ".".join(words[: place + 1])
+    for index, word in enumerate(words):
+        if word.isdigit():
+            return ".".join(words[: index + 1])
+    return ".".join(words[:-1])

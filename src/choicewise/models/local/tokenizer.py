@@ -1,4 +1,4 @@
-"""The tokenizer of a model folder: of tokenizer.json, or of a SentencePiece file."""
+"""Read the tokenizer of a model folder, from tokenizer.json or a SentencePiece file."""
 
 from __future__ import annotations
 
@@ -32,17 +32,13 @@ from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, numbered_words, token_bytes
 from choicewise.util.files import DOCUMENT, open_file
 
-_MASKS = ("[MASK]", "<mask>")  # in published masked models whose files do not name it
-_MARKER = re.compile(
-    r"<\W*\w+\W*>|\[\w+\]|[\x00-\x08]"
-)  # "<s>", "<|endoftext|>", "[CLS]", NUL; not always special
-_VOCABULARIES = (
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-)  # of these transformers makes a tokenizer, too
-_SHOWN = 6  # tokens that an error shows, from the first one that differs
-
+# The mask of published masked models whose files do not name it.
+_MASKS = ("[MASK]", "<mask>")
+# "<s>", "<|endoftext|>", "[CLS]", NUL; such tokens are not always special.
+_MARKER = re.compile(r"<\W*\w+\W*>|\[\w+\]|[\x00-\x08]")
+# Files of which transformers makes a tokenizer, too.
+_VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
+_QUOTED = 6  # tokens that an error names, from the first one that differs
 
 BYTE_TOKENS: Final = "bytes"
 """The name of the tokenizer whose tokens are bytes."""
@@ -53,9 +49,9 @@ NAME_IT: Final = (
 
 
 def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
-    """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``.
+    """Return the tokenizer of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``.
 
-    ``progress`` hears of a download.  Raises ModelError where there is none.
+    ``progress`` hears of a download.  Raises ModelError if there is none.
     """
     if name == BYTE_TOKENS:
         return ByteTokenizer()
@@ -66,18 +62,21 @@ def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
 
 
 def tokenizer_folder(name: str, progress: Download | None = None) -> Path:
-    """Where the files of the tokenizer called ``name`` lie, fetched from the Hub first where it is there alone.
+    """Return the folder of a tokenizer's files, fetched from the Hub if they are only there.
 
-    A tokenizer of ``bytes`` has none.  Raises ModelError where there is none.
+    A tokenizer of ``bytes`` has none.  Raises ModelError if there is none.
     """
     if is_bundled(name):
-        if (bundled := bundled_folder(name, MODELS)) is None:
-            known = ", ".join(PREFIX + folder.name for folder in MODELS)
-            raise ModelError(f"{name} is no bundled model; these are {known}")
+        bundled = bundled_folder(name, MODELS)
+        if bundled is None:
+            names = ", ".join(PREFIX + folder.name for folder in MODELS)
+            raise ModelError(f"{name} is no bundled model; these are {names}")
         return bundled
-    if (folder := Path(name)).is_dir():
+    folder = Path(name)
+    if folder.is_dir():
         return folder
-    if (on_hub := hub_name(name)) is None:
+    on_hub = hub_name(name)
+    if on_hub is None:
         raise ModelError(f"there is no tokenizer {name}; {NAME_IT}")
     snapshot = open_snapshot(on_hub, MODEL)
     snapshot.download([path for path in FILES if path in snapshot.files], progress)
@@ -87,110 +86,112 @@ def tokenizer_folder(name: str, progress: Download | None = None) -> Path:
 class HfTokenizer:
     """The tokenizer that ``folder/tokenizer.json`` describes, exactly as the file says.
 
-    Where there is a SentencePiece file alone, it is what transformers makes of that, and every text that is encoded is
-    held against the original (:class:`~choicewise.models.local.tokenizer._Original`).
+    If there is only a SentencePiece file, it is what transformers makes of that, and every text
+    that is encoded is held against the original (:class:`_Original`).
 
-    The file is read by the ``tokenizers`` library, not by ``AutoTokenizer``: transformers 5 rebuilds some classes
-    (``LlamaTokenizer``, ``Qwen2Tokenizer``) from the vocabulary alone and then splits ``" A"`` otherwise than the
-    published file does.  For every class that takes the file as it is, :meth:`encode` equals the tokenizer's own call;
-    as there, ``add_bos_token`` in ``tokenizer_config.json`` does not change what the file adds by default.  The names
-    of BOS and EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``.  Where neither names one, their
-    ids come from ``config.json``, unless the tokens there are words.
+    The file is read by the ``tokenizers`` library, not by ``AutoTokenizer``: transformers 5
+    rebuilds some classes (``LlamaTokenizer``, ``Qwen2Tokenizer``) from the vocabulary alone and
+    then splits ``" A"`` otherwise than the published file does.  For every class that takes the
+    file as it is, :meth:`encode` equals the tokenizer's call; as there, ``add_bos_token`` in
+    ``tokenizer_config.json`` does not change what the file adds by default.  The names of BOS and
+    EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``.  If neither names one,
+    their ids come from ``config.json``, unless the tokens there are words.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Read the tokenizer of ``folder``; ModelError when there is none or it can't be used."""
-        self._folder = folder = Path(folder)
-        file, *_ = tokenizer_files(folder)
-        spelled = file if file.name in SENTENCEPIECE else None
-        self._backend = _backend(file) if spelled is None else _convert(folder, spelled)
+        """Read the tokenizer of ``folder``.  Raises ModelError if there is none that can be used."""
+        folder = Path(folder)
+        file = tokenizer_files(folder)[0]
+        is_converted = file.name in SENTENCEPIECE
+        self._folder = folder
+        self._backend = _convert(folder, file) if is_converted else _backend(file)
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._original = None if spelled is None else _Original(spelled, self._backend)
+        self._original = _Original(file, self._backend) if is_converted else None
         content = json.loads(self._backend.to_str())
         self.token_bytes: Sequence[bytes] = token_bytes(content)
-        added = content.get("added_tokens") or ()
         self.special: Mapping[int, str] = {
-            int(token["id"]): str(token["content"]) for token in added if token["special"]
+            int(token["id"]): str(token["content"])
+            for token in content.get("added_tokens") or ()
+            if token["special"]
         }
-        self.cut = (
-            find_split_rule(content) if spelled is None else None
-        )  # so that whole texts are checked
+        # A converted tokenizer is checked on whole texts, which are not cut.
+        self.cut = None if is_converted else find_split_rule(content)
         names = read_object(folder / "special_tokens_map.json") | read_object(
             folder / "tokenizer_config.json"
         )
-        self.bos_id, self.eos_id = (
-            _id(names.get(f"{role}_token"), self._backend) for role in ("bos", "eos")
-        )
+        self.bos_id = _id(names.get("bos_token"), self._backend)
+        self.eos_id = _id(names.get("eos_token"), self._backend)
         if self.bos_id is None and self.eos_id is None:
             config = read_object(folder / "config.json")
             self.bos_id = self._marker(config.get("bos_token_id"))
             self.eos_id = self._marker(config.get("eos_token_id"))
         model = content["model"]
-        unknown = model.get("unk_id")
-        self.unknown_id = (
-            unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
-        )
+        self.unknown_id = _id(model.get("unk_token"), self._backend)
+        if isinstance(model.get("unk_id"), int):
+            self.unknown_id = model["unk_id"]
         self.mask_id = _id(names.get("mask_token"), self._backend)
         if self.mask_id is None:
-            ids = {name: token for token, name in self.special.items()}
-            self.mask_id = next((ids[name] for name in _MASKS if name in ids), None)
+            self.mask_id = self._published_mask()
         self._splits = content.get("pre_tokenizer") is not None
         identity = f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} {self.eos_id}"
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
 
     @cached_property
     def chat(self) -> ChatTemplate | None:
-        """The chat template of the folder; ModelError where it is none."""
+        """Return the chat template of the folder.  Raises ModelError if it can't be read."""
         return read_chat_template(self._folder)
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Token ids of each text, never truncated or padded; ``special`` adds what the file adds by default."""
+        """Return the token ids of each text, never truncated or padded.
+
+        ``special`` adds what the file adds by default.
+        """
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special)
         tokens = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
         if self._original is not None:
-            added = [
-                np.asarray(encoding.special_tokens_mask, dtype=np.bool_) for encoding in encodings
-            ]
-            self._original.check(
-                texts, [own[~mask] for own, mask in zip(tokens, added, strict=True)]
-            )
+            plain = []
+            for ids, encoding in zip(tokens, encodings, strict=True):
+                is_added = np.asarray(encoding.special_tokens_mask, dtype=np.bool_)
+                plain.append(ids[~is_added])
+            self._original.check(texts, plain)
         return tokens
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
-        """For each token of each text the number of its word, as the file splits a text before it looks tokens up.
+        """Return for each token of each text the number of its word.
 
-        So a word is what ``word_ids`` of transformers calls one; a special token is one by itself.  Where the file does
-        not split, a word begins with its white space.
+        Words are what the file splits a text into before it looks tokens up, as ``word_ids`` of
+        transformers; a special token is a word by itself.  If the file does not split, a word
+        begins with its white space.
         """
-        if not self._splits:
-            spelled = (
-                [self.token_bytes[token] for token in ids]
-                for ids in self.encode(texts, special=False)
-            )
-            return [
-                numbered_words(piece[:1].isspace() or not piece for piece in pieces)
-                for pieces in spelled
-            ]
-        encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
-        numbers = ([None, *encoding.word_ids] for encoding in encodings)
-        return [
-            numbered_words(one is None or one != before for before, one in pairwise(each))
-            for each in numbers
-        ]
+        if self._splits:
+            encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
+            return [_word_numbers(encoding.word_ids) for encoding in encodings]
+        words = []
+        for ids in self.encode(texts, special=False):
+            pieces = [self.token_bytes[token] for token in ids]
+            words.append(numbered_words(piece[:1].isspace() or not piece for piece in pieces))
+        return words
 
     def decode(self, ids: Ids) -> str:
-        """The text of ``ids`` without special tokens, a dummy space kept; bytes not UTF-8 become U+FFFD.
+        """Return the text of ``ids`` without special tokens, a dummy space kept.
 
-        Ids beyond the tokenizer's, which a model with a padded vocabulary may find likeliest, stand for no text.
+        Bytes that are not UTF-8 become U+FFFD.  Ids beyond the tokenizer's, which a model with a
+        padded vocabulary may find likeliest, stand for no text.
         """
-        known = len(self.token_bytes)
-        return b"".join(self.token_bytes[token] for token in ids if token < known).decode(
-            errors="replace"
-        )
+        count = len(self.token_bytes)
+        text = b"".join(self.token_bytes[token] for token in ids if token < count)
+        return text.decode(errors="replace")
+
+    def _published_mask(self) -> int | None:
+        ids = {name: token for token, name in self.special.items()}
+        for name in _MASKS:
+            if name in ids:
+                return ids[name]
+        return None
 
     def _marker(self, ids: Any) -> int | None:
-        """Return the token that a configuration names as BOS or EOS; None if it names none, or one that is a word.
+        """Return the token that a configuration names as BOS or EOS, if it is no word.
 
         Configurations of transformers have ids by default, whatever the vocabulary has there.
         """
@@ -203,15 +204,21 @@ class HfTokenizer:
         return token
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
-    """The files that :class:`HfTokenizer` reads, the vocabulary first.
+def _word_numbers(word_ids: Sequence[int | None]) -> Ids:
+    """Number the words of a text from the library's ids of them, which special tokens lack."""
+    begins = (word is None or word != before for before, word in pairwise([None, *word_ids]))
+    return numbered_words(begins)
 
-    ModelError without a ``tokenizer.json`` or a SentencePiece file.
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Return the files that :class:`HfTokenizer` reads, the vocabulary first.
+
+    Raises ModelError without a ``tokenizer.json`` or a SentencePiece file.
     """
-    first = next(
-        (name for name in ("tokenizer.json", *SENTENCEPIECE) if (folder / name).is_file()), None
-    )
-    if first is None:
+    vocabularies = [
+        name for name in ("tokenizer.json", *SENTENCEPIECE) if (folder / name).is_file()
+    ]
+    if not vocabularies:
         if any((folder / name).is_file() for name in _VOCABULARIES):
             raise ModelError(
                 f'{folder} holds no tokenizer.json; make one: python -c "from transformers import AutoTokenizer as T; '
@@ -222,7 +229,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
             " that it was trained from: `hf download ORG/NAME tokenizer.json tokenizer_config.json"
             f" --local-dir {folder}`"
         )
-    names = (first, "tokenizer_config.json", "special_tokens_map.json", "config.json")
+    names = (vocabularies[0], "tokenizer_config.json", "special_tokens_map.json", "config.json")
     return [folder / name for name in names if (folder / name).is_file()]
 
 
@@ -243,24 +250,27 @@ def _backend(path: Path) -> Any:
 
 
 def _id(name: Any, backend: Any) -> int | None:
-    """The id of a special token, which the files name by its text or as an object with ``content``."""
+    """Return the id of a special token, which files name by its text or as an object."""
     text = token_text(name)
-    token = None if text is None else backend.token_to_id(text)
-    return None if token is None else int(token)
+    if text is None:
+        return None
+    token: int | None = backend.token_to_id(text)
+    return token
 
 
 def _first(ids: Any) -> int | None:
-    """One id where a configuration may list several, the first being the usual one."""
-    if isinstance(ids, list):
-        ids = ids[0] if ids else None
+    """Return one id of a configuration that may list several, of which the first is the usual."""
+    if isinstance(ids, list) and ids:
+        ids = ids[0]
     return ids if isinstance(ids, int) else None
 
 
 def _convert(folder: Path, file: Path) -> Any:
-    """The tokenizer of ``folder`` as transformers converts its SentencePiece ``file``: a ``tokenizers.Tokenizer``.
+    """Convert a SentencePiece ``file``, as transformers does, to a ``tokenizers.Tokenizer``.
 
-    ``tokenizer_class`` in ``tokenizer_config.json`` decides how, which is why the texts of a run are checked
-    (:class:`_Original`).  Raises ModelError where a package is missing or the file is none.
+    ``tokenizer_class`` in ``tokenizer_config.json`` decides how, which is why the texts of a run
+    are checked (:class:`_Original`).  Raises ModelError if a package is missing or the file is
+    none.
     """
     for module, package in (("sentencepiece", "sentencepiece"), ("google.protobuf", "protobuf")):
         if not is_installed(module):
@@ -279,43 +289,45 @@ def _convert(folder: Path, file: Path) -> Any:
 
 
 class _Original:
-    """The encoder in a SentencePiece ``file``, against which ``converted``, the tokenizer made of it, is held."""
+    """The encoder in a SentencePiece ``file``, against which a converted tokenizer is held."""
 
     def __init__(self, file: Path, converted: Any) -> None:
         from sentencepiece import SentencePieceProcessor
 
-        self._file, self._converted = file, converted
+        self._file = file
+        self._converted = converted
         self._encoder = SentencePieceProcessor(model_file=str(file))
-        pieces = [
-            self._encoder.id_to_piece(token) for token in range(self._encoder.get_piece_size())
-        ]
-        self._id_of = np.asarray(
-            [-1 if (own := converted.token_to_id(piece)) is None else own for piece in pieces]
-        )
+        converted_ids = []
+        for token in range(self._encoder.get_piece_size()):
+            id = converted.token_to_id(self._encoder.id_to_piece(token))
+            converted_ids.append(-1 if id is None else id)
+        self._converted_ids = np.asarray(converted_ids)
         self._special = [token.content for token in converted.get_added_tokens_decoder().values()]
 
     def check(self, texts: Sequence[str], tokens: Sequence[Ids]) -> None:
-        """ModelError, with an example, where ``tokens`` of one of ``texts`` are not the original's.
+        """Check that ``tokens`` of all ``texts`` are the original's.
 
-        A space that a text begins with does not count: by itself the original puts another before it, and what
-        transformers makes of it does not.  Texts that hold special tokens, which the original knows nothing of, are
-        left out.
+        Raises ModelError with an example.  A space that a text begins with does not count: by
+        itself the original puts another before it, and what transformers makes of it does not.
+        Texts that hold special tokens, which the original knows nothing of, are left out.
         """
-        plain = [
-            index
-            for index, text in enumerate(texts)
-            if not any(token in text for token in self._special)
-        ]
+        plain = []
+        for index, text in enumerate(texts):
+            if not any(token in text for token in self._special):
+                plain.append(index)
         originals = self._encoder.encode([texts[index].removeprefix(" ") for index in plain])
         for index, original in zip(plain, originals, strict=True):
-            due = self._id_of[original] if original else np.empty(0, dtype=np.int64)
+            due = np.empty(0, dtype=np.int64)
+            if original:
+                due = self._converted_ids[original]
             if np.array_equal(due, tokens[index]) or texts[index] == " ":
                 continue
             ours = [self._converted.id_to_token(int(token)) for token in tokens[index]]
             theirs = [self._encoder.id_to_piece(token) for token in original]
-            pairs = enumerate(zip(ours, theirs, strict=False))
-            same = next((at for at, pair in pairs if pair[0] != pair[1]), len(theirs))
-            rest = slice(same, same + _SHOWN)
+            same = 0
+            while ours[same : same + 1] == theirs[same : same + 1] and same < len(theirs):
+                same += 1
+            rest = slice(same, same + _QUOTED)
             raise ModelError(
                 f"{self._file}, converted as transformers does, splits {texts[index][:80]!r} otherwise than "
                 f"SentencePiece itself: token {same} and those after it are {ours[rest]}, not {theirs[rest]}; name the "

@@ -139,15 +139,14 @@ def reasons(snapshot: Snapshot) -> dict[str, str]:
 def read_listed(folder: Path, label: str) -> ListedRun:
     summary = summarize(folder)
     return ListedRun(
-        slug(label),
-        label,
-        folder,
-        State.READ,
-        label,
-        "",
-        summary.manifest,
-        "#R000000",
-        summary.rows,
+        id=slug(label),
+        label=label,
+        folder=folder,
+        state=State.READ,
+        version=label,
+        manifest=summary.manifest,
+        computed="#R000000",
+        rows=summary.rows,
     )
 
 
@@ -217,7 +216,11 @@ def test_other_datasets_of_the_same_name_selections_and_texts_are_told_apart(
         family for part in records.headings(told, told.columns) for family in part.families.values()
     ]
     assert all(ambiguous for family in families for _, ambiguous in family)
-    assert "#I123456" in board_page(Snapshot(told, {}, (), ("Told.",), 1, {}), View(), LINKS)
+    assert "#I123456" in board_page(
+        Snapshot(board=told, ranges={}, problems=(), finding=("Told.",), number=1, disputed={}),
+        View(),
+        LINKS,
+    )
 
 
 def test_two_runs_of_one_model_are_told_apart(runs: Path, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_what_a_process_started_ends_with_it(process: Hostile, closed: bool) -> 
 
 def test_a_run_that_exceeded_a_limit_is_not_tried_again_at_once() -> None:
     processes, tried = RunProcesses(1), list[str]()
-    run = ListedRun("one", "one", Path("one"), State.READ, "version")
+    run = ListedRun(id="one", label="one", folder=Path("one"), state=State.READ, version="version")
 
     def fail(process: RunProcess) -> None:
         tried.append("one")

@@ -52,7 +52,14 @@ def sample(folder: Path) -> ListedRun:
     summary = summarize(folder / "hash")
     rows = tuple(row for row in summary.rows if row.subject == "all")
     return ListedRun(
-        slug("one"), "one", folder, State.READ, "one", "", summary.manifest, "#R000000", rows
+        id=slug("one"),
+        label="one",
+        folder=folder,
+        state=State.READ,
+        version="one",
+        manifest=summary.manifest,
+        computed="#R000000",
+        rows=rows,
     )
 
 

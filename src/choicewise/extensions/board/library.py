@@ -62,7 +62,14 @@ class Library:
         self._places: dict[str, Place] = {}
         self._runs: dict[str, ListedRun] = {}
         self._problems: tuple[str, ...] = ()
-        self._snapshot = Snapshot(board(()), {}, (), ("No run has been read yet.",), 0, {})
+        self._snapshot = Snapshot(
+            board=board(()),
+            ranges={},
+            problems=(),
+            finding=("No run has been read yet.",),
+            number=0,
+            disputed={},
+        )
         self._disputed: tuple[Board | None, Listed] = None, {}
         self._board_changed, self._snapshot_changed = True, False
         self._published = 0.0
@@ -187,7 +194,14 @@ class Library:
         number = self._snapshot.number + 1
         ranges, means = self._ranges.of(current), self.means.of(current)
         self._snapshot = Snapshot(
-            current, ranges, self._problems, finding, number, listed, means, self.metrics
+            board=current,
+            ranges=ranges,
+            problems=self._problems,
+            finding=finding,
+            number=number,
+            disputed=listed,
+            means=means,
+            metrics=self.metrics,
         )
         self._board_changed = self._snapshot_changed = False
         self._published = time.monotonic()
@@ -369,7 +383,7 @@ class RankRanges:
         whole = len(known) == len(cells)  # else a run went away, and the board is about to change
         self._known[name] = (
             _members(cells),
-            rank_ranges(lacking[name], cells, known) if whole else {},
+            rank_ranges(cells, known) if whole else {},
         )
         return True
 

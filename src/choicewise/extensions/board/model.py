@@ -1,4 +1,4 @@
-"""Board as a value: columns, lines, view."""
+"""Arrange the numbers of runs as a board, with a line for each model and a column for each number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -24,22 +24,22 @@ from choicewise.results.rows import Row, chosen_part
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The data that numbers are about: the sha256 of the dataset, and in words the part of it that was asked."""
+    """Name the data that numbers are about: the sha256 of the dataset, and in words the selected part of it."""
 
     data: str
     selection: str
 
     @property
     def id(self) -> str:
-        """For addresses."""
+        """Return the name of it in addresses."""
         return short(self.data, self.selection)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What two numbers must agree in to stand in one column.
+    """Hold what two numbers must agree in to share a column.
 
-    ``texts`` is the id ``#I`` of the texts that were sent, empty where no complete run says it.
+    ``texts`` is the id ``#I`` of the texts that were sent, empty if no complete run says it.
     """
 
     part: Part
@@ -49,12 +49,12 @@ class Key:
     subject: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column, and what is said about it.
+    """Describe a column.
 
-    ``p`` is the short id of the protocol, ``n`` the items, ``chance`` the expected value of guessing.  ``measured``
-    counts the numbers in it.
+    ``p``: the short id of the protocol. ``n``: how many items it has. ``chance``: the expected value of guessing.
+    ``measured``: how many numbers it has.
     """
 
     key: Key
@@ -68,41 +68,37 @@ class Column:
 
     @cached_property
     def id(self) -> str:
-        """For addresses."""
+        """Return the name of it in addresses."""
         key = self.key
-        parts = (
-            key.part.data,
-            key.part.selection,
-            key.signature,
-            key.texts,
-            key.metric,
-            key.subject,
-        )
-        return short(*parts, digits=10)
+        part = key.part
+        names = (part.data, part.selection, key.signature, key.texts, key.metric, key.subject)
+        return short(*names, digits=10)
 
     @property
     def group(self) -> str:
-        """The group of items within the data; nothing where it is all of them."""
-        return "" if self.key.subject == "all" else self.key.subject
+        """Return the group of items within the data, or an empty text for all of them."""
+        if self.key.subject == "all":
+            return ""
+        return self.key.subject
 
     @property
     def headline(self) -> bool:
-        """Whether it is the first number of its entry in the catalogue, or one that the catalogue does not know."""
+        """Check that it is the first number of its entry in the catalogue, or unknown to the catalogue."""
         return self.share and is_headline(self.protocol)
 
     @property
     def share(self) -> bool:
-        """Whether its numbers are shares of 1, of which medians and means are made."""
+        """Check that its numbers are shares of 1, of which medians and means are made."""
         return METRICS[self.key.metric].share
 
     @property
     def higher(self) -> bool:
-        """Whether more is better."""
+        """Check that a greater number is better."""
         return METRICS[self.key.metric].higher
 
 
 class State(StrEnum):
-    """How far a run is, in the word that a cell shows instead of a number."""
+    """Say how far a run is, in the word that a cell shows instead of a number."""
 
     READ = "read"
     WAITING = "being read"
@@ -112,7 +108,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A file: what it is, what it is called, and the sha256 of its content."""
+    """Describe a file: in words, by its name, and by the sha256 of its content."""
 
     words: str
     file: str
@@ -120,35 +116,38 @@ class Artefact:
 
     @property
     def name(self) -> str:
-        """For addresses: the digest with the ending."""
+        """Return the digest with the ending, its name in addresses."""
         return f"{self.digest}.{self.ending}"
 
     @property
     def ending(self) -> str:
-        """Of the file's name, without the dot."""
+        """Return the ending of the file's name, without the dot."""
         return self.file.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What other orders of the options change under a protocol: ``flips``, the share of pairs of orders in which
-    another choice is the likeliest, and ``net`` of those of requests that were sent twice; None where none was."""
+    """Hold what other orders of the options change under a protocol.
+
+    ``flips``: the share of pairs of orders with another likeliest choice. ``net``: less those of requests that were
+    sent twice, None if none was.
+    """
 
     protocol: str
     flips: float
     net: float | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ListedRun:
-    """One run folder at one moment.
+    """Describe one run folder at one moment.
 
-    ``id`` stands in addresses and does not change while the run grows; ``label`` is the folder below the one that is
-    served.  ``version`` is the sha256 of its manifest.  ``reason`` says in words why a run is not read.  ``manifest``
-    has no blocks, which a board has no use for and which take memory; None where it can't be read.  ``computed`` is the
-    id ``#R`` of the model as it was computed.  ``rows`` are not ranked; only complete runs have them, and
-    ``artefacts``.  ``notes``: which metrics of the board which of its protocols can't have.
-    ``orders``: of the protocols that were asked in other orders.
+    ``id``: its name in addresses, which does not change while the run grows. ``label``: the folder below the served
+    one. ``version``: the sha256 of its manifest. ``reason``: why the run is not read, in words. ``manifest``: None if
+    it can't be read; without blocks, which a board has no use for and which take memory. ``computed``: the id ``#R`` of
+    the model as it was computed. ``rows`` are not ranked; only complete runs have them and ``artefacts``. ``notes``:
+    which of its protocols can't have which metrics of the board. ``orders``: of the protocols that were measured in
+    other orders.
     """
 
     id: str
@@ -166,16 +165,18 @@ class ListedRun:
 
     @property
     def model(self) -> str:
-        """The name of the model; the label where it is not known."""
-        return self.label if self.manifest is None else self.manifest.model.name
+        """Return the name of the model, or the label if it is not known."""
+        if self.manifest is None:
+            return self.label
+        return self.manifest.model.name
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a line has in a column: a number with its rank, or in words why there is none.
+    """Hold a number of a line in a column with its rank, or say in words why there is none.
 
-    ``rank`` is among all numbers of the column, whatever is shown of them; equal numbers share a rank, and a number
-    over far fewer items than another has none.
+    ``rank`` is among all numbers of the column, visible or not; equal numbers share a rank, and a number over far fewer
+    items than another has none.
     """
 
     run: ListedRun
@@ -185,20 +186,22 @@ class Cell:
 
     @property
     def scored(self) -> bool:
-        """Whether there is a number."""
+        """Check that there is a number."""
         return self.row is not None and not math.isnan(self.row.merit)
 
     @property
     def value(self) -> float:
-        """A share of 1, or a number in the unit of its metric; NaN where there is no number."""
-        return math.nan if self.row is None else self.row.value
+        """Return a share of 1, or a number in the unit of its metric; NaN if there is no number."""
+        if self.row is None:
+            return math.nan
+        return self.row.value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How far the numbers of a model on one part of the data lie apart (shares of 1).
+    """Hold how far the numbers of a model on one part of the data lie apart (shares of 1).
 
-    ``n`` numbers were measured of the ``of`` that most models have; median, lowest and highest are NaN unless it has
+    ``n`` numbers were measured of the ``of`` that most models have. Median, lowest and highest are NaN unless it has
     them all, because a median over other numbers is another one.
     """
 
@@ -209,12 +212,12 @@ class Spread:
     of: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Line:
-    """A model, the runs of it that can share a line, and its cells by the id of their column.
+    """Hold a model, the runs of it that can share a line, and its cells by the id of their column.
 
-    ``told_apart`` is the id ``#R`` where several lines are of a model of that name, and the run folder where they
-    agree in that as well.  ``spreads`` are by the id of the part of the data.
+    ``told_apart``: the id ``#R`` if several lines have a model of that name, and the run folder if they agree in that
+    as well. ``spreads``: by the id of the part of the data.
     """
 
     id: str
@@ -227,7 +230,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """Every column and line of some runs; what is shown of them is chosen later.
+    """Hold every column and line of some runs, from which a view selects.
 
     ``panels``: the ids of the columns whose median a line has, by the id of the part of the data.
     """
@@ -239,146 +242,202 @@ class Board:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the models, each once."""
+        """Return the names of the models without repetition."""
         return tuple(dict.fromkeys(line.model for line in self.lines))
 
 
 def board(runs: Sequence[ListedRun]) -> Board:
-    """The board of ``runs``.  Runs that could not be read have no cells; their reasons stand in ``runs``."""
-    numbers: dict[Key, list[tuple[ListedRun, Row]]] = {}
-    wordy: list[tuple[ListedRun, Key, str]] = []
-    facts: dict[Key, tuple[ListedRun, str]] = {}
+    """Return the board of ``runs``. A run that could not be read has no cells; it says why in ``reason``."""
+    numbers: dict[Key, list[_RunNumber]] = {}
+    without_number: list[tuple[Key, ListedRun]] = []
+    first_of_key: dict[Key, tuple[ListedRun, str]] = {}
     for run in runs:
-        for key, name, row in _keys(run):
-            facts.setdefault(key, (run, name))
-            if row is None:
-                wordy.append(
-                    (run, key, str(State.INCOMPLETE if run.state is State.READ else run.state))
-                )
+        for number in _numbers(run):
+            first_of_key.setdefault(number.key, (run, number.protocol))
+            if number.row is None:
+                without_number.append((number.key, run))
             else:
-                numbers.setdefault(key, []).append((run, row))
-    alike: dict[Key, list[Key]] = {}
+                numbers.setdefault(number.key, []).append(number)
+    keys_without_texts: dict[Key, list[Key]] = {}
     for key in numbers:
-        alike.setdefault(_without_texts(key), []).append(key)
-    cells: dict[Key, dict[str, Cell]] = {key: _ranked(members) for key, members in numbers.items()}
-    for run, key, words in wordy:
-        for each in alike.get(key, [key]):
-            cells.setdefault(each, {}).setdefault(run.id, Cell(run, None, words))
-    columns = _ordered(_column(key, *facts[key], numbers.get(key, [])) for key in cells)
-    own: dict[str, dict[str, Cell]] = {run.id: {} for run in runs}
+        keys_without_texts.setdefault(_without_texts(key), []).append(key)
+    cells = {key: _ranked(members) for key, members in numbers.items()}
+    for key, run in without_number:
+        state = run.state
+        if state is State.READ:
+            state = State.INCOMPLETE
+        # Without its texts nobody knows which of several columns the number will be in, so that it waits in all.
+        for key_of_column in keys_without_texts.get(key, [key]):
+            of_column = cells.setdefault(key_of_column, {})
+            of_column.setdefault(run.id, Cell(run, None, str(state)))
+
+    columns = []
+    for key in cells:
+        run, protocol = first_of_key[key]
+        columns.append(_column(key, run, protocol, numbers.get(key, [])))
+    columns = _ordered(columns)
+    cells_of_runs: dict[str, dict[str, Cell]] = {run.id: {} for run in runs}
     for column in columns:
         for run_id, cell in cells[column.key].items():
-            own[run_id][column.id] = cell
+            cells_of_runs[run_id][column.id] = cell
     parts = {column.id: column.key.part.id for column in columns if column.share}
-    bare = list(_lines(runs, own))
-    panels = _panels(bare, parts)
-    lines = tuple(replace(line, spreads=_spreads(line, panels, parts)) for line in bare)
-    return Board(columns, lines, panels, tuple(runs))
+    lines = list(_lines(runs, cells_of_runs))
+    panels = _panels(lines, parts)
+    return Board(
+        columns=tuple(columns),
+        lines=tuple(replace(line, spreads=_spreads(line, panels, parts)) for line in lines),
+        panels=panels,
+        runs=tuple(runs),
+    )
 
 
-def _keys(run: ListedRun) -> Iterator[tuple[Key, str, Row | None]]:
-    """What a run has a cell for: the key of the column, the name of the protocol, and the number if there is one."""
+@dataclass(frozen=True)
+class _RunNumber:
+    """Hold one number of a run, or None for one that it does not have yet, with the key of its column."""
+
+    key: Key
+    protocol: str
+    run: ListedRun
+    row: Row | None
+
+
+def _numbers(run: ListedRun) -> Iterator[_RunNumber]:
+    """Yield the numbers of a run."""
     if run.manifest is None:
         return
     part = Part(run.manifest.dataset.digest, chosen_part(run.manifest.selection))
-    if run.state is State.READ:
-        for row in run.rows:
-            key = Key(part, row.signature, row.i, row.metric, row.subject)
-            whole = row.selection == part.selection
-            yield key if whole else _without_texts(key), row.protocol, row if whole else None
-    else:
+    if run.state is not State.READ:
         for name, text in run.manifest.protocols.items():
-            yield Key(part, text, "", parse_signature(text).metric, ""), name, None
+            key = Key(part, text, texts="", metric=parse_signature(text).metric, subject="")
+            yield _RunNumber(key, name, run, None)
+        return
+    for row in run.rows:
+        key = Key(part, row.signature, texts=row.i, metric=row.metric, subject=row.subject)
+        if row.selection == part.selection:
+            yield _RunNumber(key, row.protocol, run, row)
+        else:  # some items are lacking, so that it is about other data
+            yield _RunNumber(_without_texts(key), row.protocol, run, None)
 
 
 def _without_texts(key: Key) -> Key:
     return replace(key, texts="", subject="")
 
 
-def _ranked(members: Sequence[tuple[ListedRun, Row]]) -> dict[str, Cell]:
-    placed = ranked([row for _, row in members])
-    return {
-        run.id: Cell(run, row, "nothing scored" if math.isnan(row.merit) else "", row.rank)
-        for (run, _), row in zip(members, placed, strict=True)
-    }
+def _ranked(members: Sequence[_RunNumber]) -> dict[str, Cell]:
+    """Return the cells of a column by the id of the run."""
+    cells = {}
+    rows = ranked([member.row for member in members if member.row is not None])
+    for member, row in zip(members, rows, strict=True):
+        words = ""
+        if math.isnan(row.merit):
+            words = "nothing scored"
+        cells[member.run.id] = Cell(member.run, row, words, row.rank)
+    return cells
 
 
-def _column(
-    key: Key, run: ListedRun, name: str, members: Sequence[tuple[ListedRun, Row]]
-) -> Column:
+def _column(key: Key, run: ListedRun, name: str, members: Sequence[_RunNumber]) -> Column:
     assert run.manifest is not None
     protocol = parse_signature(key.signature)
-    row = members[0][1] if members else None
+    n = 0
+    chance = math.nan
+    if members and members[0].row is not None:
+        row = members[0].row
+        n = row.n + row.missing
+        chance = row.chance
     return Column(
         key=key,
         dataset=run.manifest.dataset.name,
         protocol=name,
         p=short_signature(protocol),
         family=_family(protocol),
-        n=0 if row is None else row.n + row.missing,
-        chance=math.nan if row is None else row.chance,
+        n=n,
+        chance=chance,
         measured=len(members),
     )
 
 
 def _family(protocol: Protocol) -> str:
-    """What a protocol asks for; of numbers that are no shares of 1 their metric, unit and direction."""
+    """Return the family of a protocol, or for numbers that are no shares of 1 their metric, unit and direction."""
     metric = METRICS[protocol.metric]
-    return family(protocol) if metric.share else f"{protocol.metric} ({metric.direction})"
+    if metric.share:
+        return family(protocol)
+    return f"{protocol.metric} ({metric.direction})"
 
 
-def _ordered(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """By part of the data, that of the most numbers first, then by family, that with the most headlines first."""
-    listed = list(columns)
-    datasets, most = dict[Part, str](), Counter[Part]()
-    for column in listed:
-        datasets.setdefault(column.key.part, column.dataset)
-        most[column.key.part] = max(most[column.key.part], column.measured)
+def _ordered(columns: Sequence[Column]) -> list[Column]:
+    """Order columns by part of the data, that of the most numbers first, then by family, that of the most headlines."""
+    datasets: dict[Part, str] = {}
+    most: Counter[Part] = Counter()
+    for column in columns:
+        part = column.key.part
+        datasets.setdefault(part, column.dataset)
+        most[part] = max(most[part], column.measured)
     parts = sorted(
         datasets, key=lambda part: (-most[part], datasets[part], part.selection, part.data)
     )
-    places = {part: place for place, part in enumerate(parts)}
-    headlines = Counter(column.family for column in listed if column.headline)
-    names = sorted(
-        dict.fromkeys(column.family for column in listed), key=lambda name: -headlines[name]
-    )
-    families = {name: place for place, name in enumerate(names)}
-    return tuple(
-        sorted(listed, key=lambda column: (places[column.key.part], families[column.family]))
+    headlines = Counter(column.family for column in columns if column.headline)
+    families = list(dict.fromkeys(column.family for column in columns))
+    families.sort(key=lambda name: -headlines[name])
+    part_order = {part: index for index, part in enumerate(parts)}
+    family_order = {name: index for index, name in enumerate(families)}
+    return sorted(
+        columns, key=lambda column: (part_order[column.key.part], family_order[column.family])
     )
 
 
-def _lines(runs: Sequence[ListedRun], own: Mapping[str, Mapping[str, Cell]]) -> Iterator[Line]:
-    """Runs of one model as it was computed share a line, unless they have cells in the same column."""
-    computed: dict[tuple[str, str], list[ListedRun]] = {}
+def _lines(
+    runs: Sequence[ListedRun], cells_of_runs: Mapping[str, Mapping[str, Cell]]
+) -> Iterator[Line]:
+    """Yield the lines: runs of one model as it was computed share a line, unless they have cells in one column."""
+    by_model: dict[tuple[str, str], list[ListedRun]] = {}
     for run in runs:
-        if own[run.id]:
-            computed.setdefault((run.model, run.computed), []).append(run)
-    models = Counter(model for model, _ in computed)
-    for (model, how), members in computed.items():
-        taken = Counter(column for run in members for column in own[run.id])
-        several = max(taken.values()) > 1
-        for group in [[run] for run in members] if several else [members]:
-            words = [how] * (models[model] > 1) + [run.label for run in group] * several
-            cells = {column: cell for run in group for column, cell in own[run.id].items()}
-            name = slug(" ".join([model, how, *([group[0].label] if several else [])]))
-            yield Line(name, model, " ".join(words), tuple(group), cells, {})
+        if cells_of_runs[run.id]:
+            by_model.setdefault((run.model, run.computed), []).append(run)
+    model_counts = Counter(model for model, _ in by_model)
+    for (model, computed), members in by_model.items():
+        groups = [members]
+        cell_counts: Counter[str] = Counter()
+        for run in members:
+            cell_counts.update(cells_of_runs[run.id].keys())
+        is_divided = max(cell_counts.values()) > 1
+        if is_divided:
+            groups = [[run] for run in members]
+        for group in groups:
+            told_apart = []
+            names = [model, computed]
+            if model_counts[model] > 1:
+                told_apart.append(computed)
+            if is_divided:
+                told_apart.append(group[0].label)
+                names.append(group[0].label)
+            cells: dict[str, Cell] = {}
+            for run in group:
+                cells |= cells_of_runs[run.id]
+            yield Line(
+                id=slug(" ".join(names)),
+                model=model,
+                told_apart=" ".join(told_apart),
+                runs=tuple(group),
+                cells=cells,
+                spreads={},
+            )
 
 
 def _panels(lines: Sequence[Line], parts: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """For each part of the data the columns that most lines have together; of two sets as common, the larger one."""
-    sets: dict[str, Counter[frozenset[str]]] = {}
+    """Return for each part of the data the columns that most lines have together; ties go to the larger set."""
+    counts_of_parts: dict[str, Counter[frozenset[str]]] = {}
     for line in lines:
-        own: dict[str, set[str]] = {}
+        measured: dict[str, set[str]] = {}
         for column, cell in line.cells.items():
             if column in parts and not math.isnan(cell.value):
-                own.setdefault(parts[column], set()).add(column)
-        for part, columns in own.items():
-            sets.setdefault(part, Counter())[frozenset(columns)] += 1
-    return {
-        part: max(counts, key=lambda each: (counts[each], len(each), sorted(each)))
-        for part, counts in sets.items()
-    }
+                measured.setdefault(parts[column], set()).add(column)
+        for part, columns in measured.items():
+            counts_of_parts.setdefault(part, Counter())[frozenset(columns)] += 1
+    panels = {}
+    for part, counts in counts_of_parts.items():
+        ordered = sorted(counts, key=lambda panel: (counts[panel], len(panel), sorted(panel)))
+        panels[part] = ordered[-1]
+    return panels
 
 
 def _spreads(
@@ -387,11 +446,16 @@ def _spreads(
     spreads = {}
     for part in dict.fromkeys(parts[column] for column in line.cells if column in parts):
         panel = panels.get(part, frozenset())
-        values = [line.cells[column].value for column in panel if column in line.cells]
-        values = [value for value in values if not math.isnan(value)]
-        whole = bool(values) and len(values) == len(panel)
-        three = (median(values), min(values), max(values)) if whole else (math.nan,) * 3
-        spreads[part] = Spread(*three, len(values), len(panel))
+        values = []
+        for column in panel:
+            if column in line.cells and not math.isnan(line.cells[column].value):
+                values.append(line.cells[column].value)
+        middle = low = high = math.nan
+        if values and len(values) == len(panel):
+            middle = median(values)
+            low = min(values)
+            high = max(values)
+        spreads[part] = Spread(median=middle, low=low, high=high, n=len(values), of=len(panel))
     return spreads
 
 
@@ -405,21 +469,20 @@ def outcomes_under(outcomes: Outcomes, protocol: str, model: str) -> Outcomes:
     return replace(outcomes, model=model, outcomes=members)
 
 
-def rank_ranges(
-    column: Column, cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]
-) -> Ranges:
-    """The ranges for the numbers of ``column``: its ``cells`` and what was decided of every item, by the id of the run.
-
-    As :func:`choicewise.results.outcomes.bounded` of these runs alone, except that two runs of one model stay apart.
-    """
-    rows, runs = [], []
-    for name, cell in cells.items():
+def rank_ranges(cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]) -> Ranges:
+    """Return the ranges for the numbers in ``cells``; ``outcomes``: what was decided of every item, both by run."""
+    rows = []
+    runs = []
+    for run_id, cell in cells.items():
         if cell.row is not None and cell.scored:
-            own = tuple(each for each in outcomes[name].outcomes if each.name == cell.row.protocol)
-            rows.append(replace(cell.row, model=name))
-            runs.append(replace(outcomes[name], model=name, outcomes=own))
-    edges = ((row.model, row.rank_low, row.rank_high) for row in bounded(ranked(rows), runs))
-    return {name: (low, high) for name, low, high in edges if low is not None and high is not None}
+            # Named after their runs, two runs of one model stay apart.
+            rows.append(replace(cell.row, model=run_id))
+            runs.append(outcomes_under(outcomes[run_id], cell.row.protocol, model=run_id))
+    ranges = {}
+    for row in bounded(ranked(rows), runs):
+        if row.rank_low is not None and row.rank_high is not None:
+            ranges[row.model] = row.rank_low, row.rank_high
+    return ranges
 
 
 Stamp = tuple[int, int, int]
@@ -428,7 +491,7 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A run folder: ``id`` for addresses, ``label`` as people see it, and the stamp of its manifest."""
+    """Name a run folder: ``id`` in addresses, ``label`` as people see it, and the stamp of its manifest."""
 
     id: str
     label: str
@@ -441,13 +504,13 @@ _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def slug(name: str) -> str:
-    """``name`` in letters, digits, dots and hyphens, and eight hex digits of its sha256."""
+    """Return ``name`` in letters, digits, dots and hyphens, with eight hex digits of its sha256."""
     readable = _OTHER.sub("-", name[: 2 * _LONGEST]).strip("-.")[:_LONGEST] or "unnamed"
     return f"{readable}-{short(name)}"
 
 
 def short(*parts: str, digits: int = 8) -> str:
-    """The first hex digits of the sha256 over ``parts``."""
+    """Return the first hex digits of the sha256 over ``parts``."""
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode(errors="surrogatepass")
@@ -457,7 +520,7 @@ def short(*parts: str, digits: int = 8) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """An item with its question (nothing where that can't be read), and how many of the answers to it are right.
+    """Hold an item with its question, empty if that can't be read, and how many of the answers to it are right.
 
     A tie counts by its share.
     """
@@ -472,15 +535,14 @@ Listed = Mapping[str, tuple[Disputed, ...]]
 """Disputed items by the id of the part of the data."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
-    """What the library knows at one moment; it never changes.
+    """Hold what the library knows at one moment; it never changes.
 
-    ``ranges``: the rank ranges of the columns that have them by now, by the id of the column.  ``problems``: what could
-    not be looked into.  ``finding`` says in sentences what the numbers say.  ``number`` grows with every change.
-    ``disputed``: items on which the numbers disagree, by the id of the part of the data.  ``means``: the ranges of the
-    ranks by the mean that are known by now, by the ids of the columns; each by the id of the line.  ``metrics``: those
-    that the board adds to what the runs were asked.
+    ``ranges``: the rank ranges that are computed by now, by the id of the column. ``problems``: what could not be
+    looked into. ``finding``: what the numbers say, in sentences. ``number`` grows with every change. ``disputed``: items on
+    which the numbers disagree, by the id of the part of the data. ``means``: the ranges of the ranks by the mean that
+    are computed by now, by the ids of the columns. ``metrics``: those that the board adds to what the runs have.
     """
 
     board: Board
@@ -494,32 +556,45 @@ class Snapshot:
 
     @property
     def waiting(self) -> int:
-        """How many runs are still to be read."""
+        """Count the runs that are still to be read."""
         return sum(run.state is State.WAITING for run in self.board.runs)
 
     def run(self, name: str) -> ListedRun | None:
-        """The run of that id."""
-        return next((run for run in self.board.runs if run.id == name), None)
+        """Return the run of that id, None if there is none."""
+        for run in self.board.runs:
+            if run.id == name:
+                return run
+        return None
 
 
-Placed = TypeVar("Placed")
+T = TypeVar("T")
 
 
 def in_order(
-    shown: Sequence[Placed],
-    line_of: Callable[[Placed], Line],
-    number: Callable[[Placed], float] | None,
+    rows: Sequence[T],
+    line_of: Callable[[T], Line],
+    number: Callable[[T], float] | None,
     downwards: bool,
-) -> list[Placed]:
-    """What is ``shown`` of lines, by their numbers, those without one last; by their names where there are none."""
+) -> list[T]:
+    """Sort rows of lines by their numbers, those without one last; by their names if there are no numbers."""
 
-    def name(each: Placed) -> tuple[str, str, str]:
-        line = line_of(each)
+    def name(row: T) -> tuple[str, str, str]:
+        line = line_of(row)
         return line.model.casefold(), line.model, line.told_apart
 
-    by_name = sorted(shown, key=name)
+    by_name = sorted(rows, key=name)
     if number is None:
-        return by_name[::-1] if downwards else by_name
-    measured = [each for each in by_name if not math.isnan(number(each))]
-    measured.sort(key=lambda each: number(each) * (-1 if downwards else 1))
-    return [*measured, *(each for each in by_name if math.isnan(number(each)))]
+        if downwards:
+            by_name.reverse()
+        return by_name
+    measured = []
+    others = []
+    for row in by_name:
+        if math.isnan(number(row)):
+            others.append(row)
+        else:
+            measured.append(row)
+    # Reversed would turn the names of equal numbers round as well.
+    sign = -1 if downwards else 1
+    measured.sort(key=lambda row: sign * number(row))
+    return measured + others

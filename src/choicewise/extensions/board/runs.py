@@ -1,7 +1,7 @@
-"""The runs of a board: read, explained and drawn by processes with limits, as what lies in a folder may be hostile.
+"""Read, explain and draw the runs of a board in processes with limits, as a served folder may hold hostile files.
 
-As a program this is such a process.  It answers ``{"task", "id", "label", "folder"}`` with ``{"result"}``; with
-``{"absent"}`` where the run does not have what was asked for, or with ``{"problem"}``, why there is no result.
+As a program this is such a process. It answers ``{"task", "id", "label", "folder"}`` with ``{"result"}``, with
+``{"absent"}`` if the run does not have what the task needs, or with ``{"problem"}``, why there is no result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from queue import LifoQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,41 +51,41 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-_ITEMS_SHOWN = 20
+_ITEMS_SHOWN: Final = 20
 """Items that a document holds in full, those that flip most; a served board has a page for every item."""
 
 
 def run_document(folder: Path, board: str, metrics: Sequence[str] = ()) -> str:
-    """The page of the complete run in ``folder``, as HTML with its own style, scripts and policy.
+    """Return the page of the complete run in ``folder``, as HTML with its style, scripts and policy.
 
-    ``board``: the address of the board; ``metrics``: those that it adds to what the run was asked.
+    ``board``: the address of the board. ``metrics``: those that it adds to what the run has.
     """
     content = Content(read_study([folder], metrics))
     return document(content, today(), inside_items(content, _ITEMS_SHOWN), board=board)
 
 
 def run_strip(folder: Path) -> str:
-    """The strip of the complete run in ``folder``; its colours are those of the pages."""
+    """Return the strip of the complete run in ``folder`` as SVG, in the colours of the pages."""
     values = strip.values([row for row in summarize(folder).rows if row.share])
     drawn = Chart("strip", "", strip.spec(values, width=WIDE)).page_svg()
     return drawn.replace(">", f"><style>{strip_style()}</style>", 1)
 
 
 def strip_style() -> str:
-    """The style inside the image: the colours of both themes."""
+    """Return the style inside the image: the colours of both themes."""
     return f":root{{{styles(LIGHT)}}}@media(prefers-color-scheme:dark){{:root{{{styles(DARK)}}}}}"
 
 
-LIMITS = Limits(seconds=120, wait=120.0, memory=4 << 30, answer=128 << 20, written=1 << 30)
-"""For one thing that is made of a run.  Reading writes the run's summary."""
+LIMITS: Final = Limits(seconds=120, wait=120.0, memory=4 << 30, answer=128 << 20, written=1 << 30)
+"""Limits of one task. Reading writes the run's summary."""
 
-LOOK_SECONDS = 20.0
-"""For a manifest alone, which is read of all runs before the first one is shown."""
+LOOK_SECONDS: Final = 20.0
+"""Seconds for a manifest alone, which is read of all runs before the first one is shown."""
 
-FORGIVEN = 600.0
-"""Seconds after which a run that exceeded a limit is tried again, where it did not change."""
+FORGIVEN: Final = 600.0
+"""Seconds after which a run that exceeded a limit is tried again, if it did not change."""
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 class LimitExceeded(StoreError):
@@ -93,7 +93,7 @@ class LimitExceeded(StoreError):
 
 
 class RunProcess(BoundedProcess):
-    """A process that reads runs, with the numbers of further ``metrics``."""
+    """Read runs in a process, with the numbers of further ``metrics``."""
 
     module, limits = "choicewise.extensions.board.runs", LIMITS
     called = "the process that reads the run"
@@ -102,163 +102,156 @@ class RunProcess(BoundedProcess):
 
     def __init__(self, metrics: Sequence[str] = ()) -> None:
         super().__init__()
-        self._metrics = [*metrics]
+        self._metrics = list(metrics)
 
     def look(self, place: Place) -> ListedRun:
-        """The run at ``place`` from its manifest alone: waiting to be read, incomplete, or unreadable."""
+        """Return the run at ``place`` from its manifest alone: waiting to be read, incomplete, or unreadable."""
         try:
             return self._run(place, self._result("look", place, LOOK_SECONDS))
         except StoreError as error:
-            return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", str(error))
+            return _unreadable(place, str(error))
 
     def read(self, run: ListedRun) -> tuple[ListedRun, Outcomes | None]:
-        """The same run with its numbers, and the decision of every item; unreadable, with the reason, where it can't be
-        read.
-        """
+        """Return the run with its numbers, and the decision of every item; unreadable, with the reason, if it is so."""
         assert run.manifest is not None
         try:
-            told = self._result("read", run)
-            numbers = self._run(run, told["run"])
+            result = self._result("read", run)
+            numbers = self._run(run, result["run"])
         except StoreError as error:
             return replace(run, state=State.UNREADABLE, reason=str(error)), None
-        about = (
-            _left_out(run.manifest, numbers.rows),
-            run.manifest,
-            run.computed,
-            numbers.rows,
-            numbers.artefacts,
+        whole = replace(
+            run,
+            state=State.READ,
+            reason=_lacking_items(run.manifest, numbers.rows),
+            rows=numbers.rows,
+            artefacts=numbers.artefacts,
+            notes=numbers.notes,
+            orders=numbers.orders,
         )
-        whole = ListedRun(
-            run.id,
-            run.label,
-            run.folder,
-            State.READ,
-            run.version,
-            *about,
-            numbers.notes,
-            numbers.orders,
-        )
-        return whole, _read_outcomes(told["outcomes"], run.manifest.dataset.categories)
+        return whole, _read_outcomes(result["outcomes"], run.manifest.dataset.categories)
 
     @staticmethod
-    def _run(place: Place | ListedRun, told: str) -> ListedRun:
-        run: ListedRun = _parsed(ListedRun, told)
+    def _run(place: Place | ListedRun, text: str) -> ListedRun:
+        run: ListedRun = _parsed(ListedRun, text)
         return replace(run, id=place.id, label=place.label, folder=place.folder)
 
     def explain(self, run: ListedRun, item: str) -> Explanation:
-        """See :func:`choicewise.results.explain.explain`."""
+        """Explain an item, see :func:`choicewise.results.explain.explain`."""
         explained: Explanation = _parsed(Explanation, self._result("explain", run, item=item))
         return explained
 
     def draw(self, kind: str, run: ListedRun, board: str) -> str:
-        """The ``document`` or the ``strip`` of a complete run; ``board``: the address of the board."""
+        """Return the ``document`` or the ``strip`` of a complete run; ``board``: the address of the board."""
         return str(self._result(kind, run, board=board))
 
     def questions(self, run: ListedRun, items: Sequence[str]) -> Mapping[str, str]:
-        """The questions of these items of a run, cut where they are long; without those that it does not have."""
-        told: dict[str, str] = self._result("questions", run, items=json.dumps([*items]))
-        return told
+        """Return the questions of those ``items`` that a run has, the long ones cut."""
+        questions: dict[str, str] = self._result("questions", run, items=json.dumps(list(items)))
+        return questions
 
     def artefact(self, run: ListedRun, artefact: Artefact) -> bytes | None:
-        """What the file holds; None where it is not there (any more)."""
+        """Return the content of the file, None if it is gone."""
         content = self._result("artefact", run, file=artefact.file)
-        return None if content is None else b64decode(content)
+        if content is None:
+            return None
+        return b64decode(content)
 
     def _result(
         self, task: str, place: Place | ListedRun, wait: float | None = None, **further: str
     ) -> Any:
-        """UsageError where the run has no such thing, StoreError with the reason where it can't be read."""
-        about = {
+        """Return the result of a task; UsageError if the run lacks it, StoreError if it can't be read."""
+        question = {
+            "task": task,
             "id": place.id,
             "label": place.label,
             "folder": str(place.folder.absolute()),
             "metrics": self._metrics,
         }
-        told = self._ask({"task": task, **about, **further}, wait)
-        if "absent" in told:
-            raise UsageError(told["absent"])
-        if "problem" in told:
-            raise StoreError(told["problem"])
-        return told["result"]
+        answer = self._ask({**question, **further}, wait)
+        if "absent" in answer:
+            raise UsageError(answer["absent"])
+        if "problem" in answer:
+            raise StoreError(answer["problem"])
+        return answer["result"]
 
 
 class RunProcesses:
-    """``count`` processes for several threads, with the numbers of further ``metrics``.
+    """Share ``count`` processes among several threads, with the numbers of further ``metrics``.
 
     A run that exceeded a limit is not tried again for a while.
     """
 
     def __init__(self, count: int, metrics: Sequence[str] = ()) -> None:
         self._processes = [RunProcess(metrics) for _ in range(count)]
-        self._free: LifoQueue[RunProcess] = (
-            LifoQueue()
-        )  # the one that was used last has all in memory
+        # Last in, first out: the process that was used last has all in memory.
+        self._free: LifoQueue[RunProcess] = LifoQueue()
         for process in self._processes:
             self._free.put(process)
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}
 
-    def use(self, run: ListedRun, make: Callable[[RunProcess], Made]) -> Made:
-        """What ``make`` makes of the run, by a process that is free."""
-        name, now = (run.id, run.version), monotonic()
-        self._failed = {each: told for each, told in self._failed.items() if told[0] > now}
-        if name in self._failed:
-            raise StoreError(self._failed[name][1])
+    def use(self, run: ListedRun, make: Callable[[RunProcess], T]) -> T:
+        """Return what ``make`` makes of the run, by a process that is free."""
+        now = monotonic()
+        self._failed = {key: failure for key, failure in self._failed.items() if failure[0] > now}
+        key = (run.id, run.version)
+        if key in self._failed:
+            _, message = self._failed[key]
+            raise StoreError(message)
         process = self._free.get()
         try:
             return make(process)
         except LimitExceeded as error:
-            self._failed[name] = monotonic() + FORGIVEN, error.message
+            self._failed[key] = monotonic() + FORGIVEN, error.message
             raise
         finally:
             self._free.put(process)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all processes."""
         for process in self._processes:
             process.close()
 
 
-def _read_outcomes(told: Mapping[str, Any], categories: Categories) -> Outcomes:
-    tables = [
-        pa.table({"item": each["item"], "subject": each["subject"]}) for each in told["items"]
-    ]
-    tables = [
-        table.set_column(1, "subject", table["subject"].dictionary_encode()) for table in tables
-    ]
+def _read_outcomes(record: Mapping[str, Any], categories: Categories) -> Outcomes:
+    """Return the outcomes that :func:`_outcomes_record` wrote."""
+    tables = []
+    for columns in record["items"]:
+        subjects = pa.chunked_array([columns["subject"]]).dictionary_encode()
+        tables.append(pa.table({"item": columns["item"], "subject": subjects}))
     outcomes = []
-    for each in told["outcomes"]:
-        values, codes, predicted = (
-            _read_array(*each[name]) for name in ("values", "codes", "predicted")
-        )
+    for fields in record["outcomes"]:
         outcomes.append(
             Outcome(
-                name=each["name"],
-                protocol=parse_signature(each["signature"]),
+                name=fields["name"],
+                protocol=parse_signature(fields["signature"]),
                 categories=categories,
-                selection=each["selection"],
-                items=tables[each["items"]],
-                values=values,
-                codes=codes,
-                predicted=predicted,
-                first=each["first"],
+                selection=fields["selection"],
+                items=tables[fields["items"]],
+                values=_read_array(*fields["values"]),
+                codes=_read_array(*fields["codes"]),
+                predicted=_read_array(*fields["predicted"]),
+                first=fields["first"],
             )
         )
-    return Outcomes(told["model"], told["dataset"], told["digest"], tuple(outcomes))
+    return Outcomes(record["model"], record["dataset"], record["digest"], tuple(outcomes))
 
 
 def _read_array(dtype: str, content: str) -> npt.NDArray[Any]:
     return np.frombuffer(b64decode(content), dtype)
 
 
-def _left_out(manifest: Manifest, rows: tuple[Row, ...]) -> str:
-    part = chosen_part(manifest.selection)
-    lacking = dict.fromkeys(row.selection for row in rows if row.selection != part)
+def _lacking_items(manifest: Manifest, rows: tuple[Row, ...]) -> str:
+    """Return which part of the data the rows are about if items lack, or an empty text."""
+    selections = dict.fromkeys(row.selection for row in rows)
+    selections.pop(chosen_part(manifest.selection), None)
+    if not selections:
+        return ""
     advice = f"blocks are damaged and left out; run the same `{manifest.writer}` command again to write them"
-    return f"{'; '.join(lacking)}: {advice}" if lacking else ""
+    return f"{'; '.join(selections)}: {advice}"
 
 
 def _parsed(kind: Any, text: str) -> Any:
-    """The JSON as a value of that type.  StoreError for what is none, as half characters in a text are."""
+    """Return the JSON as a value of that type; StoreError for other JSON, such as half characters in a text."""
     try:
         return _type(kind).validate_json(text)
     except ValueError as error:
@@ -275,7 +268,7 @@ def _type(kind: Any) -> TypeAdapter[Any]:
 
 
 def answer(question: Record) -> Record:
-    """The answer to one question: every error but a lack of memory in words."""
+    """Answer one question; every error but a lack of memory is part of the answer."""
     place = Place(question["id"], question["label"], Path(question["folder"]), (0, 0, 0))
     try:
         return {"result": _TASKS[question["task"]](place, question)}
@@ -291,13 +284,27 @@ def _run_json(run: ListedRun) -> str:
     return json.dumps(asdict(run), default=str)
 
 
-def _read(place: Place, question: Record) -> Record:
+def _look_task(place: Place, question: Record) -> str:
+    return _run_json(look(place))
+
+
+def _read_task(place: Place, question: Record) -> Record:
     summary = summarize(place.folder, question["metrics"])
-    files = tuple(artefacts(place.folder, summary.rows))
-    notes = () if summary.applied is None else tuple(summary.applied.lines)
-    about = "", None, "", summary.rows, files, notes, tuple(_orders(place.folder))
-    run = ListedRun(place.id, place.label, place.folder, State.READ, "", *about)
-    return {"run": _run_json(run), "outcomes": _outcomes(summary.outcomes)}
+    notes: tuple[str, ...] = ()
+    if summary.applied is not None:
+        notes = tuple(summary.applied.lines)
+    run = ListedRun(
+        id=place.id,
+        label=place.label,
+        folder=place.folder,
+        state=State.READ,
+        version="",
+        rows=summary.rows,
+        artefacts=tuple(artefacts(place.folder, summary.rows)),
+        notes=notes,
+        orders=tuple(_orders(place.folder)),
+    )
+    return {"run": _run_json(run), "outcomes": _outcomes_record(summary.outcomes)}
 
 
 def _orders(folder: Path) -> Iterator[Orders]:
@@ -309,128 +316,159 @@ def _orders(folder: Path) -> Iterator[Orders]:
                 yield Orders(panel.protocol, check.flips.value, check.net)
 
 
-def _outcomes(outcomes: Outcomes) -> Record:
-    """What was decided of every item; ``items`` are listed once for all that share them."""
-    tables: dict[int, pa.Table] = {id(each.items): each.items for each in outcomes.outcomes}
-    places = {name: place for place, name in enumerate(tables)}
-    listed = [
-        {
-            "name": each.name,
-            "signature": signature(each.protocol),
-            "selection": each.selection,
-            "first": each.first,
-        }
-        | {"items": places[id(each.items)], "values": _array(each.values)}
-        | {"codes": _array(each.codes), "predicted": _array(each.predicted)}
-        for each in outcomes.outcomes
-    ]
-    items = [
-        {name: table[name].to_pylist() for name in ("item", "subject")} for table in tables.values()
-    ]
-    about = {"model": outcomes.model, "dataset": outcomes.dataset, "digest": outcomes.digest}
-    return {**about, "items": items, "outcomes": listed}
+def _outcomes_record(outcomes: Outcomes) -> Record:
+    """Return what was decided of every item; ``items`` are listed once for all protocols that share them."""
+    items: list[Record] = []
+    index_of_table: dict[int, int] = {}
+    records = []
+    for outcome in outcomes.outcomes:
+        key = id(outcome.items)
+        if key not in index_of_table:
+            index_of_table[key] = len(items)
+            table = outcome.items
+            items.append(
+                {"item": table["item"].to_pylist(), "subject": table["subject"].to_pylist()}
+            )
+        records.append(
+            {
+                "name": outcome.name,
+                "signature": signature(outcome.protocol),
+                "selection": outcome.selection,
+                "first": outcome.first,
+                "items": index_of_table[key],
+                "values": _array_record(outcome.values),
+                "codes": _array_record(outcome.codes),
+                "predicted": _array_record(outcome.predicted),
+            }
+        )
+    return {
+        "model": outcomes.model,
+        "dataset": outcomes.dataset,
+        "digest": outcomes.digest,
+        "items": items,
+        "outcomes": records,
+    }
 
 
-def _array(numbers: npt.NDArray[Any]) -> tuple[str, str]:
+def _array_record(numbers: npt.NDArray[Any]) -> tuple[str, str]:
     return numbers.dtype.str, b64encode(numbers.tobytes()).decode()
 
 
-def _artefact(place: Place, question: Record) -> str | None:
-    content = artefact_content(
-        question["file"], place.folder, summarize(place.folder, question["metrics"]).rows
-    )
-    return None if content is None else b64encode(content).decode()
+def _explain_task(place: Place, question: Record) -> str:
+    return json.dumps(asdict(explain(open_run(place.folder), question["item"])))
 
 
-_QUESTION = 300
+def _document_task(place: Place, question: Record) -> str:
+    return run_document(place.folder, question["board"], question["metrics"])
+
+
+def _strip_task(place: Place, question: Record) -> str:
+    return run_strip(place.folder)
+
+
+def _artefact_task(place: Place, question: Record) -> str | None:
+    rows = summarize(place.folder, question["metrics"]).rows
+    content = artefact_content(question["file"], place.folder, rows)
+    if content is None:
+        return None
+    return b64encode(content).decode()
+
+
+_QUESTION: Final = 300
 """Characters of a question in a list."""
 
 
-def _questions(place: Place, question: Record) -> Record:
-    wanted = pa.array(json.loads(question["items"]), pa.string())
+def _questions_task(place: Place, question: Record) -> Record:
+    items = pa.array(json.loads(question["items"]), pa.string())
     check_items(place.folder, read_manifest(place.folder))
     texts: dict[str, str] = {}
     for batch in item_batches(place.folder, ("item", "question")):
-        for row in batch.filter(pc.is_in(batch["item"], wanted)).to_pylist():
-            texts[row["item"]] = shortened(
-                " ".join(row["question"][: 4 * _QUESTION].split()), _QUESTION
-            )
+        for row in batch.filter(pc.is_in(batch["item"], items)).to_pylist():
+            # A question can be as long as a book, of which the beginning is enough.
+            words = row["question"][: 4 * _QUESTION].split()
+            texts[row["item"]] = shortened(" ".join(words), _QUESTION)
     return texts
 
 
 _TASKS: dict[str, Callable[[Place, Record], Any]] = {
-    "look": lambda place, question: _run_json(look(place)),
-    "read": _read,
-    "explain": lambda place, question: json.dumps(
-        asdict(explain(open_run(place.folder), question["item"]))
-    ),
-    "document": lambda place, question: run_document(
-        place.folder, question["board"], question["metrics"]
-    ),
-    "strip": lambda place, question: run_strip(place.folder),
-    "artefact": _artefact,
-    "questions": _questions,
+    "look": _look_task,
+    "read": _read_task,
+    "explain": _explain_task,
+    "document": _document_task,
+    "strip": _strip_task,
+    "artefact": _artefact_task,
+    "questions": _questions_task,
 }
 
 
 def look(place: Place) -> ListedRun:
-    """The run at ``place`` from its manifest alone, which is quick: waiting to be read, incomplete, or unreadable.
-
-    A run that can't be read must not end the board, so every error becomes a reason.
-    """
+    """Return the run at ``place`` from its manifest alone, which is quick: waiting, incomplete, or unreadable."""
     try:
         manifest = read_manifest(place.folder)
         version = version_of(manifest)
         asked_protocols(place.folder, manifest)
     except MemoryError:
         raise
-    except Exception as error:
-        return ListedRun(
-            place.id, place.label, place.folder, State.UNREADABLE, "", _reason(error, place)
-        )
-    state, words = State.WAITING, ""
+    except Exception as error:  # a run that can't be read must not end the board
+        return _unreadable(place, _reason(error, place))
+    state = State.WAITING
+    reason = ""
     if not manifest.complete:
-        asked = _asked(place.folder, manifest)
-        state, words = (
-            State.INCOMPLETE,
-            f"{asked} are asked; run the same `{manifest.writer}` command again to resume",
-        )
-    bare = replace(manifest, blocks=(), files={})  # of which a large run has hundreds
+        state = State.INCOMPLETE
+        progress = _progress(place.folder, manifest)
+        reason = f"{progress} are asked; run the same `{manifest.writer}` command again to resume"
     return ListedRun(
-        place.id, place.label, place.folder, state, version, words, bare, run_id(manifest)
+        id=place.id,
+        label=place.label,
+        folder=place.folder,
+        state=state,
+        version=version,
+        reason=reason,
+        manifest=replace(manifest, blocks=(), files={}),  # a large run has hundreds of these
+        computed=run_id(manifest),
+    )
+
+
+def _unreadable(place: Place, reason: str) -> ListedRun:
+    return ListedRun(
+        id=place.id,
+        label=place.label,
+        folder=place.folder,
+        state=State.UNREADABLE,
+        version="",
+        reason=reason,
     )
 
 
 def _reason(error: Exception, place: Place) -> str:
-    """The error in words that don't tell where the served folder lies."""
-    if isinstance(error, OSError) and not isinstance(error, ChoicewiseError):
-        words = error.strerror or str(error)
-    elif isinstance(error, ChoicewiseError):
+    """Return the error in words, without the place of the served folder on the disk."""
+    if isinstance(error, ChoicewiseError):
         words = str(error)
+    elif isinstance(error, OSError):
+        words = error.strerror or str(error)
     else:
         words = f"it can't be read ({type(error).__name__}: {error}); `choicewise report` says more"
-    for spelled in dict.fromkeys(
-        (str(place.folder), os.path.abspath(place.folder), os.path.realpath(place.folder))
-    ):
-        words = words.replace(spelled, place.label)
-    return words
+    words = words.replace(str(place.folder), place.label)
+    words = words.replace(os.path.abspath(place.folder), place.label)
+    return words.replace(os.path.realpath(place.folder), place.label)
 
 
-def _asked(folder: Path, manifest: Manifest) -> str:
-    """How far a run is, as ``1,200 of 14,042 items``."""
+def _progress(folder: Path, manifest: Manifest) -> str:
+    """Return how far a run is, as ``1,200 of 14,042 items``."""
     done = f"{count_items(manifest.blocks):,}"
     try:
-        return f"{done} of {read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows:,} items"
+        total = read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows
     except StoreError:
         return f"{done} items"
+    return f"{done} of {total:,} items"
 
 
-MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+MEDIA: Final = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 """Media types by ending."""
 
 
 def artefacts(folder: Path, rows: Sequence[Row]) -> Iterator[Artefact]:
-    """The files of the run in ``folder`` with these ``rows``."""
+    """Yield the files of the run in ``folder`` with these ``rows``."""
     described = {
         "rows.csv": "its numbers as CSV",
         "rows.parquet": "its numbers as Parquet",
@@ -443,19 +481,17 @@ def artefacts(folder: Path, rows: Sequence[Row]) -> Iterator[Artefact]:
 
 
 def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | None:
-    """What the file of that name holds; None where it is not (any more) what the manifest lists, or is a link."""
+    """Return the content of the file of that name; None if it is not what the manifest lists, or a link."""
     if file == "rows.csv":
         table = rows_table(rows)
         return table_csv(table.column_names, table.to_pylist()).encode("utf-8", "surrogatepass")
     if file == "rows.parquet":
         return parquet_bytes(rows_table(rows))
     summary = folder / SUMMARY
+    if summary.is_symlink():
+        return None
     try:
-        return (
-            None
-            if summary.is_symlink()
-            else read_listed(summary, read_manifest(folder).files.get(SUMMARY))
-        )
+        return read_listed(summary, read_manifest(folder).files.get(SUMMARY))
     except StoreError:
         return None
 

@@ -1,7 +1,7 @@
 """Choicewise: what a language model scores on multiple-choice questions, under every published protocol.
 
-The public names are loaded when they are first used: importing the package loads neither torch nor pyarrow. Type
-checkers read them in ``__init__.pyi``.
+The public names are loaded when they are first used: importing the package loads neither torch nor
+pyarrow.  Type checkers read them in ``__init__.pyi``.
 """
 
 import sys
@@ -32,7 +32,9 @@ def __getattr__(name: str) -> object:
     module = _modules().get(name)
     if module is None:
         raise AttributeError(f"module 'choicewise' has no attribute {name!r}")
-    value = getattr(import_module(module), "score_texts" if name == "score" else name)
+    function = "score_texts" if name == "score" else name
+    value = getattr(import_module(module), function)
+    # The kernel's runs do not import charts; a run gets its method when both are loaded.
     if "choicewise.results.run" in sys.modules:
         import_module("choicewise.results.run").Run.chart = _chart
     return value
@@ -49,10 +51,11 @@ def _modules() -> dict[str, str]:
 
 
 def _chart(run: "Run", name: str, *beside: "Run", **choices: Any) -> "Chart":
-    """A chart that a notebook shows: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or ``pair``.
+    """Draw a chart for a notebook: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or ``pair``.
 
-    ``beside``: runs of other models.  ``choices``: ``models`` (names), ``start`` and ``end`` (protocols of a ladder),
-    ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that the runs can't give.
+    ``beside``: runs of other models.  ``choices``: ``models`` (names), ``start`` and ``end``
+    (protocols of a ladder), ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that
+    can't be drawn from the runs.
     """
     from choicewise.page.charts.kinds import draw
     from choicewise.page.study import study_of

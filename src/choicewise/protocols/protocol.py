@@ -1,8 +1,4 @@
-"""The Protocol value: its axes, metrics, template, what fits together, and its signature.
-
-:mod:`choicewise.scoring.decide` gives the credits of an item under each metric, and
-:mod:`choicewise.scoring.intervals` the number.
-"""
+"""Define the Protocol: its axes, what fits together, its templates, and its signature."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from urllib.parse import quote, unquote
 from choicewise import ports
 from choicewise.data.decisions import KINDS
 from choicewise.errors import ProtocolError, did_you_mean
-from choicewise.protocols.metrics import ABSTAINING, METRICS
+from choicewise.protocols.metrics import ABSTAINING, METRICS, Metric
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
 from choicewise.protocols.preparations import abstains, more_options, moves_labels, preparation_of
 from choicewise.protocols.readings import (
@@ -39,38 +35,30 @@ from choicewise.protocols.readings import (
 from choicewise.util.jsonio import json_digest
 from choicewise.util.text import has_half_character
 
-_SCORE = {
-    "stage": "score"
-}  # axes that only decide what is made of the observations; changing one costs no model call
-_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}%]")
-_PLAIN = {"{{": "{", "}}": "}", "%": "%%"}  # what stands for itself, in a text with places %s
-SEEDED = ("helm", *STREAMS)  # samplers that draw at random
-FORMS = (
-    "turns",
-    "message",
-)  # shots as turns of the chat, or everything in one message of the user (axis ``chat``)
+_REQUEST = {"stage": "request"}
+"""Axes that decide which tokens a model gets; protocols equal on these share observations."""
+
+_SCORE = {"stage": "score"}
+"""Axes that only decide what is made of the observations; changing one costs no model call."""
+
+SEEDED = ("helm", *STREAMS)
+"""Samplers that draw at random."""
+
+FORMS = ("turns", "message")
+"""Forms of a chat: shots as turns, or everything in one message of the user (axis ``chat``)."""
 
 SAMPLERS = (
-    *(
-        "first",
-        "first-overall",
-        "helm",
-        "harness-v0",
-        "harness-v0-train",
-        "harness",
-        "harness-spare",
-    ),
-    *("curated", "none"),
+    "first",
+    "first-overall",
+    "helm",
+    "harness-v0",
+    "harness-v0-train",
+    "harness",
+    "harness-spare",
+    "curated",
+    "none",
 )
-"""Who chooses the few-shot examples (:mod:`choicewise.protocols.shots`)."""
-
-_REQUEST = {"stage": "request"}
-"""Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
-
-
-def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
-    return field(default=default, metadata={**stage, "allowed": allowed})
-
+"""How few-shot examples are chosen (:mod:`choicewise.protocols.shots`)."""
 
 _LATER = frozenset(
     [
@@ -84,13 +72,14 @@ _LATER = frozenset(
         "thought",
         "thought_tokens",
         "cut",
+        "kind",
+        "described",
     ]
-) | {"kind", "described"}
-"""Axes that signatures and digests of before they existed leave out: they mean the default, which never changes."""
-
+)
+"""Axes that older signatures and digests leave out: they mean the default, which never changes."""
 
 CORRECTED = ("heal", "word", "bytes")
-"""Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
+"""Policies that correct a continuation's tokens to the probability of its text, or of its words."""
 
 BOUNDARIES = (
     "joint",
@@ -100,29 +89,36 @@ BOUNDARIES = (
     "lcp",
     "last-token",
     *CORRECTED,
-)  # for texts of any length
+)
+"""Policies for texts of any length."""
 
 LABELLED = ("label", "label-alone")
 """Policies for labels that are one token each, which refuse others."""
+
+
+def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
+    return field(default=default, metadata={**stage, "allowed": allowed})
 
 
 @dataclass(frozen=True)
 class PromptAxes:
     r"""State which questions are asked, and the templates that make a text of one.
 
-    Templates are plain text with named holes in braces, filled in one pass (text that is filled in is never read as a
-    template again; ``{{`` and ``}}`` stand for braces).  All know the item's own fields; besides, ``header`` knows
-    ``{subject}`` (underscores as spaces); ``question``, and without shots ``header``, know that, ``{question}``,
-    ``{options}`` and of the last option ``{last_letter}`` and ``{last_level}`` (its place, from 0); the others know
-    ``{letter}`` and ``{choice}``, in upper case ``{CHOICE}``, its first sign alone ``{Choice}``.
-    ``described`` is the ``option`` of one that has a ``{description}``.  ``kind``: the typed questions that are asked;
-    others are no part of the protocol.
+    Templates are plain text with named holes in braces, filled in one pass (text that is filled in
+    is never read as a template again; ``{{`` and ``}}`` stand for braces).  All have the item's
+    fields as holes.  ``header`` also has ``{subject}`` (underscores as spaces).  ``question``, and
+    without shots ``header``, have that, ``{question}``, ``{options}`` and of the last option
+    ``{last_letter}`` and ``{last_level}`` (its position, from 0).  The others have ``{letter}`` and
+    ``{choice}``, in upper case ``{CHOICE}``, its first sign alone ``{Choice}``.  ``described`` is
+    the ``option`` of one that has a ``{description}``.  ``kind``: the typed questions that are
+    asked; others are no part of the protocol.
 
-    A prompt is ``header + separator.join([question + answer, ... one per shot ..., question]) + proposal``; each choice
-    is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.
+    A prompt is ``header + separator.join([question + answer, ... one per shot ..., question]) +
+    proposal``; each choice is scored as ``continuation`` after it.  Without a proposal all choices
+    of an item have the same prompt.
 
-    ``requests`` is the digest of requests that were rendered elsewhere; the templates then stand for nothing and are
-    :data:`~choicewise.protocols.protocol.NEUTRAL`.
+    ``requests`` is the digest of requests that were rendered elsewhere; the templates then mean
+    nothing and are :data:`~choicewise.protocols.protocol.NEUTRAL`.
     """
 
     benchmark: str = field(metadata={**_SCORE, "allowed": ()})
@@ -144,10 +140,9 @@ class PromptAxes:
     choices: int | None = _axis(4, _REQUEST)
 
     def problems(self) -> Iterator[str]:
-        """Yield what would silently mean nothing among the axes of this group and the groups before it."""
-        if self.described is not None and "options" not in holes(self.header) | holes(
-            self.question
-        ):
+        """Yield what would silently mean nothing among these axes and those of earlier groups."""
+        lists_options = "options" in holes(self.header) | holes(self.question)
+        if self.described is not None and not lists_options:
             yield f"axis described is {self.described!r}, but question has no {{options}}, whose lines it is one of"
         if self.choices is not None and self.choices > len(self.letters):
             yield f"{self.choices} choices need as many letters; letters is {self.letters!r}"
@@ -163,10 +158,10 @@ class ShotAxes(PromptAxes):
     seed: int | None = _axis(None, _REQUEST)
 
     def problems(self) -> Iterator[str]:
-        """Yield likewise."""
+        """Yield what would silently mean nothing among these axes and those of earlier groups."""
         yield from super().problems()
         if self.requests is not None:
-            yield from self._templates_of_rendered()
+            yield from self._templates_of_rendered(self.requests)
         if self.shots and (self.shot_split is None or self.sampler == "none"):
             yield (
                 f"{self.shots} shots need a shot_split to come from and a sampler to choose them, such as "
@@ -175,24 +170,24 @@ class ShotAxes(PromptAxes):
         if self.shots and self.sampler in SEEDED and self.seed is None:
             yield f"sampler {self.sampler} draws at random and needs a seed"
 
-    def _templates_of_rendered(self) -> Iterator[str]:
-        # templates beside requests that were rendered elsewhere would be printed and not used
+    def _templates_of_rendered(self, requests: str) -> Iterator[str]:
+        # Templates beside requests that were rendered elsewhere would be printed and not used.
         for axis, neutral in NEUTRAL.items():
             stated = getattr(self, axis)
-            one = axis == "choices" and stated == 1
-            if stated != neutral and not one:
+            is_one_choice = axis == "choices" and stated == 1
+            if stated != neutral and not is_one_choice:
                 yield (
-                    f"axis {axis} is {stated!r}, but the requests {str(self.requests)[:12]} were "
+                    f"axis {axis} is {stated!r}, but the requests {requests[:12]} were "
                     f"rendered elsewhere; it must be {neutral!r}"
                 )
 
 
 @dataclass(frozen=True)
 class AskingAxes(ShotAxes):
-    """State how the prompt is put to the model: in a chat or not, cut to what fits, and where tokens begin.
+    """State how the model gets the prompt: as a chat or not, how it is cut, where tokens begin.
 
-    ``template``: what the chat template is told by name, ``NAME=VALUE`` a line.  ``thought``: what becomes of a thought
-    that the template leaves open.
+    ``template``: arguments of the chat template, ``NAME=VALUE`` a line.  ``thought``: what becomes
+    of a thought that the template leaves open.
     """
 
     chat: str = _axis("none", _REQUEST, "none", "turns", "message")
@@ -212,12 +207,12 @@ class AskingAxes(ShotAxes):
     boundary: str = _axis("joint", _REQUEST, *BOUNDARIES, *LABELLED)
 
     def problems(self) -> Iterator[str]:
-        """Yield likewise."""
+        """Yield what would silently mean nothing among these axes and those of earlier groups."""
         yield from super().problems()
         if self.chat == "none":
-            for axis, neutral in (("system", None), ("template", None), ("thought", "keep")):
-                if (stated := getattr(self, axis)) != neutral:
-                    yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
+            yield from self._without_chat("system", self.system, None)
+            yield from self._without_chat("template", self.template, None)
+            yield from self._without_chat("thought", self.thought, "keep")
             return
         try:
             template_arguments(self.template)
@@ -226,17 +221,22 @@ class AskingAxes(ShotAxes):
         if self.requests is not None:
             yield f"chat is {self.chat}, but the requests were rendered elsewhere; it must be none"
 
+    def _without_chat(self, axis: str, stated: object, neutral: str | None) -> Iterator[str]:
+        if stated != neutral:
+            yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
+
 
 @dataclass(frozen=True)
 class ReadingAxes(AskingAxes):
-    """State what is read of the model about each choice, and how much it may write.
+    """State what is read from the model about each choice, and how much it may write.
 
-    Reading ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``;
-    ``along-thought`` a share of the thought that the model writes, closed by the chat template's bytes.
+    Reading ``chain-of-thought`` puts a sampled text before the proposal, which ends before
+    ``separator``; ``along-thought`` puts a share of the thought that the model writes, closed by
+    the chat template's bytes.
 
-    ``stop`` holds the texts before the first of which generated text ends, one a line; one that begins with a line
-    break stands alone.  ``thought_tokens``: the most tokens of a thought, after which it is closed; then ``new_tokens``
-    are those of the answer.
+    ``stop`` holds texts, one a line: generated text ends before the first that comes.  A value that
+    begins with a line break is one text.  ``thought_tokens``: the most tokens of a thought, after
+    which it is closed; then ``new_tokens`` are those of the answer.
     """
 
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
@@ -247,7 +247,10 @@ class ReadingAxes(AskingAxes):
     chains: int | None = _axis(None, _REQUEST)
 
     def problems(self) -> Iterator[str]:
-        """Yield likewise: axes that a reading does not take would be printed and not used, others must be stated."""
+        """Yield what would silently mean nothing among these axes and those of earlier groups.
+
+        Axes that a reading does not take would be printed and not used; others must be stated.
+        """
         yield from super().problems()
         reading = READINGS[self.reading]
         yield from self._of_prompt(reading)
@@ -256,14 +259,9 @@ class ReadingAxes(AskingAxes):
         if "chains" in reading.takes:
             yield from self._of_chains()
         yield from self._of_text(reading)
+        yield from self._of_thought(reading)
         if self.chat == "none":
-            if reading.along:
-                yield (
-                    f"reading {self.reading} closes thoughts with the bytes of a chat template; use chat message, or "
-                    "turns"
-                )
-            if self.thought_tokens is not None:
-                yield f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; use chat turns or message"
+            yield from self._of_no_chat(reading)
         else:
             yield from self._of_chat(reading)
         yield from self._of_tokens(reading)
@@ -291,23 +289,24 @@ class ReadingAxes(AskingAxes):
             yield f"prepare {self.prepare} moves labels, and reading {name} scores none of each choice"
 
     def _of_order(self) -> Iterator[str]:
-        # what would tell the options' order, or leave it open where they stand
+        # A letter would tell the options' order, and without one place for them it is unknown where
+        # they stand.
         name = self.reading
         for axis, text in (("option", '"{choice}" '), ("continuation", " {choice}")):
             if "letter" in holes(getattr(self, axis)):
                 yield (
                     f"reading {name} shows options in no order; axis {axis} has {{letter}}: use text alone, as {text!r}"
                 )
-        if _positions(self.question)[1].count("options") != 1 or self.question.endswith(
-            "{options}"
-        ):
+        has_one_list = _positions(self.question)[1].count("options") == 1
+        if not has_one_list or self.question.endswith("{options}"):
             yield f"reading {name} needs {{options}} once in the axis question, and text after it: {self.question!r}"
         for axis, neutral in (("proposal", ""), ("chat", "none"), ("requests", None)):
-            if (stated := getattr(self, axis)) != neutral:
+            stated = getattr(self, axis)
+            if stated != neutral:
                 yield f"reading {name} finds the options in the text of the question alone: axis {axis} is {stated!r}"
 
     def _of_chains(self) -> Iterator[str]:
-        # chains that can't be drawn again, or can't be told from what follows them
+        # Chains must be drawn again the same, and their end must be recognised.
         name = self.reading
         if self.seed is None:
             yield f"reading {name} draws at random and needs a seed"
@@ -320,27 +319,39 @@ class ReadingAxes(AskingAxes):
             )
 
     def _of_text(self, reading: Reading) -> Iterator[str]:
-        name, takes = self.reading, reading.takes
+        name = self.reading
         for axis, meaning in (
             ("new_tokens", "the most tokens to generate"),
             ("chains", "the number of chains"),
         ):
             stated = getattr(self, axis)
-            if axis in takes and not stated:
+            if axis in reading.takes and not stated:
                 yield f"reading {name} needs {axis}, {meaning}, of at least 1"
-            if axis not in takes and stated is not None:
+            if axis not in reading.takes and stated is not None:
                 yield f"axis {axis} is {stated}; reading {name} has no use for it"
-        if self.stop is not None and "new_tokens" not in takes:
+        if self.stop is not None and "new_tokens" not in reading.takes:
             yield f"axis stop is {self.stop!r}; reading {name} generates nothing"
         if not all(stop_texts(self.stop)):
             yield f"axis stop is {self.stop!r}; it holds a text a line, none of them empty"
-        if self.thought_tokens is not None and "thought_tokens" not in takes:
-            yield f"axis thought_tokens is {self.thought_tokens}; reading {name} generates no thought and answer"
+
+    def _of_thought(self, reading: Reading) -> Iterator[str]:
+        if self.thought_tokens is not None and "thought_tokens" not in reading.takes:
+            yield (
+                f"axis thought_tokens is {self.thought_tokens}; reading {self.reading} generates no thought and answer"
+            )
         if self.thought_tokens == 0:
             yield "axis thought_tokens is 0, which leaves no thought; write thought=close for that"
 
+    def _of_no_chat(self, reading: Reading) -> Iterator[str]:
+        if reading.along:
+            yield (
+                f"reading {self.reading} closes thoughts with the bytes of a chat template; use chat message, or "
+                "turns"
+            )
+        if self.thought_tokens is not None:
+            yield f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; use chat turns or message"
+
     def _of_chat(self, reading: Reading) -> Iterator[str]:
-        # what has no place among the messages of a chat, or would be the same answer twice
         if self.thought == "close" and (self.thought_tokens is not None or reading.along):
             yield (
                 f"thought is close, under reading {self.reading} with thought_tokens; one that is closed at once has "
@@ -348,7 +359,7 @@ class ReadingAxes(AskingAxes):
             )
         if "shots" not in reading.takes:
             yield f"reading {self.reading} scores the question itself, which nobody says in a chat; use chat none"
-        lines = said(self, self.continuation).split("\n")
+        lines = chat_text(self, self.continuation).split("\n")
         if reading.several and len(set(lines)) < len(lines):
             yield "two continuations differ in the space they begin with, which they lose in a chat; leave one out"
 
@@ -401,13 +412,18 @@ class ScoringAxes(ReadingAxes):
     rev: int = _axis(1, _SCORE)
 
     def problems(self) -> Iterator[str]:
-        """Yield likewise."""
+        """Yield what would silently mean nothing among these axes and those of earlier groups."""
         yield from super().problems()
         reading = READINGS[self.reading]
+        metric = METRICS[self.metric]
+        reads_text = reading.text and self.score == "none"
         yield from self._of_score(reading)
         yield from self._of_decision(reading)
-        yield from self._of_metric(reading)
-        yield from self._of_softmax(reading)
+        yield from self._of_likelihood(reading, metric, reads_text)
+        yield from self._of_items(metric)
+        yield from self._of_golds(metric)
+        if self.temperature != "1":
+            yield from self._of_temperature(metric, reads_text)
         yield from self._of_calibration(reading)
 
     def _of_score(self, reading: Reading) -> Iterator[str]:
@@ -443,21 +459,21 @@ class ScoringAxes(ReadingAxes):
                 "tokens, the other rules that read text have score none"
             )
 
-    def _of_metric(self, reading: Reading) -> Iterator[str]:
-        name, metric = self.metric, METRICS[self.metric]
-        reads_text = reading.text and self.score == "none"
-        if (
-            not metric.predicted
-            and self.decision != "argmax"
-            and not (metric.of_text and reads_text)
-        ):
+    def _of_likelihood(self, reading: Reading, metric: Metric, reads_text: bool) -> Iterator[str]:
+        name = self.metric
+        fits_decision = metric.predicted or self.decision == "argmax"
+        if not fits_decision and not (metric.of_text and reads_text):
             yield f"metric {name} is made of scores, with decision argmax, not {self.decision}"
-        if metric.likelihood and not (reading.one_likelihood and self.calibration == "none"):
-            yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
-        if metric.probable and metric.likelihood and self.outside != "keep":
-            yield f"metric {name} needs the model's own probabilities: outside keep, not {self.outside}"
+        if metric.likelihood:
+            if not reading.one_likelihood or self.calibration != "none":
+                yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
+            if metric.probable and self.outside != "keep":
+                yield f"metric {name} needs the model's own probabilities: outside keep, not {self.outside}"
         if metric.scores and self.score not in metric.scores:
             yield f"metric {name} needs score {' or '.join(metric.scores)}, not {self.score}"
+
+    def _of_items(self, metric: Metric) -> Iterator[str]:
+        name = self.metric
         if metric.exponential and self.choices != 1 and self.requests is None:
             yield f"metric {name} is about items with one choice: it needs choices 1"
         if metric.orders and (self.views not in PERMUTED or self.calibration != "none"):
@@ -469,32 +485,33 @@ class ScoringAxes(ReadingAxes):
         if self.aggregation == "bytes" and name != "bpb":
             yield f"aggregation bytes weighs bits by the bytes of the answers; metric {name} has none"
 
-    def _of_softmax(self, reading: Reading) -> Iterator[str]:
-        name, metric = self.metric, METRICS[self.metric]
+    def _of_golds(self, metric: Metric) -> Iterator[str]:
+        name = self.metric
         if self.golds != "sum" and not metric.probable:
             yield f"golds {self.golds} says which right choices count in a probability; metric {name} is none"
         if self.golds == "each" and name != "brier":
             yield f"golds each compares every right choice with 1, as brier does; metric {name} does not"
-        if self.temperature != "1":
-            try:
-                known = 0 < float(self.temperature) < math.inf
-            except ValueError:
-                known = False
-            if not known:
-                yield f"temperature is {self.temperature!r}; it must be a number above 0, such as 1.5"
-            if not metric.softmax or (reading.text and self.score == "none"):
-                yield f"temperature {self.temperature} is of the softmax of scores; metric {name} has none"
+
+    def _of_temperature(self, metric: Metric, reads_text: bool) -> Iterator[str]:
+        try:
+            is_positive = 0 < float(self.temperature) < math.inf
+        except ValueError:
+            is_positive = False
+        if not is_positive:
+            yield f"temperature is {self.temperature!r}; it must be a number above 0, such as 1.5"
+        if not metric.softmax or reads_text:
+            yield f"temperature {self.temperature} is of the softmax of scores; metric {self.metric} has none"
 
     def _of_calibration(self, reading: Reading) -> Iterator[str]:
-        views, calibration = self.views, self.calibration
+        views = self.views
+        calibration = self.calibration
         if views not in CALIBRATIONS[calibration]:
             yield f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
-        if (views, calibration) == ("given", "none"):
+        if views == "given" and calibration == "none":
             return
-        labels = "{letter}" in self.continuation and "{choice}" not in self.continuation
-        if not (
-            labels and "views" in reading.takes and (self.score, self.outside) == ("sum", "keep")
-        ):
+        scores_label = "{letter}" in self.continuation and "{choice}" not in self.continuation
+        is_plain = self.score == "sum" and self.outside == "keep"
+        if not (scores_label and is_plain and "views" in reading.takes):
             yield (
                 f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need "
                 "a continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
@@ -503,47 +520,52 @@ class ScoringAxes(ReadingAxes):
 
 @dataclass(frozen=True)
 class Protocol(ScoringAxes):
-    """A complete recipe for a number: five groups of axes, each of which checks itself and those before it.
+    """State a complete recipe for a number, in five groups of axes.
 
-    The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.protocol`).
+    A group checks itself and those before it.  The signature, equality and digest derive from these
+    fields alone.
     """
 
     def __post_init__(self) -> None:
-        """Raise ProtocolError where an axis has no such value, or axes would silently mean nothing together."""
-        if problems := axis_problems({name: getattr(self, name) for name in AXES}):
-            raise ProtocolError.of_problems(problems)
-        if problems := list(self.problems()):
+        """Raise ProtocolError if an axis has no such value, or axes mean nothing together."""
+        problems = axis_problems({name: getattr(self, name) for name in AXES})
+        # Axes are compared only if each of them has a value that it may have.
+        if not problems:
+            problems = list(self.problems())
+        if problems:
             raise ProtocolError.of_problems(problems)
 
     def __hash__(self) -> int:
-        """Of the digest, which is computed once: every request looks its protocol up."""
+        """Hash the digest, which is computed once: every request looks its protocol up."""
         return hash(self.digest)
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (64 hex) over all axes: the protocol's identity, printed short as ``#P`` and six digits."""
+        """Return the sha256 (64 hex) over all axes, printed short as ``#P`` and six digits."""
         return self._digest("request", "score")
 
     @cached_property
     def prompt_digest(self) -> str:
-        """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it shares requests."""
+        """Return the sha256 (64 hex) over the axes that decide requests; equal ones share them."""
         return self._digest("request")
 
     @property
     def labels(self) -> str:
-        """The letters of the options that are shown: ``letters``, and the next one for an option that is added."""
-        last = self.letters[-1:]
-        more = chr(ord(last) + 1) if last and more_options(self.prepare) > 0 else ""
-        return self.letters + more if more.isalnum() and more not in self.letters else self.letters
+        """Return the letters of the options in the prompt, those of added options included."""
+        if not self.letters or more_options(self.prepare) <= 0:
+            return self.letters
+        following = chr(ord(self.letters[-1]) + 1)
+        if not following.isalnum() or following in self.letters:
+            return self.letters
+        return self.letters + following
 
     def _digest(self, *stages: str) -> str:
-        axes = {
-            axis.name: value
-            for axis in fields(self)
-            for value in [getattr(self, axis.name)]
-            if axis.metadata["stage"] in stages
-            and (axis.name not in _LATER or value != axis.default)
-        }
+        axes = {}
+        for axis in fields(self):
+            value = getattr(self, axis.name)
+            is_stated = axis.name not in _LATER or value != axis.default
+            if is_stated and axis.metadata["stage"] in stages:
+                axes[axis.name] = value
         return json_digest(axes)
 
 
@@ -552,7 +574,7 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
 }
 
 AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol)}
-"""Every axis and its type, in the order of the signature: what is asked before what is made of the answers."""
+"""Every axis and its type, in the order of the signature: requests first, then scoring."""
 
 
 OPEN_AXES: Mapping[str, type[ports.Port]] = {
@@ -565,7 +587,7 @@ OPEN_AXES: Mapping[str, type[ports.Port]] = {
 
 
 def addition_of(axis: str, value: str) -> ports.Port | None:
-    """Return what an extension adds under a value of one of :data:`OPEN_AXES`, None for the kernel's values."""
+    """Return what an extension adds to one of :data:`OPEN_AXES`, None for the kernel's values."""
     if axis == "prepare":
         value = preparation_of(value)
     if value in _ALLOWED[axis]:
@@ -574,130 +596,163 @@ def addition_of(axis: str, value: str) -> ports.Port | None:
 
 
 def axis_problems(values: Mapping[str, object]) -> list[str]:
-    """What is wrong with single axes among ``values`` (by name): a wrong type, or a value that is not allowed."""
-    axes = [axis for axis in fields(Protocol) if axis.name in values]
+    """Return what is wrong with single axes: a wrong type, or a value that is not allowed."""
     problems = []
-    for axis in axes:
+    for axis in fields(Protocol):
+        if axis.name not in values:
+            continue
         value = values[axis.name]
+        # Most axes have their default, which is allowed.
         if type(value) is type(axis.default) and value == axis.default:
-            continue  # most axes have their default, which is allowed
+            continue
         problem = _problem(str(axis.type), axis.metadata["allowed"], value)
-        if problem is None:
-            continue
-        if (
-            axis.name in OPEN_AXES
-            and isinstance(value, str)
-            and addition_of(axis.name, value) is not None
-        ):
-            continue
-        problems.append(f"protocol axis {axis.name} {problem}")
+        if problem is not None and not _is_addition(axis.name, value):
+            problems.append(f"protocol axis {axis.name} {problem}")
     return problems
 
 
+def _is_addition(axis: str, value: object) -> bool:
+    if axis not in OPEN_AXES or not isinstance(value, str):
+        return False
+    return addition_of(axis, value) is not None
+
+
 def stop_texts(stop: str | None) -> tuple[str, ...]:
-    """One a line; but a value that begins with a line break is one text."""
+    """Split the axis ``stop`` into texts, one a line, unless it begins with a line break."""
     if stop is None:
         return ()
-    return (stop,) if stop.startswith("\n") else tuple(stop.split("\n"))
+    if stop.startswith("\n"):
+        return (stop,)
+    return tuple(stop.split("\n"))
 
 
 def holes(template: str) -> frozenset[str]:
-    """The names of the holes in ``template``."""
+    """Return the names of the holes in ``template``."""
     return frozenset(_positions(template)[1]) - {"{", "}"}
 
 
 def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
-    """``template`` with every ``{name}`` replaced by ``holes[name]`` and ``{{``, ``}}`` by one brace.
+    """Replace every ``{name}`` in ``template`` by ``holes[name]``, and ``{{``, ``}}`` by one brace.
 
-    Text that is filled in is never read again, even if it holds braces.  Raises ProtocolError, naming ``axis``, when
-    a hole is unknown or a brace stands alone.
+    Text that is filled in is never read again, even if it contains braces.  Raises ProtocolError,
+    naming ``axis``, if a hole is unknown or a brace stands alone.
     """
     text, names = _positions(template)
     try:
         return text % tuple([holes[name] for name in names])
     except KeyError:
-        name = next(name for name in names if name not in holes)
+        unknown = [name for name in names if name not in holes]
+    name = unknown[0]
     if name in ("{", "}"):
         raise ProtocolError(
             f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace"
         )
-    known = ", ".join(f"{{{hole}}}" for hole in holes)
+    known_names = ", ".join(f"{{{hole}}}" for hole in holes)
     raise ProtocolError(
-        f"protocol axis {axis} has a hole {{{name}}} that nothing fills; known are {known}"
+        f"protocol axis {axis} has a hole {{{name}}} that nothing fills; known are {known_names}"
     )
+
+
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}%]")
+
+_PLAIN = {"{{": "{", "}}": "}", "%": "%%"}
+"""Pieces of a template that stand for text, in a text with %s for every hole."""
+
+
+@lru_cache(maxsize=1024)
+def _positions(template: str) -> tuple[str, list[str]]:
+    """Return ``template`` with %s for every hole, and the names of the holes in order.
+
+    A lone brace is a hole of that name.
+    """
+    names: list[str] = []
+
+    def position(piece: re.Match[str]) -> str:
+        if piece[0] in _PLAIN:
+            return _PLAIN[piece[0]]
+        names.append(piece[0] if piece[1] is None else piece[1])
+        return "%s"
+
+    return _PIECE.sub(position, template), names
 
 
 def begins(protocol: ReadingAxes) -> bool:
-    """Whether the proposal is what the assistant has begun to say.
+    """Check if the proposal is the start of the assistant's answer.
 
-    It is where all choices share it, as ``gen_prefix`` in lm-evaluation-harness; one that names the choice belongs to
-    what the user says, as in its tasks of several inputs.  After a chain of thought the assistant speaks already.
+    It is if all choices share it, like ``gen_prefix`` in lm-evaluation-harness; one that names the
+    choice belongs to the user's message, as in its tasks of several inputs.  After a chain of
+    thought the assistant speaks already.
     """
-    proposal, reading = protocol.proposal, READINGS[protocol.reading]
-    return bool(proposal) and not (
-        "chains" in reading.takes or reading.along or names_choice(proposal)
-    )
+    if not protocol.proposal or names_choice(protocol.proposal):
+        return False
+    reading = READINGS[protocol.reading]
+    return not reading.along and "chains" not in reading.takes
 
 
-CHOICE = ("choice", "Choice", "CHOICE")  # holes that an option's text fills
+CHOICE = ("choice", "Choice", "CHOICE")
+"""Holes that an option's text fills."""
 
 
 def names_choice(template: str) -> bool:
-    """Whether a template differs from choice to choice."""
+    """Check if a template differs from choice to choice."""
     return not holes(template).isdisjoint(("letter", *CHOICE))
 
 
-def said(protocol: ReadingAxes, template: str) -> str:
-    """``template``, of a continuation or of the answer of a shot, as it stands in a chat.
+def chat_text(protocol: ReadingAxes, template: str) -> str:
+    """Return a continuation's ``template``, or that of a shot's answer, as a chat contains it.
 
-    It loses the white space it begins with where the assistant begins to speak: that is the space between question and
-    answer in one text, which lm-evaluation-harness leaves out (``target_delimiter`` in ``construct_requests`` and
-    ``Message.to_dict``, lm_eval/api/task.py and utils.py at 4e7e0d4).
+    It loses the white space it begins with if the assistant begins to speak there: that is the
+    space between question and answer in one text, which lm-evaluation-harness leaves out
+    (``target_delimiter`` in ``construct_requests`` and ``Message.to_dict``, lm_eval/api/task.py and
+    utils.py at 4e7e0d4).
     """
-    if (
-        protocol.chat == "none"
-        or "chains" in READINGS[protocol.reading].takes
-        or protocol.boundary in LABELLED
-    ):
+    reading = READINGS[protocol.reading]
+    if protocol.chat == "none" or "chains" in reading.takes or protocol.boundary in LABELLED:
         return template
-    begun = protocol.proposal if READINGS[protocol.reading].along or begins(protocol) else ""
+    begun = protocol.proposal if reading.along or begins(protocol) else ""
     if begun and not begun[-1].isspace():
         return template
-    if READINGS[protocol.reading].several:
+    if reading.several:
         return "\n".join(line.lstrip() for line in template.split("\n"))
     return template.lstrip()
 
 
 NEUTRAL: Mapping[str, Any] = {
-    **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
-    **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
+    "header": "",
+    "option": "",
+    "answer": "",
+    "proposal": "",
+    "separator": "",
+    "quirk": "none",
+    "strip": "none",
+    "sampler": "none",
     "question": "{question}",
     "continuation": "{choice}",
     "choices": None,
     "shots": 0,
     "shot_split": None,
 }
-"""The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
+"""The axes that render, for ``requests`` that were rendered elsewhere; ``choices`` may be 1."""
 
 
 COUNTING = ("joint", "count")
-"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
+"""Policies that count the context's tokens off, even if one spans the continuation's start."""
 
 APART = "apart"
-"""What stands in for those after a null context that holds the space of its continuations; no value of the axis."""
+"""The policy of a null context that has the space of its continuations; no value of the axis."""
 
 
 def signature(protocol: Protocol) -> str:
-    """One line that states every axis and parses back to an equal protocol."""
+    """Return one line that states every axis and parses back to an equal protocol."""
     return "|".join(f"{name}:{_spell(getattr(protocol, name))}" for name in AXES)
 
 
 @lru_cache(maxsize=1024)
 def parse_signature(text: str) -> Protocol:
-    """The protocol that ``text`` spells.
+    """Return the protocol that ``text`` spells.
 
-    An axis that did not exist when the text was written has the value that was meant then.  Raises ProtocolError when
-    an axis is unknown, repeated, missing or malformed.
+    An axis that did not exist when the text was written has the value that was meant then.  Raises
+    ProtocolError if an axis is unknown, repeated, missing or malformed.
     """
     values: dict[str, str | int | None] = {}
     for part in text.split("|"):
@@ -711,24 +766,30 @@ def parse_signature(text: str) -> Protocol:
         if name in values:
             raise ProtocolError(f"signature states axis {name} twice")
         values[name] = read_axis(name, spelled)
-    if missing := [name for name in AXES if name not in values and name not in _LATER]:
+    missing = [name for name in AXES if name not in values and name not in _LATER]
+    if missing:
         raise ProtocolError(f"signature leaves out {', '.join(missing)}; every axis must be stated")
     return Protocol(**values)  # type: ignore[arg-type]
 
 
 def short_signature(protocol: Protocol) -> str:
-    """``#P`` and the first six hex digits of the digest, which differ between the rows of a table."""
+    """Return ``#P`` and six hex digits of the digest, which differ between the rows of a table."""
     return f"#P{protocol.digest[:6]}"
 
 
 def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
-    """(axis, left spelling, right spelling) for each axis in which the two protocols differ."""
-    values = ((name, getattr(left, name), getattr(right, name)) for name in AXES)
-    return [(name, _spell(one), _spell(other)) for name, one, other in values if one != other]
+    """Return (axis, left spelling, right spelling) for each axis in which two protocols differ."""
+    differences = []
+    for name in AXES:
+        left_value = getattr(left, name)
+        right_value = getattr(right, name)
+        if left_value != right_value:
+            differences.append((name, _spell(left_value), _spell(right_value)))
+    return differences
 
 
 def read_axis(name: str, spelled: str) -> str | int | None:
-    """The value of the axis ``name`` that is spelled so; ProtocolError where there is no such axis or value."""
+    """Return the spelled value of an axis; ProtocolError if there is no such axis or value."""
     if name not in AXES:
         raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, AXES)}")
     if (spelled == "-" and "None" in AXES[name]) or (name, spelled) == ("choices", "any"):
@@ -745,28 +806,6 @@ def read_axis(name: str, spelled: str) -> str | int | None:
         ) from error
 
 
-RENDERED = "rendered requests"
-"""The family of protocols whose requests were rendered elsewhere, so that their axes don't show what is asked."""
-
-
-def family(protocol: Protocol) -> str:
-    """What ``protocol`` asks for, from its axes.
-
-    ``letters``, ``letters with answers``, ``whole answers`` (after the options were shown) and ``cloze`` (they were
-    not) by what is scored; the reading's own words where it asks for something else, such as ``generated answers``.
-    """
-    if asked := READINGS[protocol.reading].family:
-        return asked
-    if protocol.requests is not None:
-        return RENDERED
-    scored = holes(protocol.continuation) | holes(protocol.proposal)
-    if "letter" in scored:
-        return "letters" if scored.isdisjoint(CHOICE) else "letters with answers"
-    if not scored.isdisjoint(CHOICE):
-        return "whole answers" if "options" in holes(protocol.question) else "cloze"
-    return protocol.reading.replace("-", " ")
-
-
 def _spell(value: str | int | None) -> str:
     if value is None:
         return "-"
@@ -774,34 +813,59 @@ def _spell(value: str | int | None) -> str:
         return str(value)
     if value == "-":
         return "%2D"
-    return "".join(
-        char if char.isprintable() and char not in "%|" else quote(char) for char in value
-    )
+    return "".join(map(_spell_character, value))
+
+
+def _spell_character(character: str) -> str:
+    # % would be read as an escape, and | as the end of the axis.
+    if character.isprintable() and character not in "%|":
+        return character
+    return quote(character)
+
+
+RENDERED = "rendered requests"
+"""The family of protocols whose requests were rendered elsewhere, so that axes don't show them."""
+
+
+def family(protocol: Protocol) -> str:
+    """Name what ``protocol`` scores, from its axes.
+
+    It is ``letters``, ``letters with answers``, ``whole answers`` (with a list of options) or
+    ``cloze`` (without); or the reading's words if it asks for something else, such as ``generated
+    answers``.
+    """
+    reading_family = READINGS[protocol.reading].family
+    if reading_family:
+        return reading_family
+    if protocol.requests is not None:
+        return RENDERED
+    scored = holes(protocol.continuation) | holes(protocol.proposal)
+    names_text = not scored.isdisjoint(CHOICE)
+    if "letter" in scored:
+        return "letters with answers" if names_text else "letters"
+    if names_text:
+        return "whole answers" if "options" in holes(protocol.question) else "cloze"
+    return protocol.reading.replace("-", " ")
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "str | None": (str, type(None)),
+    "int | None": (int, type(None)),
+}
+"""The types of an axis by its annotation."""
 
 
 def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | None:
-    kinds: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "None": (type(None),)}
-    expected = tuple(kind for part in annotation.split(" | ") for kind in kinds[part])
-    if not isinstance(value, expected) or isinstance(value, bool):
+    if not isinstance(value, _TYPES[annotation]) or isinstance(value, bool):
         return f"is {value!r}; it must be {annotation.replace(' | ', ' or ')}"
     if isinstance(value, str) and has_half_character(value):
         return "holds a lone surrogate, which no file can store"
     if isinstance(value, int) and value < 0:
         return f"is {value}; it can't be negative"
     if allowed and value not in allowed:
-        return f"is {value!r}; it must be one of {', '.join(each for each in allowed if '+' not in each)}"
+        # Every preparation goes with every change, which would be a list of hundreds.
+        plain = [name for name in allowed if "+" not in name]
+        return f"is {value!r}; it must be one of {', '.join(plain)}"
     return None
-
-
-@lru_cache(maxsize=1024)
-def _positions(template: str) -> tuple[str, list[str]]:
-    """``template`` with %s for every hole, and the names of the holes in order; a lone brace is a hole of that name."""
-    names: list[str] = []
-
-    def position(piece: re.Match[str]) -> str:
-        if piece[0] in _PLAIN:
-            return _PLAIN[piece[0]]
-        names.append(piece[0] if piece[1] is None else piece[1])
-        return "%s"
-
-    return _PIECE.sub(position, template), names

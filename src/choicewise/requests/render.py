@@ -25,7 +25,7 @@ from choicewise.protocols.preparations import (
     prepare,
     shown_order,
 )
-from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
+from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, chat_text, fill, names_choice
 from choicewise.protocols.readings import (
     ALONG,
     CONTENT_FREE,
@@ -239,7 +239,7 @@ def render(
     shown_item, shown_options = _in_order(protocol, item, options, order, moves)
     holes = _question_holes(protocol, shown_item, question, shown_options)
     labelled = _by_choice(_labelled(protocol, shown_item, shown_options), order)
-    lines = [said(protocol, protocol.continuation)]
+    lines = [chat_text(protocol, protocol.continuation)]
     if reading.several:
         lines = lines[0].split("\n")
     parts = []
@@ -416,7 +416,7 @@ def _ordered(
     protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order
 ) -> View:
     item, shown = _in_order(protocol, item, options, order)
-    continuation = said(protocol, protocol.continuation)
+    continuation = chat_text(protocol, protocol.continuation)
     texts = [
         fill(continuation, holes, axis="continuation") for holes in _labelled(protocol, item, shown)
     ]

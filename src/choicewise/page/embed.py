@@ -1,9 +1,10 @@
-"""What a page embeds: templates, data for its script, drawings."""
+"""Fill the templates of pages, embed data for their scripts, and draw their charts."""
 
 from __future__ import annotations
 
 import json
 import re
+import typing
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import UsageError, install_line
 from choicewise.page.charts.chart import Chart
@@ -25,6 +26,20 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 _STATIC = Path(__file__).parent / "static"
+
+LONG: Final = 100_000
+"""Characters from which on data are compressed: they repeat themselves a lot."""
+
+WIDE: Final = 960
+"""Pixels of drawings for wide screens; the page shows them as wide as its column."""
+
+_SLIM: Final = 400
+"""Pixels of drawings for narrow screens."""
+
+_BARE: Final = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
+"""What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
+
+_SIZED: Final = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
 
 
 def lacking_libraries() -> list[str]:
@@ -76,17 +91,13 @@ def environment(*folders: Path) -> Environment:
 
 
 def is_address(text: str) -> bool:
-    """Whether ``text`` is the address of a page, and nothing that a browser would run."""
-    return text.startswith(_LINKED) and not any(char.isspace() for char in text)
+    """Tell if ``text`` is the address of a page, and nothing that a browser would run."""
+    return text.startswith(("https://", "http://")) and not any(map(str.isspace, text))
 
 
 def static_text(*names: str) -> str:
-    """The static files called so, one after the other."""
+    """Return the static files of these names, one after the other."""
     return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
-
-
-LONG = 100_000
-"""Characters from which on data are compressed: they repeat themselves a lot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,47 +110,52 @@ class Embedded:
 
 
 def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
-    """``content`` for the page's script (``plain`` as of json_text); no character of the text can end its element."""
+    """Return ``content`` for the page's script; no character of the text can end its element.
+
+    ``plain``: as of :func:`choicewise.util.jsonio.page_json`.
+    """
     text = page_json(content, plain)
     if len(text) < LONG:
         return Embedded(name, "application/json", text)
-    return Embedded(
-        name, "application/octet-stream", b64encode(zlib.compress(text.encode(), 9)).decode()
-    )
+    compressed = zlib.compress(text.encode(), 9)
+    return Embedded(name, "application/octet-stream", b64encode(compressed).decode())
 
-
-WIDE, _SLIM = 960, 400
-"""Pixels of the drawings for wide and for narrow screens; the page shows them as wide as its column."""
 
 Record = dict[str, Any]
-Spec = Callable[[Sequence[Record], int], dict[str, Any]]
-"""The chart of such values, so many pixels wide."""
+
+
+class Spec(typing.Protocol):
+    """Return the chart of such values, so many pixels wide."""
+
+    def __call__(self, values: Sequence[Record], *, width: int) -> dict[str, Any]:
+        """Return a specification of Vega-Lite with its data."""
 
 
 @dataclass
 class Specifications:
-    """Specifications without data, each once; states of charts name them by their places."""
+    """Specifications without data, each once; states of charts name them by their positions."""
 
     known: list[dict[str, Any]] = field(default_factory=list)
-    _places: dict[str, int] = field(default_factory=dict)
+    _positions: dict[str, int] = field(default_factory=dict)
 
     def state(self, draw: Spec, values: Sequence[Record]) -> dict[str, Any]:
-        """What the page's script needs to draw these values: places of specifications, wide and slim, and the data."""
-        specs = [draw(values, width) for width in (WIDE, _SLIM)]
-        # a chart may complete its data, such as by places of names, which don't depend on its width
+        """Return what the page's script needs to draw these values: wide and slim specifications, and the data."""
+        wide = draw(values, width=WIDE)
+        slim = draw(values, width=_SLIM)
+        # A chart may complete its data, such as by lanes of names, which don't depend on its width.
         return {
-            "spec": [self._place(spec) for spec in specs],
-            "about": specs[0]["description"],
-            "values": specs[0]["data"]["values"],
+            "spec": [self._position(wide), self._position(slim)],
+            "about": wide["description"],
+            "values": wide["data"]["values"],
         }
 
-    def _place(self, spec: Mapping[str, Any]) -> int:
+    def _position(self, spec: Mapping[str, Any]) -> int:
         content = {name: part for name, part in spec.items() if name not in ("data", "description")}
         text = json.dumps(content, sort_keys=True)
-        if text not in self._places:
-            self._places[text] = len(self.known)
+        if text not in self._positions:
+            self._positions[text] = len(self.known)
             self.known.append(content)
-        return self._places[text]
+        return self._positions[text]
 
 
 @dataclass(frozen=True)
@@ -152,14 +168,19 @@ class Drawing:
 
 
 def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
-    """The chart of these values as SVG that can stand in a page's own text."""
+    """Return the chart of these values as SVG that can be part of a page's own text."""
     from markupsafe import Markup
 
-    wide, slim = (
-        _BARE.sub("", Chart("", "", draw(values, width)).page_svg()) for width in (WIDE, _SLIM)
-    )
+    wide = _svg(draw(values, width=WIDE))
+    slim = _svg(draw(values, width=_SLIM))
     size = _SIZED.match(slim)
-    return Drawing(Markup(wide), Markup(slim), size is not None and float(size[1]) > _SLIM + 20)
+    # A screen has some room beside a chart.
+    scrolls = size is not None and float(size[1]) > _SLIM + 20
+    return Drawing(Markup(wide), Markup(slim), scrolls)
+
+
+def _svg(spec: dict[str, Any]) -> str:
+    return _BARE.sub("", Chart("", "", spec).page_svg())
 
 
 def _no_data(specs: Specifications) -> dict[str, Any]:
@@ -203,16 +224,9 @@ def renderer_script() -> str:
     return f"{notice}\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}"
 
 
-_LINKED = ("https://", "http://")  # how an address begins that may become a link
-
-
 def _printable(value: Any) -> Any:
     from markupsafe import Markup
 
-    return disarmed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-_BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
-"""What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
-
-_SIZED = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return disarmed(value)
+    return value

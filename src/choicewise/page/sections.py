@@ -165,12 +165,14 @@ def orders(study: Study, pairs: Sequence[Pair]) -> list[Order]:
         if len(positions) > 1:
             several[digest] = [study.runs[position] for position in positions]
     names = [runs[0].manifest.dataset.name for runs in several.values()]
-    found = []
+    orders_of_datasets = []
     for (digest, runs), name in zip(several.items(), names, strict=True):
         title = name if names.count(name) == 1 else f"{name} #D{digest[:6]}"
         first, second = study.datasets[digest][:2]
-        found.append(_order(title, runs, significant_leads, pair_of_runs.get((first, second))))
-    return found
+        orders_of_datasets.append(
+            _order(title, runs, significant_leads, pair_of_runs.get((first, second)))
+        )
+    return orders_of_datasets
 
 
 def _order(

@@ -146,7 +146,7 @@ def pairs(study: Study) -> list[Pair]:
 
 def leads(study: Study, pairs: Sequence[Pair]) -> frozenset[Lead]:
     """Return who is significantly ahead of whom under which protocol, of pairs of the runs of ``study``."""
-    found = set()
+    significant_leads = set()
     for pair in pairs:
         left = study.labels[pair.left]
         right = study.labels[pair.right]
@@ -154,10 +154,10 @@ def leads(study: Study, pairs: Sequence[Pair]) -> frozenset[Lead]:
             if not contest.significant:
                 continue
             if contest.lead > 0:
-                found.add((contest.protocol, left, right))
+                significant_leads.add((contest.protocol, left, right))
             else:
-                found.add((contest.protocol, right, left))
-    return frozenset(found)
+                significant_leads.add((contest.protocol, right, left))
+    return frozenset(significant_leads)
 
 
 def turned(pair: Pair) -> Pair:

@@ -87,19 +87,19 @@ def first_lines(
     # The whole report says why there is no number under other protocols.
     numbered = [row for row in rows if row.n] or list(rows)
     without = len(rows) - len(numbered)
-    found = finding(numbered)
+    summary = finding(numbered)
     runs = {(row.model, row.r, row.data) for row in rows}
     selections = {row.selection for row in numbered}
     if len(runs) == 1 and len(selections) == 1:
-        return _run(numbered, without, gaps(found), most)
+        return _run(numbered, without, gaps(summary), most)
     lines = []
     if not averaged and any(row.share for row in rows):
         lines = _matrix(matrix(rows, outcomes), rows)
     elif not averaged:
         lines = _metric_matrix(rows)
-    if len(found.datasets) == 1:
-        lines += map(safe, wrapped(" ".join(lead_sentences(found)), WIDTH))
-    missing = gaps(found)
+    if len(summary.datasets) == 1:
+        lines += map(safe, wrapped(" ".join(lead_sentences(summary)), WIDTH))
+    missing = gaps(summary)
     if without:
         missing.append(f"there is no number in {without:,} of {len(rows):,} rows")
     return [*lines, *_missing(missing), *warning_lines(numbered)]

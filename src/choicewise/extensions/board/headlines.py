@@ -86,11 +86,7 @@ def headlines(
     standings = {standing.model: standing for standing in table.standings}
     lines = []
     for line in board.lines:
-        cells = {}
-        for column_id in ids:
-            cell = line.cells.get(column_id)
-            if cell is not None and is_shown(cell, view):
-                cells[column_id] = cell
+        cells = _visible_cells(line, ids, view)
         if not cells or view.model.casefold() not in line.model.casefold():
             continue
         mean = math.nan
@@ -132,6 +128,15 @@ def headlines(
         titles=table.titles,
         lines=tuple(ordered),
     )
+
+
+def _visible_cells(line: Line, ids: Sequence[str], view: View) -> dict[str, Cell]:
+    cells = {}
+    for column_id in ids:
+        cell = line.cells.get(column_id)
+        if cell is not None and is_shown(cell, view):
+            cells[column_id] = cell
+    return cells
 
 
 def headlines_record(snapshot: Snapshot, view: View) -> dict[str, Any]:

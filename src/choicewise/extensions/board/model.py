@@ -540,9 +540,10 @@ class Snapshot:
     """Hold what the library knows at one moment; it never changes.
 
     ``ranges``: the rank ranges that are computed by now, by the id of the column. ``problems``: what could not be
-    looked into. ``finding``: what the numbers say, in sentences. ``number`` grows with every change. ``disputed``: items on
-    which the numbers disagree, by the id of the part of the data. ``means``: the ranges of the ranks by the mean that
-    are computed by now, by the ids of the columns. ``metrics``: those that the board adds to what the runs have.
+    looked into. ``finding``: what the numbers say, in sentences. ``number`` grows with every change. ``disputed``:
+    items on which the numbers disagree, by the id of the part of the data. ``means``: the ranges of the ranks by the
+    mean that are computed by now, by the ids of the columns. ``metrics``: those that the board adds to what the runs
+    have.
     """
 
     board: Board

@@ -1,4 +1,4 @@
-"""The pages of the board as HTML, their addresses, and all of them as files."""
+"""Draw the pages of the board as HTML, with their addresses, and write all of them as files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from choicewise import __version__
@@ -44,7 +44,7 @@ from choicewise.protocols.protocol import parse_signature
 from choicewise.report.tables import shown_value
 from choicewise.results.compare import published
 from choicewise.results.guessing import guess
-from choicewise.results.rows import WARNINGS
+from choicewise.results.rows import WARNINGS, Row
 from choicewise.util.files import disk_errors, write_text
 from choicewise.util.text import disarmed, interval, percent, plain, ranks, shown_line
 
@@ -68,7 +68,7 @@ def static_file(name: str) -> str:
 
 
 def check_place(out: Path) -> None:
-    """UsageError when ``out`` is a file, or a folder with other things than a board."""
+    """Raise UsageError if ``out`` is a file, or a folder with other things than a board."""
     if out.exists() and not out.is_dir():
         raise UsageError(
             f"{out} is a file; a page ends in .html, and a board is written into a folder"
@@ -80,7 +80,7 @@ def check_place(out: Path) -> None:
 def write_board(snapshot: Snapshot, out: Path) -> Path:
     """Write the board into the folder ``out`` and return its first page.
 
-    Raises StoreError where nothing can be written.  What lies there under other names stays.
+    Files of other names stay. Raises StoreError if nothing can be written.
     """
     with disk_errors(out):
         for name, content in board_files(snapshot):
@@ -94,27 +94,20 @@ def write_board(snapshot: Snapshot, out: Path) -> Path:
 
 
 def board_files(snapshot: Snapshot) -> Iterator[tuple[str, str | bytes]]:
-    """Every file by its name, relative to the folder; the first page comes last, when all that it names is there."""
+    """Yield every file with its name, relative to the folder."""
+    # The first page comes last, when all that it names is there.
     frame = _frame()
     below = Links(depth=1)
-    whole = View(columns="all")
     for model in snapshot.board.models:
         yield f"model/{slug(model)}.html", model_page(snapshot, model, below, **frame)
         yield f"model/{slug(model)}.json", as_json(model_record(snapshot, model))
     for p in dict.fromkeys(column.p.removeprefix("#") for column in snapshot.board.columns):
-        asked = asked_protocol(snapshot, p)
-        if asked is not None:
-            yield f"protocol/{p}.html", protocol_page(snapshot, asked, below, **frame)
+        protocol = asked_protocol(snapshot, p)
+        if protocol is not None:
+            yield f"protocol/{p}.html", protocol_page(snapshot, protocol, below, **frame)
     for run in snapshot.board.runs:
-        if run.state is State.READ:
-            yield f"strip/{run.id}.svg", run_strip(run.folder)
-            yield f"run/{run.id}.html", run_document(run.folder, "../index.html", snapshot.metrics)
-        else:
-            yield f"run/{run.id}.html", run_page(snapshot, run, below, **frame)
-        for artefact in run.artefacts:
-            content = artefact_content(artefact.file, run.folder, run.rows)
-            if content is not None:
-                yield f"artefact/{artefact.name}", content
+        yield from _run_files(snapshot, run, below, frame)
+    whole = View(columns="all")
     yield "board.json", as_json(board_record(snapshot, whole) | headlines_record(snapshot, whole))
     yield "board.csv", board_csv(snapshot, whole)
     families = dict.fromkeys(column.family for column in snapshot.board.columns)
@@ -122,8 +115,22 @@ def board_files(snapshot: Snapshot) -> Iterator[tuple[str, str | bytes]]:
         yield board_file(view), board_page(snapshot, view, Links(), **frame)
 
 
+def _run_files(
+    snapshot: Snapshot, run: ListedRun, links: Links, frame: dict[str, Any]
+) -> Iterator[tuple[str, str | bytes]]:
+    if run.state is State.READ:
+        yield f"strip/{run.id}.svg", run_strip(run.folder)
+        yield f"run/{run.id}.html", run_document(run.folder, "../index.html", snapshot.metrics)
+    else:
+        yield f"run/{run.id}.html", run_page(snapshot, run, links, **frame)
+    for artefact in run.artefacts:
+        content = artefact_content(artefact.file, run.folder, run.rows)
+        if content is not None:
+            yield f"artefact/{artefact.name}", content
+
+
 def _frame() -> dict[str, Any]:
-    """What every page holds: its look, its script, and the policy that allows these two and nothing else."""
+    """Return what every file holds: its look, its script, and the policy that allows these two and nothing else."""
     from markupsafe import Markup
 
     style = "\n".join([static_file("page.css"), static_file("board.css")])
@@ -141,10 +148,10 @@ def _source(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where a page finds the others: on a server, or in a folder of files.
+    """Return the addresses of the pages, on a server or in a folder of files.
 
     ``looks``: the names of the style sheets on a server, with digests of their content; None in files, which hold them.
-    ``depth``: how many folders deep a file lies.  ``submissions``: where models are submitted; empty where nowhere.
+    ``depth``: how many folders deep a file is. ``submissions``: the address where models are submitted, or empty.
     """
 
     looks: Mapping[str, str] | None = None
@@ -153,86 +160,120 @@ class Links:
 
     @property
     def served(self) -> bool:
-        """Whether every state of the board has an answer of its own."""
+        """Check that every state of the board has an answer of its own."""
         return self.looks is not None
 
     def board(self, view: View) -> str:
-        """The board in that state; a file for each choice of columns, where the rest is for the script of the page."""
+        """Return the address of the board in a state."""
         if self.served:
-            return f"/?{query}" if (query := view.query()) else "/"
-        further = urlencode(
-            [(name, value) for name, value in (("sort", view.sort), ("order", view.order)) if value]
-        )
-        return self._up(board_file(view)) + (f"#{further}" if further else "")
+            return _with_query("/", view.query())
+        # A file holds a choice of columns; the script of the page sorts it by what stands behind the number sign.
+        order = {"sort": view.sort, "order": view.order}
+        fragment = urlencode({name: value for name, value in order.items() if value})
+        address = self._up(board_file(view))
+        if fragment:
+            address += f"#{fragment}"
+        return address
 
     def table(self, view: View, ending: str) -> str:
-        """The board in that state as a file, ``json`` or ``csv``; in files all of it."""
-        query = view.query() if self.served else ""
-        return self._up(f"board.{ending}") + (f"?{query}" if query else "")
+        """Return the address of the board in a state as a file, ``json`` or ``csv``; in files that has all of it."""
+        address = self._up(f"board.{ending}")
+        if self.served:
+            address = _with_query(address, view.query())
+        return address
 
     def model(self, name: str) -> str:
-        """The page of a model, by its slug, as names hold anything."""
+        """Return the address of a model's page; it has the slug, as names hold any characters."""
         return self._page(f"model/{slug(name)}")
 
     def run(self, name: str) -> str:
-        """The page of a run, by its id."""
+        """Return the address of a run's page, by its id."""
         return self._page(f"run/{name}")
 
     def protocol(self, p: str) -> str:
-        """The spec sheet of a protocol, by its short id (``#P``)."""
+        """Return the address of a protocol's spec sheet, by its short id (``#P``)."""
         return self._page(f"protocol/{p.removeprefix('#')}")
 
     def strip(self, name: str) -> str:
-        """The strip of all numbers of a run, an image."""
+        """Return the address of the image of all numbers of a run."""
         return self._up(f"strip/{name}.svg")
 
     def artefact(self, name: str) -> str:
-        """A file, by its content and ending."""
+        """Return the address of a file, by its content and ending."""
         return self._up(f"artefact/{name}")
 
     def item(self, part: str, item: str, run: str = "", ending: str = "") -> str:
-        """The page of an item of a part of the data, with what ``run`` (an id) was sent; none in files.
-
-        The item is in the query, as ids hold anything, dots and slashes too.
-        """
-        pairs = {"id": item, "run": run} if run else {"id": item}
-        return (
-            f"/item/{part}{ending}?{urlencode(pairs, errors='surrogatepass')}"
-            if self.served
-            else ""
-        )
+        """Return the address of an item of a part of the data, with what ``run`` (an id) was sent; none in files."""
+        if not self.served:
+            return ""
+        # The item is in the query, as ids hold any characters, dots and slashes too.
+        pairs = {"id": item}
+        if run:
+            pairs["run"] = run
+        return f"/item/{part}{ending}?{urlencode(pairs, errors='surrogatepass')}"
 
     def look(self, name: str) -> str:
-        """A style sheet, by the digest of its content, so that it is cached until it changes."""
-        return f"/look/{self.looks[name]}" if self.looks is not None else ""
+        """Return the address of a style sheet."""
+        if self.looks is None:
+            return ""
+        # It has the digest of the content, so that it is cached until that changes.
+        return f"/look/{self.looks[name]}"
 
     def _page(self, path: str) -> str:
-        return self._up(path) if self.served else self._up(f"{path}.html")
+        if self.served:
+            return self._up(path)
+        return self._up(f"{path}.html")
 
     def _up(self, path: str) -> str:
-        return f"/{path}" if self.served else "../" * self.depth + path
+        if self.served:
+            return f"/{path}"
+        return "../" * self.depth + path
+
+
+def _with_query(address: str, query: str) -> str:
+    if not query:
+        return address
+    return f"{address}?{query}"
 
 
 def board_file(view: View) -> str:
-    """The file that holds the columns of ``view``: a handful, all, or those of one family."""
+    """Return the name of the file with the columns of ``view``: a handful, all, or those of one family."""
     if view.family:
         return f"family-{slug(view.family[0])}.html"
-    return "all.html" if view.columns == "all" else "index.html"
+    if view.columns == "all":
+        return "all.html"
+    return "index.html"
 
 
 Strips = Mapping[str, str | None]
 """The image of a run's strip as an address, by the id of the run; None while it is drawn."""
 
 
+def _raised(rows: Iterable[Row]) -> set[str]:
+    warnings: set[str] = set()
+    for row in rows:
+        warnings.update(row.diagnosis.warnings)
+    return warnings
+
+
 def model_page(
     snapshot: Snapshot, model: str, links: Links, strips: Strips | None = None, **further: Any
 ) -> str:
-    """The page of a model that the board has; ``strips``: the charts that are a part of it, None where they lie beside
-    it."""
+    """Return the page of a model that the board has.
+
+    ``strips``: the charts inside the page; None if they are files beside it.
+    """
     parts = list(measured(snapshot, model))
-    rows = [cell.row for part in parts for _, cell in part.numbers if cell.row]
-    raised = {warning for row in rows for warning in row.diagnosis.warnings}
-    runs = dict.fromkeys(run for part in parts for run in part.runs)
+    rows = []
+    runs: dict[ListedRun, None] = {}
+    for part in parts:
+        rows += [cell.row for _, cell in part.numbers if cell.row]
+        runs |= dict.fromkeys(part.runs)
+    raised = _raised(rows)
+    published_runs = set()
+    for run in runs:
+        if any(row.id in published() for row in run.rows):
+            published_runs.add(run)
     return rendered(
         "model.html.j2",
         snapshot,
@@ -242,14 +283,14 @@ def model_page(
         runs=[(run, run_command(run)) for run in runs if run.manifest is not None],
         strips=strips,
         words=words,
-        published={run for run in runs if any(row.id in published() for row in run.rows)},
+        published=published_runs,
         legend={warning: words for warning, words in WARNINGS.items() if warning in raised},
         **further,
     )
 
 
 def item_page(snapshot: Snapshot, item: ShownItem, links: Links, view: View, **further: Any) -> str:
-    """The item as HTML."""
+    """Return the page of an item."""
     return rendered(
         "item.html.j2",
         snapshot,
@@ -257,75 +298,76 @@ def item_page(snapshot: Snapshot, item: ShownItem, links: Links, view: View, **f
         item=item,
         view=view,
         letter=letter,
-        known_of=lambda scores: [score for score in scores if math.isfinite(score)],
+        known_of=_finite,
         shown_line=shown_line,
         **further,
     )
 
 
-def letter(place: int) -> str:
-    """The name of a choice where protocols give it none: A, B, ..., Z, 27, ...; "none" where there was none."""
-    return "none" if place < 0 else chr(ord("A") + place) if place < 26 else str(place + 1)
+def _finite(scores: Iterable[float]) -> list[float]:
+    return [score for score in scores if math.isfinite(score)]
 
 
-def protocol_page(snapshot: Snapshot, asked: AskedProtocol, links: Links, **further: Any) -> str:
-    """The spec sheet as HTML."""
-    numbers = [(column, ordered_lines(snapshot, column)) for column in asked.columns]
-    return rendered(
-        "protocol.html.j2",
-        snapshot,
-        links,
-        asked=asked,
-        numbers=numbers,
-        **further,
-    )
+def letter(choice: int) -> str:
+    """Return the name of a choice for protocols that give it none: A to Z, 27, 28, ...; "none" for -1."""
+    if choice < 0:
+        return "none"
+    if choice < 26:
+        return chr(ord("A") + choice)
+    return str(choice + 1)
+
+
+def protocol_page(snapshot: Snapshot, protocol: AskedProtocol, links: Links, **further: Any) -> str:
+    """Return the spec sheet of a protocol with the numbers under it."""
+    numbers = [(column, ordered_lines(snapshot, column)) for column in protocol.columns]
+    return rendered("protocol.html.j2", snapshot, links, asked=protocol, numbers=numbers, **further)
 
 
 def run_page(snapshot: Snapshot, run: ListedRun, links: Links, **further: Any) -> str:
-    """The page of any run, as HTML."""
-    words = "is complete." if run.state is State.READ else f"is {run.state}."
+    """Return the page of any run."""
+    state = f"is {run.state}."
+    if run.state is State.READ:
+        state = "is complete."
     return rendered(
-        "run.html.j2", snapshot, links, run=run, words=words, recipe=run_command(run), **further
+        "run.html.j2", snapshot, links, run=run, words=state, recipe=run_command(run), **further
     )
 
 
 def run_command(run: ListedRun) -> Recipe:
-    """How to get a run again; an empty line where its manifest can't be read."""
+    """Return how to get a run again; an empty line if its manifest can't be read."""
     if run.manifest is None:
         return Recipe("", "", "")
-    named = {name: parse_signature(text) for name, text in run.manifest.protocols.items()}
-    return recipe(run.manifest, named, "FOLDER")
+    protocols = {name: parse_signature(text) for name, text in run.manifest.protocols.items()}
+    return recipe(run.manifest, protocols, "FOLDER")
 
 
 def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> str:
-    """The board in the state ``view``; ``further`` is what the frame of the page takes."""
+    """Return the page of the board in the state ``view``; ``further``: what the frame of the page takes."""
     board = snapshot.board
-    seen, first = visible_board(board, view), headlines(board, view, snapshot.means)
-    cells = [
-        line.cells[column.id]
-        for line in seen.lines
-        for column in seen.columns
-        if column.id in line.cells
-    ]
-    cells += [cell for each in first.lines for cell in each.cells.values()]
-    raised = {
-        warning for cell in cells if cell.row is not None for warning in cell.row.diagnosis.warnings
-    }
+    visible = visible_board(board, view)
+    first = headlines(board, view, snapshot.means)
+    rows = []
+    for line in visible.lines:
+        cells = [line.cells.get(column.id) for column in visible.columns]
+        rows += [cell.row for cell in cells if cell is not None and cell.row is not None]
+    for headline in first.lines:
+        rows += [cell.row for cell in headline.cells.values() if cell.row is not None]
+    raised = _raised(rows)
     return rendered(
         "board.html.j2",
         snapshot,
         links,
         board=board,
         view=view,
-        seen=seen,
+        seen=visible,
         headlines=first,
         sorted_headlines=partial(sorted_by, first),
         order_headlines=partial(order_of, first),
-        headings=headings(board, seen.columns),
+        headings=headings(board, visible.columns),
         families=Counter(column.family for column in board.columns),
         parts=dict.fromkeys((column.key.part, column.dataset) for column in board.columns),
-        sorted_by=partial(sorted_by, seen),
-        order_of=partial(order_of, seen),
+        sorted_by=partial(sorted_by, visible),
+        order_of=partial(order_of, visible),
         is_shown=is_shown,
         ranged=sum(column.measured > 1 for column in board.columns),
         warnings=WARNINGS,
@@ -336,30 +378,41 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
 
 
 def rendered(template: str, snapshot: Snapshot, links: Links, **context: Any) -> str:
-    """A page of the board."""
-    common = {"version": __version__, "snapshot": snapshot, "links": links, "View": View}
-    words = {"guessed": guessed, "breakable": breakable, "bar": bar}
-    words |= {
-        "cell_markup": cell_markup,
-        "spread_markup": spread_markup,
-        "file_address": file_address,
-    }
-    return environment(_TEMPLATES).get_template(template).render(**common, **words, **context)
-
-
-def breakable(text: str) -> Markup:
-    """``text`` with places where a line may break: after what parts the words of a name."""
-    from markupsafe import Markup, escape
-
-    return Markup("<wbr>").join(
-        escape(part) for part in re.split(r"(?<=[/:_.-])(?=\w)", disarmed(text))
+    """Return a page of the board, made of a template."""
+    return (
+        environment(_TEMPLATES)
+        .get_template(template)
+        .render(
+            version=__version__,
+            snapshot=snapshot,
+            links=links,
+            View=View,
+            guessed=guessed,
+            breakable=breakable,
+            bar=bar,
+            cell_markup=cell_markup,
+            spread_markup=spread_markup,
+            file_address=file_address,
+            **context,
+        )
     )
 
 
-MARKS = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
-"""The letter that stands for a warning beside a number; the words are below the table."""
+_BREAKS = re.compile(r"(?<=[/:_.-])(?=\w)")
 
-_WIDTH = 1.5
+
+def breakable(text: str) -> Markup:
+    """Return ``text`` with breaks that a line may use, behind the signs between the words of a name."""
+    from markupsafe import Markup, escape
+
+    words = [escape(word) for word in _BREAKS.split(disarmed(text))]
+    return Markup("<wbr>").join(words)
+
+
+MARKS: Final = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
+"""The letter of a warning beside a number; the words are below the table."""
+
+_WIDTH: Final = 1.5
 """Percent of the scale that a bar is wide at least, so that it can be seen."""
 
 
@@ -370,85 +423,84 @@ def cell_markup(
     sortable: bool = False,
     ranked: bool = True,
 ) -> Markup:
-    """The number with its warnings, the bar of its interval and its rank, or the words in its place, in a ``td``.
+    """Return a ``td`` with a number, its warnings, the bar of its interval and its rank, or with words.
 
-    ``sortable``: with what a script sorts and filters by; ``ranked``: with the rank.
+    ``sortable``: with what a script sorts and filters by. ``ranked``: with the rank.
     """
     from markupsafe import Markup, escape
 
     row = cell.row
     if row is None or not cell.scored:
         return Markup(f'<td><i class="words">{escape(cell.words)}</i></td>')
-    guess = guessed(cell)
-    letters = marks(cell)
-    shown = ranks(*rank_range) if rank_range else str(cell.rank or "")
-    parts = [
-        "<td",
-        ' class="guessed"' if guess else "",
-        f' data-value="{row.value:.6g}" data-warnings="{" ".join(row.diagnosis.warnings)}"'
-        if sortable
-        else "",
-        f"><b>{shown_value(row, percent if row.share else plain)}</b>",
-        f'<sup><span class="only-read"> warnings </span>{letters}</sup>' if letters else "",
-        f"<small>{interval(row.ci_low, row.ci_high, plain)}</small>" if not row.share else "",
-        ""
-        if math.isnan(row.ci_low) or not row.share
-        else bar(row.ci_low, row.ci_high, column.chance),
-        "<small>",
-        f'<span class="only-read">rank </span>{shown}'
-        if ranked and shown and column.measured > 1
-        else "",
-        '<span class="only-read"> no better than guessing</span>' if guess else "",
-        f" <em>{row.coverage}</em>" if row.coverage else "",
-        "</small></td>",
-    ]
+    is_guessed = guessed(cell)
+    parts = ["<td"]
+    if is_guessed:
+        parts.append(' class="guessed"')
+    if sortable:
+        warnings = " ".join(row.diagnosis.warnings)
+        parts.append(f' data-value="{row.value:.6g}" data-warnings="{warnings}"')
+    parts.append(f">{_number_markup(row, column)}<small>")
+    if ranked and column.measured > 1:
+        rank = str(cell.rank or "")
+        if rank_range:
+            rank = ranks(*rank_range)
+        if rank:
+            parts.append(f'<span class="only-read">rank </span>{rank}')
+    if is_guessed:
+        parts.append('<span class="only-read"> no better than guessing</span>')
+    if row.coverage:
+        parts.append(f" <em>{row.coverage}</em>")
+    parts.append("</small></td>")
     return Markup("".join(parts))
 
 
+def _number_markup(row: Row, column: Column) -> str:
+    """Return a number with the letters of its warnings and its interval, drawn for shares and written for others."""
+    write = plain
+    if row.share:
+        write = percent
+    markup = f"<b>{shown_value(row, write)}</b>"
+    letters = "".join(MARKS[warning] for warning in row.diagnosis.warnings)
+    if letters:
+        markup += f'<sup><span class="only-read"> warnings </span>{letters}</sup>'
+    if not row.share:
+        markup += f"<small>{interval(row.ci_low, row.ci_high, plain)}</small>"
+    elif not math.isnan(row.ci_low):
+        markup += bar(row.ci_low, row.ci_high, column.chance)
+    return markup
+
+
 def spread_markup(spread: Spread | None, chance: float, sortable: bool = False) -> Markup:
-    """The median with the lowest and the highest number, or how many of the numbers are there, in a ``td``."""
+    """Return a ``td`` with the median, the lowest and the highest number, or with how many of the numbers there are."""
     from markupsafe import Markup
 
     if spread is None or not spread.n:
         return Markup("<td></td>")
     if math.isnan(spread.median):
         return Markup(f'<td class="median"><i class="words">{spread.n} of {spread.of}</i></td>')
-    value = f' data-value="{spread.median:.6g}"' if sortable else ""
+    data = ""
+    if sortable:
+        data = f' data-value="{spread.median:.6g}"'
     line = bar(spread.low, spread.high, chance, spread.median)
     low_high = interval(spread.low, spread.high)
     return Markup(
-        f'<td class="median"{value}><b>{percent(spread.median)}</b>{line}<small>{low_high}</small></td>'
+        f'<td class="median"{data}><b>{percent(spread.median)}</b>{line}<small>{low_high}</small></td>'
     )
 
 
 def bar(low: float, high: float, chance: float, value: float = math.nan) -> Markup:
-    """A bar from ``low`` to ``high`` on a line from 0 to 1, with a tick at ``chance`` and a stroke at ``value``."""
+    """Return a bar from ``low`` to ``high`` on a line from 0 to 1, with marks at ``chance`` and at ``value``."""
     from markupsafe import Markup
 
     width = max(100 * (high - low), _WIDTH)
-    tick = (
-        ""
-        if math.isnan(chance)
-        else f'<rect class="chance" x="{100 * chance:.1f}%" width="1" height="7"/>'
-    )
-    stroke = (
-        ""
-        if math.isnan(value)
-        else f'<rect class="stroke" x="{100 * value:.1f}%" width="2" height="7"/>'
-    )
-    interval = (
-        f'<rect x="{min(100 * low, 100 - width):.1f}%" y="2" width="{width:.1f}%" height="3"/>'
-    )
-    return Markup(f'<svg class="bar" aria-hidden="true">{tick}{interval}{stroke}</svg>')
-
-
-def marks(cell: Cell) -> str:
-    """The letters of the warnings about a number."""
-    return (
-        ""
-        if cell.row is None
-        else "".join(MARKS[warning] for warning in cell.row.diagnosis.warnings)
-    )
+    left = min(100 * low, 100 - width)
+    marks = ""
+    if not math.isnan(chance):
+        marks += f'<rect class="chance" x="{100 * chance:.1f}%" width="1" height="7"/>'
+    marks += f'<rect x="{left:.1f}%" y="2" width="{width:.1f}%" height="3"/>'
+    if not math.isnan(value):
+        marks += f'<rect class="stroke" x="{100 * value:.1f}%" width="2" height="7"/>'
+    return Markup(f'<svg class="bar" aria-hidden="true">{marks}</svg>')
 
 
 def guessed(cell: Cell) -> bool:

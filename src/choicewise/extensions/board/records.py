@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
@@ -215,18 +215,15 @@ def shown_item(
     choices: list[Choices] = []
     left_out = 0
     for line in snapshot.board.lines:
-        runs = []
-        for column_id, cell in line.cells.items():
-            if column_id in ids and cell.row is not None:
-                runs.append(cell.run)
-        if not runs or view.model.casefold() not in line.model.casefold():
+        first_run = _first_run(line, ids)
+        if first_run is None or view.model.casefold() not in line.model.casefold():
             continue
         if len(choices) == MOST_MODELS:
             left_out += 1
             continue
         chosen = item_choices.chosen(line, columns)
-        if chosen or item_choices.outcomes_of(runs[0]):
-            choices.append(Choices(line, runs[0], chosen))
+        if chosen or item_choices.outcomes_of(first_run):
+            choices.append(Choices(line, first_run, chosen))
     if not choices:
         return None
     explained_run = choices[0].run
@@ -241,6 +238,14 @@ def shown_item(
         choices=tuple(choices),
         left_out=left_out,
     )
+
+
+def _first_run(line: Line, columns: Collection[str]) -> ListedRun | None:
+    """Return the first run of a line with a number in one of ``columns`` (ids)."""
+    for column_id, cell in line.cells.items():
+        if column_id in columns and cell.row is not None:
+            return cell.run
+    return None
 
 
 def item_record(item: ShownItem) -> Record:
@@ -627,12 +632,7 @@ def visible_board(board: Board, view: View) -> VisibleBoard:
     parts = dict.fromkeys(column.key.part.id for column in columns)
     medians = tuple(part for part in parts if part in board.panels)
     ids = {column.id for column in columns}
-    lines = []
-    for line in board.lines:
-        cells = [cell for column_id, cell in line.cells.items() if column_id in ids]
-        if view.model.casefold() in line.model.casefold():
-            if any(is_shown(cell, view) for cell in cells):
-                lines.append(line)
+    lines = [line for line in board.lines if _has_visible_cell(line, ids, view)]
     default = "model"
     if medians:
         default = f"median-{medians[0]}"
@@ -655,6 +655,15 @@ def visible_board(board: Board, view: View) -> VisibleBoard:
         medians=medians,
         lines=tuple(ordered),
     )
+
+
+def _has_visible_cell(line: Line, columns: Collection[str], view: View) -> bool:
+    if view.model.casefold() not in line.model.casefold():
+        return False
+    for column_id, cell in line.cells.items():
+        if column_id in columns and is_shown(cell, view):
+            return True
+    return False
 
 
 def falls(columns: Sequence[Column], sort: str) -> bool:

@@ -104,12 +104,12 @@ class RunProcess(BoundedProcess):
         super().__init__()
         self._metrics = list(metrics)
 
-    def look(self, place: Place) -> ListedRun:
-        """Return the run at ``place`` from its manifest alone: waiting to be read, incomplete, or unreadable."""
+    def look(self, location: Place) -> ListedRun:
+        """Return the run at ``location`` from its manifest alone: waiting to be read, incomplete, or unreadable."""
         try:
-            return self._run(place, self._result("look", place, LOOK_SECONDS))
+            return self._run(location, self._result("look", location, LOOK_SECONDS))
         except StoreError as error:
-            return _unreadable(place, str(error))
+            return _unreadable(location, str(error))
 
     def read(self, run: ListedRun) -> tuple[ListedRun, Outcomes | None]:
         """Return the run with its numbers, and the decision of every item; unreadable, with the reason, if it is so."""
@@ -131,9 +131,9 @@ class RunProcess(BoundedProcess):
         return whole, _read_outcomes(result["outcomes"], run.manifest.dataset.categories)
 
     @staticmethod
-    def _run(place: Place | ListedRun, text: str) -> ListedRun:
+    def _run(location: Place | ListedRun, text: str) -> ListedRun:
         run: ListedRun = _parsed(ListedRun, text)
-        return replace(run, id=place.id, label=place.label, folder=place.folder)
+        return replace(run, id=location.id, label=location.label, folder=location.folder)
 
     def explain(self, run: ListedRun, item: str) -> Explanation:
         """Explain an item, see :func:`choicewise.results.explain.explain`."""
@@ -157,14 +157,14 @@ class RunProcess(BoundedProcess):
         return b64decode(content)
 
     def _result(
-        self, task: str, place: Place | ListedRun, wait: float | None = None, **further: str
+        self, task: str, location: Place | ListedRun, wait: float | None = None, **further: str
     ) -> Any:
         """Return the result of a task; UsageError if the run lacks it, StoreError if it can't be read."""
         question = {
             "task": task,
-            "id": place.id,
-            "label": place.label,
-            "folder": str(place.folder.absolute()),
+            "id": location.id,
+            "label": location.label,
+            "folder": str(location.folder.absolute()),
             "metrics": self._metrics,
         }
         answer = self._ask({**question, **further}, wait)
@@ -269,40 +269,40 @@ def _type(kind: Any) -> TypeAdapter[Any]:
 
 def answer(question: Record) -> Record:
     """Answer one question; every error but a lack of memory is part of the answer."""
-    place = Place(question["id"], question["label"], Path(question["folder"]), (0, 0, 0))
+    location = Place(question["id"], question["label"], Path(question["folder"]), (0, 0, 0))
     try:
-        return {"result": _TASKS[question["task"]](place, question)}
+        return {"result": _TASKS[question["task"]](location, question)}
     except MemoryError:
         raise
     except UsageError as error:
-        return {"absent": _reason(error, place)}
+        return {"absent": _reason(error, location)}
     except Exception as error:
-        return {"problem": _reason(error, place)}
+        return {"problem": _reason(error, location)}
 
 
 def _run_json(run: ListedRun) -> str:
     return json.dumps(asdict(run), default=str)
 
 
-def _look_task(place: Place, question: Record) -> str:
-    return _run_json(look(place))
+def _look_task(location: Place, question: Record) -> str:
+    return _run_json(look(location))
 
 
-def _read_task(place: Place, question: Record) -> Record:
-    summary = summarize(place.folder, question["metrics"])
+def _read_task(location: Place, question: Record) -> Record:
+    summary = summarize(location.folder, question["metrics"])
     notes: tuple[str, ...] = ()
     if summary.applied is not None:
         notes = tuple(summary.applied.lines)
     run = ListedRun(
-        id=place.id,
-        label=place.label,
-        folder=place.folder,
+        id=location.id,
+        label=location.label,
+        folder=location.folder,
         state=State.READ,
         version="",
         rows=summary.rows,
-        artefacts=tuple(artefacts(place.folder, summary.rows)),
+        artefacts=tuple(artefacts(location.folder, summary.rows)),
         notes=notes,
-        orders=tuple(_orders(place.folder)),
+        orders=tuple(_orders(location.folder)),
     )
     return {"run": _run_json(run), "outcomes": _outcomes_record(summary.outcomes)}
 
@@ -354,21 +354,21 @@ def _array_record(numbers: npt.NDArray[Any]) -> tuple[str, str]:
     return numbers.dtype.str, b64encode(numbers.tobytes()).decode()
 
 
-def _explain_task(place: Place, question: Record) -> str:
-    return json.dumps(asdict(explain(open_run(place.folder), question["item"])))
+def _explain_task(location: Place, question: Record) -> str:
+    return json.dumps(asdict(explain(open_run(location.folder), question["item"])))
 
 
-def _document_task(place: Place, question: Record) -> str:
-    return run_document(place.folder, question["board"], question["metrics"])
+def _document_task(location: Place, question: Record) -> str:
+    return run_document(location.folder, question["board"], question["metrics"])
 
 
-def _strip_task(place: Place, question: Record) -> str:
-    return run_strip(place.folder)
+def _strip_task(location: Place, question: Record) -> str:
+    return run_strip(location.folder)
 
 
-def _artefact_task(place: Place, question: Record) -> str | None:
-    rows = summarize(place.folder, question["metrics"]).rows
-    content = artefact_content(question["file"], place.folder, rows)
+def _artefact_task(location: Place, question: Record) -> str | None:
+    rows = summarize(location.folder, question["metrics"]).rows
+    content = artefact_content(question["file"], location.folder, rows)
     if content is None:
         return None
     return b64encode(content).decode()
@@ -378,11 +378,11 @@ _QUESTION: Final = 300
 """Characters of a question in a list."""
 
 
-def _questions_task(place: Place, question: Record) -> Record:
+def _questions_task(location: Place, question: Record) -> Record:
     items = pa.array(json.loads(question["items"]), pa.string())
-    check_items(place.folder, read_manifest(place.folder))
+    check_items(location.folder, read_manifest(location.folder))
     texts: dict[str, str] = {}
-    for batch in item_batches(place.folder, ("item", "question")):
+    for batch in item_batches(location.folder, ("item", "question")):
         for row in batch.filter(pc.is_in(batch["item"], items)).to_pylist():
             # A question can be as long as a book, of which the beginning is enough.
             words = row["question"][: 4 * _QUESTION].split()
@@ -401,26 +401,26 @@ _TASKS: dict[str, Callable[[Place, Record], Any]] = {
 }
 
 
-def look(place: Place) -> ListedRun:
-    """Return the run at ``place`` from its manifest alone, which is quick: waiting, incomplete, or unreadable."""
+def look(location: Place) -> ListedRun:
+    """Return the run at ``location`` from its manifest alone, which is quick: waiting, incomplete, or unreadable."""
     try:
-        manifest = read_manifest(place.folder)
+        manifest = read_manifest(location.folder)
         version = version_of(manifest)
-        asked_protocols(place.folder, manifest)
+        asked_protocols(location.folder, manifest)
     except MemoryError:
         raise
     except Exception as error:  # a run that can't be read must not end the board
-        return _unreadable(place, _reason(error, place))
+        return _unreadable(location, _reason(error, location))
     state = State.WAITING
     reason = ""
     if not manifest.complete:
         state = State.INCOMPLETE
-        progress = _progress(place.folder, manifest)
+        progress = _progress(location.folder, manifest)
         reason = f"{progress} are asked; run the same `{manifest.writer}` command again to resume"
     return ListedRun(
-        id=place.id,
-        label=place.label,
-        folder=place.folder,
+        id=location.id,
+        label=location.label,
+        folder=location.folder,
         state=state,
         version=version,
         reason=reason,
@@ -429,28 +429,28 @@ def look(place: Place) -> ListedRun:
     )
 
 
-def _unreadable(place: Place, reason: str) -> ListedRun:
+def _unreadable(location: Place, reason: str) -> ListedRun:
     return ListedRun(
-        id=place.id,
-        label=place.label,
-        folder=place.folder,
+        id=location.id,
+        label=location.label,
+        folder=location.folder,
         state=State.UNREADABLE,
         version="",
         reason=reason,
     )
 
 
-def _reason(error: Exception, place: Place) -> str:
-    """Return the error in words, without the place of the served folder on the disk."""
+def _reason(error: Exception, location: Place) -> str:
+    """Return the error in words, without the location of the served folder on the disk."""
     if isinstance(error, ChoicewiseError):
         words = str(error)
     elif isinstance(error, OSError):
         words = error.strerror or str(error)
     else:
         words = f"it can't be read ({type(error).__name__}: {error}); `choicewise report` says more"
-    words = words.replace(str(place.folder), place.label)
-    words = words.replace(os.path.abspath(place.folder), place.label)
-    return words.replace(os.path.realpath(place.folder), place.label)
+    words = words.replace(str(location.folder), location.label)
+    words = words.replace(os.path.abspath(location.folder), location.label)
+    return words.replace(os.path.realpath(location.folder), location.label)
 
 
 def _progress(folder: Path, manifest: Manifest) -> str:

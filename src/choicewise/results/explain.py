@@ -227,14 +227,18 @@ def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
 
 
 class _Observed:
-    """Hold the requests and spans of some items by item, and the answers by key."""
+    """Hold the requests and spans of some items by item, and their answers."""
 
     def __init__(self, tables: RunTables) -> None:
         self.requests = _by_item(tables.requests)
         self.spans = _by_item(tables.spans)
         # If a prompt was sent again, the answer replaces the row that has none.
         rows = sorted(tables.observations.to_pylist(), key=lambda row: row["missing"] is None)
-        self.answers: dict[str, Record] = {row["key"]: row for row in rows}
+        self._answers = {row["key"]: row for row in rows}
+
+    def answer(self, key: str | None) -> Record:
+        """Return the observation with a key; an empty one if there is none."""
+        return self._answers.get(key, _NO_ANSWER)
 
 
 def _by_item(table: pa.Table) -> dict[str, list[Record]]:
@@ -296,8 +300,10 @@ def _explained_request(
 
     chain_tokens = {}
     if "chains" in READINGS[protocol.reading].takes:
-        chain_tokens = _chain_tokens(spans, observed.answers)
-    scored = [_scored(protocol, request, span, observed.answers, chain_tokens) for span in spans]
+        for span in spans:
+            if span["choice"] == GENERATED:
+                chain_tokens[span["part"]] = len(observed.answer(span["key"])["tokens"])
+    scored = [_scored(protocol, request, span, observed, chain_tokens) for span in spans]
 
     boundary = protocol.boundary
     imported = run.manifest.imported
@@ -314,7 +320,7 @@ def _explained_request(
         missing=request["missing"],
         scored=tuple(scored),
         unused=unused(protocol, run.manifest.dataset.content),
-        exchange=_exchange(run, spans, observed.answers),
+        exchange=_exchange(run, spans, observed),
     )
 
 
@@ -323,39 +329,27 @@ def _span_order(span: Record) -> tuple[bool, str, int, int]:
     return span["null"] is not None, span["null"] or "", span["choice"], span["part"]
 
 
-def _exchange(
-    run: Run, spans: Sequence[Record], answers: Mapping[str, Record]
-) -> Mapping[str, Any] | None:
+def _exchange(run: Run, spans: Sequence[Record], observed: _Observed) -> Mapping[str, Any] | None:
     """Return the first exchange with a server that an answer kept."""
     for span in spans:
-        exchange = answers.get(span["key"], {}).get("exchange")
+        exchange = observed.answer(span["key"]).get("exchange")
         if exchange:
             kind = answering_kind(run.manifest)
-            return kind.read_exchange(exchange) if kind is not None else None
+            return None if kind is None else kind.read_exchange(exchange)
     return None
-
-
-def _chain_tokens(spans: Sequence[Record], answers: Mapping[str, Record]) -> dict[int, int]:
-    """Count the tokens of each chain of thought, by its part."""
-    counts = {}
-    for span in spans:
-        answer = answers.get(span["key"])
-        if span["choice"] == GENERATED and answer is not None:
-            counts[span["part"]] = len(answer["tokens"])
-    return counts
 
 
 def _scored(
     protocol: Protocol,
     request: Record,
     span: Record,
-    answers: Mapping[str, Record],
+    observed: _Observed,
     chain_tokens: Mapping[int, int],
 ) -> ScoredContinuation:
     """Describe a span; ``chain_tokens``: tokens between the context and the continuation, by part."""
-    answer = answers.get(span["key"] or "", _NO_ANSWER)
-    before_answer = answers.get(span["before"] or "", _NO_ANSWER)
-    after_answer = answers.get(span["after"] or "", _NO_ANSWER)
+    answer = observed.answer(span["key"])
+    before_answer = observed.answer(span["before"])
+    after_answer = observed.answer(span["after"])
     generated = answer["text"]
     unanswered = answer["missing"] or before_answer["missing"] or after_answer["missing"]
     if unanswered:

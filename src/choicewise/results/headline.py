@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -71,9 +71,9 @@ class Standing:
     model: str
     rows: tuple[Row | None, ...]
     mean: float
-    rank: int | None
-    rank_low: int | None
-    rank_high: int | None
+    rank: int | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,33 +137,17 @@ def matrix(rows: Sequence[Row], outcomes: Sequence[Outcomes] = ()) -> Matrix:
     headlines = _headlines(rows)
     lines = _lines(rows, headlines)
     apart = _not_comparable(list(lines.values()))
-    means = {}
+    standings = {}
     for model, line in lines.items():
-        means[model] = math.nan if model in apart else _mean(line)
-    rankable = [model for model, mean in means.items() if not math.isnan(mean)]
-    placed: Mapping[str, _Placing] = {}
+        mean = math.nan if model in apart else _mean(line)
+        standings[model] = Standing(model=model, rows=line, mean=mean)
+    rankable = [standing for standing in standings.values() if not math.isnan(standing.mean)]
     # A model that no other can be compared with is not the first of one.
     if len(rankable) > 1 or not apart:
-        placed = _placed({model: lines[model] for model in rankable}, means, outcomes)
-
-    def position(model: str) -> tuple[int, float]:
-        lacking = lines[model].count(None)
-        return lacking, placed.get(model, _NOT_PLACED).rank or math.inf
-
-    standings = []
-    for model in sorted(lines, key=position):
-        placing = placed.get(model, _NOT_PLACED)
-        standings.append(
-            Standing(
-                model=model,
-                rows=lines[model],
-                mean=means[model],
-                rank=placing.rank,
-                rank_low=placing.low,
-                rank_high=placing.high,
-            )
-        )
-    return Matrix(tuple(_benchmark(row) for row in headlines), tuple(standings))
+        for standing in _ranked(rankable, outcomes):
+            standings[standing.model] = standing
+    in_order = sorted(standings.values(), key=_position)
+    return Matrix(tuple(_benchmark(row) for row in headlines), tuple(in_order))
 
 
 def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
@@ -311,42 +295,34 @@ def _not_comparable(lines: Sequence[Sequence[Row | None]]) -> set[str]:
     return apart
 
 
-@dataclass(frozen=True, slots=True)
-class _Placing:
-    """Hold the rank of a model, and its bounds; None if they are not known."""
-
-    rank: int | None = None
-    low: int | None = None
-    high: int | None = None
+def _position(standing: Standing) -> tuple[int, float]:
+    """Put models without gaps first, by their ranks."""
+    gaps = standing.rows.count(None)
+    return gaps, standing.rank or math.inf
 
 
-_NOT_PLACED = _Placing()
-
-
-def _placed(
-    lines: Mapping[str, Sequence[Row | None]],
-    means: Mapping[str, float],
-    outcomes: Sequence[Outcomes],
-) -> Mapping[str, _Placing]:
-    """Rank the models of ``lines``, which have all numbers, by their ``means``.
-
-    The bounds are there if the outcomes of all rows are.
-    """
-    by_mean = ranks([means[model] for model in lines]).tolist()
-    ranked = {model: _Placing(rank) for model, rank in zip(lines, by_mean, strict=True)}
+def _ranked(standings: Sequence[Standing], outcomes: Sequence[Outcomes]) -> list[Standing]:
+    """Rank models that have all numbers by their means; with bounds if all rows have outcomes."""
+    by_mean = ranks([standing.mean for standing in standings]).tolist()
+    ranked = [
+        replace(standing, rank=rank) for standing, rank in zip(standings, by_mean, strict=True)
+    ]
     # Bounds come from tests, which need two models.
-    if len(lines) < 2:
+    if len(ranked) < 2:
         return ranked
     outcome_of = _outcomes_by_row(outcomes)
     undecided = []
     parts = []
-    for column in zip(*lines.values(), strict=True):
+    for column in zip(*(standing.rows for standing in standings), strict=True):
         rows = [row for row in column if row is not None]
         if any(_key(row) not in outcome_of for row in rows):
             return ranked
         undecided.append(undecided_pairs(rows))
         parts.append([outcome_of[_key(row)] for row in rows])
     placed = standing_ranks(parts, np.any(undecided, axis=0))
-    for model, (rank, low, high) in zip(lines, placed, strict=False):
-        ranked[model] = _Placing(rank, low, high)
-    return ranked
+    if not placed:
+        return ranked
+    bounded = []
+    for standing, (rank, low, high) in zip(standings, placed, strict=True):
+        bounded.append(replace(standing, rank=rank, rank_low=low, rank_high=high))
+    return bounded

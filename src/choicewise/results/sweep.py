@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,15 +146,9 @@ class ScoredPart:
 
     def as_json(self) -> dict[str, Any]:
         """Return the part as JSON has it."""
-        return {
-            "protocol": self.protocol,
-            "metric": self.metric,
-            "value": self.value,
-            "raw": self.raw,
-            "se": self.se,
-            "n": self.n,
-            "missing": self.missing,
-        }
+        content = asdict(self)
+        del content["strata"]
+        return content
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How to get a run again: the protocols to name, and the command to type."""
+"""Say how to get a run again: the protocols to name, and the command to type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from choicewise.errors import ChoicewiseError, ProtocolError
 from choicewise.models.kinds import answering_kind, model_kind
@@ -17,36 +17,43 @@ from choicewise.running.tasks import split_tasks
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import command_line
 
+_MAPPING: Final = "mapping.toml"
+"""Name of the file if a plan or a call had the mapping itself."""
+
 
 def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
-    """What to name so that these protocols are run on the same data: groups, entries, names, else signatures."""
-    known = {
-        name: of_catalogue
-        for name, protocol in protocols.items()
-        if (of_catalogue := _known(name, protocol))
-    }
-    remaining = {**protocols, **known}
-    named: list[str] = []
-    families = {
-        name: [pair for each in of for pair in each.protocols.items()]
-        for name, of in groups().items()
-    }
-    families |= {each.name: list(each.protocols.items()) for each in entries()}
-    for name, members in sorted(families.items(), key=lambda family: -len(family[1])):
-        if all(remaining.get(full) == protocol for full, protocol in members):
-            named.append(name)
-            for full, _ in members:
+    """Return what to name so that these protocols are run on the same data: groups, entries, names, or signatures."""
+    remaining = dict(protocols)
+    of_catalogue = set()
+    for name, protocol in protocols.items():
+        published = _published(name, protocol)
+        if published is not None:
+            remaining[name] = published
+            of_catalogue.add(name)
+    families: dict[str, dict[str, Protocol]] = {}
+    for name, members in groups().items():
+        families[name] = {}
+        for member in members:
+            families[name].update(member.protocols)
+    for member in entries():
+        families[member.name] = dict(member.protocols)
+    chosen = []
+    # The largest family first: its name stands for those of its entries.
+    for name, family in sorted(families.items(), key=lambda family: -len(family[1])):
+        if all(remaining.get(full) == protocol for full, protocol in family.items()):
+            chosen.append(name)
+            for full in family:
                 del remaining[full]
-    return named + [
-        name if name in known else signature(protocol) for name, protocol in remaining.items()
-    ]
+    for name, protocol in remaining.items():
+        chosen.append(name if name in of_catalogue else signature(protocol))
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the columns mean.
 
-    Both are empty where nothing says that.  ``named``: whether the line names the file; else the meaning was guessed.
+    Both are empty if nothing says that. ``named``: the line names the file; if not, the meaning was guessed.
     """
 
     line: str
@@ -56,148 +63,168 @@ class Recipe:
 
 
 def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | Path) -> Recipe:
-    """How to get the run of ``protocols`` in ``folder`` again: as it was typed, where that still means these."""
-    data = (manifest.job.get("data") or [{}])[0]
-    mapping, guessed = data.get("mapping"), _guessed(manifest, data)
+    """Return how to get the run of ``protocols`` in ``folder`` again: as it was typed, if that still means these."""
+    data = _data(manifest.job)
+    mapping = data.get("mapping")
+    is_table = isinstance(mapping, dict)
     text = mapping_text(mapping) if isinstance(mapping, dict) else manifest.mapping
-    file = (_MAPPING if isinstance(mapping, dict) else str(mapping)) if text else ""
-    if (named := _typed(manifest, protocols)) and manifest.command:
-        return Recipe(command_line(*manifest.command), file, text, not isinstance(mapping, dict))
-    alone = named if data or not _several(named) else ()  # as the folder is that of one run
-    return Recipe(
-        run_line(manifest, alone or selectors(protocols), folder), file, text, not guessed
-    )
+    file = ""
+    if text:
+        file = _MAPPING if is_table else str(mapping)
+    typed = _typed(manifest, protocols)
+    if typed and manifest.command:
+        return Recipe(command_line(*manifest.command), file, text, named=not is_table)
+    if not data and _has_several_benchmarks(typed):
+        # The folder is that of one run: what was typed for several would ask more.
+        typed = ()
+    line = run_line(manifest, typed or selectors(protocols), folder)
+    return Recipe(line, file, text, named=not _is_guessed(manifest, data))
+
+
+def _data(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first data of a job, or nothing if it names none."""
+    sources = job.get("data")
+    return sources[0] if sources else {}
 
 
 def mapping_text(table: Mapping[str, Any]) -> str:
-    """A mapping as the TOML file that says the same."""
+    """Return a mapping as the TOML file that says the same."""
     return "".join(f"{name} = {_toml(value)}\n" for name, value in table.items())
 
 
 def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -> str:
-    """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
+    """Return the command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
 
-    Names on the Hub have the commit that was read.  Where the manifest has no job, the names of model and data stand
+    Names on the Hub have the commit that was read. If the manifest has no job, the names of model and data stand
     for where they lie.
     """
     job = manifest.job or _described(manifest)
-    model, data = job["models"][0], (job.get("data") or [{}])[0]
+    model = job["models"][0]
+    data = _data(job)
     mapping = data.get("mapping")
+    if _is_guessed(manifest, data):
+        mapping = None
+    elif isinstance(mapping, dict):
+        mapping = _MAPPING
     options = {
         "model": [_pinned(model["name"], manifest.model.source)],
         "data": [_pinned(data.get("path"), manifest.dataset.source)],
         "protocol": protocols,
-        "shots": [None if (shots := job.get("shots")) is None else str(shots)],
+        "shots": [_number_text(job.get("shots"))],
         "score": [job.get("score")],
         "subject": job.get("subjects"),
         "limit": [job.get("limit")],
         "sample": [job.get("sample")],
-        "seed": [None if (seed := job.get("seed")) is None else str(seed)],
-        "mapping": [
-            None if _guessed(manifest, data) else _MAPPING if isinstance(mapping, dict) else mapping
-        ],
+        "seed": [_number_text(job.get("seed"))],
+        "mapping": [mapping],
         "on-bad-item": [job.get("on_bad_item")],
-        **{
-            name: [model.get(name)]
-            for name in (
-                "dtype",
-                "device",
-                "window",
-                "adapter",
-                "products",
-                "tokenizer",
-                "chat",
-                "system",
-            )
-        },
+        "dtype": [model.get("dtype")],
+        "device": [model.get("device")],
+        "window": [model.get("window")],
+        "adapter": [model.get("adapter")],
+        "tokenizer": [model.get("tokenizer")],
+        "chat": [model.get("chat")],
+        "system": [model.get("system")],
         "include-path": job.get("include_path"),
         "allow-task-code": [job.get("allow_task_code")],
-        "shard": [
-            f"{shard.numbers[0]}/{shard.of}"
-            if (shard := manifest.shard) and not shard.engines
-            else None
-        ],
+        "shard": [_shard(manifest)],
         "out": [folder],
     }
     words = ["run"]
     for name, values in options.items():
         for value in values or ():
-            if value:
-                text = f"./{value}" if str(value).startswith("-") else str(value)
-                words += [f"--{name}"] if value is True else [f"--{name}", text]
+            if value is True:
+                words.append(f"--{name}")
+            elif value:
+                text = str(value)
+                # A value that begins with a hyphen would be taken for an option.
+                words += [f"--{name}", f"./{text}" if text.startswith("-") else text]
     return command_line(*words)
 
 
-def _guessed(manifest: Manifest, data: Mapping[str, Any]) -> bool:
-    """Whether the meaning of the columns was guessed: a typed `run` can name a mapping as a file alone."""
+def _number_text(number: int | None) -> str | None:
+    # 0 as a text is true, so that it is not left out.
+    return None if number is None else str(number)
+
+
+def _shard(manifest: Manifest) -> str | None:
+    shard = manifest.shard
+    if shard is None or shard.engines:
+        return None
+    return f"{shard.numbers[0]}/{shard.of}"
+
+
+def _is_guessed(manifest: Manifest, data: Mapping[str, Any]) -> bool:
+    """Tell if the meaning of the columns was guessed: a typed `run` can name a mapping as a file alone."""
     return isinstance(data.get("mapping"), dict) and manifest.command[:1] == ("run",)
-
-
-_MAPPING = "mapping.toml"
-"""What the file is called where a plan or a call had the mapping itself."""
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return (
-            f"{{ {', '.join(f'{_toml(name)} = {_toml(each)}' for name, each in value.items())} }}"
-        )
+        pairs = [f"{_toml(name)} = {_toml(part)}" for name, part in value.items()]
+        return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return exact_json(value).replace("\x7f", "\\u007f")
 
 
 def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[str]:
-    """The names of protocols that were typed; none where they mean others by now, or more were asked later."""
-    typed, model = manifest.job.get("protocols") or (), (manifest.job.get("models") or [{}])[0]
+    """Return the names of protocols that were typed; none if they mean others by now, or more were asked later."""
+    typed = manifest.job.get("protocols") or ()
+    models = manifest.job.get("models") or [{}]
     try:
-        known = dict(resolve(*typed)) if typed else {}
-        with suppress(
-            ChoicewiseError
-        ):  # without examples for shots the same line asks without them
-            known = {**resolve(*(with_changes(each, "shots=0") for each in typed)), **known}
-        known = in_chat(known, model.get("chat"), model.get("system"))
+        meant = dict(resolve(*typed)) if typed else {}
+        # Without examples for shots the same line asks without them.
+        with suppress(ChoicewiseError):
+            meant = {**resolve(*(with_changes(name, "shots=0") for name in typed)), **meant}
+        meant = in_chat(meant, models[0].get("chat"), models[0].get("system"))
     except ProtocolError:
         return () if split_tasks(typed)[1] else typed
-    same = (
-        name in known and replace(known[name], split=each.split) == each
-        for name, each in protocols.items()
-    )
-    return typed if all(same) else ()
+    for name, protocol in protocols.items():
+        if name not in meant or replace(meant[name], split=protocol.split) != protocol:
+            return ()
+    return typed
 
 
-def _several(selectors: Sequence[str]) -> bool:
-    """Whether these ask several benchmarks, each on its own data."""
+def _has_several_benchmarks(selectors: Sequence[str]) -> bool:
+    """Tell if these ask several benchmarks, each on data of its own."""
     with suppress(ProtocolError):
-        return len({each.benchmark for each in resolve(*selectors).values()}) > 1
+        return len({protocol.benchmark for protocol in resolve(*selectors).values()}) > 1
     return False
 
 
 def _described(manifest: Manifest) -> dict[str, Any]:
-    """A job of what a manifest says of its model and its data."""
-    model, data, selection = manifest.model, manifest.dataset.reference, manifest.selection
-    kind = answering_kind(manifest) or model_kind(model.reference)
-    loading = {"dtype": model.arithmetic, "device": model.device, "window": model.window}
-    options: dict[str, Any] = {}
+    """Return a job of what a manifest says of its model and its data."""
+    model = manifest.model
+    selection = manifest.selection
+    options: dict[str, Any] = {"name": model.reference}
     if manifest.server is None:
-        options = {option: value for option, value in loading.items() if option in kind.takes}
+        kind = answering_kind(manifest) or model_kind(model.reference)
+        loading = {"dtype": model.arithmetic, "device": model.device, "window": model.window}
+        for option, value in loading.items():
+            if option in kind.takes:
+                options[option] = value
+    data = manifest.dataset.reference
     return {
-        "models": [{"name": model.reference, **options}],
+        "models": [options],
         "data": [{"path": data}] if data else [],
         "subjects": selection.subjects,
-        **{name: getattr(selection, name) for name in ("limit", "sample", "seed")},
+        "limit": selection.limit,
+        "sample": selection.sample,
+        "seed": selection.seed,
     }
 
 
-def _known(name: str, protocol: Protocol) -> Protocol | None:
-    """What the catalogue calls so, where that is ``protocol`` but for the split, which the data say."""
+def _published(name: str, protocol: Protocol) -> Protocol | None:
+    """Return the protocol of that name in the catalogue, if it is ``protocol`` but for the split, which data say."""
     try:
         entry(name)
-        known = resolve(name)
+        resolved = resolve(name)
     except ProtocolError:
         return None
-    same = [*known] == [name] and replace(known[name], split=protocol.split) == protocol
-    return known[name] if same else None
+    if list(resolved) != [name] or replace(resolved[name], split=protocol.split) != protocol:
+        return None
+    return resolved[name]
 
 
 def _pinned(name: str | None, source: str) -> str | None:

@@ -157,6 +157,7 @@ def checked_executor(name: str) -> str:
 def _find_executor(name: str) -> Executor:
     executor = find(Executor, name)
     if executor is None:
+        # This process is no port's, and needs no extension to be loaded.
         names = [ThisProcess.name]
         names += [executor.name for executor in all_of(Executor)]
         raise ValueError(f"one of {', '.join(dict.fromkeys(names))}")
@@ -218,6 +219,7 @@ class Upcoming:
         if job is None or not (wait or job.done()):
             return None
         ready = job.result()
+        # Drawing it begins it, so that one block is prepared ahead, and no more are in memory.
         self._job = next(self._jobs, None)
         return ready
 
@@ -287,13 +289,16 @@ class InProcess:
         if not blocks:
             return
         model = self._model
+        whole = assignment.share is not None
         with self._preparation.ready(blocks, assignment) as upcoming:
+            # This loads the model, while the thread renders the first block.
             model.check(0)
             for ready in upcoming:
                 prepared = ready.prepared
                 assigned = assignment.take(ready.block, ready.shards)
                 # A part of a run checks as deeply as the whole run would.
-                model.check(prepared.deepest if assigned.new else 0)
+                depth = prepared.deepest if assigned.new else 0
+                model.check(depth)
                 sizes = [len(shard) for shard in assigned.shards]
                 yield BlockResult(
                     block=ready.block,
@@ -301,9 +306,7 @@ class InProcess:
                     requests=prepared.requests,
                     spans=prepared.spans,
                     questions=sum(sizes),
-                    observations=self._observations(
-                        assigned.shards, whole=assignment.share is not None
-                    ),
+                    observations=self._observations(assigned.shards, whole),
                     shards=sizes,
                 )
 

@@ -186,6 +186,7 @@ def _examined(run: Path) -> Examined:
             break
         before = _stamp(run)
         examined = examine(run)
+        # A folder that is written meanwhile looks damaged, and is examined again.
         if not is_locked(run) and _stamp(run) == before:
             return examined
     return Examined(folder=str(run), state=RUNNING)
@@ -213,16 +214,16 @@ def _runs(folder: Path) -> list[Path]:
                 cells = read_sweep(folder, name).cells
                 runs = dict.fromkeys(folder / cell.folder for cell in cells)
                 return list(filter(_has_manifest, runs))
-    found: set[Path] = set()
+    folders: set[Path] = set()
     with disk_errors(folder):
         for name in (MANIFEST, copy_of(Path(MANIFEST)).name):
-            found.update(path.parent for path in folder.glob(f"*/{name}"))
-            found.update(path.parent for path in folder.glob(f"*/*/{name}"))
-    if not found:
+            folders.update(path.parent for path in folder.glob(f"*/{name}"))
+            folders.update(path.parent for path in folder.glob(f"*/*/{name}"))
+    if not folders:
         raise StoreError(
             f"{folder} is no run folder and holds none; name one that `choicewise run` made"
         )
-    return sorted(found)
+    return sorted(folders)
 
 
 def _examined_sweep(folder: Path) -> Examined:
@@ -262,6 +263,7 @@ def examine(run: Path) -> Examined:
     )
     if not useless:
         examined.unanswered = len(unanswered_keys(run, manifest))
+    # Damaged observations would give other numbers than a right summary.
     examined.faults += _summary_faults(run, manifest, compare=not examined.harmed)
     return examined
 
@@ -296,6 +298,7 @@ def _read_or_copy(
         if not path.exists() and not copy.exists():
             raise
     record: _Record | None = None
+    # The copy helps neither if the file can't be read, nor if another version wrote it.
     if "can't be read" not in problem and "version" not in problem:
         try:
             record = read(folder, copy.name)
@@ -393,7 +396,9 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
             continue
         problem = f"names {lacking:,} observations that no block holds"
         remedy = Remedy.drop
+        useless = block.name
         if harmed:
+            useless = ""
             problem += "; they may lie in the damaged ones, and come again with those"
             remedy = Remedy.none
         fault = Fault(
@@ -401,7 +406,7 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
             path=f"{BLOCK_FOLDER}/{block.name}/spans.parquet",
             problem=problem,
             remedy=remedy,
-            block="" if harmed else block.name,
+            block=useless,
         )
         faults.append(fault)
     return faults

@@ -112,15 +112,7 @@ def evaluate(
     are names.  ``command``: the words of the command line that the manifest keeps.  Raises
     DataError, ProtocolError, ModelError, StoreError and UsageError (:mod:`choicewise.errors`).
     """
-    for argument, value in (("protocols", protocols), ("subjects", subjects)):
-        if isinstance(value, str):
-            raise UsageError(
-                f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]"
-            )
-    if subjects is not None and not subjects:
-        raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
-    if not protocols:
-        raise UsageError("no protocol was named; `choicewise protocols` lists them")
+    _check_lists(protocols, subjects)
     arguments = job_of(
         {
             "models": [str(model)] if isinstance(model, str | Path) else [],
@@ -139,11 +131,13 @@ def evaluate(
     )
     source = _source(arguments, protocols)
     check_name(str(out), "the folder of the run")
+    # The folder and the data are checked before the model, which may take minutes to load.
     check_folder(Path(out))
     opened = _open(source, data, arguments, say)
     executor_port = executor_of(arguments.executor, arguments.workers)
     if isinstance(model, str | Path):
         model = load_model(model, **loading_options(executor_port, str(model), None))
+    # A manifest only keeps a job that a command can resume: model and data have names.
     kept = None
     if job is not None:
         kept = job.as_read(opened.data)
@@ -160,6 +154,21 @@ def evaluate(
         return compute(task, Path(out), executor, progress, say or _silent)
     with executor_port.pool(arguments.workers, Sharing()) as pool:
         return compute(task, Path(out), pool, progress, say or _silent)
+
+
+def _check_lists(
+    protocols: Sequence[str] | Mapping[str, Protocol], subjects: Sequence[str] | None
+) -> None:
+    """Raise UsageError for a text in place of a list, whose letters would be taken for names."""
+    for argument, value in (("protocols", protocols), ("subjects", subjects)):
+        if isinstance(value, str):
+            raise UsageError(
+                f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]"
+            )
+    if subjects is not None and not subjects:
+        raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
+    if not protocols:
+        raise UsageError("no protocol was named; `choicewise protocols` lists them")
 
 
 def _source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
@@ -235,6 +244,7 @@ def compute(
             with pool.respondent(preparation, say) as respondent:
                 if stretches:
                     _observe(folder, respondent, work, stretches, progress, assignment)
+                    # The C library keeps hundreds of megabytes of the rows, on top of what follows.
                     give_memory_back()
                 if unanswered:
                     say(_retry(folder, respondent, work, unanswered, progress))
@@ -260,6 +270,7 @@ def _manifest(task: Task) -> Manifest:
     if task.share is not None:
         shard = ShardRecord(task.share.of, (task.share.number,))
     chat = model.tokenizer.chat
+    chat_digest = "" if chat is None else chat.digest
     return Manifest(
         model=ModelRecord(
             name=model.name,
@@ -267,7 +278,7 @@ def _manifest(task: Task) -> Manifest:
             dtype=model.dtype,
             device=model.device,
             window=model.window,
-            chat="" if chat is None else chat.digest,
+            chat=chat_digest,
             source=getattr(model, "source", ""),  # only downloaded models have one
             kind=model.kind_name,
             products=_products(model),
@@ -372,6 +383,7 @@ def _observe(
         progress(tracker.done, total)
 
     with (
+        # Python's collector would look at all rows so far again and again.
         rare_collection(),
         PeriodicReport(report) as periodic,
         closing(respondent.run(blocks, assignment)) as results,
@@ -393,6 +405,7 @@ def _observe(
                         periodic.tick()
                     writer.write(names, result.tokens_asked, result.requests, result.spans)
                 finally:
+                    # Also after an error: the blocks so far were computed in this way.
                     _write_selfcheck(folder, respondent)
             report()
 
@@ -459,6 +472,7 @@ class Tracker:
         if self._shards and planned > 0:
             computed = (self._respondent.computed or 0) - self._tokens_before
             answered = self._answered_in_shards + self._shards[0] * min(computed / planned, 1.0)
+        # Checks and repeated prompts may compute more than was planned.
         share = min(answered / max(result.questions, 1), 1.0)
         return self._finished + int(share * result.block.work)
 
@@ -550,6 +564,7 @@ def _unanswered_stretches(
         gaps = np.flatnonzero(np.diff(positions) > 1)
         for run in np.split(positions, gaps + 1):
             first, last = int(run[0]), int(run[-1])
+            # Items between two gaps are a stretch, with all requests of any of them.
             wanted = set[str]().union(*(names[position] for position in run.tolist()))
             chosen = [spec for name, spec in specs.items() if name in wanted]
             yield section, first, last + 1, chosen

@@ -53,12 +53,12 @@ def needed_benchmarks(selectors: Sequence[str]) -> list[str]:
         if selector in benchmarks():
             names[selector] = None
             continue
-        found = {protocol.benchmark for protocol in resolve(selector).values()}
-        if found == {ANY}:
+        tested = {protocol.benchmark for protocol in resolve(selector).values()}
+        if tested == {ANY}:
             raise UsageError(
                 f"{selector} fits every dataset and names none; benchmarks are {', '.join(benchmarks())}"
             )
-        names |= dict.fromkeys(sorted(found - {ANY}))
+        names |= dict.fromkeys(sorted(tested - {ANY}))
     return list(names)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -294,6 +294,7 @@ class Job(Loading):
     def of_run(self, model: ModelChoice, opened: OpenedSource) -> Job:
         """Return the job of one run, for its manifest: ``model`` on the data that are ``opened``."""
         source = opened.source
+        # The choice of the model has all options of loading, and recipes have the score.
         changes: dict[str, Any] = dict.fromkeys([*Loading.model_fields, "score"])
         if isinstance(self.shots, int):
             changes["shots"] = None  # the protocols contain it
@@ -360,6 +361,7 @@ def state_of(path: Path) -> list[tuple[str, int, int]]:
     if path.is_dir():
         files = path.rglob("*")
     elif path.exists():
+        # Other splits may lie beside a file of data.
         files = path.parent.glob("*")
     else:
         return []
@@ -427,6 +429,7 @@ class Source:
             selectors = self.selectors
             if self.lenient:
                 selectors = ways_without_examples(selectors, data)
+            # The protocols on a way between two depend on the data, so they are not in recipes.
             resolved = resolve(*selectors, possible=partial(has_shots, data, subjects))
             protocols = _of_benchmark(self.benchmark, resolved)
             if self.score is not None:
@@ -473,6 +476,7 @@ class Source:
                 state = commit_of(on_hub, DATASET)
         signatures = {name: signature(recipe) for name, recipe in self.recipes.items()}
         content = [signatures, self.path, repr(self.columns), self.on_bad_item, state]
+        # Added only if set, so that the digests of earlier versions stay.
         if self.path is not None and not self.lenient:
             content.append("error")
         if self.panel:
@@ -557,6 +561,7 @@ def _benchmark_sources(
         if recipe.benchmark == ANY:
             raise UsageError(f"{name} fits every dataset and has none of its own; name the data")
     names = dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values())
+    # A mistyped benchmark would leave its data unused without a word.
     useless = replacing.keys() - names
     sources = []
     for name in names:
@@ -564,14 +569,14 @@ def _benchmark_sources(
         source = Source(
             selectors,
             name,
-            path=None if choice is None else choice.path,
-            columns=None if choice is None else choice.columns,
             on_bad_item=job.on_bad_item,
-            lenient=choice is not None and job.shots is None,
             score=job.score,
             panel=job.panel,
             recipes=_of_benchmark(name, recipes),
         )
+        if choice is not None:
+            lenient = job.shots is None
+            source = replace(source, path=choice.path, columns=choice.columns, lenient=lenient)
         sources.append(source)
     if useless:
         raise UsageError(f"data: no protocol asks {min(useless)}; they ask {', '.join(names)}")
@@ -597,13 +602,10 @@ def _matched(
     wanted = dict.fromkeys(recipe.benchmark for recipe in recipes.values())
     wanted.pop(ANY, None)
     benchmark_by_path = {choice.path: benchmark_of(choice.path, wanted) for choice in data}
-    found = wanted.keys() & benchmark_by_path.values()
-    if not found or any(MARK in selector for selector in selectors):
+    covered = wanted.keys() & benchmark_by_path.values()
+    if not covered or any(MARK in selector for selector in selectors):
         return {}
     has_others = not set(benchmark_by_path.values()) <= wanted.keys()
-    resolved = {}
-    for selector in selectors:
-        resolved[selector] = [name for name in resolve(selector) if name in recipes]
     parts: dict[str, _Part] = {}
     for path, data_benchmark in benchmark_by_path.items():
         takes_homeless = data_benchmark not in wanted or not has_others
@@ -611,22 +613,31 @@ def _matched(
         for name, recipe in recipes.items():
             if recipe.benchmark in (ANY, data_benchmark):
                 chosen[name] = recipe
-            elif takes_homeless and recipe.benchmark not in found:
+            elif takes_homeless and recipe.benchmark not in covered:
                 chosen[name] = recipe
         if not chosen:
             raise UsageError(
                 f"data: {path} is asked by none, as every protocol has data of its own benchmark; leave it out, or "
                 "say the benchmark of all"
             )
-        whole = []
-        single = []
-        for selector, names in resolved.items():
-            if not chosen.keys() >= set(names):
-                single += [name for name in names if name in chosen]
-            elif names:
-                whole.append(selector)
-        parts[path] = _Part((*whole, *single), chosen)
+        parts[path] = _Part(_selectors_of(chosen, selectors, recipes), chosen)
     return parts
+
+
+def _selectors_of(
+    chosen: Mapping[str, Protocol], selectors: Sequence[str], recipes: Mapping[str, Protocol]
+) -> tuple[str, ...]:
+    """Return the selectors whose protocols were all chosen, and the names of the others chosen."""
+    whole = []
+    single: list[str] = []
+    for selector in selectors:
+        # A score or an option may have removed some of its protocols.
+        names = [name for name in resolve(selector) if name in recipes]
+        if not chosen.keys() >= set(names):
+            single += [name for name in names if name in chosen]
+        elif names:
+            whole.append(selector)
+    return (*whole, *single)
 
 
 @dataclass(frozen=True)
@@ -731,6 +742,7 @@ def _left_out(
     left_out: dict[str, list[str]] = {}
     fits = False
     for name, protocol in protocols.items():
+        # Protocols without examples in the data may fit them without shots.
         changed, _ = source.asking(data, {name: protocol})
         (recipe,) = changed.values()
         reason = misfit(recipe, data, subjects)
@@ -819,6 +831,7 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
         yield whole
         return
     for revision in model.revisions:
+        # Revisions of a folder are folders in it, those on the Hub are branches or commits.
         inside = f"{name}/{revision}" if os.path.isdir(name) else f"{name}@{revision}"
         yield whole.model_copy(update={"name": inside})
 

@@ -56,6 +56,7 @@ def observe(model: Model, wanted: Mapping[str, BlockPrompt]) -> Iterator[Observa
     Generations before conclusions come first.  One that an earlier run observed is generated again,
     with the same tokens.  If a generation has no answer, its conclusions have none for that reason.
     """
+    # Conclusions need the text, also of a generation that an earlier run observed.
     generations = {}
     for question in wanted.values():
         if isinstance(question, Conclusion):
@@ -97,6 +98,7 @@ def _concluded(
         return chain.missing
     if chain.text and not len(chain.tokens):
         return NO_TOKENS
+    # Special tokens that mark a thought have no bytes in the text, but are in ``raw``.
     parts = split((chain.raw or chain.text or "").encode(errors="replace"), chain.opened or "")
     tokens = np.asarray(chain.tokens, dtype=np.int32)
     if question.cut is None:
@@ -226,12 +228,15 @@ def _answer_after_thoughts(model: Model, limited: Mapping[int, Generation]) -> A
             if head is None:
                 yield index, replace(thought, ended=Ended(EOS))
                 continue
+            # A closed thought is part of the context, so the answer begins outside it.
+            opened = "" if len(head.tokens) else question.opened
+            # After the thought the answer is an ordinary generation, with the limit of the answer.
             prompt = replace(
                 question,
                 thought=None,
                 closing=None,
                 context=np.concatenate([question.context, head.tokens]).astype(np.int32),
-                opened="" if len(head.tokens) else question.opened,
+                opened=opened,
             )
             begun.append(_Begun(index, prompt, head, forced))
     if not begun:
@@ -276,6 +281,7 @@ def _closed(
         return TokenScores.of(), None
     finish = None if thought.ended is None else thought.ended.finish
     if finish not in (LENGTH, None) or len(tokens) < (question.thought or 0):
+        # The model ended inside its thought, before the limit.
         return None, None
     closing = () if question.closing is None else question.closing.tolist()
     forced = TokenScores.of(closing, [0.0] * len(closing), [UNKNOWN] * len(closing))

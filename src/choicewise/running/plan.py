@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from time import perf_counter
 
 import numpy as np
@@ -20,7 +21,6 @@ from choicewise.questions import (
     Ids,
     MaskedLoss,
     Mass,
-    Prompt,
     Rendition,
     SetSpan,
     Span,
@@ -77,14 +77,18 @@ def total(plans: Sequence[Plan]) -> Plan:
     """Add up several plans; the speed is that of all, None if one has none."""
     missing = Counter[str]()
     refused: dict[str, str] = {}
-    seconds: float | None = 0.0
-    sent: int | None = 0
     for part in plans:
         missing.update(part.missing)
         refused |= part.refused
-        seconds = None if seconds is None or part.seconds is None else seconds + part.seconds
-        sent = None if sent is None or part.sent is None else sent + part.sent
     unique = sum(part.tokens_unique for part in plans)
+    speed = None
+    seconds = [part.seconds for part in plans if part.seconds is not None]
+    if len(seconds) == len(plans):
+        speed = unique / sum(seconds)
+    sent = None
+    requests_sent = [part.sent for part in plans if part.sent is not None]
+    if len(requests_sent) == len(plans):
+        sent = sum(requests_sent)
     return Plan(
         requests=sum(part.requests for part in plans),
         tokens_asked=sum(part.tokens_asked for part in plans),
@@ -92,7 +96,7 @@ def total(plans: Sequence[Plan]) -> Plan:
         missing=dict(missing),
         shots_dropped=sum(part.shots_dropped for part in plans),
         tokens_dropped=sum(part.tokens_dropped for part in plans),
-        speed=None if seconds is None else unique / seconds,
+        speed=speed,
         refused=refused,
         sent=sent,
     )
@@ -117,7 +121,7 @@ def plan(
     total_work = sum(block.work for block in blocks)
     done = 0
     served = served_model(model)
-    sent = 0
+    sent: int | None = None
     tokens_asked = 0
     tokens_unique = 0
     shots_dropped = 0
@@ -131,16 +135,15 @@ def plan(
         prepared = prepare_block(work.data, block, model, work.skip_bad_items, work.rendered)
         new_keys = frozenset(counted.without(list(prepared.wanted)))
         counted.add(new_keys)
-        new = [question for key, question in prepared.wanted.items() if key in new_keys]
+        # A prompt of an earlier block is not computed again.
+        new = _of_keys(prepared.wanted, new_keys)
         tokens_asked += prepared.inputs
         for shard in cut_shards(prepared.wanted, shard_tokens_of(model)):
-            questions = [question for key, question in shard.items() if key in new_keys]
-            tokens_unique += unique_tokens(questions, model.tokenizer)
+            # Beginnings are shared within a shard alone.
+            tokens_unique += unique_tokens(_of_keys(shard, new_keys), model.tokenizer)
         if served is not None:
-            prompts: list[Prompt] = []
-            for question in new:
-                prompts += prompts_of(question, model.tokenizer)
-            sent += served.requests_for(prompts)
+            prompts = chain.from_iterable(prompts_of(prompt, model.tokenizer) for prompt in new)
+            sent = (sent or 0) + served.requests_for(list(prompts))
         missing.update(_missing(prepared))
         shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)
         tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
@@ -157,8 +160,12 @@ def plan(
         tokens_dropped=tokens_dropped,
         speed=speed,
         refused=work.refused,
-        sent=None if served is None or not blocks else sent,
+        sent=sent,
     )
+
+
+def _of_keys(questions: Mapping[str, BlockPrompt], keys: frozenset[str]) -> list[BlockPrompt]:
+    return [question for key, question in questions.items() if key in keys]
 
 
 def unique_tokens(questions: Sequence[BlockPrompt], tokenizer: Tokenizer) -> int:

@@ -80,6 +80,7 @@ class ProgressReport:
         self._done = done
         self._total = total
         self._left = TimeLeft(done, total)
+        # A resumed run: a bar shows it anyway.
         if done and not self._live:
             self._show(f"{self._title}: {100 * done // total} % done before")
 
@@ -206,6 +207,7 @@ class TimeLeft:
             return
         if self._first is None:
             self._first = done
+        # The first moment is kept, as the speed counts from it.
         elif len(moments) > 2:
             newest = moments[-1].time - moments[-2].time
             if newest < (now - moments[0].time) / THIN:
@@ -271,5 +273,6 @@ class PeriodicReport(Every):
             if perf_counter() - self._last >= LONGEST:
                 self._call()
         except BaseException as error:
+            # Nobody sees an error of this thread, and a progress that can stop the run must.
             self._error = error
             self._ended.set()

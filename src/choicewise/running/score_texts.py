@@ -14,7 +14,7 @@ from choicewise.errors import ModelError, ProtocolError, UsageError, did_you_mea
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import COUNTING
-from choicewise.protocols.readings import CONDITIONAL, READINGS, supported_readings
+from choicewise.protocols.readings import READINGS, supported_readings
 from choicewise.questions import Mass, TokenScores
 from choicewise.requests.prompters import PROMPTERS, ChoicePrompter, Form, comparable
 from choicewise.requests.request import ChoiceGroup
@@ -77,17 +77,10 @@ def score_texts(
     way = _TextReading.of(model, reading, boundary)
     located = way.locate(context, choices)
     observed = _observe(model, located, choices)
-    nulls: dict[str, str] = {}
-    for name in CONDITIONAL:
-        if name not in PREMISED:
-            nulls[name] = ""
-        elif premise is not None:
-            nulls[name] = premise
     after_null = {}
-    for null in dict.fromkeys(nulls.values()):
-        after_null[null] = _observe(
-            model, way.locate_null(context, choices, null, located), choices
-        )
+    for null in dict.fromkeys(["", premise or ""]):
+        located_null = way.locate_null(context, choices, null, located)
+        after_null[null] = _observe(model, located_null, choices)
     counts = {
         "tokens": observed.counts,
         "bytes": [len(choice.encode()) for choice in choices],
@@ -106,10 +99,12 @@ def score_texts(
     for name, function in SCORES.items():
         if name not in READINGS[way.name].scores:
             continue
-        if name in PREMISED and premise is None:
-            continue
-        conditions = after_null[nulls.get(name, "")]
-        columns[name] = pa.array(function(observed, conditions), pa.float64())
+        null = ""
+        if name in PREMISED:
+            if premise is None:
+                continue
+            null = premise
+        columns[name] = pa.array(function(observed, after_null[null]), pa.float64())
     return pa.table(columns)
 
 
@@ -141,6 +136,7 @@ def _observe(
     model: Model, located: Sequence[_LocatedText], choices: Sequence[str]
 ) -> Continuations:
     """Compute the log-probabilities of ``choices``; a missing one has no tokens."""
+    # All prompts go to the model in one call, where they share a token tree.
     prompts: dict[str, TokenPrompt] = {}
     for text in located:
         for prompt in (text.prompt, text.choice.before, text.choice.after):
@@ -274,5 +270,6 @@ class _TextReading:
         )
         kept = []
         for choice, text in zip(compared, located, strict=True):
-            kept.append(_LocatedText(choice, None if choice.missing else text.prompt))
+            prompt = None if choice.missing else text.prompt
+            kept.append(_LocatedText(choice, prompt))
         return kept

@@ -108,6 +108,8 @@ def sweep(
         check_folder(folder)
         runs.record = _only_cell(runs)
         return runs.run()
+    # A foreign folder is refused before it is locked; once it is, another process may have
+    # written to it, so it is read again.
     begun_sweep(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,6 +209,7 @@ class _Sweep:
 
     def _keep(self, cells: Sequence[CellRecord], write: bool = True) -> None:
         """Record the state of ``cells``."""
+        # Threads of several models record their cells.
         with self._writing:
             for cell in cells:
                 self.record = replaced(self.record, cell)
@@ -307,6 +310,7 @@ class _Sweep:
                 # If Ctrl-C became another exception, nothing failed: this call ends the sweep.
                 progress.tick()
                 self.audience.say(f"{label} on {cell.dataset} failed: {failure}")
+            # Written after every cell, so that a killed sweep goes on behind it.
             self._keep([replace(cell, done=not failure, failure=failure)])
             part.finish()
 
@@ -384,6 +388,7 @@ def with_cells(
     A cell of the same job is unchanged.  Cells of earlier jobs stay if their run is in the folder
     ``out`` and did not fail, and so do suites of their benchmarks.
     """
+    # The folder of an earlier model or dataset is never given to another one.
     folders = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
     data_folders = {cell.dataset: cell.folder.partition("/")[2] for cell in sweep.cells}
     labels = [model.label for model in models]
@@ -420,6 +425,7 @@ def with_cells(
 def _cell_digest(job: Job, model: ModelChoice, data_digest: str) -> str:
     """Return the digest of all that the numbers of a cell depend on."""
     part: list[Any] = [job.subjects, job.limit, job.on_bad_item == "skip"]
+    # Options are only added if they are set, so that the digests of earlier versions stay.
     if job.sample:
         part += [job.sample, job.selection.seed]
     content = [__version__, model.state, data_digest, part]

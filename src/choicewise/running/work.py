@@ -87,6 +87,7 @@ class Work:
         refused = empty | refusals(model, data, recipes, sections, rendered)
         if recipes and len(refused) == len(recipes):
             refuse_all(model, refused)
+        # The warnings name the line that called evaluate, four frames up.
         for line in refused_lines(refused):
             warnings.warn(f"{line}; the other protocols are asked", stacklevel=4)
         recipes = {name: recipe for name, recipe in recipes.items() if name not in refused}
@@ -96,6 +97,7 @@ class Work:
         return cls(
             data=data,
             protocols=recipes,
+            # Listed again, as refused protocols may have splits that no other has.
             sections=list_sections(data, recipes, selection),
             rendered=rendered,
             skip_bad_items=skip_bad_items,
@@ -230,6 +232,7 @@ def objection(
             break
     else:
         return ""
+    drawn = None if section.drawn is None else section.drawn[:TRIED]
     block = Block(
         split=section.split,
         subject=section.subject,
@@ -237,7 +240,7 @@ def objection(
         items=section.items[:TRIED],
         specs=list_request_specs({"": protocol}),
         work=0,
-        drawn=None if section.drawn is None else section.drawn[:TRIED],
+        drawn=drawn,
     )
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)
@@ -282,6 +285,7 @@ def note_change(folder: RunFolder, model: Model) -> None:
     served = served_model(model)
     if served is None or folder.manifest.server is None:
         return
+    # Some kinds only know at the end what the record holds, such as repeated questions.
     before = kind_of(model).closing_record(folder.path, folder.manifest, served.record)
     folder.note_server(before)
     try:

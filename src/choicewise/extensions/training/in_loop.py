@@ -172,6 +172,7 @@ class InLoop:
         vocabulary, window = self._fit(model)
         folder = self.folder(step)
         name = f"{self.name}@step{step}"
+        # Before the model computes, which may take minutes.
         ranks.first(lambda: self._refuse_loss(folder, name))
         logprobs, likelier = self._score(model, ranks, vocabulary, window)
         self._refuse_numbers(logprobs, step)

@@ -1,1 +1,4 @@
-"""Frozen requests for engines of other people, and their answers as runs."""
+"""Frozen requests for engines of other people, and their answers as runs.
+
+They need ``running``, as a bundle is written by an evaluation whose model answers nothing.
+"""

@@ -188,6 +188,7 @@ def write_run(
         raise StoreError(
             f"{damaged[0].path} {damaged[0].reason}; fetch the bundle again from where it was made"
         )
+    # A second call with the same answers goes on with the run of the first.
     observations = _Observations(bundle, answers)
     with open_folder(out, _run_manifest(bundle, answers), _items(bundle)) as folder:
         written = {block.name for block in folder.manifest.blocks}
@@ -436,6 +437,7 @@ def _read_table(file: Path) -> pa.Table:
             unpacked(content)
             return open_parquet(content).read()
         # Without the type a column of keys that are all digits is read as numbers.
+        # A key may be spelled like a null value.
         options = pa.csv.ConvertOptions(
             column_types={"key": pa.string()}, strings_can_be_null=False
         )
@@ -473,6 +475,7 @@ class _Intake:
         greatest = int(scored.token.max(initial=0))
         self._vocabulary = max(bundle.record.tokenizer.vocabulary, greatest + 1)
         # Row, index and token make one number, so that answers are found by a binary search.
+        # A label stands one after the last token of its row.
         self._width = bundle.record.longest + 2
         self._places = scored.row * self._width + scored.position
         codes = self._places * self._vocabulary + scored.token
@@ -481,14 +484,14 @@ class _Intake:
 
     def take(self, file: Path, table: pa.Table) -> None:
         """Take the answers of one file."""
-        found = pc.index_in(table["key"].combine_chunks(), self._keys)
-        is_unknown = found.is_null()
-        if found.null_count:
+        row_index = pc.index_in(table["key"].combine_chunks(), self._keys)
+        is_unknown = row_index.is_null()
+        if row_index.null_count:
             keys = table["key"].combine_chunks().filter(is_unknown).unique().to_pylist()
             one = "key is no row of the bundle"
             self._add_problem(len(keys), one, "keys are no rows of the bundle", keys[:_EXAMPLES])
         table = table.filter(pc.invert(is_unknown))
-        row = found.drop_null().to_numpy().astype(np.int64)
+        row = row_index.drop_null().to_numpy().astype(np.int64)
         if "sum_logprob" in table.column_names:
             self._take_sums(row, table)
         elif "logprobs" in table.column_names:
@@ -614,6 +617,7 @@ class _Intake:
         first = np.searchsorted(scored.row, row)
         place = scored.position[first]
         is_label = place == self._bundle.lengths[row]
+        # A row of labels has one label for each token, so that a sum must name its token.
         unnamed = np.flatnonzero(is_label & (stated_token < 0))
         one = "sum of a label has no token_id"
         self._refuse(unnamed, one, "sums of labels have no token_id", "{}", row)

@@ -292,6 +292,7 @@ def open_bundle(path: str | Path) -> Bundle:
             raise _damaged(f"{path / name} {reason}")
     bundle = Bundle(path, record)
     _check_rows(path / ROWS, bundle.rows, record)
+    # The digest holds for the rows in any order, and so for copies in other formats.
     if rows_digest(bundle.rows) != record.digest:
         raise _damaged(f"the rows of {path} are not those of its digest")
     return bundle

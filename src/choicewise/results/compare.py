@@ -528,21 +528,25 @@ def _is_cut(measured: Measurement, items: Integers) -> Mask:
 
 
 def _agreeing(pair: _Pair, left_side: Side, right_side: Side) -> Agreeing:
-    left = pair.left
-    right = pair.right
-    left_texts = text_id(left.evidence, left.protocol, pair.left_items)
-    right_texts = text_id(right.evidence, right.protocol, pair.right_items)
-    left_tokens = token_id(left.evidence, left.protocol, pair.left_items)
-    right_tokens = token_id(right.evidence, right.protocol, pair.right_items)
+    left_texts, left_tokens = _ids(pair.left, pair.left_items)
+    right_texts, right_tokens = _ids(pair.right, pair.right_items)
     agree = Agreeing(
         p=left_side.p == right_side.p,
         i=left_texts == right_texts,
         t=left_tokens == right_tokens,
         r=left_side.r == right_side.r,
     )
-    if _differ_in_rendering(left.protocol, right.protocol) and _same_sent(pair):
+    # Digests are of texts with the choices as shown, which a log of another tool does not have.
+    if _differ_in_rendering(pair.left.protocol, pair.right.protocol) and _same_sent(pair):
         return replace(agree, p=True, i=True)
     return agree
+
+
+def _ids(measured: Measurement, items: Integers) -> tuple[str, str]:
+    """Return the ids of the texts and of the tokens of some items."""
+    evidence = measured.evidence
+    texts = text_id(evidence, measured.protocol, items)
+    return texts, token_id(evidence, measured.protocol, items)
 
 
 def _differ_in_rendering(left: Protocol, right: Protocol) -> bool:

@@ -428,29 +428,29 @@ def _corrected(total: float | None, before: float | None, after: float | None) -
 
 def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tuple[Token, ...]:
     """Return the tokens with their texts: the bytes up to the end of ``text``, split by sizes."""
-    size = sum(answer["sizes"])
+    total_size = sum(answer["sizes"])
     source = text.encode(errors="surrogatepass")
     if answer["text"] is not None:
         # What follows generated text are special tokens, which have no bytes.
         pass
     elif protocol.boundary == "separate":
         # The tokenizer put a space before the text.
-        source = b" " * max(0, size - len(source)) + source
-    elif size:
+        source = b" " * max(0, total_size - len(source)) + source
+    elif total_size:
         # Scored tokens may begin within the context.  A character has at least a byte, so the end
         # of the context has enough of them.
-        source = context[-size:].encode(errors="surrogatepass") + source
+        source = context[-total_size:].encode(errors="surrogatepass") + source
 
-    start = max(0, len(source) - size)
+    start = max(0, len(source) - total_size)
     tokens = []
-    for index, token in enumerate(answer["tokens"]):
-        stop = start + answer["sizes"][index]
+    columns = zip(
+        answer["tokens"], answer["sizes"], answer["logprobs"], answer["ranks"], strict=True
+    )
+    for token, size, logprob, rank in columns:
         # A token can hold a part of a character.
-        spelled = source[start:stop].decode(errors="backslashreplace")
-        logprob = answer["logprobs"][index]
-        rank = answer["ranks"][index]
-        tokens.append(Token(id=token, text=spelled, size=stop - start, logprob=logprob, rank=rank))
-        start = stop
+        spelled = source[start : start + size].decode(errors="backslashreplace")
+        tokens.append(Token(id=token, text=spelled, size=size, logprob=logprob, rank=rank))
+        start += size
     return tuple(tokens)
 
 

@@ -99,6 +99,7 @@ def _measured_on_any_split(run: Run, name: str, protocol: Protocol) -> Measureme
 
 def _share_items(run: Run, other: Run, measured: Measurement, protocol: Protocol) -> bool:
     """Check that ``run`` has an item of what was measured in the ``other`` run."""
+    # Other data has other items, whatever their ids.
     if run.manifest.dataset.digest != other.manifest.dataset.digest:
         return False
     if measured.protocol.split != protocol.split:

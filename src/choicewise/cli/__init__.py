@@ -1,4 +1,4 @@
-"""The command line: results on stdout, notes and progress on stderr.
+"""Run a command line: results go to stdout, notes and progress to stderr.
 
 Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol, 5 model, 6 run folder, 7 a sweep that
 lacks something or a run that lacks dropped blocks, 8 a damaged run folder, 130 interrupted.
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> object:
 
 
 def main() -> NoReturn:
-    """Entry point: run the command, and end the process with its exit code.
+    """Run the command of the process, and end the process with its exit code.
 
     All output is written by then.  An ordinary end would destroy C++ threads that libraries left behind while they
     still run, and now and then abort with "terminate called without an active exception".
@@ -50,13 +50,14 @@ def main() -> NoReturn:
                 stream.flush()
         os._exit(code)
 
-    atexit.register(leave)  # the first to be registered runs last, after those of libraries
+    # The first to be registered runs last, after those of libraries.
+    atexit.register(leave)
     code = run_command(sys.argv[1:])
     sys.exit(code)
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run the command that ``arguments`` spell, without the program's name; its exit code.
+    """Run the command that ``arguments`` spell, without the program's name; return its exit code.
 
     An error that a user is meant to read becomes a line on stderr.  Ctrl-C ends the process.
     """
@@ -68,45 +69,34 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     open_streams()
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # several processes, of which one reads the command
+    # Of several processes that torchrun starts, one reads the command.
+    if "TORCHELASTIC_RUN_ID" in os.environ:
         from choicewise.models.load import follow
 
         follow()
-    os.environ.setdefault(
-        "TRANSFORMERS_VERBOSITY", "error"
-    )  # it gives advice on settings that this command lacks
+    # transformers gives advice on settings that this command lacks.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         watch()
         try:
-            match arguments[:1]:
-                case [] | ["--help"] as asked:
-                    from choicewise.cli.listing import help_lines
-
-                    code = 0 if asked else 2
-                    (show if asked else tell)(*help_lines())
-                case ["--version"]:
-                    code = 0
-                    show(f"choicewise {__version__}")
-                case _:
-                    from choicewise.cli.commands import invoke
-
-                    code = invoke(arguments)
+            code = _answer(arguments)
             sys.stdout.flush()
         finally:
-            check_interrupt()  # also where the interrupt became another exception, as in the middle of defining a class
+            # An interrupt may have become another exception, for example in the middle of defining a class.
+            check_interrupt()
     except KeyboardInterrupt:
         end_watch()
         tell(
             "interrupted; a run that was under way keeps what it observed. Run the same command again to resume"
         )
-        os._exit(
-            130
-        )  # an ordinary end would wait for threads, and may end by signal instead of with this code
+        # An ordinary end would wait for threads, and may end by signal instead of with this code.
+        os._exit(130)
     except ChoicewiseError as error:
         fail(error)
     except ModuleNotFoundError:
         raise
-    except ImportError as error:  # a package is there, and its compiled part can't be loaded
+    except ImportError as error:
+        # A package is there, and its compiled part can't be loaded.
         reason = str(error).strip().partition("\n")[0]
         advice = "give the process more memory where that is limited (ulimit -v, a container), or reinstall the package"
         fail(ChoicewiseError(f"{error.name or 'a package'} can't be loaded: {reason}; {advice}"))
@@ -121,3 +111,21 @@ def _run(arguments: Sequence[str]) -> int:
     finally:
         end_watch()
     return code
+
+
+def _answer(arguments: Sequence[str]) -> int:
+    """Print help or version without importing typer, or run the command; return the exit code."""
+    if arguments and arguments[0] not in ("--help", "--version"):
+        from choicewise.cli.commands import invoke
+
+        return invoke(arguments)
+    if arguments and arguments[0] == "--version":
+        show(f"choicewise {__version__}")
+        return 0
+    from choicewise.cli.listing import help_lines
+
+    if arguments:
+        show(*help_lines())
+        return 0
+    tell(*help_lines())
+    return 2

@@ -1,8 +1,8 @@
-"""Data, fetch."""
+"""Show what a dataset is, and fetch data and models: ``choicewise data`` and ``choicewise fetch``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -67,10 +67,11 @@ def data(
     print_parts(data_tables(surveyed))
     # Questions that stand twice are among the warnings, by their ids.
     notes = [note for note in dataset.notes if "same question and choices" not in note]
-    looked = [*notes, *data_warnings(surveyed)]
-    show(
-        "to look at" if looked else "nothing suspicious in answers, doubles and texts", *looked, ""
-    )
+    suspicious = [*notes, *data_warnings(surveyed)]
+    heading = "nothing suspicious in answers, doubles and texts"
+    if suspicious:
+        heading = "to look at"
+    show(heading, *suspicious, "")
     show(*fits(surveyed, refusals))
     if dataset.guess and dataset.columns is not None:
         show(
@@ -81,13 +82,15 @@ def data(
 
 
 def _opened(place: str, mapping: Path | None) -> Dataset:
-    """The dataset, without the rows that can't be used: what is wrong with them is among what is shown."""
+    """Open the dataset without the rows that can't be used: their faults are among the notes."""
     from choicewise.data.benchmarks import benchmarks, open_benchmark
     from choicewise.data.dataset import read_mapping
     from choicewise.data.open import open_dataset
 
-    columns = None if mapping is None else read_mapping(mapping)
-    if columns is None and place in benchmarks() and not Path(place).exists():
+    columns = None
+    if mapping is not None:
+        columns = read_mapping(mapping)
+    elif place in benchmarks() and not Path(place).exists():
         return open_benchmark(place, on_bad_item="skip", progress=show_download())
     return open_dataset(place, on_bad_item="skip", columns=columns, progress=show_download())
 
@@ -121,50 +124,61 @@ def fetch(
         raise UsageError(
             "nothing to fetch; name protocols, families, suites or benchmarks, or a model with --model"
         )
-    work: list[Callable[[], Delivery]] = []
-    names, progress = needed_benchmarks(protocol or []), show_download()
+    progress = show_download()
+    steps: list[Callable[[], Delivery]] = []
+    for benchmark in needed_benchmarks(protocol or []):
+        steps.append(partial(fetch_benchmark, benchmark, to, progress))
+    benchmarks = len(steps)
     for text in model or ():
-        if (named := hub_name(text)) is None:
+        repository = hub_name(text)
+        if repository is None:
             raise UsageError(f"{text} is no name on the Hub; it is ORG/NAME, or ORG/NAME@REVISION")
-        work.append(partial(fetch_model, named, to, progress))
-    work = [partial(fetch_benchmark, name, to, progress) for name in names] + work
-    deliveries: list[Delivery] = []
-    failures: list[ChoicewiseError] = []
-    for each in work:
-        check_interrupt()
-        try:
-            deliveries.append(each())
-        except ChoicewiseError as error:
-            failures.append(error)
-        else:
-            _show(deliveries[-1], json)
+        steps.append(partial(fetch_model, repository, to, progress))
+    deliveries, failures = _deliver(steps, json)
     if json:
-        print_json([{**asdict(each), "folder": str(each.folder)} for each in deliveries])
-    if names:
+        rows = [{**asdict(delivery), "folder": str(delivery.folder)} for delivery in deliveries]
+        print_json(rows)
+    if benchmarks:
         tell(
             f"set CHOICEWISE_DATA={to.absolute()} to read them, there or where the folder is copied to"
         )
+    if len(failures) == 1:
+        raise failures[0]
     if failures:
-        first, *more = failures
-        if not more:
-            raise first
-        command = command_line(
-            "fetch",
-            *(protocol or ()),
-            *(w for m in model or () for w in ("--model", m)),
-            "--to",
-            to,
-        )
-        raise type(first)(
+        words: list[str | Path] = list(protocol or ())
+        for text in model or ():
+            words += ["--model", text]
+        command = command_line("fetch", *words, "--to", to)
+        raise type(failures[0])(
             f"{len(failures)} could not be fetched; `{command}` tries again",
-            [str(f) for f in failures],
+            [str(failure) for failure in failures],
         )
 
 
-def _show(delivery: Delivery, json: bool) -> None:
+def _deliver(
+    steps: Sequence[Callable[[], Delivery]], json: bool
+) -> tuple[list[Delivery], list[ChoicewiseError]]:
+    """Fetch one thing after the other; a failure does not keep the others back."""
+    deliveries = []
+    failures = []
+    for step in steps:
+        check_interrupt()
+        try:
+            delivery = step()
+        except ChoicewiseError as error:
+            failures.append(error)
+            continue
+        deliveries.append(delivery)
+        if not json:
+            _show(delivery)
+    return deliveries, failures
+
+
+def _show(delivery: Delivery) -> None:
     from choicewise.util.text import counted, size
 
-    if not json:
-        state = f"{delivery.new} new" if delivery.new else "all there already"
-        about = f"{counted(delivery.files, 'file')}, {size(delivery.bytes)}, {state}"
-        show(f"{delivery.name}: {about}, {delivery.folder}, from {delivery.source}")
+    state = "all there already"
+    if delivery.new:
+        state = f"{delivery.new} new"
+    content = f"{counted(delivery.files, 'file')}, {size(delivery.bytes)}, {state}"
+    show(f"{delivery.name}: {content}, {delivery.folder}, from {delivery.source}")

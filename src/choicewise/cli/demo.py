@@ -1,4 +1,4 @@
-"""Demo."""
+"""Score the bundled models on the bundled questions: ``choicewise demo``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def demo(
     bundled = []
     for folder in MODELS:
         job = _job(PREFIX + folder.name, PREFIX + BENCHMARK.name, ["mmlu"])
-        bundled.append(_ask(load_model(str(folder)), BENCHMARK, protocols, job, out / folder.name))
+        bundled.append(
+            _evaluate(load_model(str(folder)), BENCHMARK, protocols, job, out / folder.name)
+        )
     summaries = [keep_summary(run) for run in bundled]
     rows = ranked([row for summary in summaries for row in summary.rows])
     rows = bounded(rows, [summary.outcomes for summary in summaries])
@@ -63,13 +65,13 @@ def demo(
         model = load_model(file)
         wanted = protocols if every else _published_protocols(protocols)
         job = _job(str(file), PREFIX + COMMONS.name, list(wanted))
-        published.append(_ask(model, COMMONS, wanted, job, out / model.name))
-    apart = [row for run in published for row in keep_summary(run).rows]
+        published.append(_evaluate(model, COMMONS, wanted, job, out / model.name))
+    published_rows = [row for run in published for row in keep_summary(run).rows]
 
     if every:
-        _show_all(rows, summaries, out, apart)
+        _show_all(rows, summaries, out, published_rows)
     else:
-        _show_published(rows, summaries, apart)
+        _show_published(rows, summaries, published_rows)
     show(_write_page(out, [run.folder for run in published or bundled]))
     tell(
         f"next  {command_line('report', out, '--all')}  |  {command_line('demo', '--out', out, '--all')}"
@@ -83,8 +85,10 @@ def _job(model: str, data: str, protocols: list[str]) -> Job:
     return job_of({"models": [model], "data": [data], "protocols": protocols})
 
 
-def _ask(model: Model, data: Path, protocols: Mapping[str, Protocol], job: Job, where: Path) -> Run:
-    """Return the run of ``model`` on ``data`` in the folder ``where``, with progress on stderr."""
+def _evaluate(
+    model: Model, data: Path, protocols: Mapping[str, Protocol], job: Job, out: Path
+) -> Run:
+    """Return the run of ``model`` on ``data`` in the folder ``out``, with progress on stderr."""
     from choicewise.data.open import open_dataset
     from choicewise.running.evaluate import evaluate
 
@@ -93,7 +97,7 @@ def _ask(model: Model, data: Path, protocols: Mapping[str, Protocol], job: Job, 
             model=model,
             data=open_dataset(data),
             protocols=protocols,
-            out=where,
+            out=out,
             progress=report,
             job=job,
         )
@@ -114,7 +118,7 @@ def _published_file() -> Path | None:
 
 
 def _published_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    """Return those of the published table."""
+    """Return the protocols of the published table."""
     from choicewise.protocols.protocol import short_signature
     from choicewise.results.compare import published
 
@@ -126,7 +130,7 @@ def _published_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protoco
 
 
 def _show_published(
-    rows: Sequence[Row], summaries: Sequence[Summary], apart: Sequence[Row]
+    rows: Sequence[Row], summaries: Sequence[Summary], published_rows: Sequence[Row]
 ) -> None:
     """Print the models under the protocols of the published table, and what that table has for LLaMA-65B."""
     from choicewise.protocols.protocol import short_signature
@@ -141,7 +145,7 @@ def _show_published(
             outcome for outcome in outcomes if short_signature(outcome.protocol) in published()
         )
         chosen.append(replace(summary, outcomes=replace(summary.outcomes, outcomes=kept)))
-    drawn = published_table(rows, reversal(chosen), apart)
+    drawn = published_table(rows, reversal(chosen), published_rows)
     if drawn is None:
         return
     show(*drawn.table)
@@ -150,43 +154,46 @@ def _show_published(
 
 
 def _show_all(
-    rows: Sequence[Row], summaries: Sequence[Summary], out: Path, apart: Sequence[Row]
+    rows: Sequence[Row], summaries: Sequence[Summary], out: Path, published_rows: Sequence[Row]
 ) -> None:
-    """Print every number, those of the model ``apart`` first, the whole published table, and what the numbers show."""
+    """Print every number, the ``published_rows`` first, the whole published table, and what the numbers show."""
     from choicewise.report.comparison import published_table
     from choicewise.report.findings import reversal_table
     from choicewise.results.finding import finding, reversal
 
-    if apart:
-        print_numbers(apart, finding(apart))
-    shown = finding(rows)
-    print_numbers(rows, shown)
+    if published_rows:
+        print_numbers(published_rows, finding(published_rows))
+    numbers = finding(rows)
+    print_numbers(rows, numbers)
     print_parts(["", published_table()])
     tell(
-        f"wrote {' '.join(str(each.folder) for each in summaries)}",
+        f"wrote {' '.join(str(summary.folder) for summary in summaries)}",
         f"`{command_line('report', out)}` shows less",
     )
     turned = reversal(summaries)
     if turned is not None:
         print_parts([reversal_table(turned, rows)])
-    show(*_discovered(shown, summaries, turned))
+    show(*_discovered(numbers, summaries, turned))
 
 
-def _discovered(shown: Finding, summaries: Sequence[Summary], turned: Reversal | None) -> list[str]:
-    """What the runs show, a line each."""
+def _discovered(
+    numbers: Finding, summaries: Sequence[Summary], turned: Reversal | None
+) -> list[str]:
+    """Return what the runs show, a line each."""
     from choicewise.report.data import discovery_lines
     from choicewise.results.compare import striking_pair
 
-    best = next(each for each in summaries if each.manifest.model.name == shown.leads[0].models[0])
+    leader = numbers.leads[0].models[0]
+    best = next(summary for summary in summaries if summary.manifest.model.name == leader)
     pair = striking_pair(best.outcomes)
     if pair is not None:
         chosen = ("--item", pair.example, "--protocol", pair.start, "--protocol", pair.end)
         tell(f"one of the answers that go wrong: `{command_line('explain', best.folder, *chosen)}`")
-    return [*discovery_lines(shown, turned, pair)]
+    return list(discovery_lines(numbers, turned, pair))
 
 
 def _write_page(out: Path, folders: Sequence[Path]) -> str:
-    """Write the page of the runs in ``out``; the line that says where it is, or what it lacks."""
+    """Write the page of the runs in ``out``; return the line that says where it is, or what it lacks."""
     page = out / "page.html"
     from choicewise.page.embed import lacking_libraries
 

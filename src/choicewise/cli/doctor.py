@@ -1,4 +1,4 @@
-"""Doctor."""
+"""Say what is damaged in run folders, and drop damaged blocks: ``choicewise doctor``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from choicewise.running.doctor import Examined
 
 
-LACKING, DAMAGED = 7, 8
-"""Exit codes: dropped, and the printed lines ask again what was lost; damaged."""
+LACKING = 7
+"""The exit code if blocks were dropped and a printed line has to run again."""
+
+DAMAGED = 8
+"""The exit code if something is damaged."""
 
 
 def doctor(
@@ -42,9 +45,10 @@ def doctor(
     """
     from choicewise.running import doctor
 
-    runs = list(
-        doctor.drop_damaged_blocks(folder, options.line_of) if drop else doctor.examine_runs(folder)
-    )
+    if drop:
+        runs = list(doctor.drop_damaged_blocks(folder, options.line_of))
+    else:
+        runs = list(doctor.examine_runs(folder))
     if json:
         print_json([{**asdict(run), "damaged": len(run.harmed)} for run in runs])
     else:
@@ -62,16 +66,18 @@ def _lines(run: Examined) -> Iterator[str]:
     if run.state == "running":
         yield f"{run.folder}: another process is writing to it; it was not examined"
         return
-    held = (
-        ""
-        if run.state in ("sweep", "lost")
-        else f", {run.blocks:,} blocks about {run.items:,} items"
-    )
-    count = len(run.harmed)
-    yield f"{run.folder}: {run.state}{held}; {f'{count} damaged' if count else 'nothing is damaged'}"
+    blocks = ""
+    if run.state not in ("sweep", "lost"):
+        blocks = f", {run.blocks:,} blocks about {run.items:,} items"
+    damage = "nothing is damaged"
+    if run.harmed:
+        damage = f"{len(run.harmed)} damaged"
+    yield f"{run.folder}: {run.state}{blocks}; {damage}"
     for fault in run.faults:
-        remedy = f" [{fault.remedy}]" if fault.harmful else ""
-        yield f"  {'damaged' if fault.harmful else 'note'}: {fault.path} {fault.problem}{remedy}"
+        if fault.harmful:
+            yield f"  damaged: {fault.path} {fault.problem} [{fault.remedy}]"
+        else:
+            yield f"  note: {fault.path} {fault.problem}"
     if run.unanswered:
         yield f"  note: {run.unanswered:,} questions have no answer; the run's own line asks them again"
     for line in run.dropped:

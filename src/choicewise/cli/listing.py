@@ -1,4 +1,4 @@
-"""The commands: where each lies, what it does in a line, and the page that lists them.
+"""List the commands: the module of each, what it does in a line, and the page of ``choicewise --help``.
 
 Importing typer takes longer than all of this, so the page is written without it.
 """
@@ -74,35 +74,31 @@ COMMANDS: Final = {
 """The commands of the kernel. Those of extensions are additions to the port :class:`choicewise.ports.Command`."""
 
 ORDER: Final = (
-    *(
-        "run",
-        "sweep",
-        "merge",
-        "report",
-        "compare",
-        "ladder",
-        "explain",
-        "page",
-        "plot",
-        "serve",
-        "work",
-        "export",
-    ),
-    *(
-        "prompts",
-        "data",
-        "fetch",
-        "score",
-        "check",
-        "doctor",
-        "demo",
-        "requests",
-        "import",
-        "lm-eval",
-        "protocols",
-    ),
+    "run",
+    "sweep",
+    "merge",
+    "report",
+    "compare",
+    "ladder",
+    "explain",
+    "page",
+    "plot",
+    "serve",
+    "work",
+    "export",
+    "prompts",
+    "data",
+    "fetch",
+    "score",
+    "check",
+    "doctor",
+    "demo",
+    "requests",
+    "import",
+    "lm-eval",
+    "protocols",
 )
-"""The order of the help; what is not in it stands at the end."""
+"""The order of the help; other commands come last."""
 
 
 def find_command(name: str) -> KernelCommand | ports.Command | None:
@@ -127,9 +123,10 @@ VERSION_HELP: Final = "Print the version."
 
 
 def help_lines() -> list[str]:
-    """What ``choicewise --help`` prints, as typer prints the help of a command."""
+    """Return the lines of ``choicewise --help``, in the form of typer's help of a command."""
     width = min(columns(), 80) - 2
     options = {"--version": VERSION_HELP, "--help": "Show this message and exit."}
+    summaries = {name: command.summary for name, command in all_commands().items()}
     return [
         "Usage: choicewise [OPTIONS] COMMAND [ARGS]...",
         "",
@@ -139,19 +136,16 @@ def help_lines() -> list[str]:
         *_rows(options, width),
         "",
         "Commands:",
-        *_rows({name: command.summary for name, command in all_commands().items()}, width),
+        *_rows(summaries, width),
     ]
 
 
 def _rows(texts: dict[str, str], width: int) -> list[str]:
     left = max(map(len, texts)) + 4
-    return [
-        line
-        for name, text in texts.items()
-        for line in wrap(
-            text,
-            max(width, left + 20),
-            initial_indent=f"  {name}".ljust(left),
-            subsequent_indent=" " * left,
-        )
-    ]
+    # A narrow terminal shows long lines rather than a column of single words.
+    width = max(width, left + 20)
+    lines = []
+    for name, text in texts.items():
+        start = f"  {name}".ljust(left)
+        lines += wrap(text, width, initial_indent=start, subsequent_indent=" " * left)
+    return lines

@@ -1,11 +1,11 @@
-"""Page, plot."""
+"""Write pages, boards and single charts of runs: ``choicewise page`` and ``choicewise plot``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,7 +55,8 @@ def page(
             )
         refuse_without_use("a board has", items=items)
         site = find(Site, "board")
-        assert site is not None  # an extension of ours
+        # It is an extension of ours, which is always there.
+        assert site is not None
         for line in site.write(folders, out, metric or ()):
             tell(line)
         return
@@ -75,7 +76,7 @@ def page(
 
 
 FORMATS = (".svg", ".png", ".pdf", ".json")
-"""What a chart can be written as; JSON is its Vega-Lite specification."""
+"""Endings of files for a chart; JSON is its Vega-Lite specification."""
 
 
 def plot(
@@ -137,29 +138,40 @@ def plot(
     kind = find_kind(name)
     if not folders:
         raise UsageError(f"no run was named; the run folders stand before {name}")
-    _check_place(out)
-    given = {"models": model, "start": start, "end": end, "protocol": protocol, "rank": rank}
-    spelled = {"models": "model", "start": "from", "end": "to"}
-    unused = {
-        spelled.get(choice, choice): value
-        for choice, value in given.items()
-        if choice not in kind.uses
+    _check_file(out)
+    choices: dict[str, Any] = {
+        "models": model,
+        "start": start,
+        "end": end,
+        "protocol": protocol,
+        "rank": rank,
     }
-    options.refuse_without_use(f"{name} has", **unused, metric=None if kind.metrics else metric)
+    typed = {name: value for name, value in choices.items() if value is not None}
+    spelled = {"models": "model", "start": "from", "end": "to"}
+    unused = {spelled.get(name, name): typed[name] for name in typed if name not in kind.uses}
+    if not kind.metrics:
+        unused["metric"] = metric
+    options.refuse_without_use(f"{name} has", **unused)
     study = read_study(map(Path, folders), metric or (), alone=metric is not None, needed=True)
     tell(*(f"note: {note}" for note in study.notes))
-    chart = draw(name, study, **{key: value for key, value in given.items() if value is not None})
-    drawn: dict[str, Callable[[], str | bytes]]
-    drawn = {".svg": chart.svg, ".png": chart.png, ".pdf": chart.pdf, ".json": chart.json}
-    content = drawn[out.suffix.lower()]()
+    chart = draw(name, study, **typed)
+    drawings: dict[str, Callable[[], str | bytes]] = {
+        ".svg": chart.svg,
+        ".png": chart.png,
+        ".pdf": chart.pdf,
+        ".json": chart.json,
+    }
+    content = drawings[out.suffix.lower()]()
+    if isinstance(content, str):
+        content = content.encode()
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with new_file(out) as partial:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        partial.write_bytes(content)
     tell(f"wrote {out}")
 
 
-def _check_place(out: Path) -> None:
+def _check_file(out: Path) -> None:
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file in it, such as {out / 'chart.svg'}")
     if out.suffix.lower() not in FORMATS:

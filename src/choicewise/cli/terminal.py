@@ -1,6 +1,6 @@
-"""Streams, output, interrupt, progress.
+"""Write results to stdout, notes and progress to stderr, and end at Ctrl-C without loss.
 
-Texts of data, models and paths may hold line ends and escape sequences; people are shown a visible form of them
+Texts of data, models and paths may hold line ends and escape sequences; people see a visible form of them
 (:mod:`choicewise.util.text`), and JSON holds them as JSON's own escapes.
 """
 
@@ -25,14 +25,14 @@ from choicewise.running.progress import LIVE, ProgressReport
 from choicewise.util.text import check_name, command_line, json_safe, safe, size
 
 Progress = Callable[[int, int], None]
-"""Is called with (done, total) units of work; a resumed run starts above zero."""
+"""Called with (done, total) units of work; a resumed run starts above zero."""
 
 
 @contextmanager
 def progress(title: str, computed: Callable[[], int | None] = lambda: None) -> Iterator[Progress]:
-    """A progress reporter for one long piece of work; each call is a safe point for Ctrl-C.
+    """Yield a reporter of progress for one long piece of work; each call is a safe point for Ctrl-C.
 
-    ``computed``: how many input tokens a model has computed, which shows until it answers.
+    ``computed``: returns how many input tokens a model has computed, which is shown until it answers.
     """
     live = sys.stderr.isatty()
     report = ProgressReport(title, _fit if live else tell, live=live, computed=computed)
@@ -49,9 +49,10 @@ def progress(title: str, computed: Callable[[], int | None] = lambda: None) -> I
 
 
 def columns() -> int:
-    """How wide the terminal is; 80 where there is none."""
-    if (told := os.environ.get("COLUMNS", "")).isdigit() and int(told):
-        return int(told)
+    """Return the width of the terminal, 80 without one."""
+    text = os.environ.get("COLUMNS", "")
+    if text.isdigit() and int(text):
+        return int(text)
     try:
         return os.get_terminal_size(1).columns or 80
     except (OSError, ValueError):
@@ -59,8 +60,11 @@ def columns() -> int:
 
 
 def _fit(line: str) -> None:
-    line, width = safe(line), columns() - 1
-    tell_live(line if len(line) <= width else f"{line[: width - 1]}…")
+    line = safe(line)
+    width = columns() - 1
+    if len(line) > width:
+        line = f"{line[: width - 1]}…"
+    tell_live(line)
 
 
 EVERY = 10.0
@@ -68,29 +72,35 @@ EVERY = 10.0
 
 
 def show_download() -> Callable[[str, int, int], None]:
-    """What is called with (name, bytes done, bytes in all) while files are downloaded, from any thread."""
-    live, lock, shown = sys.stderr.isatty(), Lock(), 0.0
+    """Return a function to be called with (name, bytes done, bytes in all) during downloads, from any thread."""
+    live = sys.stderr.isatty()
+    interval = LIVE if live else EVERY
+    say = tell_live if live else tell
+    lock = Lock()
+    last = 0.0
 
     def update(name: str, done: int, total: int) -> None:
-        nonlocal shown
+        nonlocal last
         stop_thread()
         with lock:
             now = time.monotonic()
             if done >= total:
                 tell(f"downloaded {name}: {size(total)}")
-            elif now - shown >= (LIVE if live else EVERY):
-                shown = now
-                (tell_live if live else tell)(f"downloading {name}: {size(done)} of {size(total)}")
+            elif now - last >= interval:
+                last = now
+                say(f"downloading {name}: {size(done)} of {size(total)}")
 
     return update
 
 
 _lock = RLock()
-_live = False  # whether stderr ends in a line that is still being replaced
+
+# Whether stderr ends in a line that is still being replaced.
+_live = False
 
 
 def show(*lines: str) -> None:
-    """Each of ``lines``, a line of the result."""
+    """Print ``lines`` of the result."""
     for line in lines:
         print(safe(line))
 
@@ -104,32 +114,37 @@ def show_dim(line: str) -> None:
 
 
 def print_json(content: object, indent: int | None = 1) -> None:
-    """``content`` as JSON (:func:`choicewise.util.jsonio.json_value`), on one line without ``indent``."""
+    """Print ``content`` as JSON (:func:`choicewise.util.jsonio.json_value`), on one line without ``indent``."""
     from json import dumps
 
     from choicewise.util.jsonio import json_value
 
-    narrow = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
+    encoding = sys.stdout.encoding or "ascii"
+    narrow = encoding.lower().replace("-", "") != "utf8"
     print(json_safe(dumps(json_value(content), ensure_ascii=narrow, indent=indent)))
 
 
 def print_parts(parts: Iterable[object]) -> None:
-    """Each part, a table or text, with an empty line after it."""
+    """Print each part, a table or a text, with an empty line after it."""
     from choicewise.report.tables import console
     from choicewise.table import Table, terminal
 
     out = console()
     for part in parts:
-        out.print(terminal(part, most=None) if isinstance(part, Table) else part)
+        if isinstance(part, Table):
+            part = terminal(part, most=None)
+        out.print(part)
         out.print()
 
 
 def tell(*lines: str) -> None:
-    """Each of ``lines`` on stderr.  Where nobody can read it, nothing happens: talk must not end a run."""
+    """Write ``lines`` to stderr.  If nobody can read it, nothing happens: talk must not end a run."""
     global _live
     with _lock, suppress(OSError, ValueError):
-        start, _live = "\r\x1b[K" if _live else "", False
-        sys.stderr.write(start + "".join(f"{safe(line)}\n" for line in lines))
+        if _live:
+            sys.stderr.write("\r\x1b[K")
+            _live = False
+        sys.stderr.write("".join(f"{safe(line)}\n" for line in lines))
         sys.stderr.flush()
 
 
@@ -143,7 +158,7 @@ def tell_live(line: str) -> None:
 
 
 def fail(error: ChoicewiseError) -> NoReturn:
-    """End with an error: the message on a line, and each of its problems on one of its own."""
+    """End with an error: its message on a line, then a line for each of its problems."""
     tell(f"error: {error.message}", *(f"  {problem}" for problem in error.problems))
     if isinstance(error, MissingData):
         line = command_line("fetch", *error.benchmarks, "--to", "DIR")
@@ -155,7 +170,8 @@ def fail(error: ChoicewiseError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-_AGAIN = 0.02  # seconds after which an interrupt that a finaliser swallowed is raised once more, outside of it
+# Seconds after which an interrupt that a finaliser swallowed is raised once more, outside of it.
+_AGAIN = 0.02
 
 _pressed = False
 
@@ -163,7 +179,7 @@ _pressed = False
 def watch() -> None:
     """Raise KeyboardInterrupt at Ctrl-C, and again for as long as finalisers swallow it; a second Ctrl-C ends at once.
 
-    Does nothing where the shell asked to ignore Ctrl-C, as for jobs in the background.
+    Does nothing if the shell asked to ignore Ctrl-C, which it does for jobs in the background.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         end_quietly()
@@ -172,39 +188,40 @@ def watch() -> None:
 
 
 def watch_end() -> None:
-    """Let SIGTERM, by which clusters and services end a process, and SIGHUP, by which a terminal does, do what Ctrl-C
-    does.
+    """Let SIGTERM (of clusters and services) and SIGHUP (of a terminal) do what Ctrl-C does.
 
-    In a script's background as well, where the shell asked to ignore Ctrl-C alone; SIGHUP not under ``nohup``.
+    They do so in the background of a script as well, where the shell asked to ignore Ctrl-C alone.
     """
-    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
-    _watch(signal.SIGTERM, *hangup)
+    signals = [signal.SIGTERM]
+    # Under ``nohup`` the process outlives its terminal.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    _watch(*signals)
 
 
 def check_interrupt() -> None:
-    """A safe point: raises KeyboardInterrupt in the main thread when Ctrl-C was pressed and the command still runs."""
+    """Raise KeyboardInterrupt in the main thread if Ctrl-C was pressed and the command still runs."""
     if _pressed and threading.current_thread() is threading.main_thread():
-        signal.setitimer(
-            signal.ITIMER_REAL, 0
-        )  # once is enough: what is now written must not be interrupted
+        # Once is enough: what is now written must not be interrupted.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise KeyboardInterrupt
 
 
 def stop_thread() -> None:
-    """A safe point of another thread, whose work ends as well when Ctrl-C was pressed: raises KeyboardInterrupt."""
+    """Raise KeyboardInterrupt in any thread if Ctrl-C was pressed, so that its work ends as well."""
     if _pressed:
         raise KeyboardInterrupt
 
 
 def end_quietly() -> None:
-    """Ctrl-C was what this command ends by, and it has ended: nothing was interrupted."""
+    """Forget that Ctrl-C was pressed: it is how this command ends, so nothing was interrupted."""
     global _pressed
     signal.setitimer(signal.ITIMER_REAL, 0)
     _pressed = False
 
 
 def end_watch() -> None:
-    """Nothing is left that could be lost: from now on Ctrl-C ends the process at once."""
+    """Let Ctrl-C end the process at once from now on, as nothing is left that could be lost."""
     if signal.getsignal(signal.SIGINT) is _press:
         signal.signal(signal.SIGINT, _end)
 
@@ -212,8 +229,8 @@ def end_watch() -> None:
 def _watch(*signals: signal.Signals) -> None:
     global _pressed
     _pressed = False
-    for each in signals:
-        signal.signal(each, _press)
+    for number in signals:
+        signal.signal(number, _press)
     signal.signal(signal.SIGALRM, _raise)
     sys.unraisablehook = _unraisable
 
@@ -235,7 +252,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(unraisable: Any) -> None:
-    """Python tells this hook of exceptions that it ignores, such as one raised inside ``__del__``."""
+    """Raise an interrupt again that Python ignored, for example inside ``__del__``."""
     if unraisable.exc_type is KeyboardInterrupt and _pressed:
         signal.setitimer(signal.ITIMER_REAL, _AGAIN)
     else:
@@ -243,20 +260,28 @@ def _unraisable(unraisable: Any) -> None:
 
 
 _ASCII = {
-    **{"–": "-", "─": "-", "×": "x", "τ": "tau", "…": "...", "█": "#", "░": "."},
-    **{"⏎": "\\n", "␠": "_", "␉": "\\t", "→": "->"},
+    "–": "-",
+    "─": "-",
+    "×": "x",
+    "τ": "tau",
+    "…": "...",
+    "█": "#",
+    "░": ".",
+    "⏎": "\\n",
+    "␠": "_",
+    "␉": "\\t",
+    "→": "->",
 }
-"""What stands for the characters of tables and texts where the terminal lacks them; others are shown as escapes."""
+"""Substitutes for characters of tables and texts that the terminal lacks; others become escapes."""
 
 
 def open_streams() -> None:
-    """Make stdout and stderr accept every text, also where the shell closed them or the terminal has few characters.
+    """Make stdout and stderr accept every text, also if the shell closed them or the terminal has few characters.
 
     Writing to a stdout that was closed raises OSError; what goes to a stderr that was closed is dropped.
     """
-    if (
-        sys.stdout is None
-    ):  # its descriptor must be taken, else the next file that is opened would be stdout
+    # The descriptor must be taken, else the next file that is opened would be stdout.
+    if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
@@ -267,7 +292,7 @@ def open_streams() -> None:
 
 
 def abandon(descriptor: int) -> None:
-    """Send what is still buffered for ``descriptor`` nowhere: its reader is gone, or its disk is full."""
+    """Send the rest of the output of ``descriptor`` nowhere: its reader is gone, or its disk is full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -276,22 +301,29 @@ def abandon(descriptor: int) -> None:
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
-    return "".join(
-        _ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text
-    ), error.end
+    return "".join(map(_in_ascii, text)), error.end
+
+
+def _in_ascii(char: str) -> str:
+    return _ASCII.get(char) or char.encode("ascii", "backslashreplace").decode()
 
 
 _TEXTS = ("--system", "--context", "--choice", "--premise")
-"""Options whose value is a text for the model, in which an address is like any other words."""
+"""Options whose value is a text for the model, which may hold any address."""
 
-_PASSED_ON = "lm-eval"  # the command whose arguments are for another program
+# The command whose arguments are for another program.
+_PASSED_ON = "lm-eval"
 
 
 def refuse_typed_secrets(arguments: Sequence[str]) -> None:
-    """UsageError naming the option, where one of ``arguments`` is an address with a login or a key in it."""
+    """Raise UsageError, naming the option, if an argument is an address with a login or a key in it."""
     if _PASSED_ON in arguments[:1]:
         return
     for before, word in pairwise(("", *arguments)):
-        option, _, value = word.partition("=") if word.startswith("--") else (before, "", word)
-        if option not in _TEXTS:
-            check_name(value, option if option.startswith("--") else "an argument")
+        option = before
+        value = word
+        if word.startswith("--"):
+            option, _, value = word.partition("=")
+        if option in _TEXTS:
+            continue
+        check_name(value, option if option.startswith("--") else "an argument")

@@ -1,11 +1,12 @@
-"""The catalogue: entries, groups and suites by name, and what a selector stands for.
+"""Find entries, groups and suites of protocols by name, and resolve selectors to protocols.
 
-Files ``catalog/FAMILY/NAME.toml`` are entries; files outside the families are bases that entries inherit from.  A file
-is read when something in it is asked for; which names there are follows from the files' names.
+Files ``catalog/FAMILY/NAME.toml`` are entries; files outside the families are bases that entries
+inherit from.  A file is read when something in it is asked for; the names follow from the files'
+names.
 
-Files below ``suites/`` are suites, with a table ``[[parts]]`` for each number: ``protocols``, selectors of the
-catalogue, and with ``shots = N`` other shots than theirs; or, for what can't be scored here, ``benchmark`` and
-``unscored``, the reason.
+Files below ``suites/`` are suites, with a table ``[[parts]]`` for each number: ``protocols``,
+selectors of the catalogue, and with ``shots = N`` other shots than theirs; or, if a part can't be
+scored here, ``benchmark`` and ``unscored``, the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -50,19 +50,22 @@ _KEYS = {
     "suites": (*_FACTS, "average", "normalised", "parts"),
     "catalog": (*_FACTS, "base", "normalizations", "scores", "protocol", "variants"),
 }
-"""Folder of TOML files → the keys that they may have."""
-_CHAT_MARK = "+"  # between a name and the form of the chat, as in ``mmlu/harness+turns:acc``
+"""The keys that TOML files may have, by folder."""
+
+_CHAT_MARK = "+"
+"""Between a name and the form of the chat, such as ``mmlu/harness+turns:acc``."""
+
 _PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
 _PART_KEYS = {"protocols", "shots", "benchmark", "unscored"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A published protocol: what it is called, who published it, where it was read, what it really does.
+    """Describe a published protocol: its name, its citation, and where it was read.
 
-    ``protocols`` maps full names to protocols, the headline first: one named like the entry, or one per score or
-    variant, named ``entry:score``.  ``published`` maps names by which others know its scores (``entry:acc_norm``) to
-    full names.
+    ``protocols`` maps full names to protocols, the headline first: one named like the entry, or one
+    per score or variant, named ``entry:score``.  ``published`` maps names by which others know its
+    scores (``entry:acc_norm``) to full names.
     """
 
     name: str
@@ -73,87 +76,109 @@ class Entry:
     protocols: Mapping[str, Protocol]
     published: Mapping[str, str]
 
+    @property
+    def headline(self) -> str:
+        """Return the full name of the first protocol."""
+        return next(iter(self.protocols))
+
     def called(self, name: str) -> str | None:
-        """The full name of what ``name`` (``entry:score``) stands for; None where it is none of these."""
+        """Return the full name of a score (``entry:score``); None if it is unknown."""
         name = self.published.get(name, name)
         return name if name in self.protocols else None
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Every entry of the catalogue, by name."""
+    """Return every entry of the catalogue, by name."""
     return tuple(map(_entry, entry_names()))
 
 
 @cache
 def group_names() -> Mapping[str, tuple[str, ...]]:
-    """Names that mean several entries: every family (``mmlu``), and beginnings that entries share before a hyphen.
+    """Return names that mean several entries, with the entries' names.
 
-    So ``options/quoted`` is ``options/quoted-sum-forward`` and its siblings; a name that an entry has is no group.
+    They are the families (``mmlu``), and beginnings that entries share before a hyphen:
+    ``options/quoted`` is ``options/quoted-sum-forward`` and its siblings.  A name that an entry has
+    is no group.
     """
     members: dict[str, list[str]] = {}
-    for known in entry_names():
-        family, _, name = known.partition("/")
+    for full_name in entry_names():
+        family, _, name = full_name.partition("/")
+        members.setdefault(family, []).append(full_name)
         words = name.split("-")
-        beginnings = (f"{family}/{'-'.join(words[:count])}" for count in range(1, len(words)))
-        for group in (family, *beginnings):
-            members.setdefault(group, []).append(known)
-    taken = {*entry_names(), *suite_names()}
-    chosen = {
-        name: tuple(of)
-        for name, of in members.items()
-        if name not in taken and (len(of) > 1 or "/" not in name)
-    }
-    return MappingProxyType(chosen)
+        for count in range(1, len(words)):
+            beginning = f"{family}/{'-'.join(words[:count])}"
+            members.setdefault(beginning, []).append(full_name)
+    groups_of_names = {}
+    for group, names_of_group in members.items():
+        is_taken = group in entry_names() or group in suite_names()
+        is_family = "/" not in group
+        if not is_taken and (is_family or len(names_of_group) > 1):
+            groups_of_names[group] = tuple(names_of_group)
+    return MappingProxyType(groups_of_names)
 
 
 @cache
 def groups() -> Mapping[str, tuple[Entry, ...]]:
-    """The entries of every group (:func:`group_names`)."""
-    return MappingProxyType(
-        {name: tuple(map(_entry, members)) for name, members in group_names().items()}
-    )
+    """Return the entries of every group (:func:`group_names`)."""
+    members = {name: tuple(map(_entry, members)) for name, members in group_names().items()}
+    return MappingProxyType(members)
 
 
 @cache
 def names() -> Mapping[Protocol, str]:
-    """The full name of every protocol of the catalogue."""
-    return MappingProxyType(
-        {protocol: name for known in entries() for name, protocol in known.protocols.items()}
-    )
+    """Return the full name of every protocol of the catalogue."""
+    name_of = {}
+    for catalogued in entries():
+        for name, protocol in catalogued.protocols.items():
+            name_of[protocol] = name
+    return MappingProxyType(name_of)
 
 
 def entry(name: str) -> Entry:
-    """The entry called ``name``, or the one with a score of that full name, also as a chat or with other axes.
+    """Return the entry called ``name``, or with a score of that name, also as a chat or changed.
 
     Raises ProtocolError if there is none.
     """
     name, _ = split_changes(plain_name(spelled(name))[0])
-    if (known := _known(name)) is not None:
-        return known
+    owner = _owner(name)
+    if owner is not None:
+        return owner
     near = did_you_mean(name, _selectors(name))
-    own = [known for known in entry_names() if known.partition("/")[0] == name.partition("/")[0]]
-    if own and not any(
-        known in near for known in own
-    ):  # a benchmark that is right with a variant that it lacks
-        near = f"its family has {' and '.join(filter(None, (', '.join(own[:-1]), own[-1])))}"
+    family = name.partition("/")[0]
+    siblings = [sibling for sibling in entry_names() if sibling.partition("/")[0] == family]
+    # The benchmark is right, but it has no such variant.
+    if siblings and not any(sibling in near for sibling in siblings):
+        near = f"its family has {_enumerated(siblings)}"
     raise ProtocolError(
         f"no protocol is called {name!r}; {near} (`choicewise protocols` lists them all; a file's name ends in .toml)"
     )
 
 
-def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict[str, Protocol]:
-    """Name to protocol, for everything that the selectors name, in their order.
+def _enumerated(siblings: list[str]) -> str:
+    if len(siblings) == 1:
+        return siblings[0]
+    return f"{', '.join(siblings[:-1])} and {siblings[-1]}"
 
-    A selector is a group (:func:`group_names`), a suite (``leaderboard/2023-06``: what all its parts are scored under),
-    an entry (``mmlu/harness-v0``: all its scores), an entry with a score (``mmlu/harness-v0:sum``, or by its published
-    name, ``mmlu/harness-v0:acc``), one of these with other axes (``mmlu/original@shots=0``), a signature, or the path
-    of a TOML file; or two of these, ``FROM..TO``: both and every protocol between
-    (:func:`~.between.protocols_between`), or ``FROM..TO:axis`` for one of them.  With ``+turns``
-    or ``+message`` at the end, or before a score, it is the same as a chat (:func:`~.chat.in_chat`):
-    ``mmlu/harness+turns:acc``.  Naming a protocol twice is fine;
-    raises ProtocolError when one name would stand for two protocols.  ``possible``: what a way between two passes by
-    (:func:`~.path.path`).
+
+def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict[str, Protocol]:
+    """Return the protocols that the selectors name, by name, in their order.
+
+    A selector is
+
+    - a group (:func:`group_names`),
+    - a suite (``leaderboard/2023-06``: the protocols of all its parts),
+    - an entry (``mmlu/harness-v0``: all its scores),
+    - an entry with a score (``mmlu/harness-v0:sum``, or by its published name,
+      ``mmlu/harness-v0:acc``),
+    - one of these with other axes (``mmlu/original@shots=0``),
+    - a signature, or the path of a TOML file,
+    - two of these, ``FROM..TO``: both and every protocol between
+      (:func:`~choicewise.protocols.between.protocols_between`), or ``FROM..TO:axis`` for one of them.
+
+    With ``+turns`` or ``+message`` at the end, or before a score, it is a chat (:func:`in_chat`):
+    ``mmlu/harness+turns:acc``.  Protocols may be named twice; raises ProtocolError if one name
+    would stand for two protocols.  ``possible``: protocols that a way between two may take.
     """
     chosen: dict[str, Protocol] = {}
     for selector in selectors:
@@ -166,35 +191,31 @@ def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict
 
 
 def one(selector: str) -> End:
-    """The protocol of a selector that stands for one, or for one with several scores: then it is the headline.
+    """Return the one protocol of a selector, or the headline of several scores.
 
-    Raises ProtocolError for a group or a way, and as :func:`resolve`.
+    Raises ProtocolError for a group or a way, and if :func:`resolve` does.
     """
     selector = spelled(selector)
     if selector in group_names() or selector in suite_names() or ends(selector, _is_one):
-        raise ProtocolError(
-            f"{selector} stands for several protocols; name one, such as {next(iter(resolve(selector)))}"
-        )
+        first = next(iter(resolve(selector)))
+        raise ProtocolError(f"{selector} stands for several protocols; name one, such as {first}")
     name, protocol = next(iter(resolve(selector).items()))
-    known = _known(name)
-    return End(
-        name,
-        protocol,
-        known.name if known is not None and next(iter(known.protocols)) == name else name,
-    )
+    owner = _owner(name)
+    label = owner.name if owner is not None and owner.headline == name else name
+    return End(name, protocol, label)
 
 
 def is_headline(name: str) -> bool:
-    """Whether a protocol of this name is the first number of its entry, or one that the catalogue does not know."""
+    """Check if a protocol is the first of its entry, or none of the catalogue."""
     plain, _ = split_changes(plain_name(name)[0])
-    known = _known(plain)
-    return known is None or plain in (known.name, next(iter(known.protocols)))
+    owner = _owner(plain)
+    return owner is None or plain in (owner.name, owner.headline)
 
 
 def spelled(selector: str) -> str:
-    """``selector`` with its names as the catalogue spells them: ``MMLU`` is ``mmlu``, ``mmlu/CF`` ``mmlu/olmes-cf``.
+    """Spell the names in ``selector`` as the catalogue does: ``MMLU/CF`` is ``mmlu/olmes-cf``.
 
-    Signatures, files and what the catalogue does not know stay as they are.
+    Signatures, files and other names stay unchanged.
     """
     if "|" in selector or ".toml" in selector:
         return selector
@@ -202,86 +223,82 @@ def spelled(selector: str) -> str:
 
 
 def with_changes(selector: str, changes: str) -> str:
-    """The selector of the same with other axes, spelled as after ``@``; of a way both ends have them.
+    """Return the selector with other axes, spelled as after ``@``; of a way, both ends have them.
 
-    Raises ProtocolError as :func:`resolve` for a signature.
+    Raises ProtocolError if a signature can't have them.
     """
     if "|" in selector:
-        return signature(change_axes({"": parse_signature(selector)}, changes).popitem()[1])
+        ((_, changed),) = change_axes({"": parse_signature(selector)}, changes).items()
+        return signature(changed)
     way, _, axis = selector.rpartition(":")
     if axis in AXES and ends(way, _is_one):
         return f"{with_changes(way, changes)}:{axis}"
-    if sides := ends(selector, _is_one):
+    sides = ends(selector, _is_one)
+    if sides:
         return MARK.join(with_changes(side, changes) for side in sides)
     plain, form = plain_name(selector)
     before, colon, score = plain.rpartition(":")
-    last = f":{score}" if colon and CHANGES in before else ""  # the score may stand last
-    return (
-        merge_changes(plain.removesuffix(last), changes)
-        + last
-        + (f"{_CHAT_MARK}{form}" if form else "")
-    )
+    # A score may stand behind the changes.
+    last = f":{score}" if colon and CHANGES in before else ""
+    chat = f"{_CHAT_MARK}{form}" if form else ""
+    return f"{merge_changes(plain.removesuffix(last), changes)}{last}{chat}"
 
 
 def having_score(protocols: Mapping[str, Protocol], score: str) -> dict[str, Protocol]:
-    """Those of ``protocols`` that decide by ``score``: its name here, at the entry, or one that many know it by.
+    """Return the protocols that decide by ``score``, one of our names, the entry's or a common one.
 
-    Raises UsageError where none does.
+    Raises UsageError if none does.
     """
-    chosen = {
-        name: protocol for name, protocol in protocols.items() if _has_score(name, protocol, score)
-    }
-    if not chosen:
-        parts = (split_changes(plain_name(name)[0])[0].partition(":")[2] for name in protocols)
-        have = list(
-            dict.fromkeys(
-                part or each.score for part, each in zip(parts, protocols.values(), strict=True)
-            )
-        )
-        known = [
-            *dict.fromkeys(
-                [*have, *(name for name, each in SCORE_NAMES.items() if each.score in have)]
-            )
-        ]
-        raise UsageError(
-            f"none of {len(protocols)} protocols has the score {score!r}; {did_you_mean(score, known)}"
-        )
-    return chosen
+    chosen = {}
+    for name, protocol in protocols.items():
+        if _has_score(name, protocol, score):
+            chosen[name] = protocol
+    if chosen:
+        return chosen
+    scores = []
+    for name, protocol in protocols.items():
+        plain, _ = split_changes(plain_name(name)[0])
+        scores.append(plain.partition(":")[2] or protocol.score)
+    scores += [name for name, other in SCORE_NAMES.items() if other.score in scores]
+    hint = did_you_mean(score, list(dict.fromkeys(scores)))
+    raise UsageError(f"none of {len(protocols)} protocols has the score {score!r}; {hint}")
 
 
 @cache
 def entry_names() -> tuple[str, ...]:
-    """The name of every entry, in alphabetical order; an entry is named like its file."""
+    """Return the name of every entry in alphabetical order; an entry is named like its file."""
     return tuple(name for name in _files("catalog") if "/" in name)
 
 
 def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> dict[str, Any]:
-    """The tables of a TOML text, whose top has no key but the ``allowed`` ones; None: it may have any."""
+    """Return the tables of a TOML text, whose top has only ``allowed`` keys; None: any."""
     try:
         table = read_toml(text)
     except ValueError as error:
         raise ProtocolError(f"{where} is not valid TOML: {error}") from error
-    if allowed is not None and (problems := _unknown(table, allowed)):
-        raise ProtocolError.of_problems(problems).within(where)
+    if allowed is not None:
+        problems = _unknown(table, allowed)
+        if problems:
+            raise ProtocolError.of_problems(problems).within(where)
     return table
 
 
 @cache
 def suite_names() -> tuple[str, ...]:
-    """The name of every suite, which is its file's path, in alphabetical order."""
+    """Return the name of every suite, its file's path, in alphabetical order."""
     return tuple(_files("suites"))
 
 
 _AVERAGES = ("mean", "none")
-"""What is made of the parts: their plain mean, or nothing, where the suite is only a name for all of them."""
+"""What a suite makes of its parts: their mean, or nothing if it is only a name for all."""
 
 
 @cache
 def suite(name: str) -> Suite:
-    """The suite in the file called ``name``, one of :func:`suite_names`.
+    """Return the suite in the file called ``name``, one of :func:`suite_names`.
 
-    A part of an average takes the headline of what it names, a suite without average takes all of it.  Raises
-    ProtocolError, naming the suite, for a part that does not resolve.
+    A part of an average takes the headline of its selector; a suite without average takes all of
+    it. Raises ProtocolError, naming the suite, if a part does not resolve.
     """
     table = _table("suites", name)
     average = table["average"]
@@ -289,8 +306,10 @@ def suite(name: str) -> Suite:
         raise ProtocolError(
             f"{name}: average is {average!r}; it must be one of {', '.join(_AVERAGES)}"
         )
+    parts: list[Part] = []
     try:
-        parts = tuple(part for each in table["parts"] for part in _parts(each, average == "none"))
+        for part in table["parts"]:
+            parts.extend(_parts(part, average == "none"))
     except ProtocolError as error:
         raise error.within(name) from error
     return Suite(
@@ -299,7 +318,7 @@ def suite(name: str) -> Suite:
         citation=table["citation"],
         source=table["source"],
         description=table["about"],
-        parts=parts,
+        parts=tuple(parts),
         normalised=table.get("normalised", False),
         average=average,
     )
@@ -307,37 +326,45 @@ def suite(name: str) -> Suite:
 
 def inherit(
     name: str,
-    own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    tables: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     heirs: tuple[str, ...] = (),
 ) -> Protocol:
-    """The protocol of the file ``name``: the axes it states, then those of its ``base``, then the defaults.
+    """Return the protocol of a file: its axes, then those of its ``base``, then defaults.
 
-    ``own``: tables of files beside those of the catalogue, by name; ``heirs``: the names that inherit from this one.
-    Raises ProtocolError, naming the files, for an unknown base and for a base that inherits from its own heir.
+    ``tables``: of files that are not in the catalogue, by name; ``heirs``: the names that inherit
+    from this one.  Raises ProtocolError, naming the files, if a base is unknown or inherits from
+    its heir.
     """
     if name in heirs:
         raise ProtocolError(
             f"{' inherits from '.join((*heirs, name))}; a base must not inherit from its heirs"
         )
-    if name not in own and name not in _files("catalog"):
-        hint = did_you_mean(name, [*own, *_files("catalog")])
+    if name in tables:
+        table = tables[name]
+    elif name in _files("catalog"):
+        table = _table("catalog", name)
+    else:
+        hint = did_you_mean(name, [*tables, *_files("catalog")])
         raise ProtocolError(f"{heirs[-1]}: base {name!r} is not in the catalogue; {hint}")
-    table = own[name] if name in own else _table("catalog", name)
-    base = inherit(table["base"], own, (*heirs, name)) if "base" in table else None
+    base = None
+    if "base" in table:
+        base = inherit(table["base"], tables, (*heirs, name))
     return read_axes(table.get("protocol", {}), name, base)
 
 
 def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protocol:
-    """The protocol that a table of axes spells; axes that are left out are those of ``base``, else the defaults.
+    """Return the protocol that a table of axes spells; others are those of ``base``, else defaults.
 
-    TOML has no null: an axis that does not apply is ``"-"``, as in a signature, and ``choices = "any"`` takes items
-    with any number of choices.  Raises ProtocolError, saying ``where``, with everything that is wrong.
+    TOML has no null: an axis that does not apply is ``"-"``, as in a signature, and ``choices =
+    "any"`` takes items with any number of choices.  Raises ProtocolError, saying ``where``, with
+    everything that is wrong.
     """
     if not isinstance(axes, Mapping):
         raise ProtocolError(
             f"{where}: protocol is {axes!r}; it must be a table, [protocol] on a line of its own"
         )
-    values, problems = _values(axes), _unknown(axes, AXES)
+    values = _values(axes)
+    problems = _unknown(axes, AXES)
     if base is None and "benchmark" not in values:
         problems.append(
             'no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"'
@@ -354,10 +381,10 @@ def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protoco
 
 @dataclass(frozen=True)
 class Part:
-    """What a suite has one number of.
+    """Hold the protocols of one number of a suite.
 
-    ``benchmark``: the name of its data.  ``protocols``: by name; where there are several, the best counts (and all are
-    shown).  ``unscored``: why it can't be scored here, empty where it can; then it has no protocols.
+    ``benchmark``: the name of its data.  ``protocols``: by name; of several the best counts (and
+    all are shown).  ``unscored``: why it can't be scored here, and then has no protocols; else "".
     """
 
     benchmark: str
@@ -365,12 +392,12 @@ class Part:
     unscored: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Suite:
-    """The parts whose numbers are published together, in the order in which they are shown.
+    """Describe parts whose numbers are published together, in order.
 
-    ``average``: one of :data:`_AVERAGES`.  ``normalised``: every value counts from guessing (0) to all right (1) before
-    it is averaged, by subject where the protocol averages over subjects.
+    ``average``: one of :data:`_AVERAGES`.  ``normalised``: every value counts from guessing (0) to
+    all right (1) before it is averaged, by subject if the protocol averages over subjects.
     """
 
     name: str
@@ -384,43 +411,57 @@ class Suite:
 
     @property
     def protocols(self) -> dict[str, Protocol]:
-        """The protocols of all parts, by name."""
-        return {name: protocol for part in self.parts for name, protocol in part.protocols.items()}
+        """Return the protocols of all parts, by name."""
+        protocols: dict[str, Protocol] = {}
+        for part in self.parts:
+            protocols.update(part.protocols)
+        return protocols
 
 
 def in_chat(
     named: Mapping[str, Protocol], form: str | None, system: str | None = None
 ) -> dict[str, Protocol]:
-    """``named``, those without a chat in the ``form`` of one and called after it, all with the ``system`` text.
+    """Return the protocols as chats of this ``form``, renamed, with the ``system`` text.
 
-    A protocol that states its own chat or system text keeps it.  Raises UsageError for a form or a system text that
-    does nothing, and ProtocolError, naming the protocol, for one that can't be a chat.
+    A protocol that states its chat or system text keeps it.  Raises UsageError for a form or a
+    system text that does nothing, and ProtocolError, naming the protocol, for one that can't be a
+    chat.
     """
     if form is not None and form not in FORMS:
         raise UsageError(f"there is no chat {form!r}; it is {' or '.join(FORMS)}")
-    if system is not None and form is None and all(each.chat == "none" for each in named.values()):
+    has_chat = form is not None or any(protocol.chat != "none" for protocol in named.values())
+    if system is not None and not has_chat:
         raise UsageError("a system text needs a chat: turns or message")
     chats: dict[str, Protocol] = {}
     for name, protocol in named.items():
-        chat = protocol.chat if form is None or protocol.chat != "none" else form
-        text = protocol.system if chat == "none" or protocol.system is not None else system
         try:
-            chats[name if chat == protocol.chat else chat_name(name, chat)] = replace(
-                protocol, chat=chat, system=text
-            )
+            chat = _as_chat(protocol, form, system)
         except ProtocolError as error:
             raise ProtocolError(f"{name} can't be a chat: {error}") from error
+        if chat.chat != protocol.chat:
+            name = chat_name(name, chat.chat)
+        chats[name] = chat
     return chats
 
 
+def _as_chat(protocol: Protocol, form: str | None, system: str | None) -> Protocol:
+    if protocol.chat == "none" and form is None:
+        return protocol
+    chat = form if form is not None and protocol.chat == "none" else protocol.chat
+    text = system if protocol.system is None else protocol.system
+    return replace(protocol, chat=chat, system=text)
+
+
 def chat_name(name: str, form: str) -> str:
-    """What a protocol is called in this form of a chat: the form stands before the score."""
+    """Name a protocol in this form of a chat: the form stands before the score."""
     entry, colon, score = name.rpartition(":")
-    return f"{entry}{_CHAT_MARK}{form}:{score}" if colon else f"{name}{_CHAT_MARK}{form}"
+    if not colon:
+        return f"{name}{_CHAT_MARK}{form}"
+    return f"{entry}{_CHAT_MARK}{form}:{score}"
 
 
 def plain_name(selector: str) -> tuple[str, str | None]:
-    """A selector without the form of a chat, and that form, if it names one."""
+    """Split a selector into one without the form of a chat, and that form, or None."""
     for form in FORMS:
         front, mark, back = selector.rpartition(_CHAT_MARK + form)
         if mark and (not back or back[0] in ":@"):
@@ -431,81 +472,107 @@ def plain_name(selector: str) -> tuple[str, str | None]:
 def _is_one(selector: str) -> bool:
     if "|" in selector:
         try:
-            return bool(parse_signature(selector))
+            parse_signature(selector)
         except ProtocolError:
             return False
+        return True
     plain, _ = plain_name(selector)
-    named, _ = split_changes(plain)
-    return plain.endswith(".toml") or _is_name(named)
+    name, _ = split_changes(plain)
+    return plain.endswith(".toml") or _is_name(name)
 
 
 def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
     selector = spelled(selector)
-    way, _, axis = selector.rpartition(":")
-    if axis in AXES and (sides := ends(way, _is_one)):
-        start, end = map(one, sides)
-        inside, called = (
-            protocols_between(start, end, names(), possible),
-            f"{start.label}{MARK}{end.label}",
-        )
-        if f"{called}:{axis}" not in inside:
-            raise ProtocolError(
-                f"{called} has no protocol that is called after {axis}; it has {', '.join(inside)}"
-            )
-        return {f"{called}:{axis}": inside[f"{called}:{axis}"]}
-    if sides := ends(selector, _is_one):
-        start, end = map(one, sides)
-        return protocols_between(start, end, names(), possible)
+    way = _resolve_way(selector, possible)
+    if way is not None:
+        return way
     plain, form = plain_name(selector)
     if form is not None:
-        try:
-            return in_chat(_resolve(plain, possible), form)
-        except ProtocolError:
-            if CHANGES not in plain or "|" in plain:
-                raise
-        change = f",chat={form}"  # of axes that mean something in a chat alone
-        chats = _resolve(with_changes(plain, change[1:]), possible)
-        return {
-            chat_name(name.replace(change, ""), form): protocol for name, protocol in chats.items()
-        }
+        return _resolve_chat(plain, form, possible)
     if "|" in selector:
         protocol = parse_signature(selector)
         return {names().get(protocol, short_signature(protocol)): protocol}
     if selector.endswith(".toml"):
         return _resolve_file(selector)
     if selector in group_names():
-        members = map(_entry, group_names()[selector])
-        return {name: protocol for known in members for name, protocol in known.protocols.items()}
+        protocols: dict[str, Protocol] = {}
+        for member in groups()[selector]:
+            protocols.update(member.protocols)
+        return protocols
     if selector in suite_names():
-        return dict(suite(selector).protocols)
-    if MARK in selector:  # whichever of the two is not known says so
+        return suite(selector).protocols
+    # It is no way between two protocols, and the end that is unknown says so.
+    if MARK in selector:
         for side in selector.split(MARK, 1):
             one(side)
     if CHANGES in selector:
-        changed, changes = split_changes(selector)
-        before, _, score = changes.rpartition(":")
-        if before and _is_name(f"{changed}:{score}"):  # the score may stand last, too
-            changed, changes = f"{changed}:{score}", before
-        return change_axes(_resolve(changed, possible), changes)
-    named = entry(selector)
-    if selector == named.name:
-        return dict(named.protocols)
-    name = named.called(selector) or selector
-    return {name: named.protocols[name]}
+        return _resolve_changed(selector, possible)
+    owner = entry(selector)
+    if selector == owner.name:
+        return dict(owner.protocols)
+    name = owner.called(selector) or selector
+    return {name: owner.protocols[name]}
+
+
+def _resolve_way(selector: str, possible: Possible) -> dict[str, Protocol] | None:
+    """Return the protocols of ``FROM..TO``, or one of ``FROM..TO:axis``; None for no way."""
+    way, _, axis = selector.rpartition(":")
+    sides = ends(way, _is_one) if axis in AXES else None
+    if sides is None:
+        sides = ends(selector, _is_one)
+        axis = ""
+    if sides is None:
+        return None
+    start = one(sides[0])
+    end = one(sides[1])
+    protocols = protocols_between(start, end, names(), possible)
+    if not axis:
+        return protocols
+    label = f"{start.label}{MARK}{end.label}"
+    name = f"{label}:{axis}"
+    if name not in protocols:
+        raise ProtocolError(
+            f"{label} has no protocol that is called after {axis}; it has {', '.join(protocols)}"
+        )
+    return {name: protocols[name]}
+
+
+def _resolve_chat(plain: str, form: str, possible: Possible) -> dict[str, Protocol]:
+    try:
+        return in_chat(_resolve(plain, possible), form)
+    except ProtocolError:
+        if CHANGES not in plain or "|" in plain:
+            raise
+    # Some of the changed axes mean something in a chat alone, so that it is made in the same step.
+    change = f"chat={form}"
+    chats = {}
+    for name, protocol in _resolve(with_changes(plain, change), possible).items():
+        chats[chat_name(name.replace(f",{change}", ""), form)] = protocol
+    return chats
+
+
+def _resolve_changed(selector: str, possible: Possible) -> dict[str, Protocol]:
+    name, changes = split_changes(selector)
+    before, _, score = changes.rpartition(":")
+    # A score may stand behind the changes.
+    if before and _is_name(f"{name}:{score}"):
+        return change_axes(_resolve(f"{name}:{score}", possible), before)
+    return change_axes(_resolve(name, possible), changes)
 
 
 @cache
 def _files(folder: str) -> Mapping[str, Traversable]:
-    """Every TOML file at most a folder deep by its path without the suffix, in alphabetical order."""
+    """Return every TOML file at most a folder deep by its path without the suffix, in order."""
+    file_of: dict[str, Traversable] = {}
     top = files("choicewise.protocols") / folder
-    folders = [
-        ("", top),
-        *((f"{family.name}/", family) for family in top.iterdir() if family.is_dir()),
-    ]
-    inside = ((f"{prefix}{file.name}", file) for prefix, each in folders for file in each.iterdir())
-    return {
-        path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")
-    }
+    for child in top.iterdir():
+        if child.is_dir():
+            for file in child.iterdir():
+                file_of[f"{child.name}/{file.name}"] = file
+        else:
+            file_of[child.name] = child
+    tables = [path for path in sorted(file_of) if path.endswith(".toml")]
+    return {path.removesuffix(".toml"): file_of[path] for path in tables}
 
 
 @cache
@@ -513,8 +580,8 @@ def _table(folder: str, name: str) -> Mapping[str, Any]:
     return parse(_files(folder)[name].read_text(encoding="utf-8"), name, allowed=_KEYS[folder])
 
 
-def _unknown(table: Mapping[str, object], known: Collection[str]) -> list[str]:
-    return [f"unknown key {key!r}; {did_you_mean(key, known)}" for key in table if key not in known]
+def _unknown(table: Mapping[str, object], keys: Collection[str]) -> list[str]:
+    return [f"unknown key {key!r}; {did_you_mean(key, keys)}" for key in table if key not in keys]
 
 
 def _resolve_file(path: str) -> dict[str, Protocol]:
@@ -539,50 +606,61 @@ def _resolve_file(path: str) -> dict[str, Protocol]:
 
 
 def _is_name(name: str) -> bool:
-    return name in group_names() or name in suite_names() or _known(name) is not None
+    return name in group_names() or name in suite_names() or _owner(name) is not None
 
 
-def _known(name: str) -> Entry | None:
-    first = name.partition(":")[0]
-    known = _entry(first) if first in entry_names() else None
-    own = known is not None and (name == first or known.called(name) is not None)
-    return known if own else None
+def _owner(name: str) -> Entry | None:
+    """Return the entry that has this name or a score of this name."""
+    entry_name = name.partition(":")[0]
+    if entry_name not in entry_names():
+        return None
+    owner = _entry(entry_name)
+    return owner if name == entry_name or owner.called(name) is not None else None
 
 
 @cache
 def _cases() -> Mapping[str, str]:
-    """Every name of an entry, group or suite, by itself in lower case."""
+    """Return every name of an entry, group or suite by its lower case."""
     return {name.casefold(): name for name in (*entry_names(), *group_names(), *suite_names())}
 
 
 def _spelled_name(selector: str) -> str:
-    """``selector``, which is no way, with the name that it begins with as the catalogue spells it."""
-    marks = (":", "@", *(_CHAT_MARK + form for form in FORMS))
-    end = min(
-        (place for mark in marks if (place := selector.casefold().find(mark)) >= 0),
-        default=len(selector),
-    )
-    name, rest = selector[:end], selector[end:]
+    """Spell the name that ``selector``, no way, begins with as the catalogue does."""
+    end = len(selector)
+    for mark in (":", CHANGES, *(_CHAT_MARK + form for form in FORMS)):
+        start = selector.casefold().find(mark)
+        if start >= 0:
+            end = min(end, start)
+    name = selector[:end]
     family, _, formulation = name.casefold().partition("/")
-    ours = f"{family}/{FORMULATIONS[formulation]}" if formulation in FORMULATIONS else ""
-    return _cases().get(name.casefold(), _cases().get(ours, name)) + rest
+    lower = name.casefold()
+    if lower not in _cases() and formulation in FORMULATIONS:
+        lower = f"{family}/{FORMULATIONS[formulation]}"
+    return _cases().get(lower, name) + selector[end:]
 
 
 def _has_score(name: str, protocol: Protocol, score: str) -> bool:
     plain, _ = split_changes(plain_name(name)[0])
-    known = _known(plain)
-    if known is not None and (own := known.called(f"{known.name}:{score}")) is not None:
-        return own in (plain, known.called(plain))
+    owner = _owner(plain)
+    if owner is not None:
+        full_name = owner.called(f"{owner.name}:{score}")
+        if full_name is not None:
+            return full_name in (plain, owner.called(plain))
     if plain.partition(":")[2] == score:
         return True
-    return all(getattr(protocol, axis) == value for axis, value in _deciding_axes(score).items())
+    return _has_axes(protocol, _deciding_axes(score))
+
+
+def _has_axes(protocol: Protocol, axes: Mapping[str, Any]) -> bool:
+    return all(getattr(protocol, axis) == value for axis, value in axes.items())
 
 
 def _deciding_axes(score: str) -> dict[str, Any]:
-    """The axes of a protocol whose number is the accuracy by ``score``, of ours or by a known name, and no more."""
-    ours = SCORE_NAMES[score].score if score in SCORE_NAMES else score
+    """Return the axes of the accuracy by ``score``, one of ours or a common name."""
+    if score in SCORE_NAMES:
+        score = SCORE_NAMES[score].score
     axes = {
-        **SCORES.get(ours, {"score": ours}),
+        **SCORES.get(score, {"score": score}),
         "metric": "acc",
         "decision": "argmax",
         "calibration": "none",
@@ -593,13 +671,16 @@ def _deciding_axes(score: str) -> dict[str, Any]:
 
 
 def _selectors(name: str) -> list[str]:
-    family = f"{name.partition('/')[0]}/"
-    members = (_entry(known) for known in entry_names() if known.startswith(family))
-    own = ((known.name, *known.protocols, *known.published) for known in members)
-    every = dict.fromkeys(
-        chain(group_names(), suite_names(), entry_names(), chain.from_iterable(own))
-    )
-    return [each for each in every if ":" in name or ":" not in each]
+    """Return every selector that ``name`` may be a misspelling of."""
+    selectors = [*group_names(), *suite_names(), *entry_names()]
+    # Scores are named only for the family, whose files are read then.
+    if ":" in name:
+        family = f"{name.partition('/')[0]}/"
+        for entry_name in entry_names():
+            if entry_name.startswith(family):
+                member = _entry(entry_name)
+                selectors += [*member.protocols, *member.published]
+    return list(dict.fromkeys(selectors))
 
 
 _NULLS: Mapping[str, Mapping[str, Any]] = {
@@ -608,42 +689,36 @@ _NULLS: Mapping[str, Mapping[str, Any]] = {
     "answer-space": {"null": "Answer: ", "rev": 2},
     "colon": {"null": ":"},
 }
-"""Both sides score the continuation, space included; but after ``Answer: `` it loses the space, which stands there."""
+"""Axes of PMI scores by the name of the null context.
+
+Both contexts score the continuation with its space; but after ``Answer: `` it loses the space,
+which the context already has.
+"""
 
 SCORES: Mapping[str, Mapping[str, Any]] = {
     **{name: {"score": name, "null": "-"} for name in _PLAIN},
     **{f"pmi-{name}": {"score": "pmi", **axes} for name, axes in _NULLS.items()},
 }
-"""The reductions that an entry with ``normalizations = true`` has, one protocol each, as axes.
+"""The scores of an entry with ``normalizations = true``, one protocol each, as axes.
 
-An entry whose source has scores of its own lists them instead: a table ``[variants.NAME]`` each, with the axes that
-differ from ``[protocol]``; the first is the headline and differs in none.
+An entry whose source has other scores lists them instead: a table ``[variants.NAME]`` each, with
+the axes that differ from ``[protocol]``; the first is the headline and differs in none.
 """
 
 
 @cache
 def _entry(name: str) -> Entry:
-    table, headline = _table("catalog", name), inherit(name)
+    table = _table("catalog", name)
+    headline = inherit(name)
     variants = SCORES if table.get("normalizations", False) else table.get("variants", {})
-    protocols = {
-        f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()
-    }
-    protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {
-        name: headline
-    }
-    published = {
-        f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()
-    }
-    for score in SCORE_NAMES:
-        fitting = protocols
-        for axis, value in _deciding_axes(score).items():
-            fitting = {
-                full: protocol
-                for full, protocol in fitting.items()
-                if getattr(protocol, axis) == value
-            }
-        if len(fitting) == 1 and f"{name}:{score}" not in protocols:
-            published.setdefault(f"{name}:{score}", next(iter(fitting)))
+    protocols = {}
+    for variant, axes in variants.items():
+        protocols[f"{name}:{variant}"] = read_axes(axes, name, headline)
+    # The headline goes first; sorting keeps the order of the others.
+    ordered = sorted(protocols, key=lambda full_name: protocols[full_name] != headline)
+    protocols = {full_name: protocols[full_name] for full_name in ordered}
+    if not protocols:
+        protocols = {name: headline}
     return Entry(
         name=table["name"],
         title=table["title"],
@@ -651,13 +726,31 @@ def _entry(name: str) -> Entry:
         source=table["source"],
         description=table["about"],
         protocols=MappingProxyType(protocols),
-        published=MappingProxyType(published),
+        published=MappingProxyType(_published(name, table.get("scores", {}), protocols)),
     )
 
 
-def _parts(table: Mapping[str, Any], every: bool) -> Iterator[Part]:
-    """The part of a table; several where what it names is of several benchmarks."""
-    if unknown := set(table) - _PART_KEYS:
+def _published(
+    name: str, aliases: Mapping[str, str], protocols: Mapping[str, Protocol]
+) -> dict[str, str]:
+    """Return the names by which others know scores of entry ``name``, with full names."""
+    published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in aliases.items()}
+    for score in SCORE_NAMES:
+        alias = f"{name}:{score}"
+        axes = _deciding_axes(score)
+        fitting = [full for full, protocol in protocols.items() if _has_axes(protocol, axes)]
+        if len(fitting) == 1 and alias not in protocols:
+            published.setdefault(alias, fitting[0])
+    return published
+
+
+def _parts(table: Mapping[str, Any], takes_all: bool) -> Iterator[Part]:
+    """Yield the part of a table; several if its selectors are of several benchmarks.
+
+    ``takes_all``: take all protocols of a selector, not only its headline.
+    """
+    unknown = set(table) - _PART_KEYS
+    if unknown:
         raise ProtocolError(
             f"a part has the unknown key {min(unknown)!r}; known are {', '.join(sorted(_PART_KEYS))}"
         )
@@ -667,41 +760,52 @@ def _parts(table: Mapping[str, Any], every: bool) -> Iterator[Part]:
     changes = f"{CHANGES}shots={table['shots']}" if "shots" in table else ""
     by_benchmark: dict[str, dict[str, Protocol]] = {}
     for selector in table["protocols"]:
-        whole = f"{selector}{changes}"
-        named = resolve(whole) if every else {(headline := one(whole)).name: headline.protocol}
-        for name, protocol in named.items():
+        for name, protocol in _of_part(f"{selector}{changes}", takes_all).items():
             by_benchmark.setdefault(protocol.benchmark, {})[name] = protocol
     for benchmark, protocols in by_benchmark.items():
         yield Part(benchmark, protocols)
 
 
+def _of_part(selector: str, takes_all: bool) -> dict[str, Protocol]:
+    if takes_all:
+        return resolve(selector)
+    headline = one(selector)
+    return {headline.name: headline.protocol}
+
+
 def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
-    """The protocol of a user's file: ``name``, ``about``, ``base`` and the table ``[protocol]``, each optional."""
+    """Return the protocol of a user's file.
+
+    ``name``, ``about``, ``base`` and the table ``[protocol]`` are optional.
+    """
     problems = _unknown(table, ("name", "about", "base", "protocol"))
-    wrong = [key for key in ("name", "about", "base") if not isinstance(table.get(key, ""), str)]
-    problems += [f'{key} is {table[key]!r}; write it in quotes, {key} = "..."' for key in wrong]
-    base = protocol = None
+    for key in ("name", "about", "base"):
+        if not isinstance(table.get(key, ""), str):
+            problems.append(f'{key} is {table[key]!r}; write it in quotes, {key} = "..."')
     axes = table.get("protocol", {})
+    base = None
+    protocol = None
     try:
-        if "base" in table and "base" not in wrong:
+        if isinstance(table.get("base"), str):
             base = inherit(table["base"], {path: table}, (path,))
         if base is not None or "base" not in table:
             protocol = read_axes(axes, path, base)
     except ProtocolError as error:
         problems += [part.removeprefix(f"{path}: ") for part in error.parts]
-    if (
-        "base" in table and base is None and isinstance(axes, Mapping)
-    ):  # whether the axes go together can't be said
-        problems += [*_unknown(axes, AXES), *axis_problems(_values(axes))]
+    # Without the base only single axes can be checked.
+    if "base" in table and base is None and isinstance(axes, Mapping):
+        problems += _unknown(axes, AXES)
+        problems += axis_problems(_values(axes))
     if problems or protocol is None:
         raise ProtocolError.of_problems(problems).within(path)
     return protocol
 
 
 def _values(axes: Mapping[str, object]) -> dict[str, Any]:
-    values = {
-        name: None if value == "-" and "None" in AXES[name] else value
-        for name, value in axes.items()
-        if name in AXES
-    }
-    return values | ({"choices": None} if values.get("choices") == "any" else {})
+    values = {}
+    for name, value in axes.items():
+        is_null = value == "-" and "None" in AXES.get(name, "")
+        is_any = name == "choices" and value == "any"
+        if name in AXES:
+            values[name] = None if is_null or is_any else value
+    return values

@@ -8,7 +8,7 @@ import pytest
 
 from choicewise.page.document import write_page
 from choicewise.page.study import Study, read_study
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.util.text import percent
 from tests.helpers.browser import READY, needs_axe, needs_chromium, violations
 from tests.helpers.page_runs import write_run
@@ -33,13 +33,13 @@ def address(study: Study, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def row(study: Study) -> Row:
+def row(study: Study) -> Number:
     """A number with a warning, of the run that is seen first."""
     return next(row for row in study.runs[0].rows if row.diagnosis.warnings)
 
 
-def dot(page: Any, row: Row) -> Any:
-    return page.locator(DOT.format(row.protocol)).locator("visible=true").first
+def dot(page: Any, row: Number) -> Any:
+    return page.locator(DOT.format(row.identity.protocol)).locator("visible=true").first
 
 
 def lines(page: Any) -> list[str]:
@@ -47,20 +47,20 @@ def lines(page: Any) -> list[str]:
     return page.locator('[data-chart="strip"] .box:visible > *').all_text_contents()
 
 
-def said(row: Row) -> list[str]:
+def said(row: Number) -> list[str]:
     """The plain way: what a box has to say of a row."""
     return [
-        row.protocol,
-        f"{percent(row.value)} % of {row.n} items",
-        f"95 % interval {percent(row.ci_low)} to {percent(row.ci_high)}",
-        f"rank {row.rank} (95 %: {row.rank_low} to {row.rank_high})",
+        row.identity.protocol,
+        f"{percent(row.value)} % of {row.counts.n} items",
+        f"95 % interval {percent(row.interval.low)} to {percent(row.interval.high)}",
+        f"rank {row.ranks.rank} (95 %: {row.ranks.low} to {row.ranks.high})",
     ]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 900, 1440])
 def test_the_box_is_at_the_dot_and_inside_the_page(
-    tab: Callable[..., Any], address: str, study: Study, row: Row, width: int, theme: str
+    tab: Callable[..., Any], address: str, study: Study, row: Number, width: int, theme: str
 ) -> None:
     page = tab(address, width, theme)
     for each in (row, study.runs[0].rows[0], study.runs[0].rows[-1]):
@@ -78,21 +78,21 @@ def test_the_box_is_at_the_dot_and_inside_the_page(
     assert lines(page) == []
 
 
-def test_the_keyboard_shows_the_same(tab: Callable[..., Any], address: str, row: Row) -> None:
+def test_the_keyboard_shows_the_same(tab: Callable[..., Any], address: str, row: Number) -> None:
     page = tab(address)
     dot(page, row).focus()
     assert lines(page)[:4] == said(row)
     page.keyboard.press("Escape")
     assert lines(page) == []
     page.keyboard.press("ArrowDown")
-    assert lines(page)[0] != row.protocol
+    assert lines(page)[0] != row.identity.protocol
     assert lines(page)[0] in page.evaluate("document.activeElement.getAttribute('aria-label')")
     dot(page, row).press("Enter")
-    assert page.locator(".panel h3").inner_text() == row.protocol
+    assert page.locator(".panel h3").inner_text() == row.identity.protocol
 
 
 def test_what_the_box_says_is_heard_from_the_dot(
-    tab: Callable[..., Any], address: str, row: Row
+    tab: Callable[..., Any], address: str, row: Number
 ) -> None:
     page = tab(address)
     dot(page, row).hover()
@@ -101,7 +101,7 @@ def test_what_the_box_says_is_heard_from_the_dot(
 
 
 def test_a_click_opens_the_panel_of_the_protocol(
-    tab: Callable[..., Any], address: str, study: Study, row: Row
+    tab: Callable[..., Any], address: str, study: Study, row: Number
 ) -> None:
     page = tab(address)
     dot(page, row).click()
@@ -109,16 +109,16 @@ def test_a_click_opens_the_panel_of_the_protocol(
     panel.wait_for()
     numbers = panel.locator("tbody tr").all()
     assert [each.locator("th").inner_text() for each in numbers] == study.labels
-    values = [percent(run.row_of[row.protocol].value) for run in study.runs]
+    values = [percent(run.row_of[row.identity.protocol].value) for run in study.runs]
     assert [each.locator("td").first.inner_text() for each in numbers] == values
     assert panel.locator("pre").count() >= 2, "the prompt"
     assert panel.locator("dt").first.inner_text() != "citation"
-    assert f"protocol={row.protocol.replace('/', '%2F').replace(':', '%3A')}" in page.url
+    assert f"protocol={row.identity.protocol.replace('/', '%2F').replace(':', '%3A')}" in page.url
     for each in (page, tab(page.url)):
-        assert each.locator(".panel h3").inner_text() == row.protocol
-        assert row.protocol in each.locator(".in-view").inner_text()
+        assert each.locator(".panel h3").inner_text() == row.identity.protocol
+        assert row.identity.protocol in each.locator(".in-view").inner_text()
     each.locator(".panel").get_by_text("start the ladder here").click()
-    assert each.locator('#why select[name="from"]').input_value() == row.protocol
+    assert each.locator('#why select[name="from"]').input_value() == row.identity.protocol
     panel.get_by_role("button", name="Close").click()
     assert panel.count() == 0
     assert "protocol=" not in page.url
@@ -152,7 +152,7 @@ def test_the_items_of_a_panel_flip(tab: Callable[..., Any], address: str, study:
 
 
 def test_a_tap_shows_the_box_and_the_next_one_the_panel(
-    browser: Any, address: str, row: Row
+    browser: Any, address: str, row: Number
 ) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 900}, has_touch=True)
     page = context.new_page()
@@ -198,7 +198,7 @@ def test_what_has_no_content_is_not_there(
     assert page.locator("h1").inner_text().count(". ") == 0
 
 
-def test_print_has_the_table_and_no_box(tab: Callable[..., Any], address: str, row: Row) -> None:
+def test_print_has_the_table_and_no_box(tab: Callable[..., Any], address: str, row: Number) -> None:
     page = tab(address)
     dot(page, row).hover()
     assert not page.locator('[data-chart="strip"] table').is_visible()
@@ -209,8 +209,8 @@ def test_print_has_the_table_and_no_box(tab: Callable[..., Any], address: str, r
 
 
 @needs_axe
-def test_an_open_panel_is_accessible(tab: Callable[..., Any], address: str, row: Row) -> None:
-    page = tab(f"{address}#protocol={row.protocol}")
+def test_an_open_panel_is_accessible(tab: Callable[..., Any], address: str, row: Number) -> None:
+    page = tab(f"{address}#protocol={row.identity.protocol}")
     page.locator(".panel").wait_for()
     dot(page, row).hover()
     assert violations(page) == []

@@ -92,7 +92,7 @@ def test_the_chosen_model_is_in_chart_and_table(
         page.wait_for_function(
             "name => document.querySelector('[data-view=run]').textContent === name", arg=run.label
         )
-        expected = {row.protocol: percent(row.value) for row in run.rows}
+        expected = {row.identity.protocol: percent(row.value) for row in run.rows}
         same = "row => row.cells[0].textContent === name && row.cells[2].textContent === value"
         rows = "[...document.querySelectorAll('[data-chart=strip] tbody tr')]"
         page.wait_for_function(

@@ -15,7 +15,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Generation, Prompt, Span, TokenScores
 from choicewise.records import ServerRecord
 from choicewise.report.tables import serious_warnings
-from choicewise.results.rows import SERIOUS, WARNINGS, Row
+from choicewise.results.number import SERIOUS, WARNINGS, Number
 from choicewise.results.run import open_run
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.commands import choicewise
@@ -71,12 +71,12 @@ def text(question: Span) -> bytes:
     return bytes(question.continuation.tolist())
 
 
-def only(data: Path, out: Path, model: object, protocol: str = TEXTS) -> Row:
+def only(data: Path, out: Path, model: object, protocol: str = TEXTS) -> Number:
     (row,) = evaluate(model=model, data=data, protocols=[protocol], out=out).rows()  # type: ignore[arg-type]
     return row
 
 
-def raised(row: Row) -> set[str]:
+def raised(row: Number) -> set[str]:
     return set(row.diagnosis.warnings) & set(SERIOUS)
 
 
@@ -168,7 +168,7 @@ def test_more_than_5_percent_of_ties_are_alarming(
         return np.where(np.arange(len(logprobs)) == 0, -1.0, 0.0) if same else logprobs
 
     row = only(data, tmp_path / "run", Changed(tie))
-    assert (row.ties, row.n, "many-tied" in raised(row)) == (tied, 60, alarming)
+    assert (row.counts.ties, row.counts.n, "many-tied" in raised(row)) == (tied, 60, alarming)
 
 
 @pytest.mark.parametrize(("lost", "alarming"), [(0, False), (1, True)])
@@ -179,7 +179,7 @@ def test_more_than_1_percent_missing_is_alarming(
         lambda asked: lost > 0 and isinstance(asked, Span) and text(asked).endswith(b"red one of 3")
     )
     row = only(data, tmp_path / "run", model)
-    assert (row.missing, "many-missing" in raised(row)) == (2 * lost, alarming)
+    assert (row.counts.missing, "many-missing" in raised(row)) == (2 * lost, alarming)
 
 
 def test_scores_that_follow_length_are_no_warning_where_predictions_are_right(
@@ -207,7 +207,7 @@ def test_what_was_never_answered_has_no_number_and_no_alarm_about_one(
     data: Path, tmp_path: Path
 ) -> None:
     row = only(data, tmp_path / "run", Silent(lambda asked: True))
-    assert (row.n, row.missing, raised(row)) == (0, 60, set())
+    assert (row.counts.n, row.counts.missing, raised(row)) == (0, 60, set())
     assert row.missing_reasons
 
 
@@ -216,7 +216,7 @@ def test_more_than_5_percent_unparsed_is_alarming(
     period: int, alarming: bool, data: Path, tmp_path: Path
 ) -> None:
     row = only(data, tmp_path / "run", Writing(period), GENERATED)
-    assert (row.invalid, "many-unparsed" in raised(row)) == (60 // period, alarming)
+    assert (row.counts.invalid, "many-unparsed" in raised(row)) == (60 // period, alarming)
 
 
 @pytest.mark.costly("whole commands")
@@ -271,7 +271,7 @@ def test_many_numbers_with_an_alarm_have_one_line() -> None:
     (line,) = serious_warnings(rows)
     assert (
         line
-        == f"alarm: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {WARNINGS['chance']}"
+        == f"alarm: chance, 5 of 6 numbers, such as model under {rows[0].identity.protocol}: {WARNINGS['chance']}"
     )
     assert set(ADVICE) == set(WARNINGS) > set(SERIOUS)
 

@@ -28,14 +28,14 @@ from choicewise.report.findings import sentences
 from choicewise.report.tables import IN_SHORT, LONG, family_tables, long
 from choicewise.results.explain import ItemDecision, explain
 from choicewise.results.finding import finding
+from choicewise.results.number import SERIOUS, WARNINGS
 from choicewise.results.outcomes import ranked
-from choicewise.results.rows import SERIOUS, WARNINGS
 from choicewise.results.run import Run
 from choicewise.util.text import short
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.printed import printed
-from tests.helpers.rows import NAMES, made
+from tests.helpers.rows import NAMES, altered, made
 from tests.helpers.study import Study
 
 HOSTILE = "m\x1b]0;owned\x07\x1b[2J\u202e\n\u2028error: " + "x" * 4_000
@@ -89,13 +89,15 @@ def test_every_row_is_shown_on_request_and_ids_where_they_are_asked_for(study: S
     assert in_short.stdout.splitlines() == first_lines(rows, most=most)
     for each in (whole, ids):
         assert unwrapped(each.stdout).startswith(" ".join(sentences(finding(rows))))
-        assert {row.protocol for row in rows} <= set(each.stdout.split())
+        assert {row.identity.protocol for row in rows} <= set(each.stdout.split())
         assert "choicewise" not in each.stderr
         for flag in {flag for row in rows for flag in row.diagnosis.warnings}:
             assert f"{flag}: {WARNINGS[flag]}" in unwrapped(each.stdout)
     assert "#" not in whole.stdout
-    assert {row.id for row in rows} <= set(ids.stdout.split())
-    lowest, highest = (pick(rows, key=lambda row: row.value).protocol for pick in (min, max))
+    assert {row.identity.id for row in rows} <= set(ids.stdout.split())
+    lowest, highest = (
+        pick(rows, key=lambda row: row.value).identity.protocol for pick in (min, max)
+    )
     report, page, ladder = printed_commands(in_short.stderr)
     assert report == ["report", str(study.hash), "--all"]
     assert page[:3] == ["page", str(study.hash), "--out"]
@@ -132,7 +134,11 @@ def test_several_models_stand_side_by_side_with_their_ranks(study: Study) -> Non
     rows = ranked([row for run in study.runs[:2] for row in run.rows()])
     lines = printed(*family_tables(rows), width=120)
     (shares, ranks) = [line.split() for line in lines if line.startswith("cloze  ")]
-    values = [row.value for row in rows if row.family == "cloze" and row.model == "fake:hash"]
+    values = [
+        row.value
+        for row in rows
+        if row.identity.family == "cloze" and row.identity.model == "fake:hash"
+    ]
     assert shares[1:] == [f"{100 * min(values):.1f}", "–", f"{100 * max(values):.1f}", "100.0"]
     assert ranks[1:] == ["2", "1"]
     (first,) = [line for line in lines if line.startswith("first, or tied for it")]
@@ -144,7 +150,7 @@ TABLES = {
     "many models one below the other": ranked(
         [made(name, 0.3 + m / 100, f"model-{m}") for name in NAMES[:25] for m in range(9)]
     ),
-    "datasets apart": PARTS + [replace(row, dataset="shoals", data="#D2") for row in PARTS],
+    "datasets apart": PARTS + [altered(row, dataset="shoals", data="#D2") for row in PARTS],
     "groups": [
         made(name, subject=subject, n=n)
         for name in NAMES[:3]

@@ -69,7 +69,7 @@ def test_missing_items_have_their_reason(study: Study, tmp_path: Path) -> None:
         model=model, data=study.data, protocols=["mmlu/original"], out=tmp_path / "short"
     )
     (row,) = run.rows()
-    assert row.missing == 12 == sum(reason.count for reason in row.missing_reasons)
+    assert row.counts.missing == 12 == sum(reason.count for reason in row.missing_reasons)
     assert row.missing_reasons[0].reason.startswith("too long: ")
     assert row.missing_reasons[0].example in run.measurements["mmlu/original"].evidence.ids
     assert [
@@ -83,9 +83,12 @@ def test_missing_items_have_their_reason(study: Study, tmp_path: Path) -> None:
     assert set(shown["missing_reasons"][0]) == {"reason", "count", "example"}
     asked = {"data": study.data, "protocols": ["options/quoted-mean-generate"]}
     (row,) = evaluate(model="fake:hash", **asked, out=tmp_path / "generated").rows()
-    assert row.missing > 0
+    assert row.counts.missing > 0
     (why,) = row.missing_reasons
-    assert (why.reason, why.count) == ("the generated text begins with no option", row.missing)
+    assert (why.reason, why.count) == (
+        "the generated text begins with no option",
+        row.counts.missing,
+    )
 
 
 def test_skipped_rows_have_theirs(tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ def test_skipped_rows_have_theirs(tmp_path: Path) -> None:
         skip_bad_items=True,
     )
     (row,) = run.rows()
-    assert row.skipped == 2 == sum(reason.count for reason in row.skipped_reasons)
+    assert row.counts.skipped == 2 == sum(reason.count for reason in row.skipped_reasons)
     assert "trees_test.csv, row " in row.skipped_reasons[0].example
     assert any(line.startswith("skipped: ") for line in legend([row]))
 
@@ -132,7 +135,7 @@ def test_what_lies_beside_a_damaged_block_is_reported_and_explained(
     damage: Callable[[Path], None], name: str, reason: str, run: Run
 ) -> None:
     assert damaged_blocks(run.folder, run.manifest.blocks) == []
-    assert {row.selection for row in run.rows()} == {""}
+    assert {row.identity.selection for row in run.rows()} == {""}
     expected = explain(run, "trees/test/3")
     damage(run.folder / BLOCK / name)
     (told,) = damaged_blocks(run.folder, run.manifest.blocks)
@@ -143,8 +146,8 @@ def test_what_lies_beside_a_damaged_block_is_reported_and_explained(
         UserWarning, match=rf"{told.path.name} .*items 9 to 12 of tides \(test\).*run the same"
     ):
         rows = again.rows()
-    assert {row.selection for row in rows} == {"incomplete: 20 of 24 items"}
-    assert {row.n + row.missing for row in rows} == {20}
+    assert {row.identity.selection for row in rows} == {"incomplete: 20 of 24 items"}
+    assert {row.counts.n + row.counts.missing for row in rows} == {20}
     assert "tides/test/11" not in again.measurements["mmlu/original"].evidence.ids
     assert explain(open_run(run.folder), "trees/test/3") == expected
     done = choicewise("report", run.folder, "--json", code=0)
@@ -158,9 +161,9 @@ def test_what_lay_in_a_lost_block_for_other_items_is_missing_with_the_reason(run
     ids = run.measurements["mmlu/original"].evidence.ids
     rmtree(run.folder / "blocks/00000")
     with pytest.warns(UserWarning, match="requests"):
-        rows = {row.protocol: row for row in open_run(run.folder).rows()}
-    assert rows["mmlu/original"].missing == 0
+        rows = {row.identity.protocol: row for row in open_run(run.folder).rows()}
+    assert rows["mmlu/original"].counts.missing == 0
     (reason,) = rows[PMI].missing_reasons
-    assert (reason.reason, reason.count) == (LOST, rows[PMI].missing)
+    assert (reason.reason, reason.count) == (LOST, rows[PMI].counts.missing)
     assert reason.count > 0
     assert reason.example in ids[3:]

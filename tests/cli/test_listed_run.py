@@ -56,20 +56,20 @@ def test_decisions_are_those_of_the_whole_model(whole: Run, listed: Run) -> None
 def test_the_range_holds_the_number_of_the_whole_model(whole: Run, listed: Run) -> None:
     for by in (None, "subjects", "macro"):
         for true, row in zip(whole.rows(by), listed.rows(by), strict=True):
-            if math.isnan(row.low):  # nothing that the score is made of is a bound
-                assert (row.value, row.missing) == (true.value, 0)
+            if math.isnan(row.bounds.low):  # nothing that the score is made of is a bound
+                assert (row.value, row.counts.missing) == (true.value, 0)
                 continue
-            assert row.low <= true.value <= row.high
-            assert row.n == 0 or row.low <= row.value <= row.high
-            assert row.n + row.missing == true.n
-            assert row.n == 0 or row.near_ties is None  # the noise was not measured
+            assert row.bounds.low <= true.value <= row.bounds.high
+            assert row.counts.n == 0 or row.bounds.low <= row.value <= row.bounds.high
+            assert row.counts.n + row.counts.missing == true.counts.n
+            assert row.counts.n == 0 or row.counts.near_ties is None  # the noise was not measured
 
 
 def test_undecided_items_are_missing_with_the_reason_and_counted(listed: Run) -> None:
     for row in listed.rows():
-        assert sum(each.count for each in row.missing_reasons) == row.missing
+        assert sum(each.count for each in row.missing_reasons) == row.counts.missing
         assert all("the server lists" in each.reason for each in row.missing_reasons)
-        assert row.unlisted >= row.missing
+        assert row.counts.unlisted >= row.counts.missing
     measured = listed.measurements[LETTERS]
     all_hidden = measured.evidence.unlisted(None) == 2
     assert measured.decisions.missing.tolist() == all_hidden.tolist()

@@ -205,7 +205,11 @@ def test_a_run_without_accuracies_shows_its_numbers_and_how_to_get_them(tmp_path
     assert "numbers" not in titles
     assert "All numbers" in page.text
     for row in study.other_metrics:
-        (line,) = [line for line in page.tables[row.metric][1:] if line[1] == row.protocol]
+        (line,) = [
+            line
+            for line in page.tables[row.identity.metric][1:]
+            if line[1] == row.identity.protocol
+        ]
         assert line[2] == plain(row.value)
     assert page.tables["bpb"][0][2] == "bits/byte"
     assert {*study.runs[0].run_protocols} == {*names}
@@ -229,6 +233,6 @@ def test_metrics_that_are_read_together_are_not_read_again(
     for one, other in zip(
         (row for own in together for row in own), (row for own in alone for row in own), strict=True
     ):
-        assert one.protocol == other.protocol
+        assert one.identity.protocol == other.identity.protocol
         assert one.value == other.value or math.isnan(one.value)
         assert one.diagnosis == other.diagnosis or np.isnan(one.diagnosis.mass)

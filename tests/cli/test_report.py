@@ -29,8 +29,9 @@ from choicewise.report.tables import (
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.results.measurement import interval
+from choicewise.results.number import WARNINGS, Number
 from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
-from choicewise.results.rows import WARNINGS, Row, nearest, selection
+from choicewise.results.rows import nearest, selection
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, stratified, wilson
@@ -72,8 +73,8 @@ def noisy(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return evaluate(model=Noisy(), data=data, protocols=names, out=tmp_path_factory.mktemp("noisy"))
 
 
-def row_of(run: Run, name: str) -> Row:
-    return next(row for row in run.rows() if row.protocol == name)
+def row_of(run: Run, name: str) -> Number:
+    return next(row for row in run.rows() if row.identity.protocol == name)
 
 
 def observed(run: Run, name: str) -> ObservedPortion:
@@ -107,12 +108,15 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
         low.append(could == gold)
         high.append(gold[0] in could)
     row = row_of(noisy, name)
-    assert (row.low, row.high) == (pytest.approx(np.mean(low)), pytest.approx(np.mean(high)))
-    assert row.near_ties == near > 0
-    assert row.low <= row.value <= row.high
-    assert (row.noise, row.diagnosis.near_tie_rate) == (NOISE, near / row.n)
+    assert (row.bounds.low, row.bounds.high) == (
+        pytest.approx(np.mean(low)),
+        pytest.approx(np.mean(high)),
+    )
+    assert row.counts.near_ties == near > 0
+    assert row.bounds.low <= row.value <= row.bounds.high
+    assert (row.bounds.noise, row.diagnosis.near_tie_rate) == (NOISE, near / row.counts.n)
     assert ("near-ties" in row.diagnosis.warnings) == (
-        near / row.n > (row.ci_high - row.ci_low) / 2
+        near / row.counts.n > (row.interval.high - row.interval.low) / 2
     )
 
 
@@ -135,15 +139,15 @@ def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_p
     run = evaluate(model=Noisy(), **asked, out=tmp_path / "run")
     for row in (row for by in ("micro", "macro", "subjects") for row in run.rows(by)):
         told = json.loads(json.dumps(row.as_json()))
-        if row.protocol == "sum":
+        if row.identity.protocol == "sum":
             assert told["low"] is not None
             continue
-        assert (row.near_ties, told["near_ties"]) == (None, None)
+        assert (row.counts.near_ties, told["near_ties"]) == (None, None)
         assert math.isnan(row.diagnosis.near_tie_rate)
         if name == "helm":  # of text the bounds are those of answers that were cut, and none was
-            assert (row.low, row.high, row.cut) == (row.value, row.value, 0)
+            assert (row.bounds.low, row.bounds.high, row.cut) == (row.value, row.value, 0)
         else:
-            assert all(map(math.isnan, (row.low, row.high)))
+            assert all(map(math.isnan, (row.bounds.low, row.bounds.high)))
             assert told["low"] is None
         assert "near-ties" not in row.diagnosis.warnings
     assert any(
@@ -209,7 +213,7 @@ def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> N
         model=Constant(), data=tmp_path / "test.jsonl", protocols=recipes, out=tmp_path / "run"
     )
     (row,) = run.rows()
-    assert (row.value, row.ties) == (1.0, 8)
+    assert (row.value, row.counts.ties) == (1.0, 8)
     assert {"margins", "gold-constant"} <= set(row.diagnosis.warnings)
     assert (
         "constant" not in row.diagnosis.warnings
@@ -225,7 +229,12 @@ def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bound
     model, asked = HashModel(), {"data": data, "protocols": ["mmlu/original"]}
     whole = evaluate(model=HashModel(), **asked, out=tmp_path / "whole")
     (row,) = whole.rows()
-    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (
+    assert (
+        row.bounds.noise,
+        row.counts.near_ties,
+        math.isnan(row.bounds.low),
+        math.isnan(row.bounds.high),
+    ) == (
         None,
         None,
         True,
@@ -233,14 +242,16 @@ def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bound
     )
     model.window = max(map(len, whole.tables.requests["context"].to_pylist())) - 1
     run = evaluate(model=model, **asked, out=tmp_path / "run")
-    rows, dropped = {row.subject: row for row in run.rows("subjects")}, Counter[str]()
+    rows, dropped = {row.identity.subject: row for row in run.rows("subjects")}, Counter[str]()
     for request in run.tables.requests.to_pylist():
         dropped[request["subject"]] += request["shots_dropped"] > 0
-    assert {subject: row.shots_dropped for subject, row in rows.items()} == dropped
+    assert {subject: row.counts.shots_dropped for subject, row in rows.items()} == dropped
     (all_,) = run.rows()
-    assert all_.shots_dropped == sum(dropped.values()) > 0
+    assert all_.counts.shots_dropped == sum(dropped.values()) > 0
     assert (
-        [row.truncated for row in rows.values()] == [row.merged for row in rows.values()] == [0, 0]
+        [row.counts.truncated for row in rows.values()]
+        == [row.counts.merged for row in rows.values()]
+        == [0, 0]
     )
 
 
@@ -288,24 +299,24 @@ def test_intervals_by_name() -> None:
 def test_an_interval_can_be_chosen(noisy: Run) -> None:
     few = noisy.choose(["mmlu/original", "mmlu/cloze:sum"])
     default, chosen = few.rows()[0], few.rows(interval="beta-binomial")[0]
-    assert (default.interval, chosen.interval) == ("wilson", "beta-binomial")
+    assert (default.interval.name, chosen.interval.name) == ("wilson", "beta-binomial")
     right = round(default.value * 30)
-    assert (chosen.ci_low, chosen.ci_high) == pytest.approx(
+    assert (chosen.interval.low, chosen.interval.high) == pytest.approx(
         scipy.stats.beta(right + 1, 31 - right).interval(0.95)
     )
     for name in ("wilson", "beta-binomial", None):
-        assert {row.interval for row in few.rows("macro", name)} == {name or "wilson"}
+        assert {row.interval.name for row in few.rows("macro", name)} == {name or "wilson"}
 
 
 def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
     letters = noisy.choose(["mmlu/cloze:sum", "mmlu/letter-text"])
-    assert [row.protocol for row in letters.rows()][:2] == [
+    assert [row.identity.protocol for row in letters.rows()][:2] == [
         "mmlu/cloze:sum",
         "mmlu/letter-text:token_mean",
     ]
     other = replace(CLOZE, ties="split", aggregation="micro", split=None)
     (row,) = noisy.under({"mine": other}).rows()
-    assert (row.protocol, row.n) == ("mine", 30)
+    assert (row.identity.protocol, row.counts.n) == ("mine", 30)
     assert row.value == pytest.approx(
         np.nanmean(noisy.measurements["mmlu/cloze:sum"].decisions.credit)
     )
@@ -329,10 +340,15 @@ def test_every_row_is_told_in_eighty_columns_and_as_json(noisy: Run) -> None:
         assert max(map(len, lines)) <= 80
         text = "".join(lines)
         for row in rows:
-            interval = f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}"
+            interval = f"{100 * row.interval.low:.1f} – {100 * row.interval.high:.1f}"
             assert all(
                 word in text
-                for word in (row.id, interval, row.protocol, *row.diagnosis.warnings[:1])
+                for word in (
+                    row.identity.id,
+                    interval,
+                    row.identity.protocol,
+                    *row.diagnosis.warnings[:1],
+                )
             )
     told = " ".join(legend(rows, ids=True))
     assert "numeric" in told
@@ -372,9 +388,9 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(
         ranked([row for run in runs for row in run.rows()]),
         [OutcomeKeeper().keep(run) for run in runs],
     )
-    assert [row.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
-    assert [row.rank for row in rows] == [1, 1, 2]
-    assert [row.rank_low is None for row in rows] == [True, False, False]
+    assert [row.identity.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
+    assert [row.ranks.rank for row in rows] == [1, 1, 2]
+    assert [row.ranks.low is None for row in rows] == [True, False, False]
     told = "\n".join(printed(*report_tables(rows, ids=True, width=120), width=120))
     assert "(tides, first 2 of each subject), acc" in told
     assert "mmlu/original (all)" in told

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from choicewise.results.number import Diagnosis, Number
 from choicewise.results.outcomes import ranked
-from choicewise.results.rows import Diagnosis, Row
+from tests.helpers.rows import nested
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -22,7 +23,7 @@ HOSTILE = [
 """Names of models and protocols that are no names."""
 
 
-def row(model: str = "m", protocol: str = "mmlu/a", value: float = 0.5, **more: Any) -> Row:
+def row(model: str = "m", protocol: str = "mmlu/a", value: float = 0.5, **more: Any) -> Number:
     """A row about 100 items, its interval 10 points wide."""
     chance = more.pop("chance", 0.25)
     texts = dict.fromkeys(("data", "i", "t", "r"), "#1")
@@ -55,10 +56,10 @@ def row(model: str = "m", protocol: str = "mmlu/a", value: float = 0.5, **more: 
         "n": 0 if math.isnan(value) else 100,
         "noise": None,
     }
-    return Row(**{**texts, **counts, **shares, **about, **own, "diagnosis": diagnosis, **more})
+    return nested({**texts, **counts, **shares, **about, **own, "diagnosis": diagnosis, **more})
 
 
-def table(values: Mapping[str, Mapping[str, float]]) -> list[Row]:
+def table(values: Mapping[str, Mapping[str, float]]) -> list[Number]:
     """Ranked rows of ``values[model][protocol]``."""
     return ranked(
         [row(model, name, value) for model, own in values.items() for name, value in own.items()]

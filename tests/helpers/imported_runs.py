@@ -54,7 +54,7 @@ def values(run: Run) -> dict[str, tuple[float | None, int, int]]:
 def reasons(run: Run) -> dict[str, str]:
     """Why the first missing items have no number, likewise."""
     return {
-        row.protocol.rpartition(":")[2]: row.missing_reasons[0].reason
+        row.identity.protocol.rpartition(":")[2]: row.missing_reasons[0].reason
         for row in run.rows()
         if row.missing_reasons
     }

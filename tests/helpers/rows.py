@@ -1,12 +1,21 @@
 """Rows of a report, made up, for tests of what is said about them."""
 
 import math
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import family, short_signature, signature
-from choicewise.results.rows import Diagnosis, Row
+from choicewise.results.number import (
+    Bounds,
+    Counts,
+    Diagnosis,
+    Interval,
+    Number,
+    NumberIdentity,
+    Ranking,
+)
 from choicewise.scoring.intervals import wilson
 from choicewise.scoring.significance import binomial_tail
 
@@ -22,9 +31,66 @@ NO_WARNINGS = {
 }
 
 
+_RENAMED = {
+    "interval": ("interval", "name"),
+    "ci_low": ("interval", "low"),
+    "ci_high": ("interval", "high"),
+    "low": ("bounds", "low"),
+    "high": ("bounds", "high"),
+    "noise": ("bounds", "noise"),
+    "rounding": ("bounds", "rounding"),
+    "rank": ("ranks", "rank"),
+    "rank_low": ("ranks", "low"),
+    "rank_high": ("ranks", "high"),
+    "lead_p": ("ranks", "lead_p"),
+}
+_GROUPS: dict[str, type] = {
+    "identity": NumberIdentity,
+    "interval": Interval,
+    "bounds": Bounds,
+    "counts": Counts,
+    "ranks": Ranking,
+}
+
+
+def _path(name: str) -> tuple[str, str]:
+    """Return the group of a key of a number's JSON, or "", and the field in it."""
+    if name in _RENAMED:
+        return _RENAMED[name]
+    for group in ("identity", "counts"):
+        if name in {field.name for field in fields(_GROUPS[group])}:
+            return group, name
+    return "", name
+
+
+def _grouped(flat: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    groups: dict[str, dict[str, Any]] = {}
+    own = {}
+    for key, value in flat.items():
+        group, name = _path(key)
+        if group:
+            groups.setdefault(group, {})[name] = value
+        else:
+            own[name] = value
+    return groups, own
+
+
+def nested(flat: Mapping[str, Any]) -> Number:
+    """Return the number with these fields, named as its JSON names them."""
+    groups, own = _grouped(flat)
+    return Number(**{name: _GROUPS[name](**values) for name, values in groups.items()}, **own)
+
+
+def altered(number: Number, **flat: Any) -> Number:
+    """Return the number with some fields replaced, named as its JSON names them."""
+    groups, own = _grouped(flat)
+    parts = {name: replace(getattr(number, name), **values) for name, values in groups.items()}
+    return replace(number, **parts, **own)
+
+
 def made(
     protocol: str = NAMES[0], value: float = 0.5, model: str = "model", n: int = 100, **changed: Any
-) -> Row:
+) -> Number:
     """A row of ``value`` (share of 1) over ``n`` items of four choices each, with its Wilson interval."""
     recipe = PROTOCOLS[protocol]
     missing = math.isnan(value)
@@ -75,4 +141,4 @@ def made(
         "noncanonical",
     )
     content |= dict.fromkeys((*counts, "lossy", "unknown"), 0)
-    return Row(**{**content, "diagnosis": diagnosis, **changed})
+    return nested({**content, "diagnosis": diagnosis, **changed})

@@ -94,7 +94,7 @@ def test_letters_of_a_real_model_are_refused_or_closed_by_the_templates_own_byte
     told = {"closed": {"thought": "close"}, "told": {"template": "enable_thinking=false"}}
     protocols = {name: mmlu_protocol(**letters, **axes) for name, axes in told.items()}
     run = evaluate(**asked, protocols=protocols, out=tmp_path / "run")
-    assert len({row.t for row in run.rows()}) == 1
+    assert len({row.identity.t for row in run.rows()}) == 1
     contexts = {row["context"] for row in run.tables.requests.to_pylist()}
     assert len(contexts) == 1
     assert contexts.pop().endswith(TAIL + NOT_OPENED)

@@ -281,7 +281,7 @@ def test_every_reading_agrees_with_the_oracle(model: str, value: float, tmp_path
     assert {protocol.reading for protocol in long.values()} >= set(
         READINGS
     ) - of_other_tools - in_a_chat
-    assert {row.protocol: row.value for row in found.rows()} == dict.fromkeys(long, value)
+    assert {row.identity.protocol: row.value for row in found.rows()} == dict.fromkeys(long, value)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_odd_options_are_scored_or_missing_with_a_reason(tmp_path: Path) -> None
         model=HashModel(), data=Dataset("odd", {"test": items}), protocols=names, out=tmp_path
     )
     for each in found.rows():
-        assert each.n + each.missing == len(items)
+        assert each.counts.n + each.counts.missing == len(items)
     assert all(row["missing"] for row in found.observations().to_pylist() if row["key"] is None)
     rows = [
         row for row in found.scores().to_pylist() if row["protocol"] == "options/quoted-sum-forward"
@@ -356,18 +356,24 @@ class Broken(HashModel):
 @pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
     found = evaluate(model=Broken(), data=QUIZ, protocols=["options"], out=tmp_path)
-    rows = {row.protocol: row for row in found.rows()}
+    rows = {row.identity.protocol: row for row in found.rows()}
     right = {
-        row.n
+        row.counts.n
         for name, row in rows.items()
         if "free" not in name and row.value == row.value and row.value > 0
     }
     assert right <= {0, 3}
-    assert (rows["options/embedding"].missing, rows["options/quoted-mean-generate"].missing) == (
+    assert (
+        rows["options/embedding"].counts.missing,
+        rows["options/quoted-mean-generate"].counts.missing,
+    ) == (
         3,
         3,
     )
-    assert (rows["options/free-simple-evals"].n, rows["options/free-simple-evals"].value) == (
+    assert (
+        rows["options/free-simple-evals"].counts.n,
+        rows["options/free-simple-evals"].value,
+    ) == (
         3,
         0.0,
     )
@@ -749,7 +755,7 @@ def test_an_empty_chain_is_a_chain(brief: Run) -> None:
     empty = [place for place, text in texts(brief).items() if not text]
     assert empty
     assert len(empty) < 9
-    assert (brief.unanswered, [row.missing for row in brief.rows()]) == ([], [0, 0])
+    assert (brief.unanswered, [row.counts.missing for row in brief.rows()]) == ([], [0, 0])
     spans = {
         (row["item"], row["part"], row["choice"]): row for row in brief.observations().to_pylist()
     }

@@ -111,7 +111,7 @@ def compare(
     )
     requests = {(row["prompt"], row["item"]): row for row in run.tables.requests.to_pylist()}
     table = run.scores().to_pylist()
-    values = {row.protocol: row.value for row in run.rows(by="micro")}
+    values = {row.identity.protocol: row.value for row in run.rows(by="micro")}
     for name, recipe in run.protocols.items():
         listed = 100 if recipe.outside == "top100=-100" else None
         asked = [

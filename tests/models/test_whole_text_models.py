@@ -347,7 +347,7 @@ def test_a_text_or_continuation_without_room_is_missing_with_its_reason(
         protocols=["masked-lm/minicons"],
         out=tmp_path / "text",
     )
-    assert {row.missing for row in run.rows()} == {1}
+    assert {row.counts.missing for row in run.rows()} == {1}
     (reason,) = {reason.reason for row in run.rows() for reason in row.missing_reasons}
     assert "too long" in reason
     with pytest.raises(ModelError, match=r"tokens do not fit the window"):
@@ -359,7 +359,7 @@ def test_a_text_or_continuation_without_room_is_missing_with_its_reason(
         protocols=["encoder-decoder/minicons"],
         out=tmp_path / "end",
     )
-    assert {(row.n, row.missing) for row in run.rows()} == {(0, 1)}
+    assert {(row.counts.n, row.counts.missing) for row in run.rows()} == {(0, 1)}
     assert "does not fit the window" in str([row.missing_reasons for row in run.rows()])
 
 
@@ -376,7 +376,7 @@ def test_the_last_token_and_the_end_need_room(
     run = evaluate(
         model=model, data=data, protocols=["masked-lm/pseudo-loglikelihood:sum"], out=tmp_path
     )
-    assert [row.missing for row in run.rows()] == [missing]
+    assert [row.counts.missing for row in run.rows()] == [missing]
 
 
 def test_a_long_source_is_cut_at_its_start_or_missing(saved_model: Saved, tmp_path: Path) -> None:
@@ -385,7 +385,10 @@ def test_a_long_source_is_cut_at_its_start_or_missing(saved_model: Saved, tmp_pa
     cut = replace(resolve("encoder-decoder/lm-eval:acc")["encoder-decoder/lm-eval:acc"], limit=6)
     protocols = {"cut": cut, "refused": replace(cut, fit="refuse")}
     run = evaluate(model=folder, data=data, protocols=protocols, out=tmp_path)
-    assert {row.protocol: row.missing for row in run.rows()} == {"cut": 0, "refused": 1}
+    assert {row.identity.protocol: row.counts.missing for row in run.rows()} == {
+        "cut": 0,
+        "refused": 1,
+    }
     tokenizer = FolderModel(folder).tokenizer
     (source,) = tokenizer.encode(["Question: heron frog fish water\nAnswer:"], special=True)
     (target,) = tokenizer.encode([" fish"], special=False)

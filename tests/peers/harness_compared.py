@@ -179,7 +179,7 @@ def compare(
         by_us(task, out),
         task.name.removeprefix("lm-eval:"),
     )
-    rows = {row.protocol: row for row in run.rows()}
+    rows = {row.identity.protocol: row for row in run.rows()}
     for name, recipe in task.protocols.items():
         metric = name.removeprefix(f"{task.name}:").partition("@")[0]
         scores = run.scores(name).to_pylist()

@@ -190,8 +190,8 @@ def test_no_answer_is_read_in_a_thought_that_a_template_opened_unseen(
     (row,) = asked.rows()
     assert row.answers is not None
     assert (row.answers.answered, row.answers.unread, row.answers.cut) == counts
-    assert row.n == row.answers.answered
-    assert (row.value, row.low, row.high) == (1.0, row.answers.answered / 4, 1.0)
+    assert row.counts.n == row.answers.answered
+    assert (row.value, row.bounds.low, row.bounds.high) == (1.0, row.answers.answered / 4, 1.0)
 
 
 @pytest.mark.costly("a server that is probed twice")
@@ -329,7 +329,7 @@ def test_a_dated_name_is_the_model_asked_for_with_a_digest_of_its_own(
     assert model.digest != plain.digest
     assert any(DATED in note for note in model.notes)
     run = run_at(model, tmp_path / "run")
-    assert run.rows()[0].missing == 0
+    assert run.rows()[0].counts.missing == 0
     assert run.manifest.server is not None
     assert (run.manifest.server.named, run.manifest.server.changed) == (DATED, "")
     server.always(other_model("hash-2026-02-02"))
@@ -430,7 +430,7 @@ def test_an_item_without_a_listed_letter_is_missing(
     assert predicted == best
     assert 5 < sum(each >= 0 for each in best.values()) < len(best) - 5
     (row,) = run.rows()
-    assert (row.n, row.missing) == (
+    assert (row.counts.n, row.counts.missing) == (
         sum(each >= 0 for each in best.values()),
         sum(each < 0 for each in best.values()),
     )

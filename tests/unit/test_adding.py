@@ -124,7 +124,10 @@ def test_a_benchmark_of_two_files_is_opened_and_scored_by_name(
         protocols=["swag/harness"],
         out=tmp_path / "run",
     )
-    assert {row.protocol for row in run.rows()} == {"swag/harness:acc", "swag/harness:acc_norm"}
+    assert {row.identity.protocol for row in run.rows()} == {
+        "swag/harness:acc",
+        "swag/harness:acc_norm",
+    }
 
 
 def test_a_users_own_entry_inherits_what_the_benchmarks_share(tmp_path: Path) -> None:

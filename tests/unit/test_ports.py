@@ -291,7 +291,7 @@ def test_what_an_extension_adds_to_axes_is_asked_by_name(
         protocols=["options/cloze:sum", *protocols],
         out=tmp_path / "run",
     )
-    values = {row.protocol: row.value for row in run.rows()}
+    values = {row.identity.protocol: row.value for row in run.rows()}
     assert [*values] == ["options/cloze:sum", *protocols]
     assert values["options/cloze:sum@reading=contrary"] == 1 - values["options/cloze:sum"]
     (item,) = QUIZ.splits["test"]

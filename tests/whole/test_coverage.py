@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.results.finding import lead
 from choicewise.results.guessing import Guessing, guess, guessing
 from choicewise.results.measurement import interval
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcomes, bounded, ranked
-from choicewise.results.rows import Row
 from choicewise.scoring.decide import Decisions, argmax
 from choicewise.scoring.intervals import macro, stratified, wilson
 from choicewise.scoring.observed import Floats, Integers
@@ -40,7 +39,7 @@ from choicewise.scoring.significance import (
 )
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.outcomes import drawn_average, outcome
-from tests.helpers.rows import NAMES, PROTOCOLS, made
+from tests.helpers.rows import NAMES, PROTOCOLS, altered, made
 
 MMLU = [
     *[100] * 10,
@@ -267,7 +266,10 @@ def test_few_subjects_have_no_clustered_interval(tmp_path: Path) -> None:
     asked = {"model": HashModel(), "data": data, "protocols": ["mmlu/original"]}
     run = evaluate(**asked, out=tmp_path / "run")
     (row,) = run.rows(interval="clustered")
-    assert (row.interval, row.ci_low < row.value < row.ci_high) == ("clustered", True)
+    assert (row.interval.name, row.interval.low < row.value < row.interval.high) == (
+        "clustered",
+        True,
+    )
     with pytest.raises(
         UsageError, match=r"no row .* more than 1 subject; clustered by fewer than 10, .* wilson"
     ):
@@ -507,9 +509,11 @@ def test_guessers_on_a_sample_are_rarely_better_than_guessing(
     told, narrowed = dict[int, bool](), dict[int, bool]()
     for right in set(rights.tolist()):
         row = made(value=right / n, n=n)
-        low, high = (row.value + left * (end - row.value) for end in (row.ci_low, row.ci_high))
+        low, high = (
+            row.value + left * (end - row.value) for end in (row.interval.low, row.interval.high)
+        )
         narrowed[right] = low > 0.25
-        told[right] = not guess(replace(row, population=population, ci_low=low, ci_high=high))
+        told[right] = not guess(altered(row, population=population, ci_low=low, ci_high=high))
     assert np.mean([told[right] for right in rights.tolist()]) <= at_most(0.05, draws)
     if share == 0.99:
         assert np.mean([narrowed[right] for right in rights.tolist()]) > 0.35
@@ -714,7 +718,7 @@ def test_a_clear_lead_is_called_significant() -> None:
 
 def drawn_study(
     rng: np.random.Generator, accuracies: Sequence[float], items: int, names: Sequence[str]
-) -> tuple[list[Row], list[Outcomes]]:
+) -> tuple[list[Number], list[Outcomes]]:
     """The rows and outcomes of models that are right on so many of the items under each of the protocols."""
     credits = {name: drawn_models(rng, accuracies, items) for name in names}
     rows, runs = [], []

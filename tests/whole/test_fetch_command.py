@@ -174,7 +174,8 @@ def test_the_striking_pair_is_the_one_with_the_greatest_change(tmp_path: Path) -
 
 def test_what_was_discovered_in_lines() -> None:
     letters, cloze = (
-        [name for name in NAMES if made(name).family == family] for family in ("letters", "cloze")
+        [name for name in NAMES if made(name).identity.family == family]
+        for family in ("letters", "cloze")
     )
     rows = [made(name, 0.2 + 0.01 * place, "a") for place, name in enumerate(letters)]
     rows += [made(name, 0.9, "a") for name in cloze]
@@ -251,7 +252,9 @@ def test_models_that_know_letters_and_one_that_knows_answers_alone_change_places
     )
     runs = (evaluate(model=f"bundled:{name}", **asked, out=tmp_path / name) for name in names)
     summaries = [keep_summary(run) for run in runs]
-    rows = {(row.model, row.protocol): row for each in summaries for row in each.rows}
+    rows = {
+        (row.identity.model, row.identity.protocol): row for each in summaries for row in each.rows
+    }
     assert sum(rows[name, LETTERS].value > 0.6 for name in names) >= 2
     assert [name for name in names if rows[name, CLOZE].value > 0.8 and guess(rows[name, LETTERS])]
     turned = reversal(summaries)

@@ -85,10 +85,12 @@ def test_going_on_in_other_blocks(
     run = run_of(data, folder, "options/cloze")
     assert_as_at_once(run)
     whole = {
-        row.protocol: row.value
+        row.identity.protocol: row.value
         for row in run_of(data, tmp_path / "whole", "mmlu", "options/cloze").rows()
     }
-    assert {row.protocol: row.value for row in run.rows()} == pytest.approx(whole, nan_ok=True)
+    assert {row.identity.protocol: row.value for row in run.rows()} == pytest.approx(
+        whole, nan_ok=True
+    )
 
 
 def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path: Path) -> None:
@@ -117,4 +119,4 @@ def test_a_run_without_any_block_has_no_numbers(data: Path, tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         run_of(data, tmp_path / "run", "mmlu/original", model=Failing(most=0))
     (row,) = open_run(tmp_path / "run").rows()
-    assert (row.n, row.selection) == (0, "incomplete: 0 of 24 items")
+    assert (row.counts.n, row.identity.selection) == (0, "incomplete: 0 of 24 items")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.protocols.protocol import Protocol
     from choicewise.results.finding import Finding, Reversal
+    from choicewise.results.number import Number
     from choicewise.results.outcomes import Summary
-    from choicewise.results.rows import Row
     from choicewise.results.run import Run
     from choicewise.running.job import Job
 
@@ -130,7 +130,7 @@ def _published_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protoco
 
 
 def _show_published(
-    rows: Sequence[Row], summaries: Sequence[Summary], published_rows: Sequence[Row]
+    rows: Sequence[Number], summaries: Sequence[Summary], published_rows: Sequence[Number]
 ) -> None:
     """Print the models under the protocols of the published table, and what that table has for LLaMA-65B."""
     from choicewise.protocols.protocol import short_signature
@@ -154,7 +154,10 @@ def _show_published(
 
 
 def _show_all(
-    rows: Sequence[Row], summaries: Sequence[Summary], out: Path, published_rows: Sequence[Row]
+    rows: Sequence[Number],
+    summaries: Sequence[Summary],
+    out: Path,
+    published_rows: Sequence[Number],
 ) -> None:
     """Print every number, the ``published_rows`` first, the whole published table, and what the numbers show."""
     from choicewise.report.comparison import published_table

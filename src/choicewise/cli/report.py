@@ -19,8 +19,8 @@ from choicewise.util.text import command_line
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
     from choicewise.results.finding import Finding
+    from choicewise.results.number import Number
     from choicewise.results.outcomes import Outcomes, Summary
-    from choicewise.results.rows import Row
     from choicewise.results.run import Run
     from choicewise.results.sweep import Average
 
@@ -216,7 +216,7 @@ def print_runs(
     from choicewise.results.finding import unchanged
 
     own = unchanged(rows)
-    names, changed = {row.protocol for row in own}, len(own) < len(rows)
+    names, changed = {row.identity.protocol for row in own}, len(own) < len(rows)
     outcomes = [
         replace(each, outcomes=tuple(one for one in each.outcomes if one.name in names))
         for each in outcomes
@@ -232,7 +232,7 @@ def print_runs(
     tell(*following)
 
 
-def print_numbers(rows: Sequence[Row], shown: Finding, ids: bool = False) -> None:
+def print_numbers(rows: Sequence[Number], shown: Finding, ids: bool = False) -> None:
     """What the rows say in sentences (``shown``); the range of each family where they are many; every row; the words.
 
     ``ids``: with those of every row.
@@ -252,7 +252,7 @@ FOLDERS, BESIDE = 4, "  |  "
 
 
 def next_lines(
-    rows: Sequence[Row],
+    rows: Sequence[Number],
     folders: Sequence[Path],
     runs: Sequence[Path],
     most: int,
@@ -268,7 +268,11 @@ def next_lines(
 
     if len(folders) > FOLDERS:
         return []
-    others = [] if any(row.share for row in rows) else [*dict.fromkeys(row.metric for row in rows)]
+    others = (
+        []
+        if any(row.share for row in rows)
+        else [*dict.fromkeys(row.identity.metric for row in rows)]
+    )
     metrics = ["--metric", ",".join(others)] if others and "perplexity" not in others else []
     commands = [
         command_line("report", *folders, *metrics, "--all"),
@@ -280,9 +284,9 @@ def next_lines(
     elif (
         ends
         and ends[0].value < ends[1].value
-        and len({parse_signature(row.signature).kind for row in ends}) == 1
+        and len({parse_signature(row.identity.signature).kind for row in ends}) == 1
     ):
-        commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
+        commands.append(command_line("ladder", *(row.identity.protocol for row in ends), *runs))
     lines = [f"next  {commands[0]}"]
     for command in commands[1:]:
         if len(lines[-1]) + len(BESIDE) + len(command) <= WIDTH:
@@ -326,7 +330,7 @@ def _summaries(
 
     keeper = OutcomeKeeper()
     for run in scored.runs(folders):
-        rows: list[Row] = []
+        rows: list[Number] = []
         kept: list[Outcomes] = []
         for part in scored.parts(run):
             rows += part.rows(by, interval)

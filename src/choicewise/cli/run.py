@@ -175,7 +175,7 @@ def _run_one(
         )
     whole = keep_summary(result)
     print_runs(
-        [replace(whole, rows=tuple(row for row in whole.rows if row.protocol in asked))],
+        [replace(whole, rows=tuple(row for row in whole.rows if row.identity.protocol in asked))],
         [out],
         output,
     )

@@ -22,7 +22,7 @@ from choicewise.results.explain import (
     ScoredContinuation,
     explain_items,
 )
-from choicewise.results.rows import COUNTS, SERIOUS, WARNINGS, Row
+from choicewise.results.number import COUNTS, SERIOUS, WARNINGS, Number
 from choicewise.results.run import open_run
 from choicewise.results.tables import item_batches
 from choicewise.scoring.observed import Integers, Mask
@@ -203,22 +203,22 @@ def study_warnings(study: Study) -> StudyWarnings:
     )
 
 
-def words(row: Row) -> str:
+def words(row: Number) -> str:
     """Return the warnings about one number, as short as a table needs them."""
     parts = list(row.diagnosis.warnings)
     if row.unused:
         parts.append(f"does not show {', '.join(row.unused)}")
-    parts += row.counts
-    if row.low < row.high:
+    parts += row.tally_texts
+    if row.bounds.low < row.bounds.high:
         causes = []
-        if row.unlisted:
+        if row.counts.unlisted:
             causes.append("unlisted answers")
         if row.cut:
             causes.append("cut answers")
-        elif row.noise:
+        elif row.bounds.noise:
             causes.append("rounding")
         spelled = percent if row.share else plain
-        ends = interval(row.low, row.high, spelled)
+        ends = interval(row.bounds.low, row.bounds.high, spelled)
         parts.append(f"{ends} by {' and '.join(causes) or 'rounding'}")
     return ", ".join(parts)
 
@@ -244,7 +244,7 @@ def _progress(run: ShownRun) -> str:
     """Return how many items are there, in brackets; an empty text if no number says it."""
     parts = set()
     for row in run.leading:
-        for part in row.selection.split(", "):
+        for part in row.identity.selection.split(", "):
             if part.startswith("incomplete: "):
                 parts.add(part.removeprefix("incomplete: "))
     if not parts:
@@ -286,20 +286,20 @@ def _shown_warnings(study: Study) -> Iterator[ShownWarning]:
         )
 
 
-def _has_warning(row: Row, warning: str) -> int:
+def _has_warning(row: Number, warning: str) -> int:
     return int(warning in row.diagnosis.warnings)
 
 
-def _item_count(row: Row, name: str) -> int:
-    return getattr(row, name) or 0
+def _item_count(row: Number, name: str) -> int:
+    return row.tally[name]
 
 
-def _unused_count(row: Row) -> int:
+def _unused_count(row: Number) -> int:
     return len(row.unused)
 
 
 def _occurrences(
-    study: Study, count_of: Callable[[Row], int], counts_items: bool = False
+    study: Study, count_of: Callable[[Number], int], counts_items: bool = False
 ) -> tuple[Occurrence, ...]:
     """Return the runs with a warning, which a row has if it counts something."""
     occurrences = []
@@ -310,7 +310,7 @@ def _occurrences(
             count = count_of(row)
             if count:
                 counts.append(count)
-                names.add(row.protocol)
+                names.add(row.identity.protocol)
         if not counts:
             continue
         numbers = "all numbers"

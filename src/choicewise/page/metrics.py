@@ -12,7 +12,7 @@ from choicewise.page.study import Study
 from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import by_metric, letter_notes, value_cell
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.table import Column, Span, Table
 from choicewise.util.text import sentence
 
@@ -34,9 +34,9 @@ def metric_tables(study: Study) -> list[MetricTable]:
     return [_metric_table(metric, rows) for metric, rows in metrics.items()]
 
 
-def _metric_table(name: str, rows: Sequence[Row]) -> MetricTable:
+def _metric_table(name: str, rows: Sequence[Number]) -> MetricTable:
     metric = METRICS[name]
-    has_groups = len({row.subject for row in rows}) > 1
+    has_groups = len({row.identity.subject for row in rows}) > 1
     columns = [
         Column(name="model"),
         Column(name="protocol"),
@@ -54,13 +54,13 @@ def _metric_table(name: str, rows: Sequence[Row]) -> MetricTable:
     for row in sorted(rows, key=_worst_last):
         cells.append(
             [
-                row.model,
-                row.protocol,
-                row.subject if has_groups else None,
+                row.identity.model,
+                row.identity.protocol,
+                row.identity.subject if has_groups else None,
                 value_cell(row),
-                row.ci_low,
-                row.ci_high,
-                row.n,
+                row.interval.low,
+                row.interval.high,
+                row.counts.n,
                 None if metric.pooled else _number_or_none(row.chance),
                 _number_or_none(row.calibrated),
                 *rank_cells(row),
@@ -77,7 +77,7 @@ def _metric_table(name: str, rows: Sequence[Row]) -> MetricTable:
     )
 
 
-def _worst_last(row: Row) -> float:
+def _worst_last(row: Number) -> float:
     return math.inf if math.isnan(row.merit) else -row.merit
 
 
@@ -101,13 +101,13 @@ def rank_columns() -> list[Column]:
     ]
 
 
-def rank_cells(row: Row) -> list[Any]:
+def rank_cells(row: Number) -> list[Any]:
     """Return the cells of :func:`rank_columns`."""
-    if row.rank is None or row.rank_low is None or row.rank_high is None:
-        return [row.rank, None]
-    return [row.rank, Span(row.rank_low, row.rank_high)]
+    if row.ranks.rank is None or row.ranks.low is None or row.ranks.high is None:
+        return [row.ranks.rank, None]
+    return [row.ranks.rank, Span(row.ranks.low, row.ranks.high)]
 
 
-def row_ids(row: Row) -> str:
+def row_ids(row: Number) -> str:
     """Return the short ids of protocol, texts, tokens and model."""
-    return f"{row.id} {row.i} {row.t} {row.r}"
+    return f"{row.identity.id} {row.identity.i} {row.identity.t} {row.identity.r}"

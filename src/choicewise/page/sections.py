@@ -30,8 +30,8 @@ from choicewise.report.findings import reversal_sentence
 from choicewise.report.tables import ranked_cells, ranked_columns, scored_cells
 from choicewise.results.finding import reversal
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
-from choicewise.results.rows import Row
 from choicewise.table import Column, Span, Table
 from choicewise.util.text import counted, listed, percent, points, shortened, shown
 
@@ -75,23 +75,27 @@ def about(study: Study, day: str) -> str:
 
 def table(run: ShownRun) -> PageTable:
     """Return the numbers in rows, the families in the order of the chart and their numbers from the greatest."""
-    rows_of_family: dict[str, list[Row]] = {}
+    rows_of_family: dict[str, list[Number]] = {}
     for row in run.rows:
-        rows_of_family.setdefault(row.family, []).append(row)
-    has_groups = len({row.subject for row in run.rows}) > 1
+        rows_of_family.setdefault(row.identity.family, []).append(row)
+    has_groups = len({row.identity.subject for row in run.rows}) > 1
     cells = []
     for rows in rows_of_family.values():
         for row in sorted(rows, key=_greatest_first):
-            name = f"{row.protocol}, {row.subject}" if has_groups else row.protocol
+            name = (
+                f"{row.identity.protocol}, {row.identity.subject}"
+                if has_groups
+                else row.identity.protocol
+            )
             cells.append(
                 [
                     name,
-                    row.family,
+                    row.identity.family,
                     row.value,
                     *scored_cells(row),
-                    row.ci_low,
-                    row.ci_high,
-                    row.n,
+                    row.interval.low,
+                    row.interval.high,
+                    row.counts.n,
                     *rank_cells(row),
                     words(row),
                     row_ids(row),
@@ -114,7 +118,7 @@ def table(run: ShownRun) -> PageTable:
     return page_table(Table(name="numbers", title="All numbers", columns=columns, rows=cells))
 
 
-def _greatest_first(row: Row) -> float:
+def _greatest_first(row: Number) -> float:
     return 1.0 if math.isnan(row.value) else -row.value
 
 
@@ -231,9 +235,13 @@ def _range_table(runs: Sequence[ShownRun]) -> PageTable:
         ranks = []
         possible = []
         for row in run.rows:
-            if row.rank is not None and row.rank_low is not None and row.rank_high is not None:
-                ranks.append(row.rank)
-                possible += [row.rank_low, row.rank_high]
+            if (
+                row.ranks.rank is not None
+                and row.ranks.low is not None
+                and row.ranks.high is not None
+            ):
+                ranks.append(row.ranks.rank)
+                possible += [row.ranks.low, row.ranks.high]
         if ranks:
             cells.append(
                 [
@@ -530,9 +538,9 @@ def _turned(record: Record, side: str) -> Record:
 def extremes(run: ShownRun) -> tuple[str, str] | None:
     """Return the protocols of the lowest and the highest number; None if there are not two that differ."""
     ends = extreme_rows(run.rows)
-    if ends is None or ends[0].signature == ends[1].signature:
+    if ends is None or ends[0].identity.signature == ends[1].identity.signature:
         return None
-    return ends[0].protocol, ends[1].protocol
+    return ends[0].identity.protocol, ends[1].identity.protocol
 
 
 def step_table(records: Sequence[Record]) -> list[list[str]]:
@@ -551,7 +559,7 @@ def telling(run: ShownRun, steps: Steps) -> tuple[str, str] | None:
 
     These are the extremes if no way has two steps; None if there are not two numbers.
     """
-    values = {row.protocol: row.value for row in run.rows if not math.isnan(row.value)}
+    values = {row.identity.protocol: row.value for row in run.rows if not math.isnan(row.value)}
     best = None
     best_key = (2, 0.0)
     for (start, end), way in steps.ways.items():

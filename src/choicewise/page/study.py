@@ -21,6 +21,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
+from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
     OutcomeKeeper,
@@ -33,7 +34,7 @@ from choicewise.results.outcomes import (
     macro_weights,
     ranked,
 )
-from choicewise.results.rows import Row, chosen_part, run_id
+from choicewise.results.rows import chosen_part, run_id
 from choicewise.results.run import Run
 from choicewise.results.summary import read_summary, summarize
 from choicewise.results.sweep import Average, averages, run_folders, sweeps
@@ -197,11 +198,11 @@ class ShownRun:
     label: str
     folder: Path
     manifest: Manifest
-    rows: tuple[Row, ...]
+    rows: tuple[Number, ...]
     outcomes: Outcomes
     recipes: Mapping[str, Protocol]
     damages: tuple[Damage, ...] = ()
-    other_metrics: tuple[Row, ...] = ()
+    other_metrics: tuple[Number, ...] = ()
     applied: Applied | None = None
 
     @property
@@ -212,9 +213,9 @@ class ShownRun:
         return self.folder.name
 
     @cached_property
-    def row_of(self) -> dict[str, Row]:
+    def row_of(self) -> dict[str, Number]:
         """Return the row of each protocol by its name; the first if it has several groups."""
-        return {row.protocol: row for row in reversed(self.rows)}
+        return {row.identity.protocol: row for row in reversed(self.rows)}
 
     @property
     def protocols(self) -> dict[str, Protocol]:
@@ -229,14 +230,14 @@ class ShownRun:
         return {name: protocol for name, protocol in self.recipes.items() if name in names}
 
     @property
-    def leading(self) -> tuple[Row, ...]:
+    def leading(self) -> tuple[Number, ...]:
         """Return the rows whose values are shares of 1; all if none is."""
         return self.rows or self.other_metrics
 
     @property
     def items(self) -> int:
         """Return the most items that one of its numbers is about."""
-        counts = [row.n + row.missing for row in self.rows + self.other_metrics]
+        counts = [row.counts.n + row.counts.missing for row in self.rows + self.other_metrics]
         return max(counts, default=0)
 
 
@@ -251,26 +252,28 @@ class Study:
     averages: tuple[Average, ...] = ()
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Number]:
         """Return the rows of all runs."""
         return [row for run in self.runs for row in run.rows]
 
     @property
-    def other_metrics(self) -> list[Row]:
+    def other_metrics(self) -> list[Number]:
         """Return the rows of all runs whose values are no shares of 1."""
         return [row for run in self.runs for row in run.other_metrics]
 
     @property
-    def leading(self) -> list[Row]:
+    def leading(self) -> list[Number]:
         """Return the rows of all runs whose values are shares of 1; all if no run has any."""
         return self.rows or self.other_metrics
 
     @property
-    def named_rows(self) -> list[Row]:
+    def named_rows(self) -> list[Number]:
         """Return the rows of all runs, with the names of models alone if the data tell the runs apart."""
         rows = []
         for row in (*self.rows, *self.other_metrics):
-            rows.append(replace(row, model=row.model.removesuffix(f" on {row.dataset}")))
+            rows.append(
+                row.with_model(row.identity.model.removesuffix(f" on {row.identity.dataset}"))
+            )
         return rows
 
     @property
@@ -364,7 +367,7 @@ def make_study(
     rows = []
     for label, summary in zip(_labels(summaries), summaries, strict=True):
         outcomes.append(replace(summary.outcomes, model=label))
-        rows += [replace(row, model=label) for row in summary.rows]
+        rows += [row.with_model(label) for row in summary.rows]
     rows = ranked(rows)
     if len(summaries) > 1:
         rows = bounded(rows, outcomes)
@@ -475,7 +478,7 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
             difference=numbers.difference,
             test=numbers.test,
             detectable=numbers.detectable,
-            other_texts=same_items(outcome, rival) and row.i != other_row.i,
+            other_texts=same_items(outcome, rival) and row.identity.i != other_row.identity.i,
             other_items=not all(comparable((row, other_row))),
             p_holm=math.nan,
             ahead_by=numbers.lead,
@@ -577,7 +580,7 @@ def downloads(study: Study) -> list[Download]:
     ]
 
 
-def rows_table(rows: Sequence[Row]) -> pa.Table:
+def rows_table(rows: Sequence[Number]) -> pa.Table:
     """Return the rows as a table: shares of 1 or in the unit of the metric, null if unknown, flags in one text."""
     records = []
     for row in rows:

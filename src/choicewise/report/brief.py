@@ -24,8 +24,8 @@ from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, finding
 from choicewise.results.guessing import guessing
 from choicewise.results.headline import Matrix, Standing, headline, matrix
+from choicewise.results.number import SERIOUS, WARNINGS, Number
 from choicewise.results.outcomes import Outcomes, ranked
-from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.scoring.significance import FEWEST as FEWEST_ITEMS
 from choicewise.table import Column, Span, Table, cell_texts, heading, visible_columns
 from choicewise.util.text import (
@@ -71,7 +71,7 @@ _WORD: Final = 40
 
 
 def first_lines(
-    rows: Sequence[Row],
+    rows: Sequence[Number],
     outcomes: Sequence[Outcomes] = (),
     averaged: bool = False,
     most: int = LINES - 2,
@@ -85,11 +85,11 @@ def first_lines(
     if not rows:
         return []
     # The whole report says why there is no number under other protocols.
-    numbered = [row for row in rows if row.n] or list(rows)
+    numbered = [row for row in rows if row.counts.n] or list(rows)
     without = len(rows) - len(numbered)
     summary = finding(numbered)
-    runs = {(row.model, row.r, row.data) for row in rows}
-    selections = {row.selection for row in numbered}
+    runs = {(row.identity.model, row.identity.r, row.identity.data) for row in rows}
+    selections = {row.identity.selection for row in numbered}
     if len(runs) == 1 and len(selections) == 1:
         return _run(numbered, without, gaps(summary), most)
     lines = []
@@ -110,7 +110,7 @@ def height(lines: Sequence[str]) -> int:
     return sum(max(1, math.ceil(len(line) / WIDTH)) for line in lines)
 
 
-def extremes(rows: Sequence[Row]) -> tuple[Row, Row] | None:
+def extremes(rows: Sequence[Number]) -> tuple[Number, Number] | None:
     """Return the rows with the least and the greatest share of 1, the first of several; None if there is none."""
     scored = _accuracies(rows)
     if not scored:
@@ -118,11 +118,11 @@ def extremes(rows: Sequence[Row]) -> tuple[Row, Row] | None:
     return min(scored, key=attrgetter("value")), max(scored, key=attrgetter("value"))
 
 
-def _accuracies(rows: Sequence[Row]) -> list[Row]:
+def _accuracies(rows: Sequence[Number]) -> list[Number]:
     return [row for row in rows if row.share and not math.isnan(row.value)]
 
 
-def _run(rows: Sequence[Row], without: int, missing: Sequence[str], most: int) -> list[str]:
+def _run(rows: Sequence[Number], without: int, missing: Sequence[str], most: int) -> list[str]:
     """Return one run in ``most`` lines; ``without``: further rows without a number; ``missing``: in words."""
     scored = _accuracies(rows)
     reserved = 1 if warning_lines(rows, 1) else 0
@@ -134,7 +134,7 @@ def _run(rows: Sequence[Row], without: int, missing: Sequence[str], most: int) -
     return [*map(safe, lines), *warning_lines(rows, min(2, most - len(lines)))]
 
 
-def warning_lines(rows: Sequence[Row], most: int = 2) -> list[str]:
+def warning_lines(rows: Sequence[Number], most: int = 2) -> list[str]:
     """Return alarms, which speak against numbers themselves, and warnings, each with how many numbers have it.
 
     In ``most`` lines, none to two; that numbers are guesses is shown elsewhere.
@@ -164,7 +164,7 @@ def warning_lines(rows: Sequence[Row], most: int = 2) -> list[str]:
     return [_fitted(parts) for parts in lines[:most]]
 
 
-def _cut_alarm(rows: Sequence[Row]) -> list[str]:
+def _cut_alarm(rows: Sequence[Number]) -> list[str]:
     """Return what cut answers leave open in the only number that has them, if that fits in a line."""
     for row in rows:
         if "cut" in _warnings(row):
@@ -173,7 +173,7 @@ def _cut_alarm(rows: Sequence[Row]) -> list[str]:
     return []
 
 
-def _warnings(row: Row) -> set[str]:
+def _warnings(row: Number) -> set[str]:
     """Return the warnings of a row, and the counts that no other line tells."""
     names = raised(row)
     hidden = {"missing", "ties"}
@@ -197,14 +197,14 @@ class PublishedTable(NamedTuple):
 
 
 def published_table(
-    rows: Sequence[Row], turned: Reversal | None, apart: Sequence[Row] = ()
+    rows: Sequence[Number], turned: Reversal | None, apart: Sequence[Number] = ()
 ) -> PublishedTable | None:
     """Draw the models of ``rows`` under the protocols of the published table; None if no row is under one of them.
 
     ``rows`` are of one dataset, ``apart`` of models on another one, drawn above them and not ranked with them.
     ``turned`` holds two models that change places between these protocols.
     """
-    names_of_rows = {row.id: row.protocol for row in rows}
+    names_of_rows = {row.identity.id: row.identity.protocol for row in rows}
     names = {column: names_of_rows[column] for column in published() if column in names_of_rows}
     if not names:
         return None
@@ -213,10 +213,10 @@ def published_table(
         columns += _value_columns(name)
     cells = []
     for group in (apart, rows):
-        models = {row.model: row.dataset for row in group}
+        models = {row.identity.model: row.identity.dataset for row in group}
         for model, dataset in models.items():
             values: list[Any] = [f"{model}, {dataset}" if apart else model]
-            row_of_column = {row.id: row for row in group if row.model == model}
+            row_of_column = {row.identity.id: row for row in group if row.identity.model == model}
             for column in names:
                 values += _value_cells(row_of_column.get(column), len(models) > 1)
             cells.append(values)
@@ -224,24 +224,26 @@ def published_table(
     first = [published()[column][0] for column in names]
     values_text = ", ".join(percent(number.value) for number in first)
     publication = f"published, MMLU, 14,042 questions: {first[0].model} {values_text}"
-    ranked_rows = {(row.model, row.id): row for row in rows if row.id in names}
+    ranked_rows = {
+        (row.identity.model, row.identity.id): row for row in rows if row.identity.id in names
+    }
     return PublishedTable(
         list(_blocks(table, _WORD)), publication, _order(list(ranked_rows.values()), turned)
     )
 
 
-def _order(rows: Sequence[Row], turned: Reversal | None) -> list[str]:
+def _order(rows: Sequence[Number], turned: Reversal | None) -> list[str]:
     """Return if models change places between columns."""
     if turned is not None:
         leads = f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, trails in another"
         p = probability(max(turned.start.p, turned.end.p))
         return wrapped(f"Ranks change: {leads} ({p}).", WIDTH)
-    if max(row.n for row in rows) < FEWEST_ITEMS:
+    if max(row.counts.n for row in rows) < FEWEST_ITEMS:
         return []
     ranks_of_model: dict[str, set[int]] = {}
     for row in ranked(list(rows)):
-        if row.rank is not None:
-            ranks_of_model.setdefault(row.model, set()).add(row.rank)
+        if row.ranks.rank is not None:
+            ranks_of_model.setdefault(row.identity.model, set()).add(row.ranks.rank)
     if len(ranks_of_model) < 2:
         return []
     if any(len(ranks) > 1 for ranks in ranks_of_model.values()):
@@ -258,7 +260,7 @@ def _value_columns(title: str) -> list[Column]:
     ]
 
 
-def _value_cells(row: Row | None, several: bool) -> list[float | None]:
+def _value_cells(row: Number | None, several: bool) -> list[float | None]:
     """Return the cells of :func:`_value_columns`; what was scored only of one of ``several`` models."""
     if row is None:
         return [None, None, None]
@@ -267,7 +269,7 @@ def _value_cells(row: Row | None, several: bool) -> list[float | None]:
     return [row.value, *scored_cells(row)]
 
 
-def _matrix(content: Matrix, rows: Sequence[Row]) -> list[str]:
+def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
     """Return models by benchmarks in %, in order, with the plain mean and the range of ranks, and what columns are."""
     has_models = len(content.standings) > 1
     has_one_column = len(content.benchmarks) == 1
@@ -287,7 +289,7 @@ def _matrix(content: Matrix, rows: Sequence[Row]) -> list[str]:
         for row in standing.rows:
             values += _value_cells(row, has_models)
         if has_one_column:
-            values += _ends([row for row in rows if row.model == standing.model])
+            values += _ends([row for row in rows if row.identity.model == standing.model])
         else:
             values.append(standing.mean)
         if has_models:
@@ -304,7 +306,7 @@ def _matrix(content: Matrix, rows: Sequence[Row]) -> list[str]:
     return [f"accuracy in %{part}{about}", *_blocks(table), *wrapped("; ".join(names), WIDTH)]
 
 
-def _ends(rows: Sequence[Row]) -> list[float | None]:
+def _ends(rows: Sequence[Number]) -> list[float | None]:
     ends = extremes(rows)
     if ends is None:
         return [None, None]
@@ -319,19 +321,21 @@ def _rank_span(standing: Standing) -> Span | None:
     return None
 
 
-def _metric_matrix(rows: Sequence[Row]) -> list[str]:
+def _metric_matrix(rows: Sequence[Number]) -> list[str]:
     """Return models by metrics that are no accuracies, on each dataset, each under one protocol."""
-    datasets = dict.fromkeys(row.data for row in rows)
-    values_of_model: dict[str, list[Any]] = {row.model: [row.model] for row in rows}
+    datasets = dict.fromkeys(row.identity.data for row in rows)
+    values_of_model: dict[str, list[Any]] = {
+        row.identity.model: [row.identity.model] for row in rows
+    }
     columns = [Column(name="model", heading=" ")]
     notes: dict[str, None] = {}
     for data in datasets:
-        metrics = by_metric([row for row in rows if row.data == data])
+        metrics = by_metric([row for row in rows if row.identity.data == data])
         for metric, rows_of_metric in metrics.items():
             first = _representative(rows_of_metric)
             title = described(metric)
             if len(datasets) > 1:
-                title += f", {first.dataset}"
+                title += f", {first.identity.dataset}"
             columns.append(Column(name=title, kind="number"))
             note = f"{metric}: {_protocol_name(first)}"
             if letter_notes([first]):
@@ -339,28 +343,28 @@ def _metric_matrix(rows: Sequence[Row]) -> list[str]:
             notes[note] = None
             value_of_model = {}
             for row in rows_of_metric:
-                if row.signature == first.signature:
-                    value_of_model[row.model] = row.value
+                if row.identity.signature == first.identity.signature:
+                    value_of_model[row.identity.model] = row.value
             for model, values in values_of_model.items():
                 values.append(value_of_model.get(model))
     table = Table(name="metrics", title="", columns=columns, rows=list(values_of_model.values()))
     return [*_blocks(table), *wrapped("; ".join(notes), WIDTH)]
 
 
-def _protocol_name(row: Row) -> str:
+def _protocol_name(row: Number) -> str:
     """Return the name of a protocol without the changes of its axes."""
-    return short(row.protocol.split("@")[0], _WORD)
+    return short(row.identity.protocol.split("@")[0], _WORD)
 
 
-def _representative(rows: Sequence[Row]) -> Row:
+def _representative(rows: Sequence[Number]) -> Number:
     """Return the row of one metric that stands for the others: of labels if it looks at a softmax, else of texts."""
     families = TEXTS + LETTERS
-    if METRICS[rows[0].metric].softmax:
+    if METRICS[rows[0].identity.metric].softmax:
         families = LETTERS + TEXTS
     scored = [row for row in rows if not math.isnan(row.value)] or rows
     for family in families:
         for row in scored:
-            if row.family == family:
+            if row.identity.family == family:
                 return row
     return scored[0]
 
@@ -383,22 +387,22 @@ def _fitted(parts: Sequence[str]) -> str:
     return counted(len(parts), "kind of warning", "kinds of warnings")
 
 
-def _title(rows: Sequence[Row], without: int) -> str:
+def _title(rows: Sequence[Number], without: int) -> str:
     """Return whose numbers these are, in how many ways, and how many further rows have none (``without``)."""
     first = rows[0]
-    ways = len({row.protocol for row in rows})
+    ways = len({row.identity.protocol for row in rows})
     way = f"asked in {ways:,} ways (protocols)"
     if ways == 1:
-        way = f"under {short(first.protocol, _WORD)}"
+        way = f"under {short(first.identity.protocol, _WORD)}"
     if without:
         way += f"; {without:,} more {'has' if without == 1 else 'have'} no number"
     count = _question_count(rows)
     selections = [""]
-    if first.selection:
-        selections = [f" ({_part(first.selection, most)})" for most in (NAME, _WORD, 20)]
+    if first.identity.selection:
+        selections = [f" ({_part(first.identity.selection, most)})" for most in (NAME, _WORD, 20)]
     # Names are shortened before the words that say what was asked.
     for most in (NAME, _WORD, 30, 20):
-        name = f"{short(first.model, most)} on {short(first.dataset, most)}"
+        name = f"{short(first.identity.model, most)} on {short(first.identity.dataset, most)}"
         for selection in selections:
             line = f"{name}: {count}{selection}, {way}"
             if len(line) <= WIDTH:
@@ -409,12 +413,12 @@ def _title(rows: Sequence[Row], without: int) -> str:
     return short(f"{name}, {way}", WIDTH)
 
 
-def _question_count(rows: Sequence[Row]) -> str:
+def _question_count(rows: Sequence[Number]) -> str:
     first = rows[0]
-    subjects = {row.subject for row in rows}
+    subjects = {row.identity.subject for row in rows}
     if len(subjects) > 1:
         return f"{len(subjects)} groups of questions"
-    questions = max(row.n + row.missing for row in rows)
+    questions = max(row.counts.n + row.counts.missing for row in rows)
     if first.population is not None:
         return f"{questions:,} of {counted(first.population, 'question')}"
     return counted(questions, "question")
@@ -425,7 +429,7 @@ def _part(selection: str, most: int) -> str:
     return shorten(safe(selection), most, placeholder=" …")
 
 
-def _numbers(rows: Sequence[Row], scored: Sequence[Row], most: int) -> Iterator[str]:
+def _numbers(rows: Sequence[Number], scored: Sequence[Number], most: int) -> Iterator[str]:
     """Yield a line for each accuracy in ``scored``, if they are no more than ``most``, or else for some and for all.
 
     Some are one of labels and one of texts, or the lowest and the highest group of items. Numbers that are no shares
@@ -436,7 +440,7 @@ def _numbers(rows: Sequence[Row], scored: Sequence[Row], most: int) -> Iterator[
         others = [row for row in rows if not row.share]
     room = most - 1 if others else most
     chosen = _chosen(scored, room)
-    yield from _accuracy_lines(chosen, len({row.subject for row in scored}) > 1)
+    yield from _accuracy_lines(chosen, len({row.identity.subject for row in scored}) > 1)
     left = most - len(chosen)
     ends = extremes(scored)
     if ends and len(scored) > len(chosen):
@@ -449,11 +453,11 @@ def _numbers(rows: Sequence[Row], scored: Sequence[Row], most: int) -> Iterator[
         yield from _metrics(by_metric(others), max(1, left))
 
 
-def _chosen(scored: Sequence[Row], room: int) -> list[Row]:
+def _chosen(scored: Sequence[Number], room: int) -> list[Number]:
     """Return the accuracies that have a line; a line of ``room`` is left for all together if some have none."""
     if len(scored) <= room:
         return list(scored)
-    if len({row.subject for row in scored}) > 1:
+    if len({row.identity.subject for row in scored}) > 1:
         return list(extremes(scored) or ())[: room - 1]
     chosen = []
     for families in (LETTERS, TEXTS):
@@ -465,15 +469,17 @@ def _chosen(scored: Sequence[Row], room: int) -> list[Row]:
     return (chosen or [scored[0]])[: room - 1]
 
 
-def _accuracy_lines(rows: Sequence[Row], has_groups: bool) -> Iterator[str]:
-    labels = [short(row.subject, _WORD) if has_groups else row.family for row in rows]
-    names = [short(row.protocol, _WORD) for row in rows]
+def _accuracy_lines(rows: Sequence[Number], has_groups: bool) -> Iterator[str]:
+    labels = [
+        short(row.identity.subject, _WORD) if has_groups else row.identity.family for row in rows
+    ]
+    names = [short(row.identity.protocol, _WORD) for row in rows]
     label_width = max(map(len, labels), default=0)
     name_width = max(map(len, names), default=0)
     for label, name, row in zip(labels, names, rows, strict=True):
         line = f"  {label:<{label_width}}  {name:<{name_width}}  {percent(row.value):>5} %"
-        if not math.isnan(row.ci_low):
-            line = _extended(line, f"  [{interval(row.ci_low, row.ci_high)}]")
+        if not math.isnan(row.interval.low):
+            line = _extended(line, f"  [{interval(row.interval.low, row.interval.high)}]")
         for warning in SERIOUS:
             if warning in raised(row) and warning in IN_SHORT:
                 line = _extended(line, f"  {IN_SHORT[warning]}")
@@ -488,7 +494,7 @@ def _extended(line: str, text: str) -> str:
     return line
 
 
-def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
+def _metrics(numbers: Mapping[str, Sequence[Number]], most: int) -> Iterator[str]:
     """Yield a line for each metric that is no accuracy: a number with its interval, and the least and the greatest."""
     names = list(numbers)
     listed = names
@@ -502,12 +508,12 @@ def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
         yield f"  {counted(len(further), 'further metric')}: {', '.join(further)}"
 
 
-def _metric_line(name: str, rows: Sequence[Row]) -> str:
+def _metric_line(name: str, rows: Sequence[Number]) -> str:
     first = _representative(rows)
     line = f"{name}  {shown_value(first, plain)}"
-    if not math.isnan(first.ci_low):
-        line += f"  [{interval(first.ci_low, first.ci_high, plain)}]"
-    unit = METRICS[first.metric].unit
+    if not math.isnan(first.interval.low):
+        line += f"  [{interval(first.interval.low, first.interval.high, plain)}]"
+    unit = METRICS[first.identity.metric].unit
     if unit:
         line += f" {unit}"
     parts = [f"  {_protocol_name(first)}"]
@@ -523,7 +529,7 @@ def _metric_line(name: str, rows: Sequence[Row]) -> str:
     return line
 
 
-def _against_guessing(scored: Sequence[Row]) -> list[str]:
+def _against_guessing(scored: Sequence[Number]) -> list[str]:
     """Return if the numbers are better than guessing, in one line with as much as there is room for."""
     against = guessing(scored)
     if not against.scores:

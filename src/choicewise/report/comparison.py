@@ -20,8 +20,8 @@ from choicewise.results.compare import (
     Side,
 )
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
-from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.significance import FEWEST, SignFlip, is_significant
 from choicewise.table import Column, Table, written
@@ -248,26 +248,26 @@ def _distance(comparison: PublishedComparison) -> int:
 
 def _comparable_lines(comparisons: Sequence[PublishedComparison]) -> Iterator[str]:
     first = comparisons[0].rows[0]
-    selection = f" ({safe(first.selection)})" if first.selection else ""
+    selection = f" ({safe(first.identity.selection)})" if first.identity.selection else ""
     yield from _wrapped(
         "comparable: numbers published under the same protocol. Their data and texts are not known here: they must be "
-        f"about what this run is about, {safe(first.dataset)} {first.data}{selection}. "
+        f"about what this run is about, {safe(first.identity.dataset)} {first.identity.data}{selection}. "
         "Below, inside and above are of the run's 95 % interval"
     )
     for comparison in comparisons:
         for row in comparison.rows:
-            name = f"{safe(row.model)}, {row.protocol}"
+            name = f"{safe(row.identity.model)}, {row.identity.protocol}"
             if len(comparison.rows) > 1:
-                name += f", {safe(row.subject)}"
-            yield f"{_row_text(row)}  {name}  {row.id} {row.i} {row.t} {row.r}"
+                name += f", {safe(row.identity.subject)}"
+            yield f"{_row_text(row)}  {name}  {row.identity.id} {row.identity.i} {row.identity.t} {row.identity.r}"
         yield from _number_lines(comparison.numbers)
 
 
-def _row_text(row: Row) -> str:
+def _row_text(row: Number) -> str:
     """Return a number of the run with its interval."""
-    if not row.n:
+    if not row.counts.n:
         return "no item scored"
-    return f"{percent(row.value)} % [{interval(row.ci_low, row.ci_high)}, {row.n:,} items]"
+    return f"{percent(row.value)} % [{interval(row.interval.low, row.interval.high)}, {row.counts.n:,} items]"
 
 
 def _number_lines(numbers: Sequence[PublishedNumber]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.brief import WIDTH
 from choicewise.results.headline import headline
-from choicewise.results.rows import Row
+from choicewise.results.number import Number, NumberIdentity
 from choicewise.results.sample import SampleEstimate
 from choicewise.table import Column, Share, Table, written
 from choicewise.util.text import counted, safe, wrapped
@@ -34,7 +34,7 @@ _GAIN: Final = 1.05
 """Estimates that are worth no more times the questions of their sample say nothing of it."""
 
 
-def estimate_lines(estimates: Sequence[SampleEstimate], rows: Sequence[Row]) -> Iterator[str]:
+def estimate_lines(estimates: Sequence[SampleEstimate], rows: Sequence[Number]) -> Iterator[str]:
     """Yield for each sample the estimate of its headline number, beside that of the sample alone.
 
     ``rows``: all numbers.
@@ -45,10 +45,10 @@ def estimate_lines(estimates: Sequence[SampleEstimate], rows: Sequence[Row]) -> 
     for sample, by_protocol in samples.items():
         candidates = []
         for row in rows:
-            if row.protocol in by_protocol and _sample(row) == sample:
+            if row.identity.protocol in by_protocol and _sample(row.identity) == sample:
                 candidates.append(row)
         first = headline(candidates)
-        protocol = next(iter(by_protocol)) if first is None else first.protocol
+        protocol = next(iter(by_protocol)) if first is None else first.identity.protocol
         yield from _lines(by_protocol[protocol])
 
 
@@ -104,5 +104,5 @@ def _value(row: SampleEstimate, number: float) -> float:
     return number
 
 
-def _sample(row: SampleEstimate | Row) -> tuple[str, str, str]:
-    return row.model, row.data, row.selection
+def _sample(number: SampleEstimate | NumberIdentity) -> tuple[str, str, str]:
+    return number.model, number.data, number.selection

@@ -17,7 +17,7 @@ from choicewise.results.finding import (
     Turn,
 )
 from choicewise.results.guessing import FEWEST, Guessing
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.table import Column, Table
 from choicewise.util.text import (
     NAME,
@@ -140,7 +140,7 @@ def turn_text(turn: Turn) -> str:
     return f"{first} with {axis}{values}, {_part_of(turn.otherwise, turn.others)} {others}"
 
 
-def reversal_table(reversal: Reversal, rows: Sequence[Row]) -> Table:
+def reversal_table(reversal: Reversal, rows: Sequence[Number]) -> Table:
     """Return the two protocols in columns and a row for every model, in percent and rank.
 
     ``rows``: ranked, of all runs.
@@ -149,8 +149,12 @@ def reversal_table(reversal: Reversal, rows: Sequence[Row]) -> Table:
     protocol_names = [reversal.start.protocol, reversal.end.protocol]
     for protocol in protocol_names:
         columns += ranked_columns(protocol, "share")
-    first_subject = rows[0].subject
-    row_of = {(row.model, row.protocol): row for row in rows if row.subject == first_subject}
+    first_subject = rows[0].identity.subject
+    row_of = {
+        (row.identity.model, row.identity.protocol): row
+        for row in rows
+        if row.identity.subject == first_subject
+    }
     cells: list[list[Any]] = []
     for model in dict.fromkeys(model for model, _ in row_of):
         values: list[Any] = [model]
@@ -196,7 +200,7 @@ def _other_metrics(finding: Finding) -> list[str]:
     rows = finding.other_metrics
     if not rows:
         return []
-    names = " and ".join(dict.fromkeys(row.metric for row in rows))
+    names = " and ".join(dict.fromkeys(row.identity.metric for row in rows))
     number = counted(len(rows), "number")
     if len(rows) == 1:
         return [f"{number} is a {names}, and stands apart."]
@@ -282,11 +286,11 @@ def _spread(numbers: Numbers) -> str:
     high = percent(highest.value)
     if numbers.count == 1:
         interval = ""
-        if not math.isnan(lowest.ci_low):
-            interval = f" (95 % interval {percent(lowest.ci_low)} to {percent(lowest.ci_high)} %)"
-        name = short(lowest.protocol, NAME)
+        if not math.isnan(lowest.interval.low):
+            interval = f" (95 % interval {percent(lowest.interval.low)} to {percent(lowest.interval.high)} %)"
+        name = short(lowest.identity.protocol, NAME)
         if numbers.grouped:
-            name += f", {short(lowest.subject, NAME)}"
+            name += f", {short(lowest.identity.subject, NAME)}"
         return f"{model} scores {low} %{interval} on {items} under {name}."
     if low == high:
         every = protocols(numbers.count, numbers.grouped)
@@ -329,10 +333,10 @@ def gaps(finding: Finding) -> list[str]:
     clauses = []
     row = finding.missing
     is_only_row = finding.lacking == 1
-    if row is not None and (row.n or is_only_row or not finding.count):
+    if row is not None and (row.counts.n or is_only_row or not finding.count):
         clauses.append(_missing_items(finding, row))
     # A row without any number is named by the clause above if it is the only one that lacks items.
-    is_named = row is not None and not row.n and is_only_row
+    is_named = row is not None and not row.counts.n and is_only_row
     unmeasured = sum(numbers.unmeasured for numbers in finding.numbers)
     if unmeasured and finding.count and not is_named:
         clauses.append(f"there is no number {_under(finding, unmeasured)}")
@@ -341,13 +345,13 @@ def gaps(finding: Finding) -> list[str]:
     return clauses
 
 
-def _missing_items(finding: Finding, row: Row) -> str:
-    count = f"{row.missing:,} of {counted(row.n + row.missing, 'item')}"
-    protocol = short(row.protocol, NAME)
+def _missing_items(finding: Finding, row: Number) -> str:
+    count = f"{row.counts.missing:,} of {counted(row.counts.n + row.counts.missing, 'item')}"
+    protocol = short(row.identity.protocol, NAME)
     if finding.lacking > 1:
         rows = _under(finding, finding.lacking)
         return f"items are missing {rows}, most under {protocol} ({count})"
-    clause = f"{count} {are(row.missing)} missing under {protocol}"
+    clause = f"{count} {are(row.counts.missing)} missing under {protocol}"
     if row.missing_reasons:
         clause += f": {short(row.missing_reasons[0].reason, REASON)}"
     return clause

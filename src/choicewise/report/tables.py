@@ -19,8 +19,8 @@ from choicewise.data.items import BLANK
 from choicewise.protocols.metrics import METRICS
 from choicewise.results.evidence import MissingReason
 from choicewise.results.guessing import guess, guesses
+from choicewise.results.number import SERIOUS, WARNINGS, Number
 from choicewise.results.outcomes import COMPARABLE, measured_as
-from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.significance import Difference
@@ -110,7 +110,7 @@ class _RunRows:
 
     model: str
     dataset: str
-    rows: list[Row]
+    rows: list[Number]
 
     @property
     def title(self) -> str:
@@ -120,7 +120,7 @@ class _RunRows:
 # Ranges of families
 
 
-def long(rows: Sequence[Row]) -> bool:
+def long(rows: Sequence[Number]) -> bool:
     """Tell if there are so many rows that a line per family says more at first sight."""
     runs = _by_run(rows)
     kind = _kind(rows)
@@ -129,7 +129,7 @@ def long(rows: Sequence[Row]) -> bool:
     return has_fewer_lines and (has_long_run or len(rows) > _MANY)
 
 
-def family_tables(rows: Sequence[Row]) -> list[Table]:
+def family_tables(rows: Sequence[Number]) -> list[Table]:
     """Return for each dataset the range of each family, or of each group if there are several.
 
     Several models are side by side, with a table of their ranks.
@@ -154,7 +154,7 @@ def _range_table(run: _RunRows) -> Table:
     no_better = {id(row) for row, is_guess in zip(rows, guesses(rows), strict=True) if is_guess}
     cells = []
     for name, line in _lines(rows, kind).items():
-        protocols = {row.protocol for row in line}
+        protocols = {row.identity.protocol for row in line}
         guess_count = sum(id(row) in no_better for row in line)
         cells.append([name, _value_span(line), _median(line), len(protocols), guess_count])
     return Table(
@@ -191,7 +191,7 @@ def _several(runs: Sequence[_RunRows]) -> list[Table]:
     firsts = {}
     for run in runs:
         ranked = [row for row in run.rows if rivals[measured_as(row)] > 1]
-        firsts[run.model] = [sum(row.rank == 1 for row in ranked), len(ranked)]
+        firsts[run.model] = [sum(row.ranks.rank == 1 for row in ranked), len(ranked)]
     if any(count for _, count in firsts.values()):
         ranks["first, or tied for it"] = firsts
         tables.append(_beside(f"{title}: ranks within a {kind}", ranks, "integer"))
@@ -223,17 +223,17 @@ def _beside(title: str, cells: Mapping[str, Mapping[str, list[Any]]], kind: str)
     return Table(name="beside", title=title, columns=columns, rows=rows, split=split)
 
 
-def _kind(rows: Sequence[Row]) -> str:
+def _kind(rows: Sequence[Number]) -> str:
     """Return what a line stands for."""
-    subjects = {row.subject for row in rows}
+    subjects = {row.identity.subject for row in rows}
     return "group" if len(subjects) > 1 else "family"
 
 
-def _lines(rows: Sequence[Row], kind: str) -> dict[str, list[Row]]:
+def _lines(rows: Sequence[Number], kind: str) -> dict[str, list[Number]]:
     """Return the rows of each line and all together: families by their median, groups in the order of the rows."""
-    lines: dict[str, list[Row]] = {}
+    lines: dict[str, list[Number]] = {}
     for row in rows:
-        name = row.subject if kind == "group" else row.family
+        name = row.identity.subject if kind == "group" else row.identity.family
         lines.setdefault(name, []).append(row)
     if kind == "family":
         lines = dict(sorted(lines.items(), key=_median_order))
@@ -241,39 +241,39 @@ def _lines(rows: Sequence[Row], kind: str) -> dict[str, list[Row]]:
     return lines
 
 
-def _median_order(line: tuple[str, list[Row]]) -> tuple[bool, float]:
+def _median_order(line: tuple[str, list[Number]]) -> tuple[bool, float]:
     middle = _median(line[1])
     return math.isnan(middle), middle
 
 
-def _known(rows: Sequence[Row]) -> list[float]:
+def _known(rows: Sequence[Number]) -> list[float]:
     return [row.value for row in rows if not math.isnan(row.value)]
 
 
-def _value_span(rows: Sequence[Row]) -> Span | None:
+def _value_span(rows: Sequence[Number]) -> Span | None:
     values = _known(rows)
     if not values:
         return None
     return Span(min(values), max(values))
 
 
-def _median(rows: Sequence[Row]) -> float:
+def _median(rows: Sequence[Number]) -> float:
     values = _known(rows)
     return median(values) if values else math.nan
 
 
-def _rank_span(rows: Sequence[Row], rivals: Mapping[tuple[str, ...], int]) -> Span | None:
+def _rank_span(rows: Sequence[Number], rivals: Mapping[tuple[str, ...], int]) -> Span | None:
     ranks = []
     for row in rows:
-        if row.rank is not None and rivals[measured_as(row)] > 1:
-            ranks.append(row.rank)
+        if row.ranks.rank is not None and rivals[measured_as(row)] > 1:
+            ranks.append(row.ranks.rank)
     if not ranks:
         return None
     return Span(min(ranks), max(ranks))
 
 
-def _items(rows: Sequence[Row]) -> str:
-    counts = {row.n + row.missing for row in rows}
+def _items(rows: Sequence[Number]) -> str:
+    counts = {row.counts.n + row.counts.missing for row in rows}
     items = counted(max(counts), "item")
     if len(counts) > 1:
         items = f"{min(counts):,} to {max(counts):,} items"
@@ -379,7 +379,7 @@ def _notes(averages: Sequence[Average]) -> list[str]:
 
 
 def report_tables(
-    rows: Sequence[Row], *, ids: bool = False, width: int | None = None
+    rows: Sequence[Number], *, ids: bool = False, width: int | None = None
 ) -> list[Table]:
     """Return one table per model and dataset, a row a number, then the ranks if several models measured the same.
 
@@ -387,7 +387,7 @@ def report_tables(
     ``width``: columns of the terminal, by default those of the console.
     """
     width = width or console().width
-    has_models = len({row.model for row in rows}) > 1
+    has_models = len({row.identity.model for row in rows}) > 1
     shares = [row for row in rows if row.share]
     others = by_metric([row for row in rows if not row.share])
     tables = []
@@ -402,11 +402,11 @@ def report_tables(
     return tables
 
 
-def by_metric(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def by_metric(rows: Sequence[Number]) -> dict[str, list[Number]]:
     """Return the rows of every metric, in their order."""
-    metrics: dict[str, list[Row]] = {}
+    metrics: dict[str, list[Number]] = {}
     for row in rows:
-        metrics.setdefault(row.metric, []).append(row)
+        metrics.setdefault(row.identity.metric, []).append(row)
     return metrics
 
 
@@ -418,22 +418,26 @@ def described(metric: str) -> str:
 def _number_table(run: _RunRows, has_models: bool, ids: bool, width: int) -> Table:
     rows = run.rows
     notes = []
-    numbered = {row.protocol for row in rows if row.n}
-    empty = list(dict.fromkeys(row.protocol for row in rows if row.protocol not in numbered))
+    numbered = {row.identity.protocol for row in rows if row.counts.n}
+    empty = list(
+        dict.fromkeys(
+            row.identity.protocol for row in rows if row.identity.protocol not in numbered
+        )
+    )
     if numbered and len(empty) > 1:
         # One line for all of them; the legend says why.
-        rows = [row for row in rows if row.protocol in numbered]
+        rows = [row for row in rows if row.identity.protocol in numbered]
         notes.append(safe(f"no number under {len(empty)} protocols: {listed(empty, 5)}"))
     title = run.title
     hidden: set[str] = set()
-    if len({row.metric for row in rows}) == 1:
-        metric = rows[0].metric
+    if len({row.identity.metric for row in rows}) == 1:
+        metric = rows[0].identity.metric
         title += f", {metric if rows[0].share else described(metric)}"
         hidden.add("metric")
-    if not ids and len({row.n for row in rows}) == 1:
-        title += f", {rows[0].n} questions"
+    if not ids and len({row.counts.n for row in rows}) == 1:
+        title += f", {rows[0].counts.n} questions"
         hidden.add("n")
-    if len({row.subject for row in rows}) == 1:
+    if len({row.identity.subject for row in rows}) == 1:
         hidden.add("group")
     if not has_models:
         hidden |= {"rank", "rank_low", "rank_high", "scored", "items"}
@@ -484,10 +488,10 @@ def number_columns(share: bool) -> list[Column]:
     ]
 
 
-def _number_cells(name: Sequence[str], row: Row) -> list[Any]:
+def _number_cells(name: Sequence[str], row: Number) -> list[Any]:
     numeric: list[float | None] = [None, None]
-    if row.low < row.high or _is_unbounded(row):
-        numeric = [row.low, row.high]
+    if row.bounds.low < row.bounds.high or _is_unbounded(row):
+        numeric = [row.bounds.low, row.bounds.high]
     uniform = None
     calibrated = None
     if not row.share:
@@ -495,53 +499,53 @@ def _number_cells(name: Sequence[str], row: Row) -> list[Any]:
         calibrated = row.calibrated
     return [
         name,
-        row.subject,
-        row.metric,
+        row.identity.subject,
+        row.identity.metric,
         value_cell(row),
         *scored_cells(row),
-        row.ci_low,
-        row.ci_high,
+        row.interval.low,
+        row.interval.high,
         *numeric,
         uniform,
         calibrated,
-        row.n,
-        row.rank,
-        row.rank_low,
-        row.rank_high,
+        row.counts.n,
+        row.ranks.rank,
+        row.ranks.low,
+        row.ranks.high,
         ", ".join(_warnings(row)) or None,
-        f"{row.id} {row.i} {row.t}",
+        f"{row.identity.id} {row.identity.i} {row.identity.t}",
     ]
 
 
-def value_cell(row: Row) -> float | Span:
+def value_cell(row: Number) -> float | Span:
     """Return the value of a row, or the bounds of one that rounding leaves open."""
     if row.open:
-        return Span(row.low, row.high)
+        return Span(row.bounds.low, row.bounds.high)
     return row.value
 
 
-def scored_cells(row: Row) -> list[int | None]:
+def scored_cells(row: Number) -> list[int | None]:
     """Return how many of its items a row scored, and how many there are; None if all were scored, or none."""
-    if row.missing and row.n:
-        return [row.n, row.n + row.missing]
+    if row.counts.missing and row.counts.n:
+        return [row.counts.n, row.counts.n + row.counts.missing]
     return [None, None]
 
 
-def _stacked_name(row: Row, hidden: AbstractSet[str]) -> list[str]:
+def _stacked_name(row: Number, hidden: AbstractSet[str]) -> list[str]:
     """Return the name of a row, with ids, visible texts and warnings on further lines."""
-    texts = [f"{row.id} {row.i} {row.t}"]
+    texts = [f"{row.identity.id} {row.identity.i} {row.identity.t}"]
     if "group" not in hidden:
-        texts.append(row.subject)
+        texts.append(row.identity.subject)
     if "metric" not in hidden:
-        texts.append(row.metric)
-    lines = [row.protocol, f"  {' '.join(filter(None, texts))}"]
+        texts.append(row.identity.metric)
+    lines = [row.identity.protocol, f"  {' '.join(filter(None, texts))}"]
     warnings = ", ".join(_warnings(row))
     if warnings:
         lines.append(f"  {warnings}")
     return lines
 
 
-def _fitted(table: Table, rows: Sequence[Row], width: int) -> Table:
+def _fitted(table: Table, rows: Sequence[Number], width: int) -> Table:
     """Return the table with as many warnings in each row as there is room for in a line."""
     room = width - terminal_width(without_columns(table, {"warnings"})) - 2
     column = [column.name for column in table.columns].index("warnings")
@@ -566,31 +570,31 @@ def _first(words: Sequence[str], room: int) -> str:
     return ""
 
 
-def _is_unbounded(row: Row) -> bool:
+def _is_unbounded(row: Number) -> bool:
     """Tell if it is unknown what rounding does to the value."""
     is_text = row.answers is not None and not row.cut
-    return row.n > 0 and (math.isnan(row.low) or is_text)
+    return row.counts.n > 0 and (math.isnan(row.bounds.low) or is_text)
 
 
-def _warnings(row: Row) -> list[str]:
+def _warnings(row: Number) -> list[str]:
     warnings = list(row.diagnosis.warnings)
     if row.unused:
         warnings.append(f"unused: {', '.join(map(safe, row.unused))}")
-    return warnings + row.counts
+    return warnings + row.tally_texts
 
 
-def _rank_table(title: str, rows: Sequence[Row], kind: str) -> Table:
+def _rank_table(title: str, rows: Sequence[Number], kind: str) -> Table:
     """Return the values and ranks of models, a row per protocol."""
-    has_groups = len({row.subject for row in rows}) > 1
-    has_parts = len({row.selection for row in rows}) > 1
-    lines: dict[str, dict[str, Row]] = {}
+    has_groups = len({row.identity.subject for row in rows}) > 1
+    has_parts = len({row.identity.selection for row in rows}) > 1
+    lines: dict[str, dict[str, Number]] = {}
     for row in rows:
-        name = row.protocol
+        name = row.identity.protocol
         if has_groups:
-            name += f" {row.subject}"
+            name += f" {row.identity.subject}"
         if has_parts:
-            name += f" ({row.selection or 'all'})"
-        lines.setdefault(name, {})[row.model] = row
+            name += f" ({row.identity.selection or 'all'})"
+        lines.setdefault(name, {})[row.identity.model] = row
     columns = [Column(name="protocol", heading=" ")]
     models = dict.fromkeys(model for line in lines.values() for model in line)
     for model in models:
@@ -614,28 +618,34 @@ def ranked_columns(title: str, kind: str) -> list[Column]:
     ]
 
 
-def ranked_cells(row: Row | None) -> list[float | None]:
+def ranked_cells(row: Number | None) -> list[float | None]:
     """Return the cells of :func:`ranked_columns`; nothing but None if there is no row."""
     if row is None:
         return [None, None, None, None]
-    if row.rank:
-        return [row.value, row.rank, None, None]
+    if row.ranks.rank:
+        return [row.value, row.ranks.rank, None, None]
     return [row.value, None, *scored_cells(row)]
 
 
-def _by_run(rows: Sequence[Row], ids: bool = False) -> list[_RunRows]:
+def _by_run(rows: Sequence[Number], ids: bool = False) -> list[_RunRows]:
     """Return the rows of each model and part of a dataset.
 
     Names have their ids if ``ids`` says so, or if several models or datasets have one name.
     """
-    runs: dict[tuple[str, ...], list[Row]] = {}
+    runs: dict[tuple[str, ...], list[Number]] = {}
     ids_of_model: dict[str, set[str]] = {}
     ids_of_dataset: dict[str, set[str]] = {}
     for row in rows:
-        key = (row.model, row.r, row.dataset, row.data, row.selection)
+        key = (
+            row.identity.model,
+            row.identity.r,
+            row.identity.dataset,
+            row.identity.data,
+            row.identity.selection,
+        )
         runs.setdefault(key, []).append(row)
-        ids_of_model.setdefault(row.model, set()).add(row.r)
-        ids_of_dataset.setdefault(row.dataset, set()).add(row.data)
+        ids_of_model.setdefault(row.identity.model, set()).add(row.identity.r)
+        ids_of_dataset.setdefault(row.identity.dataset, set()).add(row.identity.data)
     named = []
     for (model, r, dataset, data, selection), rows_of_run in runs.items():
         model_name = model
@@ -653,20 +663,20 @@ def _by_run(rows: Sequence[Row], ids: bool = False) -> list[_RunRows]:
 # Words and warnings
 
 
-def letter_notes(rows: Sequence[Row]) -> list[str]:
+def letter_notes(rows: Sequence[Number]) -> list[str]:
     """Return that bits per byte of letters say nothing about the answers, a line at most."""
     names = []
     for row in rows:
-        is_bits = not row.share and METRICS[row.metric].unit == "bits/byte"
-        if is_bits and row.family == "letters" and row.protocol not in names:
-            names.append(row.protocol)
+        is_bits = not row.share and METRICS[row.identity.metric].unit == "bits/byte"
+        if is_bits and row.identity.family == "letters" and row.identity.protocol not in names:
+            names.append(row.identity.protocol)
     if not names:
         return []
     reason = 'a letter such as " A" is no answer\'s text, so they say nothing about it; take a protocol of texts'
     return [f"bits per byte of letters ({listed(names)}): {reason}"]
 
 
-def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
+def legend(rows: Sequence[Number], ids: bool = False) -> list[str]:
     """Return what the words, warnings, columns and counts in ``rows`` mean; with ``ids`` what ids mean, too."""
     lines = [
         "protocol: a complete recipe for a number; ENTRY:SCORE says where it was published and what is compared"
@@ -696,12 +706,12 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
     return [part for line in lines for part in wrapped(line, width)]
 
 
-def _numeric_lines(rows: Sequence[Row]) -> list[str]:
+def _numeric_lines(rows: Sequence[Number]) -> list[str]:
     """Return what the ranges that rounding allows mean, if there are any."""
     noise = 0.0
     for row in rows:
-        if row.low < row.high and not row.cut:
-            noise = max(noise, row.noise or 0.0)
+        if row.bounds.low < row.bounds.high and not row.cut:
+            noise = max(noise, row.bounds.noise or 0.0)
     has_dashes = any(map(_is_unbounded, rows))
     if not noise and not has_dashes:
         return []
@@ -713,9 +723,9 @@ def _numeric_lines(rows: Sequence[Row]) -> list[str]:
     return [line]
 
 
-def _bound_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _bound_lines(rows: Sequence[Number]) -> Iterator[str]:
     """Yield why values have bounds, and intervals are missing."""
-    if any(row.unlisted for row in rows):
+    if any(row.counts.unlisted for row in rows):
         yield (
             "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
             "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
@@ -723,37 +733,37 @@ def _bound_lines(rows: Sequence[Row]) -> Iterator[str]:
     if any(row.cut for row in rows):
         yield "cut answers: numeric is the range of whatever would have stood there without a limit"
     for row in rows:
-        if row.interval == "clustered" and row.n and math.isnan(row.ci_low):
+        if row.interval.name == "clustered" and row.counts.n and math.isnan(row.interval.low):
             yield f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small"
             break
 
 
-def _rank_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _rank_lines(rows: Sequence[Number]) -> Iterator[str]:
     """Yield what ranks, missing ranks and errors of samples mean."""
-    if any(row.rank_low is not None for row in rows):
+    if any(row.ranks.low is not None for row in rows):
         yield RANGE
-    is_unranked = any(row.coverage and row.rank is None for row in rows)
-    if is_unranked and any(row.rank for row in rows):
+    is_unranked = any(row.coverage and row.ranks.rank is None for row in rows)
+    if is_unranked and any(row.ranks.rank for row in rows):
         yield "no rank: too few of the items that other models scored"
     for row in rows:
-        if row.population is not None and row.interval != "clustered":
+        if row.population is not None and row.interval.name != "clustered":
             yield "sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide"
             break
 
 
-def _sources(rows: Sequence[Row]) -> list[str]:
+def _sources(rows: Sequence[Number]) -> list[str]:
     """Return a line with the sources of models and data on the Hub, if there are any."""
     sources: dict[str, None] = {}
     for row in rows:
-        sources[row.model_source] = None
-        sources[row.dataset_source] = None
+        sources[row.identity.model_source] = None
+        sources[row.identity.dataset_source] = None
     names = list(filter(None, sources))
     if not names:
         return []
     return [safe(f"from the Hub: {', '.join(names)}")]
 
 
-def serious_warnings(rows: Sequence[Row], guesses: bool = True) -> list[str]:
+def serious_warnings(rows: Sequence[Number], guesses: bool = True) -> list[str]:
     """Return a line for each alarm, which speaks against numbers themselves, however many numbers have it.
 
     ``guesses``: also that numbers are no better than guessing, unless another alarm is about the same.
@@ -767,19 +777,19 @@ def serious_warnings(rows: Sequence[Row], guesses: bool = True) -> list[str]:
                 warned.append(row)
         if not warned:
             continue
-        numbers = f"{safe(warned[0].model)} under {warned[0].protocol}"
+        numbers = f"{safe(warned[0].identity.model)} under {warned[0].identity.protocol}"
         if len(warned) > 1:
             numbers = f"{len(warned):,} of {counted(len(rows), 'number')}, such as {numbers}"
         lines.append(f"alarm: {warning}, {numbers}: {_explained(warning, warned[0])}")
     return lines
 
 
-def raised(row: Row) -> set[str]:
+def raised(row: Number) -> set[str]:
     """Return the warnings of a row without those that follow from another of them."""
     warnings = set(row.diagnosis.warnings)
     if "cut" in warnings and row.answers is not None:
         # Items that are missing because their answers were cut or empty are told by the other warning.
-        if row.missing <= row.cut + row.answers.empty:
+        if row.counts.missing <= row.cut + row.answers.empty:
             warnings.discard("many-missing")
     followers: set[str] = set()
     for warning in warnings:
@@ -787,11 +797,11 @@ def raised(row: Row) -> set[str]:
     return warnings - followers
 
 
-def _explained(warning: str, row: Row) -> str:
+def _explained(warning: str, row: Number) -> str:
     if warning == "gold-constant":
         return (
-            f"{row.ties} of {row.n} items are tied and the right choice stands in the same place in all of them, so "
-            "the tie rule decides the accuracy; shuffle the choices"
+            f"{row.counts.ties} of {row.counts.n} items are tied and the right choice stands in the "
+            "same place in all of them, so the tie rule decides the accuracy; shuffle the choices"
         )
     if warning == "cut":
         return row.cut_text
@@ -800,7 +810,7 @@ def _explained(warning: str, row: Row) -> str:
     return WARNINGS[warning]
 
 
-def reasons(rows: Sequence[Row]) -> list[str]:
+def reasons(rows: Sequence[Number]) -> list[str]:
     """Return why items are missing or skipped, a line for every reason and count, with how many protocols have it."""
     lines = []
     for group in reason_groups(rows):
@@ -829,12 +839,12 @@ class ReasonGroup:
         return f" under {len(self.protocols)} protocols"
 
 
-def reason_groups(rows: Sequence[Row]) -> Iterator[ReasonGroup]:
+def reason_groups(rows: Sequence[Number]) -> Iterator[ReasonGroup]:
     """Yield every reason and count in ``rows``, once with all protocols that have it."""
     groups: dict[tuple[str, MissingReason], dict[str, None]] = {}
     for row in rows:
         for reason in row.missing_reasons:
-            groups.setdefault(("missing", reason), {})[row.protocol] = None
+            groups.setdefault(("missing", reason), {})[row.identity.protocol] = None
         for reason in row.skipped_reasons:
             groups.setdefault(("skipped", reason), {})
     for (kind, reason), protocols in groups.items():
@@ -844,7 +854,7 @@ def reason_groups(rows: Sequence[Row]) -> Iterator[ReasonGroup]:
 # Values in sentences
 
 
-def shown_value(row: Row, spelled: Callable[[float], str]) -> str:
+def shown_value(row: Number, spelled: Callable[[float], str]) -> str:
     """Return the value of a row, or the bounds of one that rounding leaves open."""
     value = value_cell(row)
     if isinstance(value, Span):
@@ -852,16 +862,16 @@ def shown_value(row: Row, spelled: Callable[[float], str]) -> str:
     return spelled(value)
 
 
-def value_text(row: Row, value: float) -> str:
+def value_text(row: Number, value: float) -> str:
     """Return a value of the row's metric in words: accuracies in percent, others as :func:`plain` writes them."""
     if row.share and not math.isnan(value):
         return f"{percent(value)} %"
     return plain(value)
 
 
-def interval_text(row: Row) -> str:
+def interval_text(row: Number) -> str:
     """Return the interval of a row; a dash if it has none."""
-    return interval(row.ci_low, row.ci_high, percent if row.share else plain)
+    return interval(row.interval.low, row.interval.high, percent if row.share else plain)
 
 
 def nats(mean: Difference) -> str:

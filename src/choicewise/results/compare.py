@@ -28,8 +28,9 @@ from choicewise.results.measurement import (
     paired_credits,
     shared_items,
 )
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis, Outcome, Outcomes, axes_between
-from choicewise.results.rows import Row, engine_path, run_id, selection, text_id, token_id
+from choicewise.results.rows import engine_path, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.answers import is_cut
@@ -265,7 +266,7 @@ class PublishedComparison:
 
     protocol: str
     p: str
-    rows: tuple[Row, ...]
+    rows: tuple[Number, ...]
     numbers: tuple[PublishedNumber, ...]
     nearest: Nearest | None
     advice: str | None
@@ -283,7 +284,7 @@ class PublishedComparison:
 
 
 def published_comparisons(
-    run: Run, stored: Sequence[Row], recipes: Mapping[str, Protocol], value: float | None = None
+    run: Run, stored: Sequence[Number], recipes: Mapping[str, Protocol], value: float | None = None
 ) -> list[PublishedComparison]:
     """Compare ``run`` with the numbers published under each of ``recipes`` (protocols by name).
 
@@ -721,27 +722,27 @@ def _texts(run: RunEvidence, measured: Measurement, item: int) -> list[str]:
 
 
 def _rows(
-    run: Run, stored: Sequence[Row], protocols: Mapping[str, Protocol]
-) -> dict[str, list[Row]]:
+    run: Run, stored: Sequence[Number], protocols: Mapping[str, Protocol]
+) -> dict[str, list[Number]]:
     """Return the run's rows by protocol: the ``stored`` ones, or new ones if it has none."""
     name_in_run = {protocol.digest: name for name, protocol in run.protocols.items()}
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[Number]] = {}
     further: dict[str, Protocol] = {}
     for name, protocol in protocols.items():
         if protocol.digest in name_in_run:
             stored_name = name_in_run[protocol.digest]
-            rows[name] = [row for row in stored if row.protocol == stored_name]
+            rows[name] = [row for row in stored if row.identity.protocol == stored_name]
         else:
             further[name] = protocol
     # Scoring reads the run's observations, which takes longer than its summary.
     if further:
         for row in run.under(further).rows():
-            rows.setdefault(row.protocol, []).append(row)
+            rows.setdefault(row.identity.protocol, []).append(row)
     return rows
 
 
 def _numbers(
-    recipe: Protocol, rows: Sequence[Row], value: float | None
+    recipe: Protocol, rows: Sequence[Number], value: float | None
 ) -> tuple[PublishedNumber, ...]:
     numbers = []
     if value is not None:
@@ -759,13 +760,13 @@ def _numbers(
     return tuple(numbers)
 
 
-def _position(value: float, rows: Sequence[Row]) -> str | None:
+def _position(value: float, rows: Sequence[Number]) -> str | None:
     """Return if a value is below, inside or above the interval of the first row."""
-    if not rows or math.isnan(rows[0].ci_low):
+    if not rows or math.isnan(rows[0].interval.low):
         return None
-    if value < rows[0].ci_low:
+    if value < rows[0].interval.low:
         return "below"
-    if value > rows[0].ci_high:
+    if value > rows[0].interval.high:
         return "above"
     return "inside"
 

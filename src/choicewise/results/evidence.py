@@ -419,7 +419,7 @@ class Evidence:
 
     @property
     def warnings(self) -> dict[str, Mask]:
-        """Items that were not asked or scored in full, bool [items] by kind (:class:`choicewise.results.rows.Row`)."""
+        """Mark items not asked or scored in full, bool [items] by kind (:class:`choicewise.results.number.Counts`)."""
         return dict(self.column(WARNINGS))
 
     def fields(self) -> list[str]:

@@ -18,8 +18,8 @@ from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.guessing import Guessing, guess, guessing, merged
 from choicewise.results.measurement import shared_items
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as, ranked
-from choicewise.results.rows import Row
 from choicewise.scoring.significance import LEVEL, SignFlip, holm, is_significant, sign_flip
 
 
@@ -27,7 +27,7 @@ class Measured(typing.Protocol):
     """Give a run's numbers: its rows, and the credit of every item."""
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[Number]:
         """The rows, one per protocol and group."""
 
     @property
@@ -133,9 +133,9 @@ class Numbers:
     unmeasured: int
     grouped: bool
     items: tuple[int, int]
-    lowest: Row | None
+    lowest: Number | None
     median: float
-    highest: Row | None
+    highest: Number | None
     guessing: Guessing
 
 
@@ -210,10 +210,10 @@ class Finding:
     numbers: tuple[Numbers, ...]
     leads: tuple[Lead, ...]
     other_items: bool
-    missing: Row | None
+    missing: Number | None
     lacking: int
     incomplete: tuple[str, ...]
-    other_metrics: tuple[Row, ...]
+    other_metrics: tuple[Number, ...]
 
     @property
     def count(self) -> int:
@@ -236,7 +236,7 @@ class Finding:
         return tuple(dict.fromkeys(numbers.data for numbers in self.numbers))
 
 
-def finding(rows: Sequence[Row]) -> Finding:
+def finding(rows: Sequence[Number]) -> Finding:
     """Summarise the rows of unchanged questions, or those of changed ones if there are no others.
 
     A protocol with two names counts once.  A model that was computed in several ways under one
@@ -246,13 +246,13 @@ def finding(rows: Sequence[Row]) -> Finding:
     other_metrics = [row for row in rows if not row.share]
     shares = distinct([row for row in rows if row.share])
 
-    by_run: dict[tuple[str, str], list[Row]] = {}
-    by_dataset: dict[str, list[Row]] = {}
+    by_run: dict[tuple[str, str], list[Number]] = {}
+    by_dataset: dict[str, list[Number]] = {}
     scored_by_measure: Counter[tuple[str, ...]] = Counter()
     for row in shares:
-        by_run.setdefault((row.model, row.data), []).append(row)
-        by_dataset.setdefault(row.data, []).append(row)
-        if row.n:
+        by_run.setdefault((row.identity.model, row.identity.data), []).append(row)
+        by_dataset.setdefault(row.identity.data, []).append(row)
+        if row.counts.n:
             scored_by_measure[measured_as(row)] += 1
 
     leads = []
@@ -261,26 +261,26 @@ def finding(rows: Sequence[Row]) -> Finding:
         if dataset_lead is not None:
             leads.append(dataset_lead)
 
-    lacking = [row for row in shares if row.missing]
+    lacking = [row for row in shares if row.counts.missing]
     # Rows without any number are counted by themselves.
-    lacking = [row for row in lacking if row.n] or lacking
+    lacking = [row for row in lacking if row.counts.n] or lacking
     return Finding(
         numbers=tuple(_numbers(run_rows) for run_rows in by_run.values()),
         leads=tuple(leads),
         other_items=max(scored_by_measure.values(), default=0) > 1,
-        missing=max(lacking, key=lambda row: row.missing, default=None),
+        missing=max(lacking, key=lambda row: row.counts.missing, default=None),
         lacking=len(lacking),
         incomplete=_incomplete([*shares, *other_metrics]),
         other_metrics=tuple(other_metrics),
     )
 
 
-def unchanged(rows: Sequence[Row]) -> Sequence[Row]:
+def unchanged(rows: Sequence[Number]) -> Sequence[Number]:
     """Return the rows of unchanged questions, or all rows if there are none.
 
     Protocols of a panel that change the questions are no ways to ask the unchanged ones.
     """
-    kept = [row for row in rows if not asks_changes([parse_signature(row.signature)])]
+    kept = [row for row in rows if not asks_changes([parse_signature(row.identity.signature)])]
     return kept or rows
 
 
@@ -288,13 +288,13 @@ NAMED = 2
 """Protocols that are named; if there are more, the values that they have in common are named."""
 
 
-def lead(rows: Sequence[Row]) -> Lead | None:
+def lead(rows: Sequence[Number]) -> Lead | None:
     """Return who leads on the one dataset of ``rows``; None if no two models share a measure.
 
     The order is that of the rows' ranks (:func:`choicewise.results.outcomes.bounded`), or of their
     values if no row has a rank.
     """
-    if not any(row.rank for row in rows):
+    if not any(row.ranks.rank for row in rows):
         rows = ranked(rows)
     contests = _lead_contests(rows)
     if not contests:
@@ -311,7 +311,7 @@ def lead(rows: Sequence[Row]) -> Lead | None:
     open_contests = 0
     for contest, row in zip(contests, best_rows, strict=True):
         if best not in contest.leaders:
-            behind.append(row.protocol)
+            behind.append(row.identity.protocol)
         if len(contest.leaders) > len(contest.first):
             open_contests += 1
 
@@ -321,8 +321,8 @@ def lead(rows: Sequence[Row]) -> Lead | None:
     level = [model for model in models[1:] if wins[model] == wins[best]]
     first = len(best_rows) - len(behind)
     return Lead(
-        dataset=rows[0].dataset,
-        data=rows[0].data,
+        dataset=rows[0].identity.dataset,
+        data=rows[0].identity.data,
         models=tuple(models),
         contests=len(best_rows),
         grouped=_have_groups(rows),
@@ -332,7 +332,7 @@ def lead(rows: Sequence[Row]) -> Lead | None:
         behind=tuple(behind),
         same_order=same_order,
         turn=turn,
-        items=max(row.n for row in best_rows),
+        items=max(row.counts.n for row in best_rows),
         open=open_contests,
         significant=_significant_leads(contests, best),
     )
@@ -342,7 +342,7 @@ def _significant_leads(contests: Sequence[_LeadContest], best: str) -> int | Non
     """Count the significant leads of the best model alone; None if none was tested."""
     ps = []
     for contest in contests:
-        p = contest.rows[best].lead_p
+        p = contest.rows[best].ranks.lead_p
         if contest.leaders == [best] and p is not None:
             ps.append(p)
     if not ps:
@@ -350,8 +350,8 @@ def _significant_leads(contests: Sequence[_LeadContest], best: str) -> int | Non
     return sum(p <= LEVEL for p in ps)
 
 
-def _have_groups(rows: Sequence[Row]) -> bool:
-    return len({row.subject for row in rows}) > 1
+def _have_groups(rows: Sequence[Number]) -> bool:
+    return len({row.identity.subject for row in rows}) > 1
 
 
 def _difference(contest: ReversalContest) -> float:
@@ -373,14 +373,14 @@ def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
 
     Protocols whose values are no shares of 1 are left out.
     """
-    rows = {(row.signature, row.i): row for row in one.rows}
-    other_rows = {(row.signature, row.i): row for row in other.rows}
+    rows = {(row.identity.signature, row.identity.i): row for row in one.rows}
+    other_rows = {(row.identity.signature, row.identity.i): row for row in other.rows}
     guessed: dict[str, bool] = {}
     for key, row in rows.items():
         rival = other_rows.get(key)
         # If answers were cut, a test of the others says nothing about the order.
         if rival is not None and not left_open(row, rival):
-            guessed[row.signature] = guess(row) and guess(rival)
+            guessed[row.identity.signature] = guess(row) and guess(rival)
 
     first_of_prompt: dict[str, str] = {}
     for outcome in one.outcomes.outcomes:
@@ -424,20 +424,20 @@ _INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
 """The end of the selection (:func:`choicewise.results.rows.selection`) of an incomplete run."""
 
 
-def _value(row: Row) -> float:
+def _value(row: Number) -> float:
     return row.value
 
 
-def _numbers(rows: Sequence[Row]) -> Numbers:
+def _numbers(rows: Sequence[Number]) -> Numbers:
     measured = [row for row in rows if not math.isnan(row.value)]
-    item_counts = [row.n + row.missing for row in rows]
+    item_counts = [row.counts.n + row.counts.missing for row in rows]
     middle = math.nan
     if measured:
         middle = median(map(_value, measured))
     return Numbers(
-        model=rows[0].model,
-        dataset=rows[0].dataset,
-        data=rows[0].data,
+        model=rows[0].identity.model,
+        dataset=rows[0].identity.dataset,
+        data=rows[0].identity.data,
         count=len(measured),
         unmeasured=len(rows) - len(measured),
         grouped=_have_groups(rows),
@@ -449,11 +449,11 @@ def _numbers(rows: Sequence[Row]) -> Numbers:
     )
 
 
-def _incomplete(rows: Iterable[Row]) -> tuple[str, ...]:
+def _incomplete(rows: Iterable[Number]) -> tuple[str, ...]:
     """Return how far the incomplete runs of ``rows`` are, without duplicates."""
     texts: dict[str, None] = {}
     for row in rows:
-        match = _INCOMPLETE.search(row.selection)
+        match = _INCOMPLETE.search(row.identity.selection)
         if match:
             texts[match[1]] = None
     return tuple(texts)
@@ -463,12 +463,12 @@ def _incomplete(rows: Iterable[Row]) -> tuple[str, ...]:
 class _LeadContest:
     """Hold the numbers of models that were measured the same way, by model; none is NaN."""
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, Number]
 
     @cached_property
     def first(self) -> list[str]:
         """The models of rank 1."""
-        return [model for model, row in self.rows.items() if row.rank == 1]
+        return [model for model, row in self.rows.items() if row.ranks.rank == 1]
 
     @cached_property
     def leaders(self) -> list[str]:
@@ -481,12 +481,12 @@ class _LeadContest:
         return leaders
 
 
-def _lead_contests(rows: Sequence[Row]) -> list[_LeadContest]:
+def _lead_contests(rows: Sequence[Number]) -> list[_LeadContest]:
     """Group rows that were measured the same way, if they have ranks, or if cut answers hide them."""
-    by_measure: dict[tuple[str, ...], dict[str, Row]] = {}
+    by_measure: dict[tuple[str, ...], dict[str, Number]] = {}
     for row in rows:
         if not math.isnan(row.value):
-            by_measure.setdefault(measured_as(row), {})[row.model] = row
+            by_measure.setdefault(measured_as(row), {})[row.identity.model] = row
     contests = []
     for rivals in by_measure.values():
         contest = _LeadContest(rivals)
@@ -500,7 +500,7 @@ def _models_in_order(contests: Sequence[_LeadContest], wins: Mapping[str, int]) 
     values: dict[str, list[float]] = {}
     for contest in contests:
         for model, row in contest.rows.items():
-            if row.rank is not None or model in contest.leaders:
+            if row.ranks.rank is not None or model in contest.leaders:
                 values.setdefault(model, []).append(row.value)
 
     def position(model: str) -> tuple[int, float]:
@@ -515,7 +515,11 @@ def _have_same_order(contests: Sequence[_LeadContest]) -> bool:
     """Check that no two models change places between contests."""
     worse_than: dict[str, set[str]] = {}
     for contest in contests:
-        ranks = {model: row.rank for model, row in contest.rows.items() if row.rank is not None}
+        ranks = {
+            model: row.ranks.rank
+            for model, row in contest.rows.items()
+            if row.ranks.rank is not None
+        }
         for model, rank in ranks.items():
             worse = [other for other, other_rank in ranks.items() if other_rank > rank]
             worse_than.setdefault(model, set()).update(worse)
@@ -526,15 +530,15 @@ def _have_same_order(contests: Sequence[_LeadContest]) -> bool:
     return True
 
 
-def _turn(rows: Sequence[Row], ahead: Sequence[bool]) -> Turn | None:
+def _turn(rows: Sequence[Number], ahead: Sequence[bool]) -> Turn | None:
     """Return the family, group or axis that separates the rows that are ``ahead`` from the others.
 
     The family is taken if it is right more often than always saying the same.  An axis must be
     wrong at most a quarter as often as that.
     """
     axes_of_rows = [_axes(row) for row in rows]
-    family = _split("family", [row.family for row in rows], ahead)
-    turns = [family, _split("group", [row.subject for row in rows], ahead)]
+    family = _split("family", [row.identity.family for row in rows], ahead)
+    turns = [family, _split("group", [row.identity.subject for row in rows], ahead)]
     for axis in axes_of_rows[0]:
         turns.append(_split(axis, [axes[axis] for axes in axes_of_rows], ahead))
 
@@ -548,10 +552,10 @@ def _turn(rows: Sequence[Row], ahead: Sequence[bool]) -> Turn | None:
     return None
 
 
-def _axes(row: Row) -> dict[str, str]:
+def _axes(row: Number) -> dict[str, str]:
     """Return the axes of the row's protocol as its signature spells them."""
     axes = {}
-    for part in row.signature.split("|"):
+    for part in row.identity.signature.split("|"):
         axis, _, value = part.partition(":")
         axes[axis] = value
     return axes

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from choicewise.results.measurement import of_items
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import LEVEL, binomial_tail, holm
 
@@ -81,12 +81,12 @@ def merged(parts: Sequence[Guessing]) -> Guessing:
     )
 
 
-def guessing(rows: Sequence[Row]) -> Guessing:
+def guessing(rows: Sequence[Number]) -> Guessing:
     """Count the numbers better than guessing in ``rows``, which are of one model on one dataset."""
     scores = [row for row in rows if _is_score(row)]
     if not scores:
         return Guessing()
-    questions = [row.n for row in scores]
+    questions = [row.counts.n for row in scores]
     return Guessing(
         scores=len(scores),
         beating=sum(_is_above(row) for row in scores),
@@ -97,7 +97,7 @@ def guessing(rows: Sequence[Row]) -> Guessing:
     )
 
 
-def guesses(rows: Sequence[Row]) -> list[bool]:
+def guesses(rows: Sequence[Number]) -> list[bool]:
     """Mark the scores of one model on one dataset that are no better than guessing.
 
     Holm's correction is made for all scores among ``rows``; other numbers are not marked.
@@ -116,62 +116,62 @@ def guesses(rows: Sequence[Row]) -> list[bool]:
     return marks
 
 
-def guess(row: Row) -> bool:
+def guess(row: Number) -> bool:
     """Check that a number, tested alone, is no better than guessing; False if guessing has none."""
     if not _has_chance(row):
         return False
-    return row.n < FEWEST or not _is_above(row)
+    return row.counts.n < FEWEST or not _is_above(row)
 
 
-def enough(row: Row) -> float:
+def enough(row: Number) -> float:
     """Return the smallest accuracy on as many questions that lies above guessing, tested alone.
 
     It is infinite if 1 is not enough, and NaN if the interval does not follow from the number of
     right answers alone, but from subjects, or from credits of any size.
     """
-    if row.interval not in ("wilson", "beta-binomial"):
+    if row.interval.name not in ("wilson", "beta-binomial"):
         return math.nan
-    if not row.n or math.isnan(row.chance):
+    if not row.counts.n or math.isnan(row.chance):
         return math.nan
-    low, _ = of_items(row.interval, row.value * row.n, row.n)
+    low, _ = of_items(row.interval.name, row.value * row.counts.n, row.counts.n)
     if row.population is not None:
-        low = row.value - unseen(row.n, row.population) * (row.value - low)
-    if not math.isclose(low, row.ci_low, abs_tol=1e-9):
+        low = row.value - unseen(row.counts.n, row.population) * (row.value - low)
+    if not math.isclose(low, row.interval.low, abs_tol=1e-9):
         return math.nan
 
     def is_above(right: int) -> bool:
-        low, _ = of_items(row.interval, right, row.n)
+        low, _ = of_items(row.interval.name, right, row.counts.n)
         if low <= row.chance:
             return False
-        return row.n < FEWEST or binomial_tail(right, row.n, row.chance) <= LEVEL
+        return row.counts.n < FEWEST or binomial_tail(right, row.counts.n, row.chance) <= LEVEL
 
-    right = bisect_left(range(row.n + 1), True, key=is_above)
-    if right > row.n:
+    right = bisect_left(range(row.counts.n + 1), True, key=is_above)
+    if right > row.counts.n:
         return math.inf
-    return right / row.n
+    return right / row.counts.n
 
 
-def _is_score(row: Row) -> bool:
+def _is_score(row: Number) -> bool:
     return row.counted and _has_chance(row)
 
 
-def _has_chance(row: Row) -> bool:
+def _has_chance(row: Number) -> bool:
     return not (math.isnan(row.chance) or math.isnan(row.value))
 
 
-def _is_above(row: Row) -> bool:
+def _is_above(row: Number) -> bool:
     """Check that the interval lies above guessing, and that guessing is rarely as good.
 
     The interval of a sample is about the questions it was drawn from.  A guesser with luck on the
     sample lies above guessing on them, too, so the test takes the interval before it is narrowed.
     """
-    if row.ci_low <= row.chance or row.value < enough(row):
+    if row.interval.low <= row.chance or row.value < enough(row):
         return False
-    return row.n < FEWEST or row.diagnosis.guessing_p <= LEVEL
+    return row.counts.n < FEWEST or row.diagnosis.guessing_p <= LEVEL
 
 
-def _test(row: Row) -> tuple[str, str]:
-    return row.subject, row.diagnosis.predictions
+def _test(row: Number) -> tuple[str, str]:
+    return row.identity.subject, row.diagnosis.predictions
 
 
 def _range(numbers: Sequence[float]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ import numpy as np
 from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import short_signature
 from choicewise.results.measurement import paired_credits, same_items
+from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
     Outcomes,
@@ -24,7 +25,6 @@ from choicewise.results.outcomes import (
     standing_ranks,
     undecided_pairs,
 )
-from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.significance import FEWEST, LEVEL, holm, sign_flip
 
@@ -32,7 +32,7 @@ PREFERRED = ("original", "harness", "olmes-cf", "olmes-mcf")
 """Variants of a benchmark whose number is the best known, the first of them first."""
 
 
-def headline(rows: Sequence[Row], families: Collection[str] = ()) -> Row | None:
+def headline(rows: Sequence[Number], families: Collection[str] = ()) -> Number | None:
     """Return the row of one run whose number stands for the others.
 
     It is the first of :data:`PREFERRED`, else the first headline of an entry of the catalogue, else
@@ -41,7 +41,7 @@ def headline(rows: Sequence[Row], families: Collection[str] = ()) -> Row | None:
     """
     candidates = []
     for row in rows:
-        if families and row.family not in families:
+        if families and row.identity.family not in families:
             continue
         if row.share and not math.isnan(row.value):
             candidates.append(row)
@@ -69,7 +69,7 @@ class Standing:
     """
 
     model: str
-    rows: tuple[Row | None, ...]
+    rows: tuple[Number | None, ...]
     mean: float
     rank: int | None = None
     rank_low: int | None = None
@@ -126,14 +126,14 @@ class AgainstBest:
     tests: int
 
 
-def matrix(rows: Sequence[Row], outcomes: Sequence[Outcomes] = ()) -> Matrix:
+def matrix(rows: Sequence[Number], outcomes: Sequence[Outcomes] = ()) -> Matrix:
     """Return the table of models by benchmarks.
 
     The headline of a dataset is one that most models have: of them the first by :data:`PREFERRED`.
     Numbers of groups of items have no place in it.  ``outcomes``: of the same runs, from which the
     bounds of ranks are computed.
     """
-    rows = distinct([row for row in rows if row.share and row.subject == "all"])
+    rows = distinct([row for row in rows if row.share and row.identity.subject == "all"])
     headlines = _headlines(rows)
     lines = _lines(rows, headlines)
     apart = _not_comparable(list(lines.values()))
@@ -161,7 +161,7 @@ def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
     losers: list[tuple[int, int]] = []
     ps: list[float] = []
     for column in range(len(table.benchmarks)):
-        rows: dict[int, Row] = {}
+        rows: dict[int, Number] = {}
         for line, standing in enumerate(table.standings):
             row = standing.rows[column]
             if row is not None:
@@ -188,11 +188,11 @@ def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
     return AgainstBest(tuple(tuple(line) for line in level), len(ps))
 
 
-def _headlines(rows: Sequence[Row]) -> list[Row]:
+def _headlines(rows: Sequence[Number]) -> list[Number]:
     """Return a headline for every part of a dataset that has one."""
-    parts: dict[tuple[str, str], list[Row]] = {}
+    parts: dict[tuple[str, str], list[Number]] = {}
     for row in rows:
-        parts.setdefault((row.data, row.selection), []).append(row)
+        parts.setdefault((row.identity.data, row.identity.selection), []).append(row)
     headlines = []
     for part in parts.values():
         counts = Counter(measured_as(row) for row in part if not math.isnan(row.value))
@@ -204,25 +204,27 @@ def _headlines(rows: Sequence[Row]) -> list[Row]:
     return headlines
 
 
-def _lines(rows: Sequence[Row], headlines: Sequence[Row]) -> dict[str, tuple[Row | None, ...]]:
+def _lines(
+    rows: Sequence[Number], headlines: Sequence[Number]
+) -> dict[str, tuple[Number | None, ...]]:
     """Return by model its rows that were measured as the headlines; None if it has none."""
-    cells: dict[tuple[str, tuple[str, ...]], Row] = {}
+    cells: dict[tuple[str, tuple[str, ...]], Number] = {}
     models: dict[str, None] = {}
     for row in rows:
-        models[row.model] = None
+        models[row.identity.model] = None
         if not math.isnan(row.value):
-            cells[row.model, measured_as(row)] = row
+            cells[row.identity.model, measured_as(row)] = row
     columns = [measured_as(first) for first in headlines]
     return {model: tuple(cells.get((model, column)) for column in columns) for model in models}
 
 
-def _benchmark(row: Row) -> Benchmark:
+def _benchmark(row: Number) -> Benchmark:
     return Benchmark(
-        dataset=row.dataset,
-        data=row.data,
-        selection=row.selection,
-        protocol=row.protocol,
-        signature=row.signature,
+        dataset=row.identity.dataset,
+        data=row.identity.data,
+        selection=row.identity.selection,
+        protocol=row.identity.protocol,
+        signature=row.identity.signature,
     )
 
 
@@ -239,11 +241,11 @@ def _outcomes_by_row(runs: Sequence[Outcomes]) -> _OutcomeOf:
     return outcome_of
 
 
-def _key(row: Row) -> tuple[str, ...]:
-    return row.model, row.data, row.selection, row.id
+def _key(row: Number) -> tuple[str, ...]:
+    return row.identity.model, row.identity.data, row.identity.selection, row.identity.id
 
 
-def _test(one: Row, other: Row, outcome_of: _OutcomeOf) -> tuple[float, float]:
+def _test(one: Number, other: Number, outcome_of: _OutcomeOf) -> tuple[float, float]:
     """Return how much better ``one`` is over the shared items, and p.
 
     Both are NaN if there is no test, such as of few items.  If answers that were cut leave the
@@ -253,7 +255,7 @@ def _test(one: Row, other: Row, outcome_of: _OutcomeOf) -> tuple[float, float]:
         return math.nan, math.nan
     pair = outcome_of[_key(one)], outcome_of[_key(other)]
     # The same items in other texts: the difference could be that of the texts.
-    if same_items(*pair) and one.i != other.i:
+    if same_items(*pair) and one.identity.i != other.identity.i:
         return math.nan, math.nan
     subjects, credits = paired_credits(pair)
     left, right = shared_credits(subjects, credits, pair[0].protocol.aggregation)
@@ -265,18 +267,18 @@ def _test(one: Row, other: Row, outcome_of: _OutcomeOf) -> tuple[float, float]:
     return difference, sign_flip(left, right).p
 
 
-def _preference(row: Row) -> tuple[bool, int]:
+def _preference(row: Number) -> tuple[bool, int]:
     """Put headlines first, then the preferred variants in their order."""
-    _, _, variant = row.protocol.partition("/")
+    _, _, variant = row.identity.protocol.partition("/")
     for mark in ":@+":
         variant, _, _ = variant.partition(mark)
     order = len(PREFERRED)
     if variant in PREFERRED:
         order = PREFERRED.index(variant)
-    return not is_headline(row.protocol), order
+    return not is_headline(row.identity.protocol), order
 
 
-def _mean(line: Sequence[Row | None]) -> float:
+def _mean(line: Sequence[Number | None]) -> float:
     """Return the plain mean of a line; NaN if it is empty or has a gap."""
     values = [row.value for row in line if row is not None]
     if not values or len(values) < len(line):
@@ -284,7 +286,7 @@ def _mean(line: Sequence[Row | None]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _not_comparable(lines: Sequence[Sequence[Row | None]]) -> set[str]:
+def _not_comparable(lines: Sequence[Sequence[Number | None]]) -> set[str]:
     """Name the models with a number over far fewer items than another model under its protocol."""
     apart: set[str] = set()
     for column in zip(*lines, strict=True):

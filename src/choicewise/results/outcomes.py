@@ -25,7 +25,8 @@ from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 from choicewise.results.evidence import Column, RunEvidence, deciding_protocol, measured_columns
 from choicewise.results.measurement import Measurement, paired_credits, same_items
-from choicewise.results.rows import Row, selection
+from choicewise.results.number import Number
+from choicewise.results.rows import selection
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.intervals import GROUPS, ranks
@@ -42,7 +43,7 @@ COMPARABLE = 0.95
 """Share of the items of a rival that a model must have scored to be ranked beside it."""
 
 
-def ranked(rows: Sequence[Row]) -> list[Row]:
+def ranked(rows: Sequence[Number]) -> list[Number]:
     """Rank each row among those of models that were measured the same way; equal values share a rank.
 
     A row over far fewer items than that of a rival (:data:`COMPARABLE`) gets no rank.  Where answers were cut or
@@ -58,7 +59,7 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
             row.merit if whole else math.nan for row, whole in zip(rivals, alike, strict=True)
         ]
         placed = [
-            replace(row, rank=rank or None)
+            replace(row, ranks=replace(row.ranks, rank=rank or None))
             for row, rank in zip(rivals, ranks(merits).tolist(), strict=True)
         ]
         for place, row in zip(places, placed, strict=True):
@@ -66,25 +67,27 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
     return result
 
 
-def comparable(rivals: Sequence[Row]) -> list[bool]:
+def comparable(rivals: Sequence[Number]) -> list[bool]:
     """Mark the rows with a value that is over about as many items as that of any rival (:data:`COMPARABLE`)."""
-    counts = [0 if math.isnan(row.merit) else row.n for row in rivals]
+    counts = [0 if math.isnan(row.merit) else row.counts.n for row in rivals]
     least = COMPARABLE * max(counts, default=0)
     return [count > 0 and count >= least for count in counts]
 
 
-def left_open(one: Row, other: Row) -> bool:
+def left_open(one: Number, other: Number) -> bool:
     """Whether answers that were cut, or probabilities that were rounded, could turn the order of two values round."""
-    if not (one.cut or other.cut or one.rounding or other.rounding):
+    if not (one.cut or other.cut or one.bounds.rounding or other.bounds.rounding):
         return False
     (low, high), (other_low, other_high) = (
-        (each.value, each.value) if math.isnan(each.low) else (each.low, each.high)
+        (each.value, each.value)
+        if math.isnan(each.bounds.low)
+        else (each.bounds.low, each.bounds.high)
         for each in (one, other)
     )
     return low <= other_high and other_low <= high
 
 
-def _contests(rows: Sequence[Row]) -> Iterable[list[int]]:
+def _contests(rows: Sequence[Number]) -> Iterable[list[int]]:
     """Group the places of rows that were measured the same way."""
     contests: dict[Hashable, list[int]] = {}
     for place, row in enumerate(rows):
@@ -92,13 +95,16 @@ def _contests(rows: Sequence[Row]) -> Iterable[list[int]]:
     return contests.values()
 
 
-def _open_ranks(row: Row, rivals: Sequence[Row]) -> Row:
-    if row.rank is None or not any(left_open(each, row) for each in rivals if each is not row):
+def _open_ranks(row: Number, rivals: Sequence[Number]) -> Number:
+    if row.ranks.rank is None or not any(
+        left_open(each, row) for each in rivals if each is not row
+    ):
         return row
-    others = [each for each in rivals if each is not row and each.rank is not None]
+    others = [each for each in rivals if each is not row and each.ranks.rank is not None]
     above = sum(each.merit > row.merit and not left_open(each, row) for each in others)
     below = sum(each.merit < row.merit and not left_open(each, row) for each in others)
-    return replace(row, rank_low=1 + above, rank_high=1 + len(others) - below)
+    ranks = replace(row.ranks, low=1 + above, high=1 + len(others) - below)
+    return replace(row, ranks=ranks)
 
 
 def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int | None]:
@@ -115,7 +121,9 @@ def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int
     return placed
 
 
-def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None) -> list[Row]:
+def bounded(
+    rows: Sequence[Number], runs: Sequence[Outcomes], by: str | None = None
+) -> list[Number]:
     """Rank ``rows`` (:func:`ranked`) by the items that all rivals scored, with the range of each rank and the leads.
 
     ``runs``: in the order of the rows.  Rows without a rival or without outcomes stay as they are.  A rank is better
@@ -125,7 +133,7 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
     result = list(rows)
     leads: dict[tuple[str, str], list[_Lead]] = {}
     for places in _contests(rows):
-        places = [place for place in places if rows[place].rank is not None]
+        places = [place for place in places if rows[place].ranks.rank is not None]
         if len(places) < 2 or not outcomes.keys() >= set(places):
             continue
         rivals = _Rivals(
@@ -133,19 +141,22 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
         )
         if not rivals.credits.size:
             for place in places:
-                result[place] = replace(rows[place], rank=None, rank_low=None, rank_high=None)
+                no_ranks = replace(rows[place].ranks, rank=None, low=None, high=None)
+                result[place] = replace(rows[place], ranks=no_ranks)
             continue  # no item was scored by all
         for place, row in zip(places, rivals.ranked, strict=True):
             result[place] = row
         first = rows[places[0]]
-        leads.setdefault((first.data, first.selection), []).append(rivals.lead(places))
+        leads.setdefault((first.identity.data, first.identity.selection), []).append(
+            rivals.lead(places)
+        )
     for own in leads.values():
         for place, p in _adjusted(own).items():
-            result[place] = replace(result[place], lead_p=p)
+            result[place] = replace(result[place], ranks=replace(result[place].ranks, lead_p=p))
     return result
 
 
-def _outcome_of_rows(rows: Sequence[Row], runs: Sequence[Outcomes]) -> dict[int, Outcome]:
+def _outcome_of_rows(rows: Sequence[Number], runs: Sequence[Outcomes]) -> dict[int, Outcome]:
     """Find the outcome that each row is made of, by the place of the row; several runs may be of one name."""
     waiting: dict[tuple[str, ...], list[Outcome]] = {}
     for run in runs:
@@ -155,10 +166,10 @@ def _outcome_of_rows(rows: Sequence[Row], runs: Sequence[Outcomes]) -> dict[int,
     outcome_of: dict[int, Outcome] = {}
     seen: Counter[tuple[str, ...]] = Counter()
     for place, row in enumerate(rows):
-        key = row.model, row.data, row.selection, row.id[2:]
+        key = row.identity.model, row.identity.data, row.identity.selection, row.identity.id[2:]
         own = waiting.get(key, [])
-        number = seen[(*key, row.subject)]
-        seen[(*key, row.subject)] += 1
+        number = seen[(*key, row.identity.subject)]
+        seen[(*key, row.identity.subject)] += 1
         if number < len(own):
             outcome_of[place] = own[number]
     return outcome_of
@@ -183,7 +194,7 @@ class _Rivals:
     ``rows`` are ranked, one per model with its outcome.
     """
 
-    def __init__(self, rows: Sequence[Row], outcomes: Sequence[Outcome], by: str | None) -> None:
+    def __init__(self, rows: Sequence[Number], outcomes: Sequence[Outcome], by: str | None) -> None:
         self.rows = rows
         self.outcomes = outcomes
         protocol = outcomes[0].protocol
@@ -191,21 +202,21 @@ class _Rivals:
         self.metric = METRICS[protocol.metric]
         subjects, credits = paired_credits(outcomes)
         groups = [GROUPS[aggregation](subject, outcomes[0].categories) for subject in subjects]
-        among = np.array([group == rows[0].subject for group in groups], dtype=np.bool_)
+        among = np.array([group == rows[0].identity.subject for group in groups], dtype=np.bool_)
         self.credits = shared_credits(subjects, credits, aggregation, among)
         if not self.metric.credited:
             self.credits = -self.credits
         self.undecided = undecided_pairs(rows)
 
     @cached_property
-    def ranked(self) -> list[Row]:
+    def ranked(self) -> list[Number]:
         """The rows with their ranks and the ranges of these."""
         if self.metric.pooled:
             return list(
                 self.rows
             )  # a sample's number is off to one side, of one model more than of another: no test
         best, worst = rank_ranges(significantly_better(self.credits, self.undecided))
-        placed = [row.rank or 0 for row in self.rows]
+        placed = [row.ranks.rank or 0 for row in self.rows]
         if self._means_of_shared:
             placed = ranks(self.credits.mean(axis=1)).tolist()
         bounds = zip(self.rows, placed, best.tolist(), worst.tolist(), strict=True)
@@ -213,10 +224,10 @@ class _Rivals:
 
     def lead(self, places: Sequence[int]) -> _Lead:
         """Return the lead of the first of them, which stand at ``places``."""
-        placed = [row.rank for row in self.ranked]
-        models = tuple(row.model for row in self.rows)
+        placed = [row.ranks.rank for row in self.ranked]
+        models = tuple(row.identity.model for row in self.rows)
         firsts = tuple(outcome.first for outcome in self.outcomes)
-        alike = models, firsts, self.rows[0].subject
+        alike = models, firsts, self.rows[0].identity.subject
         if placed.count(1) > 1:
             return _Lead(None, 1.0, alike)
         best = placed.index(1)
@@ -225,7 +236,7 @@ class _Rivals:
 
     def _p(self, best: int, other: int) -> float:
         pair = self.outcomes[best], self.outcomes[other]
-        if same_items(*pair) and self.rows[best].i != self.rows[other].i:
+        if same_items(*pair) and self.rows[best].identity.i != self.rows[other].identity.i:
             return math.nan
         if self.metric.pooled:
             return math.nan
@@ -239,7 +250,7 @@ class _Rivals:
         additive = not self.metric.pooled and not any(row.open for row in self.rows)
         return (
             additive
-            and any(row.n != self.credits.shape[1] for row in self.rows)
+            and any(row.counts.n != self.credits.shape[1] for row in self.rows)
             and self.credits.size > 0
         )
 
@@ -261,7 +272,7 @@ def _adjusted(leads: Sequence[_Lead]) -> dict[int, float]:
     }
 
 
-def undecided_pairs(rows: Sequence[Row]) -> Mask:
+def undecided_pairs(rows: Sequence[Number]) -> Mask:
     """Mark the pairs of rows whose order is left open, bool [rows, rows]."""
     undecided = np.zeros((len(rows), len(rows)), dtype=np.bool_)
     for one, other in combinations(range(len(rows)), 2):
@@ -269,11 +280,12 @@ def undecided_pairs(rows: Sequence[Row]) -> Mask:
     return undecided
 
 
-def _wider(row: Row, rank: int, low: int, high: int) -> Row:
+def _wider(row: Number, rank: int, low: int, high: int) -> Number:
     """Return the row with its rank and these bounds, or those that it has where they are wider."""
-    if row.rank_low is not None and row.rank_high is not None:
-        low, high = min(low, row.rank_low), max(high, row.rank_high)
-    return replace(row, rank=rank, rank_low=min(low, rank), rank_high=max(high, rank))
+    if row.ranks.low is not None and row.ranks.high is not None:
+        low, high = min(low, row.ranks.low), max(high, row.ranks.high)
+    ranks = replace(row.ranks, rank=rank, low=min(low, rank), high=max(high, rank))
+    return replace(row, ranks=ranks)
 
 
 def shared_credits(
@@ -331,23 +343,28 @@ def standing_ranks(
     )
 
 
-def measured_as(row: Row) -> tuple[str, ...]:
+def measured_as(row: Number) -> tuple[str, ...]:
     """What rows have in common whose values can be ranked: the data, the part of it, the group and the protocol."""
-    return row.data, row.selection, row.subject, row.signature
+    return row.identity.data, row.identity.selection, row.identity.subject, row.identity.signature
 
 
-def distinct(rows: Sequence[Row]) -> list[Row]:
+def distinct(rows: Sequence[Number]) -> list[Number]:
     """The rows without what stands there twice, as under another name of its protocol.
 
     A model that was computed in several ways under one protocol is called by its name and its id (``#R``).
     """
-    alike: dict[tuple[str, ...], dict[str, Row]] = {}
+    alike: dict[tuple[str, ...], dict[str, Number]] = {}
     for row in rows:
-        alike.setdefault((row.model, *measured_as(row)), {}).setdefault(row.r, row)
+        alike.setdefault((row.identity.model, *measured_as(row)), {}).setdefault(
+            row.identity.r, row
+        )
     twice = {model for (model, *_), ways in alike.items() if len(ways) > 1}
     rest = (row for ways in alike.values() for row in ways.values())
     return [
-        replace(row, model=f"{row.model} {row.r}") if row.model in twice else row for row in rest
+        row.with_model(f"{row.identity.model} {row.identity.r}")
+        if row.identity.model in twice
+        else row
+        for row in rest
     ]
 
 
@@ -667,7 +684,7 @@ class Summary:
 
     folder: Path
     manifest: Manifest
-    rows: tuple[Row, ...]
+    rows: tuple[Number, ...]
     outcomes: Outcomes
     applied: Applied | None = None
 

@@ -10,7 +10,8 @@ from choicewise.protocols.between import as_accuracy, under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement, shared_items
-from choicewise.results.rows import Row, selection
+from choicewise.results.number import Number
+from choicewise.results.rows import selection
 from choicewise.results.run import Run
 from choicewise.scoring.probabilities import BINS, Bin, fit_temperature, reliability
 
@@ -37,7 +38,7 @@ def reliability_tables(run: Run) -> list[Reliability]:
     return tables
 
 
-def chain(run: Run, protocol: str) -> list[Row]:
+def chain(run: Run, protocol: str) -> list[Number]:
     """Return the rows of one protocol of ``run`` under the metrics of ``CHAIN`` that fit it."""
     accuracy = {protocol: run.protocols[protocol]}
     protocols: dict[str, Protocol] = {}

@@ -1,4 +1,4 @@
-"""The row of a report: a number with its warnings and ids.
+"""Numbers of a report, made from measurements, with their warnings and ids.
 
 ``#P`` the protocol (:func:`choicewise.protocols.protocol.short_signature`), ``#I`` the texts that were sent, ``#T``
 what was asked and scored in tokens, ``#R`` the model and how it was computed, ``#D`` the data.
@@ -10,9 +10,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -36,13 +35,27 @@ from choicewise.results.measurement import (
     paired_predictions,
     same_items,
 )
+from choicewise.results.number import (
+    CUT_SHARE,
+    LENGTH_SHIFT,
+    MISSING_SHARE,
+    TIED_SHARE,
+    UNPARSED_SHARE,
+    WARNINGS,
+    Bounds,
+    Counts,
+    Diagnosis,
+    Interval,
+    Number,
+    NumberIdentity,
+)
 from choicewise.results.spans import PLACEHOLDER, POSITIVE
-from choicewise.scoring.answers import AnswerCounts, answer_counts, is_cut
+from choicewise.scoring.answers import answer_counts, is_cut
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Floats, Integers, Mask, row_of
-from choicewise.scoring.rounding import OPEN, Rounding
+from choicewise.scoring.rounding import OPEN
 from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
     SIGNIFICANT,
@@ -55,203 +68,6 @@ from choicewise.scoring.significance import (
     positive_p,
     validity,
 )
-from choicewise.util.jsonio import json_value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """What speaks for or against one number.  Shares of 1; NaN where not known.
-
-    ``chance``: expected accuracy of guessing.  ``guessing_p``: how likely guessing is as good as this number alone, of
-    a sample as of questions without end.  ``predictions``: a digest that protocols share which decide all items alike.
-    ``most_common``: the greatest share a position has among predictions.
-    ``position_rstd``, ``position_p``: position bias.  ``length_shift``: how much longer predicted choices are than
-    right ones, in ranks from 0 (shortest) to 1, and ``length_p``, how likely so much is by chance.
-    ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
-    ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
-    predicted differently by ``text_sibling``.  ``permutation_consistency``: share of items with the same prediction in
-    every order that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the
-    question out, and ``choices_only_p``, how likely guessing is as good.
-    """
-
-    warnings: tuple[str, ...]
-    chance: float
-    guessing_p: float
-    predictions: str
-    most_common: float
-    position_rstd: float
-    position_p: float
-    length_shift: float
-    length_p: float
-    mass: float
-    low_mass: float
-    near_tie_rate: float
-    tie_rate: float
-    label_text: float
-    text_sibling: str | None
-    permutation_consistency: float
-    permutation_sibling: str | None
-    choices_only: float
-    choices_only_p: float
-    choices_sibling: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One number with everything that is needed to trust or distrust it.
-
-    ``data``, ``id``, ``i``, ``t`` and ``r`` are short ids of dataset and protocol, of what was sent in texts and asked
-    in tokens, and of the model as it was computed (:mod:`choicewise.results.rows`).  ``family`` says what the
-    protocol asks for (:mod:`choicewise.protocols.protocol`).  ``selection`` says in words which part of the
-    data the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1 where
-    :attr:`share` says so, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and
-    ``high`` bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the
-    items that are tied exactly, ``near_ties`` the further ones that noise leaves open; NaN and None where the effect of
-    noise is not known.  ``unlisted`` counts the items of which an answer is known as an upper bound alone, because a
-    server lists only the likeliest tokens: ``low`` and ``high`` hold whatever those answers are (then of unknown noise
-    nothing more), and the items that they leave undecided, which are in ``missing`` and not in the value.
-    ``answers`` says what became of texts; ``low`` and ``high`` then hold whatever stands behind those that were cut.
-    ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
-    ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
-
-    Items with a warning: ``shots_dropped`` and ``truncated`` lost few-shot examples or tokens, ``merged`` have
-    a token across the end of the context, ``noncanonical`` were scored in other tokens than the text's own, ``lossy``
-    in tokens that do not spell it, ``unknown`` in unknown ones.  ``diagnosis`` says what speaks against the value.
-    ``unused`` are the fields of the data with content that the protocol does not show.
-    ``missing_reasons`` and ``_skipped_reasons`` say why, with a count and one example each, the most common first.
-    ``model_source`` and ``dataset_source`` name repository and commit where they came from the Hub.
-    ``rank`` is 1 for the best of the models measured on the same items, None where they scored too different ones;
-    ``rank_low`` and ``rank_high`` bound it by tests of all pairs of models.  ``lead_p``: of the only first one how
-    likely its lead is by chance, corrected for all leads.  ``population``: of a sample, how many items it was drawn
-    from: error and interval, unless it is clustered, are those for the value of all of them; None for others.
-    ``rounding``: of an endpoint that rounds its probabilities; ``low`` and ``high`` then hold all that rounds to what
-    it told, and stand in the place of the value, NaN, where it is :attr:`open`.
-    """
-
-    model: str
-    dataset: str
-    data: str
-    selection: str
-    subject: str
-    protocol: str
-    signature: str
-    family: str
-    id: str
-    i: str
-    t: str
-    r: str
-    metric: str
-    value: float
-    se: float
-    interval: str
-    ci_low: float
-    ci_high: float
-    low: float
-    high: float
-    n: int
-    missing: int
-    invalid: int
-    ties: int
-    near_ties: int | None
-    noise: float | None
-    skipped: int
-    shots_dropped: int
-    truncated: int
-    merged: int
-    noncanonical: int
-    lossy: int
-    unknown: int
-    diagnosis: Diagnosis
-    unused: tuple[str, ...] = ()
-    rank: int | None = None
-    rank_low: int | None = None
-    rank_high: int | None = None
-    lead_p: float | None = None
-    missing_reasons: tuple[MissingReason, ...] = ()
-    skipped_reasons: tuple[MissingReason, ...] = ()
-    model_source: str = ""
-    dataset_source: str = ""
-    unlisted: int = 0
-    server_changed: str = ""
-    calibrated: float = math.nan
-    answers: AnswerCounts | None = None
-    population: int | None = None
-    rounding: Rounding | None = None
-
-    @property
-    def share(self) -> bool:
-        """Whether the value is a share of 1 that can stand beside accuracies."""
-        return self.metric not in METRICS or METRICS[self.metric].share
-
-    @property
-    def counted(self) -> bool:
-        """Whether the value is a share of items that are right or wrong."""
-        return self.metric not in METRICS or (
-            METRICS[self.metric].counted and METRICS[self.metric].share
-        )
-
-    @property
-    def merit(self) -> float:
-        """The value (with a floor where it is open), or minus it where less is better: the greater the better."""
-        value = self.rounding.with_floor if self.rounding is not None and self.open else self.value
-        return value if self.metric not in METRICS or METRICS[self.metric].higher else -value
-
-    @property
-    def chance(self) -> float:
-        """The value that guessing is expected to have, over the row's items as the value is; NaN without any."""
-        return self.diagnosis.chance
-
-    @property
-    def coverage(self) -> str:
-        """Return which part of its items was scored, such as "(22 of 59)"; empty if all were."""
-        return f"({self.n:,} of {self.n + self.missing:,})" if self.missing and self.n else ""
-
-    @property
-    def cut(self) -> int:
-        """How many answers in text were cut."""
-        return 0 if self.answers is None else self.answers.cut
-
-    @property
-    def open(self) -> bool:
-        """Whether rounding leaves the value open without limit, so that no number but its bounds is known."""
-        return self.rounding is not None and self.metric in OPEN and self.n > 0
-
-    @property
-    def floor(self) -> int:
-        """How many items need a probability that an endpoint rounded to 0."""
-        return 0 if self.rounding is None else self.rounding.floor
-
-    @property
-    def cut_text(self) -> str:
-        """How many were cut, and what that leaves open, in words; nothing where none was."""
-        return "" if self.answers is None else self.answers.bounds_text(self.low, self.high)
-
-    @property
-    def counts(self) -> list[str]:
-        """What is counted of its items, where there are any: ``3 missing``."""
-        return [
-            f"{number:,} {words}"
-            for name, words in COUNTS.items()
-            if (number := getattr(self, name))
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        """The row as JSON knows it: NaN and infinity become null; ``flags`` are its warnings.
-
-        A value that rounding leaves open is null, and ``rounding`` has what a floor of 1e-12 makes of it.
-        """
-        content = asdict(self)
-        diagnosis = content.pop("diagnosis")
-        warnings = diagnosis.pop("warnings")
-        if content["answers"] is not None:
-            content["answers"] |= {"cut": self.cut, "text": self.cut_text}
-        if self.open:
-            content["rounding"]["identified"] = math.isfinite(self.high - self.low)
-        raised = {
-            "flags": warnings,
-            "alarms": [warning for warning in warnings if warning in SERIOUS],
-        }
-        return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
 
 
 def rows(
@@ -260,8 +76,8 @@ def rows(
     by: str | None,
     intervals: str | None,
     siblings: Sequence[Measurement],
-) -> list[Row]:
-    """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``.
+) -> list[Number]:
+    """Return the numbers of a measurement: under its protocol's aggregation, or one per group of ``by``.
 
     ``intervals`` names another interval (``results/measurement.py``); ``siblings`` are the run's measurements.
     The texts were read before (:func:`choicewise.results.evidence.read_texts`).
@@ -272,59 +88,89 @@ def rows(
     groups = measured.groups(aggregation)
     if intervals == "clustered":
         check_clusters(dataset.name, groups.tolist(), evidence.subjects)
-    counted = {"invalid": measured.invalid, "unlisted": measured.unlisted, **evidence.warnings}
     changed = "" if manifest.server is None else manifest.server.changed
-    report = []
+    numbers = []
     for group, mean in measured.values(aggregation).items():
         among = np.asarray(groups == group, dtype=np.bool_)
         interval_name, value = _interval(measured, among, mean, aggregation == "macro", intervals)
         population = _population(manifest.selection, measured, aggregation, group)
         if population is not None and interval_name != "clustered":
             value = _of_sample(value, population)
-        row = Row(
-            model=manifest.model.name,
-            dataset=dataset.name,
-            data=data_id(dataset),
-            selection=selection(manifest, measured),
-            subject=group,
-            protocol=measured.name,
-            signature=signature(protocol),
-            family=family(protocol),
-            id=short_signature(protocol),
-            i=text_id(evidence, protocol),
-            t=token_id(evidence, protocol),
-            r=run_id(manifest),
-            metric=protocol.metric,
-            interval=interval_name,
-            low=extremes[group][0],
-            high=extremes[group][1],
-            near_ties=int((measured.near_ties & among).sum())
-            if measured.bounded[among].all()
-            else None,
-            noise=measured.noise,
-            skipped=len(dataset.skipped),
-            **asdict(value),
-            **{name: int((items & among).sum()) for name, items in counted.items()},
+        low, high = extremes[group]
+        answers = None
+        if measured.statuses is not None:
+            answers = answer_counts(measured.statuses[among], protocol)
+        number = Number(
+            identity=_identity(manifest, measured, group),
+            value=value.value,
+            se=value.se,
+            interval=Interval(name=interval_name, low=value.ci_low, high=value.ci_high),
+            bounds=Bounds(
+                low=low,
+                high=high,
+                noise=measured.noise,
+                rounding=measured.rounding(among, value.value),
+            ),
+            counts=_counts(measured, among, value, len(dataset.skipped)),
             diagnosis=_diagnose(measured, among, value, chances[group], siblings, bool(changed)),
             unused=unused(protocol, dataset.content),
             missing_reasons=measured.missing_reasons(among),
             skipped_reasons=_skipped_reasons(dataset.skipped),
-            model_source=manifest.model.source,
-            dataset_source=dataset.source,
             server_changed=changed,
             calibrated=measured.if_calibrated(among),
-            answers=None
-            if measured.statuses is None
-            else answer_counts(measured.statuses[among], protocol),
+            answers=answers,
             population=population,
-            rounding=measured.rounding(among, value.value),
         )
-        report.append(
-            replace(row, value=math.nan, se=math.nan, ci_low=math.nan, ci_high=math.nan)
-            if row.open
-            else row
-        )
-    return report
+        if number.open:
+            nothing = Interval(name=interval_name, low=math.nan, high=math.nan)
+            number = replace(number, value=math.nan, se=math.nan, interval=nothing)
+        numbers.append(number)
+    return numbers
+
+
+def _identity(manifest: Manifest, measured: Measurement, group: str) -> NumberIdentity:
+    """Return the identity of the number of a ``group`` of items."""
+    protocol = measured.protocol
+    return NumberIdentity(
+        model=manifest.model.name,
+        dataset=manifest.dataset.name,
+        data=data_id(manifest.dataset),
+        selection=selection(manifest, measured),
+        subject=group,
+        protocol=measured.name,
+        signature=signature(protocol),
+        family=family(protocol),
+        id=short_signature(protocol),
+        i=text_id(measured.evidence, protocol),
+        t=token_id(measured.evidence, protocol),
+        r=run_id(manifest),
+        metric=protocol.metric,
+        model_source=manifest.model.source,
+        dataset_source=manifest.dataset.source,
+    )
+
+
+def _counts(measured: Measurement, among: Mask, value: Value, skipped: int) -> Counts:
+    """Count the items ``among`` (bool [items]) by what happened to them."""
+    warnings = measured.evidence.warnings
+    near_ties = None
+    if measured.bounded[among].all():
+        near_ties = int((measured.near_ties & among).sum())
+    return Counts(
+        n=value.n,
+        missing=value.missing,
+        invalid=int((measured.invalid & among).sum()),
+        ties=value.ties,
+        near_ties=near_ties,
+        skipped=skipped,
+        shots_dropped=int((warnings["shots_dropped"] & among).sum()),
+        truncated=int((warnings["truncated"] & among).sum()),
+        merged=int((warnings["merged"] & among).sum()),
+        noncanonical=int((warnings["noncanonical"] & among).sum()),
+        lossy=int((warnings["lossy"] & among).sum()),
+        unknown=int((warnings["unknown"] & among).sum()),
+        unlisted=int((measured.unlisted & among).sum()),
+    )
 
 
 def selection(manifest: Manifest, measured: Measurement) -> str:
@@ -402,63 +248,6 @@ def data_id(dataset: DatasetRecord) -> str:
     return f"#D{dataset.digest[:_DIGITS]}"
 
 
-_MARGIN, _TIED, _MISSING, _UNPARSED, _CUT = 1e-12, 0.05, 0.01, 0.05, 0.01
-"""Warnings: margins up to so much are zero; a greater share of items is tied, missing, names no option, or was cut."""
-
-_LENGTH = 0.1
-"""By so much of the way from the shortest to the longest choice do predictions differ from right ones, or more."""
-
-WARNINGS = {
-    "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
-    "positive": "log-probabilities above 0 were observed, which no probability has",
-    "placeholder": "log-probabilities that nobody measured: -9999, or 0 for several choices of an item",
-    "margins": "the best and the second best score are equal in every item: nothing tells the choices apart",
-    "many-missing": f"more than {_MISSING:.0%} of the items are missing",
-    "cut": f"more than {_CUT:.0%} of the answers were cut: low and high hold whatever they would have been",
-    "many-unparsed": f"more than {_UNPARSED:.0%} of the generated texts name no option, and count as wrong",
-    "many-tied": f"more than {_TIED:.0%} of the items are tied: the tie rule decides them",
-    "chance": "within one standard error of guessing",
-    "constant": f"the same position is predicted for every item (p < {SIGNIFICANT})",
-    "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
-    "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
-    "length": (
-        f"predicted choices are longer or shorter than right ones (by {_LENGTH:.0%} of the ranks or more, "
-        f"p < {SIGNIFICANT})"
-    ),
-    "rounded": "the endpoint rounds its probabilities, so two bounds are known; not identified: one was rounded to 0",
-    "mass": "the labels hold less than half of the probability for most items",
-    "near-ties": "more items are undecided numerically than the interval is wide to either side",
-    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
-    "permutation": "30 % or more of the items are predicted differently in another order of their options",
-    "choices-only": f"with the choices alone the accuracy is better than chance (p < {SIGNIFICANT})",
-}
-"""Warning → what it means, in the order they are shown."""
-
-COUNTS = {
-    "missing": "missing",
-    "cut": "cut",
-    "invalid": "name no option",
-    "skipped": "skipped",
-    "floor": "at probability 0",
-    "ties": "tied",
-    "near_ties": "near-tied",
-    "unlisted": "with unlisted answers",
-    "shots_dropped": "with shots dropped",
-    "truncated": "truncated",
-    "merged": "merged",
-    "noncanonical": "in other tokens than the text's own",
-    "lossy": "with text lost",
-    "unknown": "with unknown tokens",
-}
-"""Count of a row → the words for it; shown where it is not zero."""
-
-SERIOUS = (
-    *("served-model", "positive", "placeholder", "gold-constant", "margins", "constant"),
-    *("many-missing", "cut", "many-unparsed", "many-tied", "chance"),
-)
-"""Warnings that speak against the number itself, and not only for looking closer."""
-
-
 def nearest(
     measured: Measurement,
     siblings: Sequence[Measurement],
@@ -472,6 +261,9 @@ def nearest(
         default=None,
     )
 
+
+_MARGIN = 1e-12
+"""Margins up to so much are zero."""
 
 _MANY = 3
 """Subjects that are named; more of them are counted."""
@@ -570,11 +362,11 @@ def _diagnose(
         "placeholder": bool((impossible & PLACEHOLDER).any()),
         "margins": alike,
         "cut": measured.statuses is not None
-        and bool(is_cut(measured.statuses)[among].mean() > _CUT),
+        and bool(is_cut(measured.statuses)[among].mean() > CUT_SHARE),
         # Without any number, as of what a log does not hold, there is none to speak against.
-        "many-missing": value.n > 0 and value.missing > _MISSING * (value.n + value.missing),
-        "many-unparsed": (measured.invalid & among).sum() > _UNPARSED * value.n,
-        "many-tied": value.ties > _TIED * value.n and not alike,
+        "many-missing": value.n > 0 and value.missing > MISSING_SHARE * (value.n + value.missing),
+        "many-unparsed": (measured.invalid & among).sum() > UNPARSED_SHARE * value.n,
+        "many-tied": value.ties > TIED_SHARE * value.n and not alike,
         "chance": signs.at_chance and not measured.metric.pooled,
         "constant": signs.constant,
         "gold-constant": value.ties > 0
@@ -582,7 +374,7 @@ def _diagnose(
         and golds[0] >= 0
         and bool((golds == golds[0]).all()),
         "position": position.p < SIGNIFICANT,
-        "length": abs(length) >= _LENGTH and length_chance < SIGNIFICANT,
+        "length": abs(length) >= LENGTH_SHIFT and length_chance < SIGNIFICANT,
         "rounded": measured.step is not None and measured.protocol.metric in OPEN,
         "mass": low_mass > 0.5,
         "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,

@@ -19,7 +19,8 @@ from choicewise.records import KEYS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_request_specs
 from choicewise.results.evidence import NO_NUMBER, Evidence, RunEvidence, read_texts
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
-from choicewise.results.rows import Row, rows
+from choicewise.results.number import Number
+from choicewise.results.rows import rows
 from choicewise.results.spans import RunTables
 from choicewise.scoring.observed import row_of
 from choicewise.store.folder import read_manifest
@@ -239,7 +240,7 @@ class Run:
         """Return a row per protocol and group, with the columns of `choicewise report --json`."""
         return pa.Table.from_pylist([row.as_json() for row in self.rows(by, interval)])
 
-    def rows(self, by: str | None = None, interval: str | None = None) -> list[Row]:
+    def rows(self, by: str | None = None, interval: str | None = None) -> list[Number]:
         """Return the rows of the report.
 
         ``by``: an aggregation (micro, macro, categories, subcategories, subjects).  ``interval``:
@@ -248,7 +249,7 @@ class Run:
         measurements = list(self.measurements.values())
         # The texts of all prompts are read in one pass over the folder.
         read_texts(self.evidence, [protocol.prompt_digest for protocol in self.protocols.values()])
-        report: list[Row] = []
+        report: list[Number] = []
         for measured in measurements:
             report += rows(self.manifest, measured, by, interval, measurements)
         return report

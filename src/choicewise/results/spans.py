@@ -240,7 +240,7 @@ class ObservedPortion:
 
     @property
     def warnings(self) -> dict[str, Mask]:
-        """Items that were not asked or scored in full, bool [items] by kind (:class:`choicewise.results.rows.Row`)."""
+        """Mark items not asked or scored in full, bool [items] by kind (:class:`choicewise.results.number.Counts`)."""
         cut = {"shots_dropped": "shots_dropped", "truncated": "tokens_dropped"}
         requests = {
             name: pc.greater(pc.fill_null(self.requests[column], 0), 0)

@@ -28,6 +28,7 @@ from choicewise.ports import source_digest
 from choicewise.protocols.between import apply_metrics
 from choicewise.protocols.protocol import OPEN_AXES, addition_of
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, FileRecord, Manifest
+from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
     OutcomeKeeper,
@@ -36,7 +37,6 @@ from choicewise.results.outcomes import (
     small_choices,
     small_codes,
 )
-from choicewise.results.rows import Row
 from choicewise.results.run import Run, asked_protocols, open_run
 from choicewise.results.tables import read_item_names
 from choicewise.scoring.observed import Floats, Integers
@@ -204,8 +204,8 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _stored(run: Run, outcome: Outcome, rows: Sequence[Row]) -> _Stored:
-    own = tuple(row for row in rows if row.protocol == outcome.name)
+def _stored(run: Run, outcome: Outcome, rows: Sequence[Number]) -> _Stored:
+    own = tuple(row for row in rows if row.identity.protocol == outcome.name)
     items = run.measurements[outcome.name].evidence.items
     return _Stored(
         protocol=outcome.name,
@@ -278,7 +278,7 @@ class _Stored(NamedTuple):
 
     protocol: str
     selection: str
-    rows: tuple[Row, ...]
+    rows: tuple[Number, ...]
     items: Integers
     values: Floats
     codes: npt.NDArray[Any]
@@ -388,7 +388,7 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
         if cells["items"].is_valid:
             items = cells["items"].values.to_numpy().astype(np.int64)
         rows = tuple(
-            replace(row, model=model, dataset=dataset)
+            replace(row, identity=replace(row.identity, model=model, dataset=dataset))
             for row in _row_reader().validate_json(cells["rows"].as_py())
         )
         values, codes, predicted = (
@@ -416,7 +416,7 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
         )
     names = [each.protocol for each in outcomes]
     if names != [*manifest.protocols] or any(
-        row.protocol != each.protocol for each in outcomes for row in each.rows
+        row.identity.protocol != each.protocol for each in outcomes for row in each.rows
     ):
         raise ValueError("its protocols are not those of the run")
     return outcomes
@@ -436,10 +436,10 @@ def _within(numbers: npt.NDArray[Any], low: int, high: int) -> bool:
 
 
 @cache
-def _row_reader() -> TypeAdapter[tuple[Row, ...]]:
+def _row_reader() -> TypeAdapter[tuple[Number, ...]]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(tuple[Row, ...])
+    return TypeAdapter(tuple[Number, ...])
 
 
 def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:

@@ -22,8 +22,9 @@ from choicewise.protocols.catalogue import plain_name
 from choicewise.protocols.preparations import more_options
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import MANIFEST, CellRecord, PartRecord, SuiteRecord, Sweep
+from choicewise.results.number import Number
 from choicewise.results.outcomes import COMPARABLE, Outcome, Summary, ranks_among
-from choicewise.results.rows import Row, chosen_part
+from choicewise.results.rows import chosen_part
 from choicewise.results.tables import read_item_table
 from choicewise.scoring.intervals import ranks, standard_error, stratified
 from choicewise.scoring.observed import Integers, Mask
@@ -334,14 +335,14 @@ def _part(
     scored: list[ScoredPart] = []
     problems: dict[str, None] = {}
     for name, text in part.protocols.items():
-        rows: list[Row] = []
-        complete: list[tuple[Summary, Row]] = []
+        rows: list[Number] = []
+        complete: list[tuple[Summary, Number]] = []
         for summary in runs:
             for row in summary.rows:
                 if not _is_under(row, name, text):
                     continue
                 rows.append(row)
-                if "incomplete" not in row.selection and row.n:
+                if "incomplete" not in row.identity.selection and row.counts.n:
                     complete.append((summary, row))
         # Of several complete rows it is not known which dataset the suite means.
         if len(complete) == 1:
@@ -350,19 +351,19 @@ def _part(
         elif complete:
             problems[f"{name} was measured on several datasets"] = None
         elif rows:
-            problems[f"{name}: {rows[0].selection or 'nothing could be scored'}"] = None
+            problems[f"{name}: {rows[0].identity.selection or 'nothing could be scored'}"] = None
         else:
             problems[_failure(part, cells) or f"{name} is not there yet"] = None
     return PartValue(part.benchmark, tuple(scored), "; ".join(problems))
 
 
-def _is_under(row: Row, name: str, text: str) -> bool:
+def _is_under(row: Number, name: str, text: str) -> bool:
     """Check that a row is of the protocol with this name and signature, in a chat or not."""
-    plain, _ = plain_name(row.protocol)
+    plain, _ = plain_name(row.identity.protocol)
     if plain != name:
         return False
     wanted = parse_signature(text)
-    measured = parse_signature(row.signature)
+    measured = parse_signature(row.identity.signature)
     # Runs name the split if a protocol leaves it open.
     split = None if wanted.split is None else measured.split
     return wanted == replace(measured, split=split, chat=wanted.chat, system=wanted.system)
@@ -376,14 +377,14 @@ def _failure(part: PartRecord, cells: Sequence[CellRecord]) -> str:
     return ""
 
 
-def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
+def _scored(summary: Summary, row: Number, normalised: bool) -> ScoredPart:
     """Return the value of a row, or its place between guessing (0) and all right (1).
 
     Guessing is 1 / the most choices of an item: of every subject, if the value is a mean over them.
     The standard error is that of the raw value over ``1 - low``.
     """
     outcomes = {outcome.name: outcome for outcome in summary.outcomes.outcomes}
-    outcome = outcomes[row.protocol]
+    outcome = outcomes[row.identity.protocol]
     credit = outcome.credit
     choices = _choices(summary, outcome) if normalised else np.ones(len(credit), dtype=np.int64)
     strata = []
@@ -403,13 +404,13 @@ def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
     if not row.share:
         strata = []
     return ScoredPart(
-        protocol=row.protocol,
-        metric=row.metric,
+        protocol=row.identity.protocol,
+        metric=row.identity.metric,
         value=value,
         raw=row.value,
         se=se,
-        n=row.n,
-        missing=row.missing,
+        n=row.counts.n,
+        missing=row.counts.missing,
         strata=tuple(strata),
     )
 

@@ -243,7 +243,7 @@ def samples(files: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 def test_the_harness_prints_our_numbers(run: Run, results: dict[str, Any]) -> None:
     shown = make_table(results)
-    rows = {row.protocol: row for row in run.rows()}
+    rows = {row.identity.protocol: row for row in run.rows()}
     for metric, score in {
         "acc": "sum",
         "acc_norm": "char_mean_bare",

@@ -47,7 +47,7 @@ def test_every_protocol_is_a_log_and_a_line_of_a_data_frame_with_its_number(
         log_files.read_eval_log(info, header_only=True)
         for info in log_files.list_eval_logs(str(logs))
     ]
-    rows = {row.protocol: row for row in run.rows()}
+    rows = {row.identity.protocol: row for row in run.rows()}
     assert {log.eval.task_display_name for log in read} == {*rows}
     for log in read:
         assert log.eval.metadata is not None
@@ -57,17 +57,24 @@ def test_every_protocol_is_a_log_and_a_line_of_a_data_frame_with_its_number(
         (score,) = log.results.scores
         assert score.metrics["accuracy"].value == row.value
         assert score.metrics["stderr"].value == pytest.approx(row.se)
-        assert (score.metrics["ci_high"].value, score.scored_samples) == (row.ci_high, row.n)
-        assert parse_signature(log.eval.metadata["signature"]) == run.protocols[row.protocol]
-        assert log.eval.metadata["P"] == row.id
-        assert log.eval.task_args["shots"] == run.protocols[row.protocol].shots
+        assert (score.metrics["ci_high"].value, score.scored_samples) == (
+            row.interval.high,
+            row.counts.n,
+        )
+        assert (
+            parse_signature(log.eval.metadata["signature"]) == run.protocols[row.identity.protocol]
+        )
+        assert log.eval.metadata["P"] == row.identity.id
+        assert log.eval.task_args["shots"] == run.protocols[row.identity.protocol].shots
         assert (log.eval.model, log.eval.dataset.name) == ("fake:hash", "tides")
     evals, samples = evals_df(str(logs)).set_index("task_name"), samples_df(str(logs))
     for row in run.rows():
-        assert evals.loc[row.protocol.replace("/", ":"), "score_headline_value"] == row.value
         assert (
-            evals.loc[row.protocol.replace("/", ":"), "task_arg_score"]
-            == run.protocols[row.protocol].score
+            evals.loc[row.identity.protocol.replace("/", ":"), "score_headline_value"] == row.value
+        )
+        assert (
+            evals.loc[row.identity.protocol.replace("/", ":"), "task_arg_score"]
+            == run.protocols[row.identity.protocol].score
         )
     assert len(samples) == 12 * len(PROTOCOLS)
     mean = sum(row.value for row in run.rows()) / len(PROTOCOLS)
@@ -163,7 +170,7 @@ def test_an_item_without_a_number_says_why(tmp_path: Path) -> None:
     )
     line = {"protocols": ["mmlu/cloze:sum"], "out": tmp_path / "run", "skip_bad_items": True}
     run = choicewise.evaluate(model="fake:hash", data=Dataset("quiz", {"test": items}), **line)
-    assert run.rows()[0].missing == 1
+    assert run.rows()[0].counts.missing == 1
     export(run, "inspect", tmp_path / "logs")
     (info,) = log_files.list_eval_logs(str(tmp_path / "logs"))
     log = log_files.read_eval_log(info)

@@ -53,9 +53,11 @@ def test_mlflow_reads_the_numbers_back(
     assert len(logged) == 2
     data = logged[0].data
     for row in run.rows():
-        assert data.metrics[f"{row.protocol}/{row.metric}"] == row.value
-        assert data.metrics[f"{row.protocol}/{row.metric}_n"] == row.n
-        assert data.tags[f"signature {row.protocol}"] == signature(run.protocols[row.protocol])
+        assert data.metrics[f"{row.identity.protocol}/{row.identity.metric}"] == row.value
+        assert data.metrics[f"{row.identity.protocol}/{row.identity.metric}_n"] == row.counts.n
+        assert data.tags[f"signature {row.identity.protocol}"] == signature(
+            run.protocols[row.identity.protocol]
+        )
     assert data.params["model"] == "fake:hash"
     assert {file.path for file in client.list_artifacts(logged[0].info.run_id)} == {
         "rows.csv",
@@ -65,7 +67,7 @@ def test_mlflow_reads_the_numbers_back(
         client.download_artifacts(logged[0].info.run_id, "rows.csv", str(tmp_path))
     ).read_text("utf-8")
     assert [row["protocol"] for row in csv.DictReader(io.StringIO(rows))] == [
-        row.protocol for row in run.rows()
+        row.identity.protocol for row in run.rows()
     ]
     assert holds_secret(tmp_path) == []
 
@@ -84,8 +86,8 @@ def test_wandb_keeps_an_offline_run(
     (binary,) = folders[0].glob("*.wandb")
     content = binary.read_bytes()
     for row in run.rows():
-        assert f"{row.protocol}/{row.metric}".encode() in content
-        assert signature(run.protocols[row.protocol])[:40].encode() in content
+        assert f"{row.identity.protocol}/{row.identity.metric}".encode() in content
+        assert signature(run.protocols[row.identity.protocol])[:40].encode() in content
     assert list(folders[0].glob("files/media/html/page*.html"))
     assert list(folders[0].glob("files/media/table/rows*.json"))
     assert holds_secret(tmp_path) == []

@@ -47,13 +47,14 @@ from choicewise.extensions.board.records import (
 from choicewise.extensions.board.runs import RunProcess
 from choicewise.protocols.metrics import METRICS
 from choicewise.records import MANIFEST, SUMMARY
+from choicewise.results.number import Number
 from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
-from choicewise.results.rows import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.table import table_csv
 from tests.helpers.board import PROTOCOLS, change, read_runs_here, rename, write_run
 from tests.helpers.processes import eventually
+from tests.helpers.rows import altered
 
 LINKS = Links({"page.css": "a", "board.css": "b"})
 UNKNOWN = {"mmlu/later": "axis-of-a-later-version:x"}
@@ -94,9 +95,9 @@ def one(runs: Path) -> ListedRun:
 
 
 @pytest.fixture(scope="module")
-def sample(one: ListedRun) -> tuple[ListedRun, Row]:
+def sample(one: ListedRun) -> tuple[ListedRun, Number]:
     """A run of one number between 0.4 and 0.6."""
-    row = replace(one.rows[0], value=0.5, ci_low=0.4, ci_high=0.6)
+    row = altered(one.rows[0], value=0.5, ci_low=0.4, ci_high=0.6)
     return replace(one, rows=(row,)), row
 
 
@@ -177,7 +178,14 @@ def test_numbers_of_the_same_question_share_a_column_and_others_do_not(
         assert (
             len(
                 {
-                    (row.data, row.selection, row.signature, row.i, row.metric, row.subject)
+                    (
+                        row.identity.data,
+                        row.identity.selection,
+                        row.identity.signature,
+                        row.identity.i,
+                        row.identity.metric,
+                        row.identity.subject,
+                    )
                     for row in rows
                 }
             )
@@ -191,7 +199,12 @@ def test_numbers_of_the_same_question_share_a_column_and_others_do_not(
 @pytest.mark.parametrize("field", ["i", "metric", "signature", "subject"])
 def test_numbers_that_differ_in_anything_never_share_a_column(one: ListedRun, field: str) -> None:
     other = changed_run(
-        one, **{field: {"signature": one.rows[1].signature, "metric": "mc1"}.get(field, "another")}
+        one,
+        **{
+            field: {"signature": one.rows[1].identity.signature, "metric": "mc1"}.get(
+                field, "another"
+            )
+        },
     )
     if field == "signature":
         one, other = replace(one, rows=one.rows[:1]), replace(other, rows=other.rows[:1])
@@ -382,7 +395,7 @@ def test_ranks_are_those_of_the_report(runs: Path, models: Snapshot) -> None:
     keeper = OutcomeKeeper()
     rows = [row for run in opened for row in run.rows()]
     reported = {
-        (row.model, row.protocol): row
+        (row.identity.model, row.identity.protocol): row
         for row in bounded(ranked(rows), [keeper.keep(run) for run in opened])
     }
     columns = {column.protocol: column.id for column in models.board.columns}
@@ -390,16 +403,18 @@ def test_ranks_are_those_of_the_report(runs: Path, models: Snapshot) -> None:
     for (model, protocol), cell in cells(models.board).items():
         row = reported[model, protocol]
         assert (cell.rank, *models.ranges[columns[protocol]][cell.run.id]) == (
-            row.rank,
-            row.rank_low,
-            row.rank_high,
+            row.ranks.rank,
+            row.ranks.low,
+            row.ranks.high,
         )
 
 
 @given(
     values=st.lists(st.sampled_from([0.0, 0.3, 0.1 + 0.2, 1.0, math.nan]), min_size=1, max_size=8)
 )
-def test_ranks_are_the_plain_ones(sample: tuple[ListedRun, Row], values: Sequence[float]) -> None:
+def test_ranks_are_the_plain_ones(
+    sample: tuple[ListedRun, Number], values: Sequence[float]
+) -> None:
     run, row = sample
     listed = [
         replace(run, id=str(place), label=str(place), rows=(replace(row, value=each),))
@@ -422,13 +437,13 @@ SHARES = [name for name, metric in METRICS.items() if metric.share]
     )
 )
 def test_medians_of_the_same_numbers(
-    sample: tuple[ListedRun, Row], lines: Sequence[Sequence[float | None]]
+    sample: tuple[ListedRun, Number], lines: Sequence[Sequence[float | None]]
 ) -> None:
     run, row = sample
     listed = []
     for place, values in enumerate(lines):
         rows = [
-            replace(row, value=each, metric=SHARES[number])
+            altered(row, value=each, metric=SHARES[number])
             for number, each in enumerate(values)
             if each is not None
         ]
@@ -447,9 +462,9 @@ def test_medians_of_the_same_numbers(
             assert spread.n < spread.of
 
 
-def test_the_columns_most_models_have_make_the_median(sample: tuple[ListedRun, Row]) -> None:
+def test_the_columns_most_models_have_make_the_median(sample: tuple[ListedRun, Number]) -> None:
     run, row = sample
-    rows = tuple(replace(row, metric=SHARES[number]) for number in range(3))
+    rows = tuple(altered(row, metric=SHARES[number]) for number in range(3))
     full = [replace(run, id=f"{place}", label=f"{place}", rows=rows) for place in range(2)]
     told = board([*full, replace(run, id="less", label="less", rows=rows[:1])])
     (panel,) = told.panels.values()
@@ -680,12 +695,12 @@ def test_decisions_are_kept_within_a_budget_and_read_again(runs: Path) -> None:
     )
 
 
-def test_guesses_reach_down_to_chance(sample: tuple[ListedRun, Row]) -> None:
+def test_guesses_reach_down_to_chance(sample: tuple[ListedRun, Number]) -> None:
     run, row = sample
-    clear = replace(row, n=40, ci_low=0.3, diagnosis=replace(row.diagnosis, guessing_p=0.01))
+    clear = altered(row, n=40, ci_low=0.3, diagnosis=replace(row.diagnosis, guessing_p=0.01))
     assert not guessed(Cell(run, clear))
-    assert guessed(Cell(run, replace(clear, ci_low=0.2)))
-    assert guessed(Cell(run, replace(clear, n=19)))
+    assert guessed(Cell(run, altered(clear, ci_low=0.2)))
+    assert guessed(Cell(run, altered(clear, n=19)))
     assert guessed(Cell(run, replace(clear, diagnosis=row.diagnosis)))
     assert not guessed(Cell(run, None))
 

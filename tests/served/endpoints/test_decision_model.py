@@ -200,7 +200,7 @@ def test_what_concerns_one_question_makes_its_item_missing(
     server.when(lambda request: b"stone 2" in request.content, STATUSES[status])
     observed = run(server, tmp_path / "run", None, ENDPOINT, "repeats=0")
     (row,) = observed.rows()
-    assert (row.n, row.missing) == (5, 1)
+    assert (row.counts.n, row.counts.missing) == (5, 1)
     (reason,) = row.missing_reasons
     assert re.search(words, reason.reason)
     assert sum(b"stone 2" in request.content for request in server.requests) == (
@@ -218,7 +218,7 @@ def test_what_heals_is_answered(status: str, server: Server, tmp_path: Path) -> 
     observed = evaluate(
         model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run"
     )
-    assert [(row.n, row.missing) for row in observed.rows()] == [(6, 0)]
+    assert [(row.counts.n, row.counts.missing) for row in observed.rows()] == [(6, 0)]
 
 
 WRONG = {
@@ -249,7 +249,7 @@ def test_no_distribution_is_missing_and_kept_as_it_came(
         model=model, data=quiz(), protocols=[f"{ENDPOINT}@split=test"], out=tmp_path / "run"
     )
     (row,) = observed.rows()
-    assert (row.n, row.missing) == (5, 1)
+    assert (row.counts.n, row.counts.missing) == (5, 1)
     (lost,) = (each for each in kept(observed) if each.missing)
     assert re.search(words, lost.missing or "")
     assert (lost.response is None) == (behaviour == "success false")
@@ -264,7 +264,7 @@ def test_no_distribution_is_missing_and_kept_as_it_came(
     again = run(
         server, tmp_path / "run", None, ENDPOINT, "repeats=0"
     )  # asks what had no answer, and nothing else
-    assert [(row.n, row.missing) for row in again.rows()] == [(6, 0)]
+    assert [(row.counts.n, row.counts.missing) for row in again.rows()] == [(6, 0)]
     assert [each.missing for each in kept(again)] == [None] * 6
 
 
@@ -294,7 +294,7 @@ def test_another_model_stops_the_run_and_what_was_answered_stays(
     asked.clear()
     changing.clear()
     observed = run(server, tmp_path / "run", None, ENDPOINT, "repeats=0")
-    assert [(row.n, row.missing) for row in observed.rows()] == [(6, 0)]
+    assert [(row.counts.n, row.counts.missing) for row in observed.rows()] == [(6, 0)]
     assert sorted([*before, *asked]) == [
         f"stone {number}" for number in range(6)
     ]  # nothing is asked again
@@ -353,7 +353,7 @@ def test_questions_that_a_dialect_does_not_have_are_not_sent(
     data = Dataset("stones", {"test": (many, *quiz(2).splits["test"])})
     observed = run(server, tmp_path / "run", data, ENDPOINT, "repeats=0")
     (row,) = observed.rows()
-    assert (row.n, row.missing) == (2, 1)
+    assert (row.counts.n, row.counts.missing) == (2, 1)
     assert "2 to 255 options" in row.missing_reasons[0].reason
     assert len(server.requests) == EXTRA + 2 + 1
 

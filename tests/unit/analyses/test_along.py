@@ -143,10 +143,10 @@ def test_thoughts_of_both_kinds_are_never_together_and_what_was_cut_is_beside(ru
     (reason,) = free.missing
     assert (free.n + reason.count, free.closed) == (40, 0)
     assert reason.reason.startswith("the thought was cut before its end")
-    row = {row.protocol: row for row in run.rows()}
+    row = {row.identity.protocol: row for row in run.rows()}
     assert row["free"].value == pytest.approx(free.points[-1].accuracy)
     assert row["half"].value == pytest.approx(free.points[2].accuracy)
-    assert (row["free"].n, row["half"].n) == (free.n, free.n)
+    assert (row["free"].counts.n, row["half"].counts.n) == (free.n, free.n)
 
 
 def test_a_run_that_never_came_to_a_thought_has_its_reasons_and_one_that_asked_none_has_nothing(

@@ -1,7 +1,6 @@
 """The chain from log-probability to accuracy, calibration, and numbers that are no shares, on a page and on a board."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +31,7 @@ from choicewise.report.tables import value_text
 from choicewise.results.run import open_run
 from choicewise.util.text import plain
 from tests.helpers.page_runs import Page, write_run
+from tests.helpers.rows import altered
 
 pytest.importorskip("vl_convert", reason="pages need choicewise[page]")
 
@@ -116,7 +116,7 @@ def test_the_chain_has_every_model_and_metric_at_its_place(
     records = chart.values(read.chains)
     dots = [each for each in records if each["kind"] == "dot"]
     assert len(dots) == 2 * len(MODELS) * len(CHAIN)
-    values = {row.protocol: row.value for row in study.runs[1].rows}
+    values = {row.identity.protocol: row.value for row in study.runs[1].rows}
     for each in dots:
         assert 0 <= each["along"] <= 1
         assert each["across"] // 1 == CHAIN.index(each["metric"]), "in the panel of its metric"
@@ -159,7 +159,7 @@ def test_of_many_models_the_best_are_drawn_and_all_stand_in_the_table(
     (name, rows), *_ = letters.models
     names = [f"{name}-{n}" for n in range(MOST + 5)]
     many = [
-        (one, tuple(replace(row, model=one, value=n / 100) for row in rows))
+        (one, tuple(altered(row, model=one, value=n / 100) for row in rows))
         for n, one in enumerate(names)
     ]
     crowd = Chain(letters.dataset, letters.family, letters.protocol, tuple(many))
@@ -217,10 +217,12 @@ def test_every_metric_has_a_table_with_the_best_number_first(study: Study) -> No
 def test_ranks_of_errors_lie_within_their_bounds(study: Study) -> None:
     """Draws of items rank the least first, as the values are ranked; a sample's ece leans to one side and has none."""
     for row in study.other_metrics:
-        if row.metric == "ece":
-            assert (row.rank_low, row.rank_high) == (None, None)
+        if row.identity.metric == "ece":
+            assert (row.ranks.low, row.ranks.high) == (None, None)
             continue
-        assert (row.rank_low or 9) <= (row.rank or 0) <= (row.rank_high or 0), row.protocol
+        assert (row.ranks.low or 9) <= (row.ranks.rank or 0) <= (row.ranks.high or 0), (
+            row.identity.protocol
+        )
 
 
 @pytest.mark.costly("a page of three runs")

@@ -38,9 +38,11 @@ def under(run, *metrics):
 
 def test_bits_are_the_sums_of_the_tokens_over_the_bytes(runs):
     made = under(runs["a"], "bpb")
-    row = next(row for row in made.rows(by="micro") if "olmes-cf:byte_mean@" in row.protocol)
+    row = next(
+        row for row in made.rows(by="micro") if "olmes-cf:byte_mean@" in row.identity.protocol
+    )
     table = runs["a"].observations().to_pylist()
-    prompt = made.protocols[row.protocol].prompt_digest
+    prompt = made.protocols[row.identity.protocol].prompt_digest
     gold = {item["item"]: item["gold"][0] for item in runs["a"].tables.items.to_pylist()}
     right = (
         each for each in table if each["prompt"] == prompt and gold[each["item"]] == each["choice"]
@@ -50,10 +52,10 @@ def test_bits_are_the_sums_of_the_tokens_over_the_bytes(runs):
         for each in right
         if each["null"] is None
     ]
-    assert row.n == len(bits) == 12
+    assert row.counts.n == len(bits) == 12
     assert row.value == pytest.approx(np.mean(bits), rel=1e-6)
     assert row.se == pytest.approx(np.std(bits, ddof=1) / math.sqrt(12), rel=1e-6)
-    assert row.ci_low < row.value < row.ci_high
+    assert row.interval.low < row.value < row.interval.high
     assert math.isnan(row.chance)
 
 
@@ -65,7 +67,7 @@ def test_brier_is_that_of_the_table_of_probabilities(runs):
     row = next(
         row
         for row in under(runs["a"], "brier").rows()
-        if row.protocol == "mmlu/olmes-mcf@metric=brier"
+        if row.identity.protocol == "mmlu/olmes-mcf@metric=brier"
     )
     assert row.value == pytest.approx(expected.mean())
     assert (row.chance, row.share, row.merit) == (pytest.approx(0.75), False, -row.value)
@@ -74,15 +76,16 @@ def test_brier_is_that_of_the_table_of_probabilities(runs):
 
 def test_groups_have_numbers_of_their_own_and_calibration_is_of_all_together(runs):
     made = under(runs["a"], "ece")
-    whole = {row.protocol: row for row in made.rows()}
+    whole = {row.identity.protocol: row for row in made.rows()}
     parts = made.rows(by="subjects")
-    assert {row.subject for row in parts} == {"tides", "trees"}
-    assert all(row.n == 6 for row in parts)
+    assert {row.identity.subject for row in parts} == {"tides", "trees"}
+    assert all(row.counts.n == 6 for row in parts)
     for row in parts:
-        assert 0 <= row.ci_low <= row.value <= 1
+        assert 0 <= row.interval.low <= row.value <= 1
     assert any(
         not math.isclose(
-            whole[name].value, np.mean([row.value for row in parts if row.protocol == name])
+            whole[name].value,
+            np.mean([row.value for row in parts if row.identity.protocol == name]),
         )
         for name in whole
     )
@@ -97,7 +100,7 @@ def test_groups_have_numbers_of_their_own_and_calibration_is_of_all_together(run
 def test_long_answers_weigh_more_in_bits_by_bytes(runs):
     made = under(runs["a"], "bpb-bytes")
     row = made.rows()[0]
-    measured = made.measurements[row.protocol]
+    measured = made.measurements[row.identity.protocol]
     judged = measured.judged
     gold = judged.gold
     bits, size = -judged.scores[gold] * judged.bytes[gold] / math.log(2), judged.bytes[gold]
@@ -112,7 +115,7 @@ def test_long_answers_weigh_more_in_bits_by_bytes(runs):
 
 def test_orders_are_counted_over_the_views(runs):
     rows = {
-        row.metric: row
+        row.identity.metric: row
         for row in under(
             runs["b"], "all-orders", "worst-order", "flip-rate", "position-prior"
         ).rows()
@@ -120,7 +123,10 @@ def test_orders_are_counted_over_the_views(runs):
     assert rows["all-orders"].value == rows["worst-order"].value == 0
     assert rows["position-prior"].value >= 0.25
     assert 0 <= rows["flip-rate"].value <= 1
-    same = {row.metric: row.value for row in under(runs["a"], "all-orders", "worst-order").rows()}
+    same = {
+        row.identity.metric: row.value
+        for row in under(runs["a"], "all-orders", "worst-order").rows()
+    }
     assert same["all-orders"] <= same["worst-order"] <= 1
 
 
@@ -137,16 +143,23 @@ def test_two_models_are_compared_item_by_item_and_less_is_better(runs):
             assert math.isnan(each.difference.ci_low) == (metric == "ece")
         placed = ranked([*left.rows(), *right.rows()])
         for row in placed:
-            other = next(o for o in placed if o.protocol == row.protocol and o.model != row.model)
-            assert (row.rank or 0) <= (other.rank or 0) or row.value > other.value
+            other = next(
+                o
+                for o in placed
+                if o.identity.protocol == row.identity.protocol
+                and o.identity.model != row.identity.model
+            )
+            assert (row.ranks.rank or 0) <= (other.ranks.rank or 0) or row.value > other.value
     with pytest.raises(UsageError, match="numbers of two kinds"):
         comparisons(runs["a"], None, ["mmlu/olmes-mcf", "mmlu/olmes-mcf@metric=brier"])
 
 
 def test_the_chain_goes_from_log_probability_to_accuracy(runs):
     rows = chain(runs["a"], "mmlu/olmes-mcf")
-    assert tuple(row.metric for row in rows) == CHAIN
-    assert [row.metric for row in chain(runs["a"], "mmlu/olmes-cf:pmi-empty")] == [*CHAIN[2:]]
+    assert tuple(row.identity.metric for row in rows) == CHAIN
+    assert [row.identity.metric for row in chain(runs["a"], "mmlu/olmes-cf:pmi-empty")] == [
+        *CHAIN[2:]
+    ]
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")
@@ -157,10 +170,12 @@ def test_a_temperature_is_fitted_on_other_items_and_stands_in_the_signature(runs
     for name, protocol in fitted.protocols.items():
         assert float(protocol.temperature) > 0
         assert protocol.temperature in next(
-            row.signature for row in fitted.rows() if row.protocol == name
+            row.identity.signature for row in fitted.rows() if row.identity.protocol == name
         )
     own, _ = with_temperature(under(runs["val"], "log-score"), runs["a"])
-    accuracy = {name: row.n for name, row in ((row.protocol, row) for row in own.rows())}
+    accuracy = {
+        name: row.counts.n for name, row in ((row.identity.protocol, row) for row in own.rows())
+    }
     assert set(accuracy.values()) == {12}
     with pytest.raises(UsageError, match="share items"):
         with_temperature(scored, runs["b"])
@@ -169,5 +184,5 @@ def test_a_temperature_is_fitted_on_other_items_and_stands_in_the_signature(runs
 
 def test_people_are_asked_for_where_a_metric_needs_them(runs):
     row = under(runs["a"], "kl").rows()[0]
-    assert (row.n, row.missing) == (0, 12)
+    assert (row.counts.n, row.counts.missing) == (0, 12)
     assert "human_counts" in row.missing_reasons[0].reason

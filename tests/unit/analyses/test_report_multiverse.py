@@ -107,7 +107,8 @@ def test_the_order_of_models_is_compared_between_protocols(runs: list[Run]) -> N
     assert len(found) == 6
     for each in found:
         values = [
-            [row.value for row in rows if row.protocol == name] for name in (each.left, each.right)
+            [row.value for row in rows if row.identity.protocol == name]
+            for name in (each.left, each.right)
         ]
         assert each.tau == pytest.approx(tau_b(*values))
         assert each.models == 4
@@ -120,11 +121,13 @@ def test_the_order_of_models_is_compared_between_protocols(runs: list[Run]) -> N
 def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -> None:
     kept = [OutcomeKeeper().keep(run) for run in runs]
     rows = bounded(ranked([row for run in runs for row in run.rows()]), kept)
-    assert all(1 <= row.rank_low <= row.rank <= row.rank_high <= 4 for row in rows)
-    assert {(row.rank_low, row.rank_high) for row in rows if row.model == "fake:oracle"} == {(1, 1)}
-    assert any(row.rank_low < row.rank_high for row in rows)
+    assert all(1 <= row.ranks.low <= row.ranks.rank <= row.ranks.high <= 4 for row in rows)
+    assert {
+        (row.ranks.low, row.ranks.high) for row in rows if row.identity.model == "fake:oracle"
+    } == {(1, 1)}
+    assert any(row.ranks.low < row.ranks.high for row in rows)
     by = bounded(ranked([row for run in runs for row in run.rows("subjects")]), kept, "subjects")
-    assert all(row.rank_low for row in by)
+    assert all(row.ranks.low for row in by)
 
 
 def test_shared_items_are_found_by_id_where_runs_differ(runs: list[Run], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from choicewise.scoring.intervals import wilson
 from choicewise.scoring.sampling import aipw, finite_population_error
 from choicewise.scoring.significance import rank_ranges, significantly_better
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.rows import altered
 
 NAMES = ["mmlu/original", "mmlu/cloze:sum"]
 QUESTIONS, SAMPLE = 12, 10
@@ -61,11 +62,11 @@ def test_ranks_of_samples_are_tested_without_the_factor_of_the_sample(
         replace(summed(run), outcomes=replace(summed(run).outcomes, model=f"{n}"))
         for n, run in enumerate(runs)
     ]
-    rows = ranked([replace(row, model=each.outcomes.model) for each in named for row in each.rows])
+    rows = ranked([altered(row, model=each.outcomes.model) for each in named for row in each.rows])
     credits = np.array([run.measurements[NAMES[1]].credit for run in runs])
     low, high = rank_ranges(significantly_better(credits))
     edges = [
-        (row.rank_low, row.rank_high) for row in bounded(rows, [each.outcomes for each in named])
+        (row.ranks.low, row.ranks.high) for row in bounded(rows, [each.outcomes for each in named])
     ]
     assert edges == list(zip(low.tolist(), high.tolist(), strict=True))
 
@@ -81,23 +82,25 @@ def summed(run: Run) -> Summary:
 
 def test_errors_and_intervals_are_those_for_all_items(sampled: Run) -> None:
     for row in sampled.rows():
-        each = sampled.measurements[row.protocol]
+        each = sampled.measurements[row.identity.protocol]
         left = math.sqrt(1 - SAMPLE / (2 * QUESTIONS))
-        assert (row.population, row.n) == (2 * QUESTIONS, SAMPLE)
+        assert (row.population, row.counts.n) == (2 * QUESTIONS, SAMPLE)
         assert row.as_json()["population"] == 2 * QUESTIONS
         plain = next(iter(each.values().values()))
         assert row.se == pytest.approx(left * plain.se, nan_ok=True)
-        assert row.value - row.ci_low == pytest.approx(left * (row.value - plain.ci_low))
-        assert row.ci_high - row.value == pytest.approx(left * (plain.ci_high - row.value))
-    micro = next(row for row in sampled.rows(by="micro") if row.protocol == NAMES[1])
+        assert row.value - row.interval.low == pytest.approx(left * (row.value - plain.ci_low))
+        assert row.interval.high - row.value == pytest.approx(left * (plain.ci_high - row.value))
+    micro = next(row for row in sampled.rows(by="micro") if row.identity.protocol == NAMES[1])
     credit = sampled.measurements[NAMES[1]].credit
     assert micro.se == pytest.approx(finite_population_error(credit, 2 * QUESTIONS))
-    assert micro.ci_high - micro.value < wilson(micro.value, SAMPLE)[1] - micro.value
+    assert micro.interval.high - micro.value < wilson(micro.value, SAMPLE)[1] - micro.value
     of_subject = {
-        row.subject: row for row in sampled.rows(by="subjects") if row.protocol == NAMES[0]
+        row.identity.subject: row
+        for row in sampled.rows(by="subjects")
+        if row.identity.protocol == NAMES[0]
     }
     assert {row.population for row in of_subject.values()} == {QUESTIONS}
-    assert sum(row.n for row in of_subject.values()) == SAMPLE
+    assert sum(row.counts.n for row in of_subject.values()) == SAMPLE
 
 
 def test_a_clustered_interval_of_a_sample_is_no_narrower_for_that(tmp_path: Path) -> None:
@@ -109,11 +112,11 @@ def test_a_clustered_interval_of_a_sample_is_no_narrower_for_that(tmp_path: Path
     measured = run.measurements[NAMES[1]]
     subjects = [measured.subjects[place] for place in range(len(measured.credit))]
     assert row.population == 60
-    assert (row.ci_low, row.ci_high) == interval(
+    assert (row.interval.low, row.interval.high) == interval(
         "clustered", measured.credit, subjects, macro=False
     )
-    assert row.ci_high - row.ci_low > 2 * (
-        run.rows(by="micro")[0].ci_high - run.rows(by="micro")[0].ci_low
+    assert row.interval.high - row.interval.low > 2 * (
+        run.rows(by="micro")[0].interval.high - run.rows(by="micro")[0].interval.low
     )
 
 

@@ -32,7 +32,7 @@ from choicewise.results.run import Run
 from choicewise.scoring.observed import Floats
 from choicewise.table import as_json
 from tests.helpers.many_models import PROTOCOLS, one_run, summary
-from tests.helpers.rows import made
+from tests.helpers.rows import altered, made
 
 ONE, OTHER = PROTOCOLS
 ITEMS = 30
@@ -176,7 +176,7 @@ def member(
     named = dict(zip(PROTOCOLS, credits, strict=False))
     known = summary(run, model, named, kept, job={"models": [{"name": model}]})
     rows = [made(value=float(np.mean(own)), model=model, n=len(own)) for own in named.values()]
-    rows = [replace(each, protocol=name, **row) for each, name in zip(rows, named, strict=True)]
+    rows = [altered(each, protocol=name, **row) for each, name in zip(rows, named, strict=True)]
     return replace(known, rows=tuple(rows))
 
 
@@ -270,7 +270,7 @@ def test_items_follow_compute_under_each_step_of_the_chain(run: Run) -> None:
         own = {name: each[n] for name, each in scores.items()}
         known = summary(run, f"m@step{2**n}", own, protocols=protocols)
         rows = [
-            replace(made(), value=float(each.mean()), metric=name, protocol=name)
+            altered(made(), value=float(each.mean()), metric=name, protocol=name)
             for name, each in own.items()
         ]
         runs.append(replace(known, rows=tuple(rows)))
@@ -317,7 +317,7 @@ def test_numbers_per_token_of_other_tokenizers_are_left_out(run: Run) -> None:
     runs = []
     for n in range(3):
         own = {name: np.full(ITEMS, 0.2 + n) for name in kinds}
-        rows = [replace(made(), value=0.2 + n, protocol=name, t=f"#T{n // 2}") for name in kinds]
+        rows = [altered(made(), value=0.2 + n, protocol=name, t=f"#T{n // 2}") for name in kinds]
         runs.append(replace(summary(run, f"m@step{n}", own, protocols=kinds), rows=tuple(rows)))
     (report,) = signals(runs)
     assert [row.protocol for row in report.rows] == ["bits"]
@@ -325,7 +325,7 @@ def test_numbers_per_token_of_other_tokenizers_are_left_out(run: Run) -> None:
         note.startswith("per token is left out: the checkpoints have 2 tokenizers")
         for note in report.notes
     )
-    alike = [replace(each, rows=tuple(replace(row, t="#T0") for row in each.rows)) for each in runs]
+    alike = [replace(each, rows=tuple(altered(row, t="#T0") for row in each.rows)) for each in runs]
     assert {row.protocol for row in signals(alike)[0].rows} == {*kinds}
 
 

@@ -18,7 +18,7 @@ from choicewise.page.charts.chart import MODELS, NARROW, Chart, Records
 from choicewise.page.charts.kinds import draw
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import Study, read_study
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.util.text import plain
 from tests.helpers.chart_rows import HOSTILE, row
@@ -34,7 +34,7 @@ def of_kind(values: Records, kind: str) -> list[dict[str, Any]]:
 
 
 def line(name: str, at: Sequence[float], **about: Any) -> steps.Line:
-    rows: list[Row | None] = [
+    rows: list[Number | None] = [
         row(name, value=0.3 + 0.01 * place, **about) for place in range(len(at))
     ]
     return steps.Line(Training(name, "step", tuple(at), tuple(range(len(at)))), rows)
@@ -166,10 +166,10 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def test_checkpoints_stand_in_order_under_every_protocol(study: Study) -> None:
     known = steps.over_steps(study.runs)
-    assert set(known) == {row.protocol for row in study.rows}
+    assert set(known) == {row.identity.protocol for row in study.rows}
     ((training, rows),) = known["mmlu/original"]
     assert (training.name, training.at) == ("m", (1, 2, 3))
-    assert [each and each.model for each in rows] == ["m@step1", "m@step2", "m@step3"]
+    assert [each and each.identity.model for each in rows] == ["m@step1", "m@step2", "m@step3"]
     assert next(iter(known)) == "mmlu/original"
     assert steps.over_steps(study.runs[:2]) == {}
 
@@ -183,7 +183,7 @@ def test_the_page_has_a_section_of_them_with_every_protocol(study: Study) -> Non
     assert [cells[:2] for cells in shown[1:]] == [["m", "1"], ["m", "2"], ["m", "3"]]
     ((_, text),) = [(about, text) for about, text in page.scripts if about.get("id") == "steps-0"]
     kept = json.loads(text)
-    assert set(kept["charts"]) == set(kept["rows"]) == {row.protocol for row in study.rows}
+    assert set(kept["charts"]) == set(kept["rows"]) == {row.identity.protocol for row in study.rows}
     assert kept["rows"]["mmlu/original"] == shown[1:]
 
 

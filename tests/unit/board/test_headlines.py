@@ -24,6 +24,7 @@ from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from tests.helpers.board import change, read_runs_here, rename, write_run
 from tests.helpers.commands import choicewise
+from tests.helpers.rows import altered
 
 LINKS = Links({"page.css": "a", "board.css": "b"})
 MODELS = ("a", "b", "c", "d")
@@ -50,7 +51,7 @@ def snapshot(folder: Path) -> Snapshot:
 @pytest.fixture(scope="module")
 def sample(folder: Path) -> ListedRun:
     summary = summarize(folder / "hash")
-    rows = tuple(row for row in summary.rows if row.subject == "all")
+    rows = tuple(row for row in summary.rows if row.identity.subject == "all")
     return ListedRun(
         id=slug("one"),
         label="one",
@@ -71,9 +72,15 @@ def listed(sample: ListedRun, model: str, data: str, values: dict[str, float]) -
     dataset = replace(manifest.dataset, name=data, digest=digest)
     about = replace(manifest, model=replace(manifest.model, name=model), dataset=dataset)
     rows = tuple(
-        replace(row, model=model, dataset=data, data=f"#D{digest[:6]}", value=values[row.protocol])
+        altered(
+            row,
+            model=model,
+            dataset=data,
+            data=f"#D{digest[:6]}",
+            value=values[row.identity.protocol],
+        )
         for row in sample.rows
-        if row.protocol in values
+        if row.identity.protocol in values
     )
     name = f"{model} on {data}"
     return replace(sample, id=slug(name), label=name, version=name, manifest=about, rows=rows)
@@ -83,7 +90,7 @@ def listed(sample: ListedRun, model: str, data: str, values: dict[str, float]) -
 def test_means_and_ranks_are_the_plain_ones(sample: ListedRun, seed: int) -> None:
     """Against a plain reference: the mean of the headline numbers, ranked among the models that have all."""
     chance = random.Random(seed)
-    protocols = [row.protocol for row in sample.rows]
+    protocols = [row.identity.protocol for row in sample.rows]
     own = {
         (model, data): {protocol: round(chance.random(), 2) for protocol in protocols}
         for model in MODELS

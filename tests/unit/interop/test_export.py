@@ -28,7 +28,6 @@ from choicewise.extensions.interop.write.trackers import server_of
 from choicewise.models.fake import HashModel
 from choicewise.page.study import make_study
 from choicewise.ports import Writer, all_of
-from choicewise.results.rows import Row
 from choicewise.results.summary import summarize
 from choicewise.results.sweep import Average, PartValue, ScoredPart, Stratum
 from choicewise.store.folder import read_manifest, write_manifest
@@ -37,6 +36,7 @@ from choicewise.util import files as atomic
 from tests.helpers.commands import choicewise as command
 from tests.helpers.export_runs import questions, quiz, strict
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.rows import altered
 from tests.helpers.study import Study
 from tests.helpers.suite_data import TRIO, known_suites, write_benchmarks
 
@@ -314,9 +314,7 @@ def test_rows_read_back_with_every_number_of_the_report(hostile_run: Run, tmp_pa
                 assert mine[name] == plain, name
             assert text[name] == ("" if mine[name] is None else str(mine[name])), name
         assert float(text["value"]) == row["value"]
-    assert {name for row in rows for name in row} | {*Row.__dataclass_fields__} <= set(
-        table.column_names
-    )
+    assert {name for row in rows for name in row} <= set(table.column_names)
     assert table.schema.field("value").type == pa.float64()
 
 
@@ -338,7 +336,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_a_text(
 def test_perplexities_and_averages_are_told_by_their_metric(hostile_run: Run) -> None:
     summary = summarize(hostile_run.folder)
     nan = float("nan")
-    odd = replace(summary.rows[0], metric="perplexity", value=12.5, se=nan, ci_low=nan)
+    odd = altered(summary.rows[0], metric="perplexity", value=12.5, se=nan, ci_low=nan)
     part = PartValue(
         "mmlu",
         (
@@ -360,7 +358,7 @@ def test_perplexities_and_averages_are_told_by_their_metric(hostile_run: Run) ->
             study, averages=(Average(suite="suite", model="hash", normalised=False, parts=(part,)),)
         )
     )
-    assert table["metric"].to_pylist() == [summary.rows[1].metric, "perplexity", "average"]
+    assert table["metric"].to_pylist() == [summary.rows[1].identity.metric, "perplexity", "average"]
     assert (table["value"].to_pylist()[1:], table["se"].to_pylist()[1]) == ([12.5, 0.5], None)
     assert (json.loads(table["parts"][2].as_py())[0]["benchmark"], table["parts"].null_count) == (
         "mmlu",

@@ -79,7 +79,7 @@ def test_metrics_of_probabilities_say_which_way_is_better(tmp_path: Path) -> Non
 def test_the_five_metrics_of_the_harness_have_its_names_and_our_numbers(tmp_path: Path) -> None:
     run = quiz(questions(20), tmp_path / "run")
     results, samples = exported(run, tmp_path / "out")
-    rows = {row.protocol.partition(":")[2]: row for row in run.rows()}
+    rows = {row.identity.protocol.partition(":")[2]: row for row in run.rows()}
     (entry,) = results["results"].values()
     assert rows.keys() == {"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"}
     for metric, row in rows.items():
@@ -90,7 +90,7 @@ def test_the_five_metrics_of_the_harness_have_its_names_and_our_numbers(tmp_path
     told = results["configs"][task]["metadata"][OWN]["metrics"]
     assert told.keys() == {f"{metric},none" for metric in rows}
     for metric, row in rows.items():
-        assert told[f"{metric},none"]["signature"] == row.signature
+        assert told[f"{metric},none"]["signature"] == row.identity.signature
         assert np.mean([line[metric] for line in samples[task]]) == pytest.approx(row.value)
 
 
@@ -158,7 +158,10 @@ def test_a_group_whose_subjects_lack_some_numbers_or_all(
     results, samples = exported(
         run, tmp_path / "out", protocols=[f"{HARNESS}:acc", f"{HARNESS}:acc_norm"]
     )
-    rows = {(row.protocol, row.subject): row for row in [*run.rows(), *run.rows("subjects")]}
+    rows = {
+        (row.identity.protocol, row.identity.subject): row
+        for row in [*run.rows(), *run.rows("subjects")]
+    }
     for subject, name in {
         "all": "quiz@compat-lm-eval",
         "high seas/2": "quiz@compat-lm-eval_high-seas-2",
@@ -219,16 +222,16 @@ def test_what_is_imported_again_is_the_same(tmp_path: Path) -> None:
     back = command("import", tmp_path / "out" / "fake__hash", "--out", tmp_path / "back")
     assert (back.code, "not used" in back.stderr) == (0, False), back.stderr
     again = choicewise.open_run(tmp_path / "back")
-    ours = {row.protocol.partition(":")[2]: row for row in run.rows()}
+    ours = {row.identity.protocol.partition(":")[2]: row for row in run.rows()}
     names = {
         "sum": "acc",
         "char_mean_bare": "acc_norm",
         "byte_mean_bare": "acc_bytes",
         "pmi": "acc_mutual_info",
     }
-    rows = {row.protocol.rpartition(":")[2]: row for row in again.rows()}
+    rows = {row.identity.protocol.rpartition(":")[2]: row for row in again.rows()}
     for score, metric in names.items():
-        assert (rows[score].value, rows[score].n, rows[score].se) == (
+        assert (rows[score].value, rows[score].counts.n, rows[score].se) == (
             ours[metric].value,
             30,
             ours[metric].se,
@@ -263,7 +266,7 @@ def test_any_texts(rows: list[tuple[str, list[str], str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = quiz(items, Path(folder, "run"), name=rows[0][0])
         _, samples = exported(run, Path(folder, "out"))
-        row = next(row for row in run.rows() if row.protocol.endswith(":acc"))
+        row = next(row for row in run.rows() if row.identity.protocol.endswith(":acc"))
         seen = {line["doc"]["id"]: line for each in samples.values() for line in each}
     for item in items:
         if item.id in seen:
@@ -273,7 +276,7 @@ def test_any_texts(rows: list[tuple[str, list[str], str]]) -> None:
                 list(item.choices),
             )
     counted = [line["acc"] for line in seen.values() if "acc" in line]
-    assert len(counted) == row.n
+    assert len(counted) == row.counts.n
     assert math.isnan(row.value) or np.mean(counted) == pytest.approx(row.value)
 
 
@@ -421,16 +424,17 @@ def test_a_record_per_run_and_a_result_per_protocol(tmp_path: Path) -> None:
     for result, row in zip(record["evaluation_results"], run.rows(), strict=True):
         assert result["score_details"]["score"] == row.value
         told = result["metric_config"]["metric_parameters"]
-        assert parse_signature(told["choicewise.signature"]) == run.protocols[row.protocol]
+        assert parse_signature(told["choicewise.signature"]) == run.protocols[row.identity.protocol]
         axes = {
-            axis.name: getattr(run.protocols[row.protocol], axis.name) for axis in fields(Protocol)
+            axis.name: getattr(run.protocols[row.identity.protocol], axis.name)
+            for axis in fields(Protocol)
         }
         assert {name: told[name] for name in axes} == axes
         uncertainty = result["score_details"]["uncertainty"]
         assert uncertainty["standard_error"]["value"] == row.se
         assert (uncertainty["confidence_interval"]["lower"], uncertainty["num_samples"]) == (
-            row.ci_low,
-            row.n,
+            row.interval.low,
+            row.counts.n,
         )
     ids = [result["evaluation_result_id"] for result in record["evaluation_results"]]
     assert (len({*ids}), {sample["evaluation_result_id"] for sample in samples}) == (
@@ -610,7 +614,7 @@ def test_a_file_per_score_that_the_hub_reads(tmp_path: Path) -> None:
         run, "eval-results", tmp_path / "out", url="https://example.org/page", organization="isles"
     )
     read = entries(tmp_path / "out")
-    rows = {row.protocol: row for row in run.rows()}
+    rows = {row.identity.protocol: row for row in run.rows()}
     assert [*read] == sorted(
         f"isles-merrow/.eval_results/arc-easy_compat-lm-eval-{each}.yaml"
         for each in ("acc", "acc_bytes", "acc_mutual_info", "acc_norm", "exact_match")
@@ -625,7 +629,7 @@ def test_a_file_per_score_that_the_hub_reads(tmp_path: Path) -> None:
     assert entry.value == pytest.approx(100 * row.value, abs=1e-4)
     assert (entry.source_url, entry.source_org) == ("https://example.org/page", "isles")
     assert entry.notes.startswith(
-        f"compat/lm-eval:acc_norm {row.id} {row.i} {row.t}; acc in %; 95 % interval "
+        f"compat/lm-eval:acc_norm {row.identity.id} {row.identity.i} {row.identity.t}; acc in %; 95 % interval "
     )
     assert "8 items" in entry.notes
     assert "local copy" not in entry.notes
@@ -672,7 +676,7 @@ def test_a_board_of_one_subject_has_its_number_and_odd_names_stay_texts(tmp_path
     (row,) = [
         row
         for row in run.rows("subjects")
-        if row.subject == "diamond" and row.protocol == "compat/lm-eval:acc"
+        if row.identity.subject == "diamond" and row.identity.protocol == "compat/lm-eval:acc"
     ]
     assert (entry.task_id, entry.value) == ("diamond", pytest.approx(100 * row.value, abs=1e-4))
     assert entry.source_url == url

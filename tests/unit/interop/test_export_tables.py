@@ -34,6 +34,7 @@ from choicewise.util import markup
 from choicewise.util.text import percent, safe
 from tests.helpers.latex import NASTY, faults
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.rows import altered
 from tests.helpers.study import Study
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:sum", "mmlu/helm"]
@@ -55,7 +56,7 @@ def called(summary: Summary, name: str) -> Summary:
     """The same of a model of another name."""
     manifest = replace(summary.manifest, model=replace(summary.manifest.model, name=name))
     return replace(
-        summary, manifest=manifest, rows=tuple(replace(row, model=name) for row in summary.rows)
+        summary, manifest=manifest, rows=tuple(altered(row, model=name) for row in summary.rows)
     )
 
 
@@ -145,7 +146,7 @@ def test_latex_sets_a_text_as_it_is(text: str) -> None:
 
 def test_no_name_breaks_a_table(folders: list[Path]) -> None:
     summary = summarize(folders[0])
-    rows = tuple(replace(row, dataset=NASTY) for row in summary.rows)
+    rows = tuple(altered(row, dataset=NASTY) for row in summary.rows)
     tables = paper_tables(
         make_study([called(replace(summary, rows=rows), name) for name in (NASTY, "[a]", "*b")])
     )
@@ -163,13 +164,15 @@ def test_one_run_has_a_line_per_protocol(folders: list[Path]) -> None:
     assert table.heads == ("protocol", "%", "95 % interval", "n", "id")
     for row in one.rows:
         own = {
-            head: cell.text for (name, head), cell in cells(table).items() if name == row.protocol
+            head: cell.text
+            for (name, head), cell in cells(table).items()
+            if name == row.identity.protocol
         }
         assert own["%"] == f"{100 * row.value:.1f}"
-        assert own["95 % interval"] == f"{100 * row.ci_low:.1f}–{100 * row.ci_high:.1f}"
-        assert (own["n"], own["id"]) == (str(row.n), row.id)
+        assert own["95 % interval"] == f"{100 * row.interval.low:.1f}–{100 * row.interval.high:.1f}"
+        assert (own["n"], own["id"]) == (str(row.counts.n), row.identity.id)
     codes = [note.code for note in table.notes if note.code]
-    assert codes == [row.signature for row in one.rows]
+    assert codes == [row.identity.signature for row in one.rows]
     assert all(parse_signature(code) for code in codes)
 
 
@@ -180,9 +183,9 @@ def test_several_models_stand_beside_the_protocols_and_one_on_two_datasets_is_on
     (table,) = paper_tables(make_study([called(one, f"m{letter}") for letter in "ab"]))
     assert table.heads == ("protocol", "ma", "mb", "n", "id")
     for row in one.rows:
-        cell = cells(table)[row.protocol, "mb"]
+        cell = cells(table)[row.identity.protocol, "mb"]
         assert cell.text == f"{100 * row.value:.1f}"
-        assert cell.interval == f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
+        assert cell.interval == f"[{100 * row.interval.low:.1f}, {100 * row.interval.high:.1f}]"
     (table,) = paper_tables(make_study([one, summarize(folders[1])]))
     names = {row[0].text for row in table.rows}
     assert names == {
@@ -196,14 +199,16 @@ def test_more_models_than_protocols_go_down_the_page_and_wide_tables_are_parted(
     one = summarize(folders[0])
     models = [called(one, f"m{n}") for n in range(7)]
     (table,) = paper_tables(make_study(models))
-    assert table.heads == ("model", *(row.protocol for row in one.rows))
+    assert table.heads == ("model", *(row.identity.protocol for row in one.rows))
     assert [row[0].text for row in table.rows] == [*(f"m{n}" for n in range(7)), "n", "id"]
-    assert [cell.text for cell in table.rows[-1][1:]] == [row.id for row in one.rows]
+    assert [cell.text for cell in table.rows[-1][1:]] == [row.identity.id for row in one.rows]
     quarters = [
-        (f"{row.protocol}{n}", f"#P{n}{row.id[3:]}", row) for row in one.rows for n in range(4)
+        (f"{row.identity.protocol}{n}", f"#P{n}{row.identity.id[3:]}", row)
+        for row in one.rows
+        for n in range(4)
     ]
     several = [
-        replace(each, rows=tuple(replace(row, protocol=name, id=id) for name, id, row in quarters))
+        replace(each, rows=tuple(altered(row, protocol=name, id=id) for name, id, row in quarters))
         for each in models
     ]
     tables = paper_tables(make_study(several))
@@ -216,8 +221,8 @@ def test_more_models_than_protocols_go_down_the_page_and_wide_tables_are_parted(
 
 def test_perplexities_stand_apart_from_shares(folders: list[Path]) -> None:
     one = summarize(folders[0])
-    named = replace(one.rows[0], protocol="lambada/x", id="#P000000")
-    odd = replace(named, metric="perplexity", value=1234567.8, ci_low=math.nan)
+    named = altered(one.rows[0], protocol="lambada/x", id="#P000000")
+    odd = altered(named, metric="perplexity", value=1234567.8, ci_low=math.nan)
     shares, others = paper_tables(make_study([replace(one, rows=(*one.rows, odd))]))
     assert ({row[0].text for row in others.rows}, others.heads[1]) == ({"lambada/x"}, "value")
     assert (others.rows[0][1].text, others.rows[0][2].text, len(shares.rows)) == (
@@ -229,11 +234,11 @@ def test_perplexities_stand_apart_from_shares(folders: list[Path]) -> None:
 
 def test_every_metric_has_a_table_with_its_unit_and_direction(folders: list[Path]) -> None:
     one = summarize(folders[0])
-    named = replace(
+    named = altered(
         one.rows[0], protocol="lambada/x", id="#P000000", value=0.0953, ci_low=0.0124, ci_high=0.2
     )
-    bits = replace(named, metric="bpb")
-    errors = [replace(named, metric="brier", protocol=name, id=f"#P00000{name}") for name in "ab"]
+    bits = altered(named, metric="bpb")
+    errors = [altered(named, metric="brier", protocol=name, id=f"#P00000{name}") for name in "ab"]
     shares, brier, bpb = paper_tables(
         make_study([replace(one, rows=(errors[0], bits, *one.rows, errors[1]))])
     )
@@ -251,10 +256,10 @@ def test_what_a_number_lacks_is_a_numbered_note_and_many_lines_run_over_pages(
 ) -> None:
     one = summarize(folders[0])
     first, second, *_ = one.rows
-    lacking = replace(
+    lacking = altered(
         first, value=float("nan"), ci_low=float("nan"), ci_high=float("nan"), n=0, missing=12
     )
-    partly = replace(second, selection="incomplete: 6 of 12 items")
+    partly = altered(second, selection="incomplete: 6 of 12 items")
     (table,) = paper_tables(make_study([replace(one, rows=(lacking, partly))]))
     assert table.heads == ("protocol", "%", "95 % interval", "n", "missing", "id")
     assert (table.rows[0][1], table.rows[1][1].marks) == (Cell("–", marks=(1,)), (2,))
@@ -274,7 +279,7 @@ def test_what_a_number_lacks_is_a_numbered_note_and_many_lines_run_over_pages(
 )
 def test_narrow_intervals_have_more_digits(folders: list[Path], half: float, digits: str) -> None:
     one = summarize(folders[0])
-    row = replace(one.rows[0], value=0.5, ci_low=0.5 - half, ci_high=0.5 + half)
+    row = altered(one.rows[0], value=0.5, ci_low=0.5 - half, ci_high=0.5 + half)
     (table,) = paper_tables(make_study([replace(one, rows=(row,))]))
     assert table.rows[0][1].text == digits
 
@@ -341,7 +346,7 @@ def changed(summary: Summary, model: str = "", **about: object) -> Summary:
         model=replace(summary.manifest.model, name=model or summary.manifest.model.name),
     )
     outcomes = replace(summary.outcomes, model=model or summary.outcomes.model)
-    rows = tuple(replace(row, **about) for row in summary.rows)
+    rows = tuple(altered(row, **about) for row in summary.rows)
     return replace(summary, manifest=manifest, rows=rows, outcomes=outcomes)
 
 
@@ -358,12 +363,12 @@ def test_a_line_has_a_models_numbers_with_their_errors_mean_and_rank(
 ) -> None:
     (table,), _ = models_tables(summaries)
     rows = {
-        (row.model, row.dataset): row
+        (row.identity.model, row.identity.dataset): row
         for each in summaries
         for row in each.rows
-        if row.protocol == HEADLINE
+        if row.identity.protocol == HEADLINE
     }
-    first, second = dict.fromkeys(row.dataset for row in rows.values())
+    first, second = dict.fromkeys(row.identity.dataset for row in rows.values())
     assert table.heads == ("model", first, second, "mean", "rank")
     shown = matrix(
         [row for each in summaries for row in each.rows], [each.outcomes for each in summaries]
@@ -381,10 +386,10 @@ def test_a_line_has_a_models_numbers_with_their_errors_mean_and_rank(
             else f"{standing.rank_low}–{standing.rank_high}"
         )
         assert line == [standing.model, *spelled, mean, span]
-    counts = [f"{rows['fake:hash', name].n}" for name in (first, second)]
+    counts = [f"{rows['fake:hash', name].counts.n}" for name in (first, second)]
     assert text(table)[-2:] == [
         ["n", *counts, "", ""],
-        ["id", *[rows["fake:hash", first].id] * 2, "", ""],
+        ["id", *[rows["fake:hash", first].identity.id] * 2, "", ""],
     ]
     assert text(table)[2][0] == "fake:anti-oracle"  # it lacks a benchmark, and is last
 
@@ -428,7 +433,7 @@ def test_other_texts_about_the_same_items_are_not_tested_and_that_is_noted(
 
 def test_what_a_number_lacks_is_noted(tested_summaries: list[Summary]) -> None:
     first, second = tested_summaries[:2]
-    short = replace(first, rows=tuple(replace(row, missing=3) for row in first.rows))
+    short = replace(first, rows=tuple(altered(row, missing=3) for row in first.rows))
     (table,), _ = models_tables([short, second])
     assert [note.text for note in table.notes if note.mark] == ["3 of 23 items could not be scored"]
 

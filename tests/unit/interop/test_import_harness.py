@@ -431,7 +431,7 @@ def test_what_has_no_number_is_missing_and_says_why(tmp_path: Path) -> None:
     rows[6]["resps"][0] = [["-inf", "False"]]  # a choice that is impossible, and not missing
     run = one_run(write_lines(tmp_path / "samples_stones.jsonl", rows), tmp_path / "run")
     assert values(run)["sum"][1:] == (5, 3)
-    (row,) = (row for row in run.rows() if row.protocol == "stones:sum")
+    (row,) = (row for row in run.rows() if row.identity.protocol == "stones:sum")
     assert {each.reason for each in row.missing_reasons} == {
         *("the log says NaN", "the log has no answer for it"),
         "the right choice is 9, and there are … choices, counted from 0",
@@ -548,9 +548,9 @@ def test_winogrande_of_two_real_models(shared_data: Path, tmp_path: Path) -> Non
         assert not any(row.diagnosis.warnings for row in run.rows()), (
             "nothing speaks against real models' numbers"
         )
-        (row,) = (row for row in run.rows() if row.protocol == "winogrande:sum")
+        (row,) = (row for row in run.rows() if row.identity.protocol == "winogrande:sum")
         assert (round(row.value, 4), round(row.se, 4)) == published[run.manifest.model.name]
-        assert row.n == 1267
+        assert row.counts.n == 1267
     (compared,) = comparisons(*runs, ["winogrande:sum"])
     assert (compared.verdict, compared.test.left_only, compared.test.right_only) == (
         "comparable",
@@ -562,9 +562,9 @@ def test_winogrande_of_two_real_models(shared_data: Path, tmp_path: Path) -> Non
 
 def test_samples_of_a_real_model(shared_data: Path, tmp_path: Path) -> None:
     run = one_run(shared_data / "goldens" / "lm_eval_samples_llama3_8b", tmp_path / "run")
-    rows = {row.protocol.partition(":")[2]: row for row in run.rows()}
+    rows = {row.identity.protocol.partition(":")[2]: row for row in run.rows()}
     for name in ("sum", "char_mean_bare"):
-        assert (rows[name].value, rows[name].n) == (
+        assert (rows[name].value, rows[name].counts.n) == (
             pytest.approx(0.5106732348111659, abs=1e-15),
             609,
         )
@@ -574,4 +574,4 @@ def test_samples_of_a_real_model(shared_data: Path, tmp_path: Path) -> None:
         "of classes that it guesses, and predicts unlike they are right"
     )
     assert run.manifest.model.name == "meta-llama/Meta-Llama-3-8B"
-    assert sum(row.n == 609 for row in rows.values()) >= 12
+    assert sum(row.counts.n == 609 for row in rows.values()) >= 12

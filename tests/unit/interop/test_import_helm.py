@@ -124,8 +124,8 @@ def test_letters_beside_likelihoods_of_letters_are_counted_as_helm_does(
         pytest.approx(2 / 6),
         6,
     )  # its stats.json has an exact match of 1 / 3
-    (row,) = (row for row in run.rows() if row.protocol.endswith(":sum"))
-    assert (row.n, "many-missing" in row.diagnosis.warnings) == (0, False)
+    (row,) = (row for row in run.rows() if row.identity.protocol.endswith(":sum"))
+    assert (row.counts.n, "many-missing" in row.diagnosis.warnings) == (0, False)
 
 
 def test_logs_without_log_probabilities_have_no_confidence(helm: Path) -> None:

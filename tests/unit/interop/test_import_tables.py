@@ -223,7 +223,7 @@ def test_missing_columns_rows_and_numbers_are_counted(tmp_path: Path) -> None:
     assert "likeliest" in lacking["greedy"]
     run = imported(tmp_path, rows)
     assert values(run)["sum"][1:] == (3, 3)
-    (row,) = (row for row in run.rows() if row.protocol.endswith(":sum"))
+    (row,) = (row for row in run.rows() if row.identity.protocol.endswith(":sum"))
     lacks = {each.reason for each in row.missing_reasons}
     assert lacks == {"the log has no log-likelihood of it", "the log has no row for it"}
 
@@ -334,7 +334,7 @@ def test_what_bare_sums_say_nothing_about_is_one_line(tmp_path: Path) -> None:
     text = "\n".join(printed(table, width=100))
     assert len(rows) == 18
     assert re.findall(r"^(log:\S+) +\w+ +[0-9]+\.", text, re.MULTILINE) == [
-        row.protocol for row in rows if row.n
+        row.identity.protocol for row in rows if row.counts.n
     ]
     assert "no number under 13 protocols: log:token_mean, " in text
     assert legend(rows)[-2].startswith(

@@ -52,7 +52,9 @@ class Values(Writer):
     tables = ("all", "first")
 
     def write(self, export: Export, out: Path) -> Sequence[str]:
-        lines = [f"{row.protocol} {row.value}" for run in export.runs for row in run.rows()]
+        lines = [
+            f"{row.identity.protocol} {row.value}" for run in export.runs for row in run.rows()
+        ]
         shown = lines[:1] if export.table == "first" else lines
         out.write_text("\n".join(["values", *shown]), "utf-8")
         for file in export.beside:
@@ -86,7 +88,7 @@ def test_a_reader_of_another_package_is_tried_before_tables(tmp_path: Path) -> N
     path = diary(tmp_path, 1.0)
     assert recognise(path).name == "diary"
     (run,) = choicewise.import_log(path, tmp_path / "run")
-    assert {row.protocol: row.value for row in run.rows()}["week:sum"] == 1.0
+    assert {row.identity.protocol: row.value for row in run.rows()}["week:sum"] == 1.0
     assert run.manifest.imported is not None
     assert run.manifest.imported.tool == "diary"
     (same,) = choicewise.import_log(path, tmp_path / "named", format="diary")

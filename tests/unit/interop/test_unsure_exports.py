@@ -40,8 +40,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = evaluate(
         model=Unsure(), data=data, protocols=[LETTERS, TEXTS], out=tmp_path_factory.mktemp("run")
     )
-    assert all(0 < row.missing < 40 for row in run.rows())
-    assert run.rows()[0].unlisted > 0
+    assert all(0 < row.counts.missing < 40 for row in run.rows())
+    assert run.rows()[0].counts.unlisted > 0
     return run
 
 
@@ -90,7 +90,11 @@ def test_bounds_are_no_scores_in_tables_whose_rows_have_the_numbers_of_the_run(
     assert bounds(run) <= told
     rows = pq.read_table(exported(run, "parquet", tmp_path / "rows.parquet")).to_pylist()
     for row, own in zip(rows, run.rows(), strict=True):
-        assert (row["value"], row["n"], row["missing"]) == (own.value, own.n, own.missing)
+        assert (row["value"], row["n"], row["missing"]) == (
+            own.value,
+            own.counts.n,
+            own.counts.missing,
+        )
 
 
 def test_bounds_are_no_log_likelihoods_of_the_harness(run: Run, tmp_path: Path) -> None:
@@ -116,5 +120,5 @@ def test_two_runs_are_compared_on_the_items_that_both_decide(run: Run, tmp_path:
         model=HashModel(seed=1), data=data, protocols=[LETTERS, TEXTS], out=tmp_path / "whole"
     )
     pairs = json.loads(choicewise("compare", run.folder, whole.folder, "--json", code=0).stdout)
-    counts = {row.protocol: row.n for row in run.rows()}
+    counts = {row.identity.protocol: row.counts.n for row in run.rows()}
     assert {pair["left"]["protocol"]: pair["difference"]["n"] for pair in pairs} == counts

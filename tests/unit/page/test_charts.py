@@ -28,8 +28,8 @@ from choicewise.page.charts.kinds import chart_kinds, draw
 from choicewise.page.study import Study, leads, make_study, pairs
 from choicewise.results.ladder import Ladder, Step, main_effects
 from choicewise.results.ladder import ladder as climb
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
-from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary
 from choicewise.scoring.significance import Difference
@@ -73,8 +73,9 @@ def dots(image: ElementTree.Element) -> list[ElementTree.Element]:
 
 def chosen(record: Any, names: str) -> list[Any]:
     """What a record of a chart, or the row that it is of, has under each of ``names``."""
+    content = record.as_json() if isinstance(record, Number) else record
     return [
-        record[name] if isinstance(record, dict) else getattr(record, name)
+        content[name] if isinstance(content, dict) else getattr(content, name)
         for name in names.split()
     ]
 
@@ -99,7 +100,7 @@ def test_the_strip_holds_every_number_of_the_table(study: Study) -> None:
     )
     numbers, of = (
         of_kind(values, "number"),
-        {(each.protocol, each.subject): each for each in study.runs[0].rows},
+        {(each.identity.protocol, each.identity.subject): each for each in study.runs[0].rows},
     )
     assert len(numbers) == len(of) == len(study.runs[0].rows)
     for record in numbers:
@@ -220,7 +221,7 @@ def test_the_bump_chart_holds_every_rank(study: Study) -> None:
     values, names = bump.values(study.rows), "value rank rank_low rank_high ci_low ci_high"
     columns = {record["column"]: record["protocol"] for record in of_kind(values, "column")}
     of, places = (
-        {(each.model, each.protocol): each for each in study.rows},
+        {(each.identity.model, each.identity.protocol): each for each in study.rows},
         of_kind(values, "place"),
     )
     assert len(places) == len(study.rows)
@@ -255,7 +256,7 @@ def test_significant_leads_are_those_of_the_pairs(study: Study) -> None:
     assert all(of[ahead][name].value > of[behind][name].value for name, ahead, behind in ahead_of)
 
 
-def moving(models: int, columns: int, by: int, step: int, of: int) -> list[Row]:
+def moving(models: int, columns: int, by: int, step: int, of: int) -> list[Number]:
     """Some of them tied, in orders that change from column to column."""
     return table(
         {
@@ -312,7 +313,7 @@ def test_ten_thousand_numbers_are_drawn() -> None:
 def test_ranks_count_the_protocols(study: Study) -> None:
     ranks = of_kind(lanes.ranks_values(study.rows), "rank")
     for model in study.labels:
-        told = Counter(each.rank for each in study.rows if each.model == model)
+        told = Counter(each.ranks.rank for each in study.rows if each.identity.model == model)
         assert {
             record["rank"]: record["count"] for record in ranks if record["model"] == model
         } == told
@@ -320,12 +321,12 @@ def test_ranks_count_the_protocols(study: Study) -> None:
         (alone,) = [
             each
             for each in study.rows
-            if (each.model, each.protocol) == (record["model"], "mmlu/original")
+            if (each.identity.model, each.identity.protocol) == (record["model"], "mmlu/original")
         ]
         assert (record["low"], record["high"], record["median"]) == (
-            alone.rank_low,
-            alone.rank_high,
-            alone.rank,
+            alone.ranks.low,
+            alone.ranks.high,
+            alone.ranks.rank,
         )
 
 
@@ -399,7 +400,10 @@ WITHOUT_NUMBERS = {
     "bump": (lambda: bump.spec(bump.values(UNEQUAL)), 4),
     "bump of values": (lambda: bump.spec(bump.values(UNEQUAL), rank=False), 4),
     "ranks": (lambda: lanes.ranks_spec(lanes.ranks_values(UNEQUAL)), 4),
-    "strip": (lambda: strip.spec(strip.values([each for each in UNEQUAL if each.model == "c"])), 0),
+    "strip": (
+        lambda: strip.spec(strip.values([each for each in UNEQUAL if each.identity.model == "c"])),
+        0,
+    ),
     "ladder": (lambda: lanes.ladder_spec(lanes.ladder_values(CLIMBED)), 1),
     "pair": (lambda: lanes.pair_spec(lanes.pair_values("a", "b", CONTESTS)), 1),
     "empty strip": (lambda: strip.spec(strip.values([])), 0),

@@ -43,6 +43,7 @@ from choicewise.util.text import percent
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.page_runs import HOSTILE, PROTOCOLS, Page, renamed, write_hostile_run, write_run
+from tests.helpers.rows import altered
 
 pytest.importorskip("vl_convert", reason="pages need choicewise[page]")
 
@@ -101,14 +102,16 @@ def test_every_number_stands_in_a_table_and_in_the_chart_behind_it(
     for place, run in enumerate(study.runs):
         kept = data_of(page, f"run-{place}")
         assert {row[0]: row[2] for row in kept["numbers"]} == {
-            row.protocol: percent(row.value) for row in run.rows
+            row.identity.protocol: percent(row.value) for row in run.rows
         }
         drawn = {
             each["protocol"]: each["value"]
             for each in kept["strip"]["values"]
             if each["kind"] == "number"
         }
-        assert drawn == pytest.approx({row.protocol: row.value for row in run.rows}, abs=1e-5)
+        assert drawn == pytest.approx(
+            {row.identity.protocol: row.value for row in run.rows}, abs=1e-5
+        )
     first = [row for row in page.tables["All numbers"] if len(row) > 1][1:]
     assert first == data_of(page, "run-0")["numbers"]
     ids = [about["id"] for tag, about in page.elements if tag == "section"]
@@ -224,7 +227,7 @@ def test_numbers_without_an_item_are_said_to_be_none(tmp_path: Path) -> None:
         for each in summary.outcomes.outcomes
     ]
     rows = tuple(
-        replace(row, value=np.nan, se=np.nan, ci_low=np.nan, ci_high=np.nan, n=0)
+        altered(row, value=np.nan, se=np.nan, ci_low=np.nan, ci_high=np.nan, n=0)
         for row in summary.rows
     )
     empty = replace(summary, rows=rows, outcomes=replace(summary.outcomes, outcomes=tuple(nothing)))
@@ -359,7 +362,7 @@ def test_pairs_are_those_of_compare_corrected_as_by_the_multiverse(
 def test_other_texts_are_not_tested(runs: list[Path]) -> None:
     study = read_study(runs[:2])
     row = study.runs[1].row_of["mmlu/original"]
-    study.runs[1].row_of["mmlu/original"] = replace(row, i="#Iother0")
+    study.runs[1].row_of["mmlu/original"] = altered(row, i="#Iother0")
     (pair,) = pairs(study)
     (contest,) = (each for each in pair.contests if each.protocol == "mmlu/original")
     assert contest.other_texts
@@ -450,7 +453,7 @@ def test_the_downloads_hold_every_row(study: Study, page: Page) -> None:
     assert len(contents["choicewise.csv"].splitlines()) == len(study.rows) + 1
     table = pq.read_table(BytesIO(contents["choicewise.parquet"]))
     assert table["value"].to_pylist() == [row.value for row in study.rows]
-    assert table["signature"].to_pylist() == [row.signature for row in study.rows]
+    assert table["signature"].to_pylist() == [row.identity.signature for row in study.rows]
 
 
 def shown_lines(*runs: str) -> list[list[str]]:

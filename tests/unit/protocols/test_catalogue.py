@@ -516,4 +516,6 @@ def test_chance_is_averaged_as_the_value_is(tmp_path: Path) -> None:
         model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run"
     )
     for by, expected in EXPECTED.items():
-        assert {row.subject: row.chance for row in run.rows(by=by)} == pytest.approx(expected)
+        assert {row.identity.subject: row.chance for row in run.rows(by=by)} == pytest.approx(
+            expected
+        )

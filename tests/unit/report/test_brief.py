@@ -23,10 +23,10 @@ from choicewise.report.tables import IN_SHORT
 from choicewise.results.compare import published
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import Reversal, ReversalContest
-from choicewise.results.rows import SERIOUS, WARNINGS, Row
+from choicewise.results.number import SERIOUS, WARNINGS, Number
 from choicewise.scoring.significance import SignFlip
 from choicewise.util.text import broken, percent
-from tests.helpers.rows import NAMES, PROTOCOLS, made
+from tests.helpers.rows import NAMES, PROTOCOLS, altered, made
 
 HOSTILE = "m\x1b]0;owned\x07\x1b[2J\u202e\n\u2028error: " + "x" * 400
 OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -34,8 +34,8 @@ WORDS = st.text("ab-_/.: ", min_size=1, max_size=60)
 PART = "anatomy, virology, first 100 of each subject, incomplete: 120 of 14,042 items"
 
 
-def perplexity(value: float = 12.5, **about: object) -> Row:
-    return replace(made(**about), value=value, metric="perplexity")
+def perplexity(value: float = 12.5, **about: object) -> Number:
+    return altered(made(**about), value=value, metric="perplexity")
 
 
 def fits(lines: list[str]) -> None:
@@ -81,9 +81,9 @@ def test_one_run_takes_nine_lines_with_those_of_what_to_run_next(
         )
         for name, value in numbers
     ]
-    rows[0] = replace(rows[0], missing=3)
+    rows[0] = altered(rows[0], missing=3)
     for each in (rows, [*rows, perplexity(n=n, model=model, dataset=HOSTILE, selection=part)]):
-        measured = sum(row.n > 0 for row in each)
+        measured = sum(row.counts.n > 0 for row in each)
         for most in range(
             FEWEST, LINES - 1
         ):  # what to run next takes two or three, and a log says more before
@@ -91,7 +91,7 @@ def test_one_run_takes_nine_lines_with_those_of_what_to_run_next(
             assert len(lines) <= most
             fits(lines)
             assert ("no number" in lines[0]) == (0 < measured < len(each))
-            alarmed = any(row.share and row.n for row in each)
+            alarmed = any(row.share and row.counts.n for row in each)
             assert any(line.startswith("alarms: ") for line in lines) or not alarmed
 
 
@@ -175,7 +175,7 @@ def test_what_lies_above_guessing_by_luck_is_not_called_better() -> None:
 
 
 def test_shares_that_are_no_right_answers_stay_out_of_the_sentence() -> None:
-    shares = [replace(made(name, 0.9), metric="mc2") for name in NAMES[:3]]
+    shares = [altered(made(name, 0.9), metric="mc2") for name in NAMES[:3]]
     assert not any("guessing" in line for line in first_lines(shares))
     lines = first_lines([*shares, made(NAMES[3], 0.2)])
     assert (
@@ -185,7 +185,7 @@ def test_shares_that_are_no_right_answers_stay_out_of_the_sentence() -> None:
 
 def test_the_size_that_can_be_told_is_the_least_that_would_be_better() -> None:
     """By trying every number of right answers."""
-    least = next(right for right in range(101) if made(value=right / 100).ci_low > 0.25)
+    least = next(right for right in range(101) if made(value=right / 100).interval.low > 0.25)
     (line,) = (line for line in first_lines([made(value=0.2)]) if line.startswith("No better"))
     assert f"at least {least} %" in line
 
@@ -208,7 +208,7 @@ def test_how_many_have_no_number_is_said_of_one_run_and_of_several() -> None:
         first_lines(rows[8:10])[0]
         == f"model on isles: 100 questions, under {NAMES[8]}; 1 more has no number"
     )
-    others = [replace(row, model="other") for row in rows[9:]]
+    others = [altered(row, model="other") for row in rows[9:]]
     lines = first_lines([*rows, *others])
     assert [line.split()[0] for line in lines[2:4]] == ["model", "other"]
     assert lines[3].split()[1:] == ["-", "-", "-"]
@@ -348,7 +348,7 @@ def test_datasets_that_are_called_alike_are_told_apart() -> None:
 def test_who_leads_is_told_of_one_benchmark_and_the_table_tells_it_of_several() -> None:
     one = [made(value=value, model=model) for model, value in (("a", 0.9), ("b", 0.2))]
     assert "a is ahead of b under the one protocol." in first_lines(one)
-    more = [replace(row, dataset="seas", data="#D1") for row in one]
+    more = [altered(row, dataset="seas", data="#D1") for row in one]
     assert not any("ahead" in line for line in first_lines([*one, *more]))
 
 
@@ -378,12 +378,12 @@ LLAMA = {
 MODELS = "merrow-bpe-2048", "merrow-bpe-512", "merrow-byte", "merrow-unigram-1000"
 
 
-def demo_rows(value: float = 0.5) -> list[Row]:
+def demo_rows(value: float = 0.5) -> list[Number]:
     return [made(name, value, model, n=322) for model in MODELS for name in NAMES]
 
 
 def drawn(
-    rows: Sequence[Row], turned: Reversal | None = None, apart: Sequence[Row] = ()
+    rows: Sequence[Number], turned: Reversal | None = None, apart: Sequence[Number] = ()
 ) -> PublishedTable:
     table = published_table(rows, turned, apart)
     assert table is not None
@@ -406,11 +406,13 @@ def test_what_was_published_stands_outside_the_table_of_the_demo() -> None:
 
 
 def test_a_model_on_other_questions_stands_above_and_has_no_rank() -> None:
-    real = [replace(row, dataset="commons") for row in demo_rows() if row.model == MODELS[0]]
-    real = [replace(row, model="SmolLM2-135M-Instruct.Q4_1", value=0.9) for row in real]
+    real = [
+        altered(row, dataset="commons") for row in demo_rows() if row.identity.model == MODELS[0]
+    ]
+    real = [altered(row, model="SmolLM2-135M-Instruct.Q4_1", value=0.9) for row in real]
     (head, first, *models), publication, order = drawn(demo_rows(), apart=real)
     assert first.split() == ["SmolLM2-135M-Instruct.Q4_1,", "commons", "90.0", "90.0", "90.0"]
-    assert {line.split()[1] for line in models} == {demo_rows()[0].dataset}
+    assert {line.split()[1] for line in models} == {demo_rows()[0].identity.dataset}
     assert order == ["The order of the models is the same in every column."]
     fits([head, first, *models, publication, *order])
     assert len([head, first, *models, publication, *order]) + 1 <= LINES  # the line about the page
@@ -418,7 +420,9 @@ def test_a_model_on_other_questions_stands_above_and_has_no_rank() -> None:
 
 def test_a_change_of_order_is_told_with_its_test() -> None:
     rows = [
-        replace(row, value=0.9) if (row.model, row.protocol) == (MODELS[0], "mmlu/helm") else row
+        replace(row, value=0.9)
+        if (row.identity.model, row.identity.protocol) == (MODELS[0], "mmlu/helm")
+        else row
         for row in demo_rows()
     ]
     (line,) = drawn(rows).order

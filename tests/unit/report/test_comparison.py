@@ -34,6 +34,7 @@ from choicewise.util.text import error, points
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.printed import printed
+from tests.helpers.rows import altered
 
 
 def compared(verdict: str, value: float, p: float = 1.0, n: int = 322, **same: bool) -> Comparison:
@@ -214,18 +215,22 @@ def test_bundled_numbers_are_listed_under_their_protocol(run: Run) -> None:
     assert [(each.model, each.value) for each in compared.numbers] == published
     (row,) = compared.rows
     assert json_value(row) == json_value(
-        next(each for each in run.rows() if each.protocol == "mmlu/helm")
+        next(each for each in run.rows() if each.identity.protocol == "mmlu/helm")
     )
     assert (compared.comparable, compared.p, compared.nearest, compared.advice) == (
         True,
-        row.id,
+        row.identity.id,
         None,
         None,
     )
     words = told(compared)
-    assert "they must be about what this run is about, " + f"{row.dataset} {row.data}" in words
+    assert (
+        "they must be about what this run is about, "
+        + f"{row.identity.dataset} {row.identity.data}"
+        in words
+    )
     assert "63.7 % above llama-65b Hugging Face blog, 2023-06-23" in words
-    empty = replace(compared.rows[0], value=math.nan, ci_low=math.nan, ci_high=math.nan, n=0)
+    empty = altered(compared.rows[0], value=math.nan, ci_low=math.nan, ci_high=math.nan, n=0)
     assert "no item scored" in told(replace(compared, rows=(empty,)))
 
 
@@ -241,9 +246,9 @@ def test_a_value_lies_below_inside_or_above_the_interval(run: Run) -> None:
     (row,) = one(run, "mmlu/harness-v0:sum").rows
     places = {
         0.0: "below",
-        row.ci_low: "inside",
+        row.interval.low: "inside",
         row.value: "inside",
-        row.ci_high: "inside",
+        row.interval.high: "inside",
         1.0: "above",
     }
     for value, place in places.items():

@@ -127,7 +127,7 @@ def test_a_run_its_report_and_explanation_name_what_is_unused(tmp_path: Path) ->
     }
     run = evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "run")
     assert run.manifest.dataset.content == ("passage",)
-    rows = {row.protocol: row for row in run.rows()}
+    rows = {row.identity.protocol: row for row in run.rows()}
     assert (rows["with"].unused, rows["without"].as_json()["unused"]) == ((), ["passage"])
     for name, row in rows.items():
         assert any(line.startswith("unused: ") for line in legend([row])) == (name == "without")

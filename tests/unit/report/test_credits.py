@@ -133,7 +133,7 @@ def test_perplexities_are_ranked_from_the_least_and_stand_apart_in_what_is_said(
         replace(made(model=model, metric="perplexity"), value=value)
         for model, value in values.items()
     ]
-    assert [row.rank for row in ranked(rows)] == [2, 1]
+    assert [row.ranks.rank for row in ranked(rows)] == [2, 1]
     assert sentences(finding(rows)) == ["2 numbers are of perplexity, and stand apart."]
     with_share = finding([*rows, made(value=0.5)])
     assert with_share.count == 1

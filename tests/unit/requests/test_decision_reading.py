@@ -211,7 +211,7 @@ def test_a_probability_of_0_is_stored_and_counts_as_the_floor(tmp_path: Path) ->
     )
     assert sum(row == [-math.inf] for row in run.observations()["logprobs"].to_pylist()) == 6
     floor = -math.log(1e-12)
-    values = {row.metric: row.value for row in run.rows()}
+    values = {row.identity.metric: row.value for row in run.rows()}
     third, kl = 1 / 3, math.log(0.5) + 0.5 * floor
     wanted = {
         "acc": third,

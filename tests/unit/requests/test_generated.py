@@ -104,7 +104,7 @@ def test_items_without_a_whole_thought_are_missing_with_the_reason_and_never_wro
         tmp_path, {"p": along(100), "0": along(100, score="at_0")}, Wavering(WRITTEN), (1,) * 5
     )
     for row in asked.rows():
-        assert (row.n, row.missing) == (1, 4)
+        assert (row.counts.n, row.counts.missing) == (1, 4)
         reasons = {reason.reason: reason.count for reason in row.missing_reasons}
         assert reasons == {NO_THOUGHT: 2, CUT_THOUGHT: 1, ENDLESS: 1}
 
@@ -113,7 +113,7 @@ def test_a_thought_at_its_limit_is_closed_and_cut_after_shares_of_it(tmp_path: P
     model = Wavering({"Question number 0?": "m" * 300}, opened=True)
     asked = run(tmp_path, {"p": along(5, thought_tokens=20)}, model)
     (row,) = asked.rows()
-    assert (row.n, row.missing) == (1, 0)
+    assert (row.counts.n, row.counts.missing) == (1, 0)
     assert [text.count("m") for text in contexts(model)] == [0, 5, 10, 15, 20]
     assert {text.partition("m")[0] for text in contexts(model)[1:]} == {TAG}
     assert {text[-len(CLOSING) :] for text in contexts(model)} == {CLOSING}

@@ -230,7 +230,7 @@ def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None
     alone = run({"cyclic": cyclic}, ITEMS, tmp_path / "alone")
     assert both.tables.observations.num_rows == alone.tables.observations.num_rows
     assert [each.decisions.missing.sum() for each in both.measurements.values()] == [0, 0, 0]
-    consistent = {row.protocol: row.diagnosis.permutation_sibling for row in both.rows()}
+    consistent = {row.identity.protocol: row.diagnosis.permutation_sibling for row in both.rows()}
     assert (consistent["cyclic"], consistent["pride"]) == ("cyclic", "cyclic")
 
 
@@ -274,7 +274,7 @@ def test_more_than_four_options_have_too_many_orders(tmp_path: Path) -> None:
     ):
         run(recipes, items, tmp_path / "refused")
     (row,) = run(recipes, items, tmp_path / "skipped", skip_bad_items=True).rows()
-    assert (row.n, row.missing) == (2, 1)
+    assert (row.counts.n, row.counts.missing) == (2, 1)
 
 
 def test_a_view_that_does_not_fit_leaves_its_item_missing_with_a_reason(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_view_that_does_not_fit_leaves_its_item_missing_with_a_reason(tmp_path
         1 + len("Question: Q\nA. a\nB. b\nAnswer: A") + 3
     )  # [MASK] for each of them takes 15 bytes more
     found = run({"c": protocol("contextual-calibrated")}, (item,), tmp_path / "c", model)
-    assert [row.missing for row in found.rows()] == [1]
+    assert [row.counts.missing for row in found.rows()] == [1]
     reasons = [row["missing"] for row in found.observations().to_pylist() if row["key"] is None]
     assert reasons
     assert all("window" in reason for reason in reasons)
@@ -300,7 +300,8 @@ def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(
         "other": replace(given, question="{options}{question}"),
     }
     rows = {
-        row.protocol: row.diagnosis for row in run(recipes, ITEMS[:6], tmp_path / "hash").rows()
+        row.identity.protocol: row.diagnosis
+        for row in run(recipes, ITEMS[:6], tmp_path / "hash").rows()
     }
     plain, alike = Plain(tmp_path / "alone"), 0
     for item in ITEMS[:6]:
@@ -317,7 +318,7 @@ def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(
     assert ("permutation" in rows["plain"].warnings) == (alike / 6 <= 0.7)
     assert rows["other"].permutation_sibling is None
     sure = run(recipes, ITEMS[:6], tmp_path / "oracle", "fake:oracle")
-    assert {row.protocol: row.diagnosis.permutation_consistency for row in sure.rows()}[
+    assert {row.identity.protocol: row.diagnosis.permutation_consistency for row in sure.rows()}[
         "plain"
     ] == 1
     assert sure.measurements["cyclic"].decisions.credit.tolist() == [1.0] * 6
@@ -327,7 +328,8 @@ def test_choices_only_shows_no_question_and_is_set_beside_the_labels(tmp_path: P
     recipes = {name: protocol(name) for name in ("choices-only", "permuted-cyclic")}
     assert render(recipes["choices-only"], ITEMS[1], []).context() == "A. 1p\nB. 1q\nC. 1r\nAnswer:"
     rows = {
-        row.protocol: row.diagnosis for row in run(recipes, ITEMS, tmp_path, "fake:oracle").rows()
+        row.identity.protocol: row.diagnosis
+        for row in run(recipes, ITEMS, tmp_path, "fake:oracle").rows()
     }
     assert rows["permuted-cyclic"].choices_sibling == "choices-only"
     assert "choices-only" in rows["permuted-cyclic"].warnings

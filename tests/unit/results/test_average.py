@@ -230,15 +230,15 @@ def test_averages_of_a_folder_are_those_of_its_rows(
             row
             for run in sweep.run_folders([out])
             for row in open_run(run).rows()
-            if row.model == average.model
+            if row.identity.model == average.model
         ]
-        science = [row for row in rows if row.protocol.startswith("arc-easy")]
+        science = [row for row in rows if row.identity.protocol.startswith("arc-easy")]
         best = max(science, key=lambda row: row.value)
         counted = [row for row in rows if row not in science] + [best]
         assert len(counted) == 3
         assert average.mean == pytest.approx(sum(row.value for row in counted) / 3)
         assert average.se == pytest.approx(math.sqrt(sum(row.se**2 for row in counted)) / 3)
-        assert average.n == sum(row.n for row in counted)
+        assert average.n == sum(row.counts.n for row in counted)
         assert average.interval[0] < average.mean + 1e-12
         assert average.interval[1] - average.interval[0] > 0.05  # the oracle's, too
 
@@ -260,7 +260,7 @@ def test_normalised_values_go_from_guessing_to_all_right(
     for each in (
         each for folder in sweep.run_folders([out]) for each in open_run(folder).rows("subjects")
     ):
-        known.setdefault(each.protocol, []).append(each.value)
+        known.setdefault(each.identity.protocol, []).append(each.value)
     for value in row["parts"][:3]:
         low = 0.5 if value["benchmark"] == "winogrande" else 0.25
         for protocol in value["protocols"]:
@@ -316,9 +316,9 @@ def test_gpqa_of_the_leaderboard_is_normalised_once_over_all_questions(
     ((part,),) = [part["protocols"] for part in row["parts"] if part["benchmark"] == "gpqa"]
     folders = sweep.run_folders([out])
     measured = [row for folder in folders for row in open_run(folder).rows("subjects")]
-    subsets = [row for row in measured if row.protocol == "gpqa/leaderboard"]
-    right = sum(subset.value * subset.n for subset in subsets)
-    assert [subset.n for subset in subsets] == [4, 16, 9]
+    subsets = [row for row in measured if row.identity.protocol == "gpqa/leaderboard"]
+    right = sum(subset.value * subset.counts.n for subset in subsets)
+    assert [subset.counts.n for subset in subsets] == [4, 16, 9]
     assert part["raw"] == pytest.approx(right / 29)
     assert part["value"] == pytest.approx((right / 29 - 0.25) / 0.75)
     of_each = np.mean([max(0.0, (subset.value - 0.25) / 0.75) for subset in subsets])

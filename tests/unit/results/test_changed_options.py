@@ -88,11 +88,11 @@ def test_every_option_has_a_row_and_its_own_observations(run: Run) -> None:
             ].to_numpy()
             np.testing.assert_allclose(own, plain, atol=1e-4)
             assert measured.decisions.prediction[place] == int(own.argmax())
-    rows = {row.protocol: row for row in run.rows()}
+    rows = {row.identity.protocol: row for row in run.rows()}
     assert {name: round(row.chance, 6) for name, row in rows.items()} == {
         name: 0.2 if "dont-know" in name else 0.25 for name in rows
     }
-    assert {row.n for row in rows.values()} == {12}
+    assert {row.counts.n for row in rows.values()} == {12}
 
 
 def test_what_is_shown_is_what_was_asked(run: Run) -> None:
@@ -136,8 +136,12 @@ def test_items_with_none_of_the_above_are_excluded_and_counted(tmp_path: Path) -
         evaluate(**asked, out=tmp_path / "run")
     assert "item test 0 has an option that refers to the others already" in str(refused.value)
     run = evaluate(**asked, out=tmp_path / "run", skip_bad_items=True)
-    rows = {row.protocol: row for row in run.rows()}
-    assert [(row.n, row.missing) for row in rows.values()] == [(12, 0), (9, 3), (9, 3)]
+    rows = {row.identity.protocol: row for row in run.rows()}
+    assert [(row.counts.n, row.counts.missing) for row in rows.values()] == [
+        (12, 0),
+        (9, 3),
+        (9, 3),
+    ]
     (reason,) = rows[NONES].missing_reasons
     assert (reason.count, "refers to the others already" in reason.reason) == (3, True)
 
@@ -161,7 +165,7 @@ def test_however_the_run_is_cut_the_rows_are_the_same(
     assert str(open_run(tmp_path / "cut").scores().to_pylist()) == str(whole.to_pylist()), (
         "NaN is not equal to NaN"
     )
-    assert cut.rows()[0].missing == 1
+    assert cut.rows()[0].counts.missing == 1
 
 
 def test_people_chose_nothing_that_was_not_offered(tmp_path: Path) -> None:

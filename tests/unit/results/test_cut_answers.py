@@ -17,8 +17,8 @@ from choicewise.report.tables import serious_warnings
 from choicewise.results.compare import comparisons
 from choicewise.results.finding import finding, lead, reversal
 from choicewise.results.headline import against_best, matrix
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcomes, ranked
-from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import summarize
 from choicewise.scoring.answers import AnswerCounts
@@ -48,7 +48,7 @@ class Limited(NamedTuple):
     """By name the rows of every rule, limit and value of the axis; ``opened``: whether the prompt opens the thought."""
 
     opened: bool
-    rows: dict[str, Row]
+    rows: dict[str, Number]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["writes its tag", "its prompt opens it"])
@@ -60,7 +60,7 @@ def limited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for cut in ("read", "wrong", "missing")
     }
     run = thinking(tmp_path_factory.mktemp("limited") / "run", protocols, opened=request.param)
-    return Limited(request.param, {row.protocol: row for row in run.rows()})
+    return Limited(request.param, {row.identity.protocol: row for row in run.rows()})
 
 
 @pytest.mark.costly("a run at seventeen limits under three rules")
@@ -71,14 +71,21 @@ def test_the_score_without_a_limit_lies_within_the_bounds_at_every_limit(
 ) -> None:
     rows = [limited.rows[f"{rule} {limit} {cut}"] for limit in LIMITS]
     final = rows[-1]
-    assert (final.cut, final.low, final.high, final.missing) == (0, final.value, final.value, 0)
+    assert (final.cut, final.bounds.low, final.bounds.high, final.counts.missing) == (
+        0,
+        final.value,
+        final.value,
+        0,
+    )
     assert 0.1 < final.value < 0.9
-    lows, highs, shares = ([getattr(row, name) for row in rows] for name in ("low", "high", "cut"))
-    assert all(row.low <= final.value <= row.high for row in rows)
+    lows = [row.bounds.low for row in rows]
+    highs = [row.bounds.high for row in rows]
+    shares = [row.cut for row in rows]
+    assert all(row.bounds.low <= final.value <= row.bounds.high for row in rows)
     assert (lows, highs) == (sorted(lows), sorted(highs, reverse=True))
     assert shares == sorted(shares, reverse=True)
     assert (shares[0] >= 39, shares[-2]) == (True, 0)
-    assert rows[0].high - rows[0].low == shares[0] / 40
+    assert rows[0].bounds.high - rows[0].bounds.low == shares[0] / 40
     for row in rows:
         counts = row.answers
         assert counts is not None
@@ -87,10 +94,14 @@ def test_the_score_without_a_limit_lies_within_the_bounds_at_every_limit(
         if cut != "read":
             assert (
                 row.value
-                == pytest.approx(row.low if cut == "wrong" else row.low * 40 / max(row.n, 1))
-                or not row.n
+                == pytest.approx(
+                    row.bounds.low if cut == "wrong" else row.bounds.low * 40 / max(row.counts.n, 1)
+                )
+                or not row.counts.n
             )
-        assert (row.n, row.missing) == ((40 - row.cut, row.cut) if cut == "missing" else (40, 0))
+        assert (row.counts.n, row.counts.missing) == (
+            (40 - row.cut, row.cut) if cut == "missing" else (40, 0)
+        )
 
 
 @pytest.mark.costly("a run at seventeen limits under three rules")
@@ -104,7 +115,7 @@ def test_the_bounds_are_those_of_the_texts_themselves(limited: Limited) -> None:
         whole = sum(ok and size < limit for ok, size in zip(right, sizes, strict=True))
         cut = sum(size >= limit for size in sizes)
         row = limited.rows[f"inspect@0.3.264 {limit} read"]
-        assert (row.low, row.high, row.cut) == (
+        assert (row.bounds.low, row.bounds.high, row.cut) == (
             pytest.approx(whole / 40),
             pytest.approx((whole + cut) / 40),
             cut,
@@ -123,14 +134,14 @@ def test_a_letter_in_the_thought_is_never_the_answer(tmp_path: Path) -> None:
     said = {name: each.prediction.tolist() for name, each in run.measurements.items()}
     assert said["50 read"] == said["50 wrong"] == said["50 missing"] == [1] * 4
     assert (said["5 read"], said["5 wrong"], said["5 missing"]) == ([0] * 4, [-1] * 4, [-1] * 4)
-    rows = {row.protocol: row for row in run.rows()}
+    rows = {row.identity.protocol: row for row in run.rows()}
     assert rows["5 read"].value == 0.5
-    assert (rows["5 wrong"].value, rows["5 wrong"].missing) == (0.0, 0)
+    assert (rows["5 wrong"].value, rows["5 wrong"].counts.missing) == (0.0, 0)
     (reason,) = rows["5 missing"].missing_reasons
     assert reason.reason.startswith("cut while thinking")
-    assert {(row.low, row.high) for name, row in rows.items() if name.startswith("5 ")} == {
-        (0.0, 1.0)
-    }
+    assert {
+        (row.bounds.low, row.bounds.high) for name, row in rows.items() if name.startswith("5 ")
+    } == {(0.0, 1.0)}
 
 
 def test_what_is_kept_of_every_generation(tmp_path: Path) -> None:
@@ -190,8 +201,10 @@ def test_old_runs_are_read_on_and_say_what_is_not_known(tmp_path: Path) -> None:
         limit=10,
     )
     same = ("value", "n", "missing", "i", "t", "id", "signature")
-    assert [getattr(new_row, name) for name in same] == [getattr(old_row, name) for name in same]
-    assert (old_row.low, old_row.high) == (old_row.value, old_row.value)
+    new_content = new_row.as_json()
+    old_content = old_row.as_json()
+    assert [new_content[name] for name in same] == [old_content[name] for name in same]
+    assert (old_row.bounds.low, old_row.bounds.high) == (old_row.value, old_row.value)
 
 
 def test_reports_name_the_share_that_was_cut_and_both_bounds(tmp_path: Path) -> None:
@@ -200,7 +213,7 @@ def test_reports_name_the_share_that_was_cut_and_both_bounds(tmp_path: Path) -> 
     text = row.cut_text
     assert text == (
         f"{100 * row.cut / 40:.0f} % of the answers were cut after 40 tokens: the score lies between "
-        f"{100 * row.low:.1f} and {100 * row.high:.1f}"
+        f"{100 * row.bounds.low:.1f} and {100 * row.bounds.high:.1f}"
     )
     assert 0.02 < row.cut / 40 < 0.9
     assert f"alarms: {text}" in first_lines([row])
@@ -209,7 +222,7 @@ def test_reports_name_the_share_that_was_cut_and_both_bounds(tmp_path: Path) -> 
     assert told["answers"]["text"] == text
     assert told["answers"]["cut"] == row.cut
     assert "cut" in told["alarms"]
-    assert (told["low"], told["high"]) == (row.low, row.high)
+    assert (told["low"], told["high"]) == (row.bounds.low, row.bounds.high)
     (kept,) = summarize(run.folder).rows
     assert kept.answers == row.answers
 
@@ -250,11 +263,11 @@ def test_a_conclusion_that_cut_answers_could_turn_round_is_not_shown(tmp_path: P
         "Not shown: A scores 50.0 points more than B on 20 items that both"
     )
     rows = [ranked([run.rows()[0] for run in runs]) for runs in (whole, cut)]
-    assert [(row.rank, row.rank_low, row.rank_high) for row in rows[0]] == [
+    assert [(row.ranks.rank, row.ranks.low, row.ranks.high) for row in rows[0]] == [
         (1, None, None),
         (2, None, None),
     ]
-    assert [(row.rank_low, row.rank_high) for row in rows[1]] == [(1, 2), (1, 2)]
+    assert [(row.ranks.low, row.ranks.high) for row in rows[1]] == [(1, 2), (1, 2)]
     leads = [lead(own) for own in rows]
     assert [each and each.leader for each in leads] == ["long", None]
     assert lead_sentences(finding(rows[1])) == [
@@ -277,7 +290,7 @@ def test_nothing_is_better_in_a_table_where_cut_answers_leave_it_open(tmp_path: 
 
 
 class Read:
-    def __init__(self, rows: tuple[Row, ...], outcomes: Outcomes) -> None:
+    def __init__(self, rows: tuple[Number, ...], outcomes: Outcomes) -> None:
         self.rows, self.outcomes = rows, outcomes
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
@@ -22,11 +22,11 @@ from choicewise.results.finding import LEVEL, Finding, Turn, finding, reversal
 from choicewise.results.guessing import FEWEST, enough, guess
 from choicewise.results.ladder import order_agreement
 from choicewise.results.measurement import interval
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcomes, bounded, ranked
-from choicewise.results.rows import Row
 from choicewise.scoring.significance import holm
 from tests.helpers.outcomes import outcome
-from tests.helpers.rows import NAMES, PROTOCOLS, made
+from tests.helpers.rows import NAMES, PROTOCOLS, altered, made
 
 LETTERS = [
     "mmlu/original",
@@ -43,7 +43,7 @@ ROUNDED = (0.7 + 0.1) / 2
 """The mean of two subjects of ten items each, 7 and 1 right; 4 and 4 give 0.4."""
 
 
-def several(values: dict[str, list[float]], names: Sequence[str] = NAMES) -> list[Row]:
+def several(values: dict[str, list[float]], names: Sequence[str] = NAMES) -> list[Number]:
     """A row per model and value, under the protocols in their order."""
     return [
         made(names[place], value, model)
@@ -57,9 +57,9 @@ TURNED = [(name in TEXTS) != (name in (LETTERS[0], TEXTS[0])) for name in (*LETT
 TWO = {"a": [0.5, 0.6], "b": [0.4, 0.5]}
 LACKING = [made(NAMES[0], math.nan if model == "a" else 0.5, model, missing=3) for model in "abc"]
 OTHER_DATA = [
-    replace(row, dataset="shoals", data="#D654321", value=1 - row.value) for row in several(TWO)
+    altered(row, dataset="shoals", data="#D654321", value=1 - row.value) for row in several(TWO)
 ]
-SCENARIOS: dict[str, list[Row]] = {
+SCENARIOS: dict[str, list[Number]] = {
     "one model": several({"model": [0.2, 0.3, 0.9, 0.5]}),
     "one number": [made("mmlu/original", 0.5)],
     "one number without an interval": [
@@ -120,7 +120,7 @@ SCENARIOS: dict[str, list[Row]] = {
     "a protocol without a number": several({"a": [0.5, math.nan]}),
     "two datasets": several(TWO) + OTHER_DATA,
     "five datasets": [
-        replace(row, dataset=f"d{n}", data=f"#D{n}") for n in range(5) for row in several(TWO)
+        altered(row, dataset=f"d{n}", data=f"#D{n}") for n in range(5) for row in several(TWO)
     ],
     "groups": [
         made("mmlu/original", value, model, subject=subject)
@@ -205,7 +205,7 @@ def test_what_else_is_found() -> None:
     assert (numbers.lowest, numbers.highest) == (rows[0], rows[2])
     assert numbers.median == median([0.2, 0.3, 0.9, 0.5])
     assert numbers.items == (100, 100)
-    assert numbers.guessing.guesses == sum(row.ci_low <= 0.25 for row in rows) == 2
+    assert numbers.guessing.guesses == sum(row.interval.low <= 0.25 for row in rows) == 2
     assert found["one model"].leads == ()
     (lead,) = found["leads equally often"].leads
     assert lead.level == (lead.models[1],)
@@ -234,12 +234,12 @@ def test_equal_but_for_rounding_is_a_tie_chance_is_the_rows_own_and_a_protocol_u
     None
 ):
     assert ROUNDED != 0.4
-    assert [row.rank for row in ranked(SCENARIOS["equal but for rounding"])] == [1, 1]
+    assert [row.ranks.rank for row in ranked(SCENARIOS["equal but for rounding"])] == [1, 1]
     assert order_agreement(np.array([[0.3, 0.1 + 0.2, 0.5], [0.1 + 0.2, 0.3, 0.6]]))[0, 1] == 1
     chances = [made(value=0.5, chance=0.5), made(value=0.5, chance=0.25), made(value=math.nan)]
     assert [guess(row) for row in chances] == [True, False, False]
     row = made("mmlu/original")
-    twice = finding([row, replace(row, protocol="mine")])
+    twice = finding([row, altered(row, protocol="mine")])
     assert (twice.count, twice.numbers[0].lowest) == (1, row)
 
 
@@ -253,11 +253,11 @@ def test_equal_but_for_rounding_is_a_tie_chance_is_the_rows_own_and_a_protocol_u
 def test_what_would_be_enough_is_where_the_same_interval_leaves_guessing(
     n: int, chance: float, name: str, data: st.DataObject
 ) -> None:
-    def row(right: int) -> Row:
+    def row(right: int) -> Number:
         low, high = interval(name, (np.arange(n) < right) * 1.0, ["all"] * n, macro=False)
         return made(value=right / n, n=n, chance=chance, interval=name, ci_low=low, ci_high=high)
 
-    above = [right for right in range(n + 1) if row(right).ci_low > chance]
+    above = [right for right in range(n + 1) if row(right).interval.low > chance]
     if n >= FEWEST:  # of fewer no number is called better
         above = [right for right in above if binomtest(right, n, chance, "greater").pvalue <= LEVEL]
         assert above == [right for right in range(n + 1) if not guess(row(right))]
@@ -271,7 +271,7 @@ def test_hostile_names_stay_short_and_on_a_line() -> None:
     reason = MissingReason(HOSTILE, 3, HOSTILE)
     rows = several({HOSTILE: [0.5, 0.6, 0.2, 0.2], "b" + HOSTILE: [0.4, 0.5, 0.8, 0.8]})
     hostile = {"dataset": HOSTILE, "protocol": HOSTILE, "missing": 3, "missing_reasons": (reason,)}
-    for each in (rows, [replace(row, **hostile) for row in rows], [replace(rows[0], **hostile)]):
+    for each in (rows, [altered(row, **hostile) for row in rows], [altered(rows[0], **hostile)]):
         text = " ".join(sentences(finding(each)))
         assert not re.search("[\x00-\x1f\x7f-\x9f\u2028-\u202e]", text)
         assert len(text) < 1200
@@ -299,7 +299,8 @@ def test_every_table_has_one_to_three_sentences(values: dict[str, list[float]], 
     assert all(re.fullmatch(r"\S.*[^ ]\.", line) and "nan" not in line for line in lines)
     for lead in shown.leads:  # against the plain way: every protocol by itself
         numbers = [
-            {row.model: row.value for row in rows if row.protocol == name} for name in NAMES[:8]
+            {row.identity.model: row.value for row in rows if row.identity.protocol == name}
+            for name in NAMES[:8]
         ]
         contests = [{m: v for m, v in each.items() if not math.isnan(v)} for each in numbers]
         contests = [each for each in contests if len(each) > 1]
@@ -331,12 +332,12 @@ def test_models_that_scored_too_different_questions_have_no_order() -> None:
         made(value=6 / 22, model="few", n=22, missing=37),
         made(value=12 / 59, model="many", n=59),
     )
-    assert [row.rank for row in ranked([few, many])] == [None, None]
+    assert [row.ranks.rank for row in ranked([few, many])] == [None, None]
     assert lead_sentences(finding([few, many])) == [
         "The models scored too different questions, so they have no order."
     ]
     third = made(value=10 / 59, model="third", n=59)
-    assert [row.rank for row in ranked([few, many, third])] == [None, 1, 2]
+    assert [row.ranks.rank for row in ranked([few, many, third])] == [None, 1, 2]
     assert lead_sentences(finding([few, many, third])) == [
         "many is ahead of third under the one protocol."
     ]
@@ -352,24 +353,24 @@ def test_a_lead_is_named_with_how_often_it_is_significant() -> None:
     runs = []
     for model, (first, second) in {"one": ("clear", "clear"), "other": ("close", "far")}.items():
         runs.append(measured(model, credits[first], credits[second]))  # type: ignore[arg-type]
-    rows = [replace(row, data="#Da") for run in runs for row in run.rows]
+    rows = [altered(row, data="#Da") for run in runs for row in run.rows]
     tested = bounded(ranked(rows), [run.outcomes for run in runs])
     assert (
         sentences(finding(tested))[1]
         == "It is ahead of other under all 2 protocols, significantly under 1."
     )
-    assert [row.rank_low for row in tested] == [1, 1, 1, 2]
+    assert [row.ranks.low for row in tested] == [1, 1, 1, 2]
 
 
 def test_of_few_questions_no_model_is_called_better() -> None:
     """19 of 19 against none have p < .001, and stay in the words of few questions."""
     runs = [measured("one", [1] * 19, [1] * 19), measured("other", [0] * 19, [0] * 19)]
-    rows = [replace(row, data="#Da") for run in runs for row in run.rows]
+    rows = [altered(row, data="#Da") for run in runs for row in run.rows]
     tested = bounded(ranked(rows), [run.outcomes for run in runs])
     assert lead_sentences(finding(tested)) == [
         "19 questions are too few to say which model is better."
     ]
-    assert [row.lead_p for row in tested] == [1.0, 1.0, None, None]
+    assert [row.ranks.lead_p for row in tested] == [1.0, 1.0, None, None]
 
 
 def test_of_few_questions_no_models_change_places() -> None:
@@ -387,7 +388,7 @@ def test_of_few_questions_no_models_change_places() -> None:
 class Measured:
     """A run as it is compared."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Number]
     outcomes: Outcomes
 
 
@@ -455,7 +456,9 @@ def test_a_reversal_is_the_clearest_of_all(credits: list[tuple[list[int], list[i
             left, right = np.array(credits[one][protocol]), np.array(credits[other][protocol])
             only = int((left > right).sum()), int((left < right).sum())
             p = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
-            low = max(runs[one].rows[protocol].ci_low, runs[other].rows[protocol].ci_low)
+            low = max(
+                runs[one].rows[protocol].interval.low, runs[other].rows[protocol].interval.low
+            )
             tests.append((one, other, protocol, left.mean() - right.mean(), p, low > 0.25))
     corrected = holm([p for *_, p, _ in tests])
     clear = {

@@ -8,14 +8,14 @@ import pytest
 from choicewise import evaluate
 from choicewise.models.fake import HashModel
 from choicewise.results.guessing import guesses, guessing
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.rows import NAMES, made
 
 SHARES = [name for name in NAMES if made(name).counted]
 
 
-def drawn(rng: np.random.Generator, knows: float, n: int = 200) -> list[Row]:
+def drawn(rng: np.random.Generator, knows: float, n: int = 200) -> list[Number]:
     """A row under every protocol of a model that is right on so many questions of four choices."""
     return [made(name, rng.binomial(n, knows) / n, n=n) for name in SHARES]
 
@@ -61,6 +61,6 @@ def test_a_sample_is_tested_as_questions_without_end(tmp_path: Path, seed: int) 
     asked = {"data": data, "protocols": ["mmlu/original"], "sample": 39, "seed": seed}
     (row,) = evaluate(model=HashModel(seed), out=tmp_path / "run", **asked).rows()
     assert row.population == 40
-    assert row.ci_low > row.chance
+    assert row.interval.low > row.chance
     assert row.diagnosis.guessing_p > 0.05
     assert guessing([row]).better == 0

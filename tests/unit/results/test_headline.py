@@ -13,22 +13,24 @@ from hypothesis import strategies as st
 from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.headline import Matrix, against_best, headline, matrix
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcomes, bounded, ranked
-from choicewise.results.rows import Row
 from choicewise.scoring.significance import holm, sign_flip
 from tests.helpers.outcomes import outcome
-from tests.helpers.rows import NAMES, PROTOCOLS, made
+from tests.helpers.rows import NAMES, PROTOCOLS, altered, made
 
 DATA = ["#D000000", "#D111111", "#D222222"]
 ASKED = "mmlu/original", "mmlu/cloze:sum", "mmlu/olmes-cf:char_mean"
 CREDITS = st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=24, max_size=24)
 
 
-def asked(protocol: str, value: float, model: str, data: int = 0, **about: object) -> Row:
+def asked(protocol: str, value: float, model: str, data: int = 0, **about: object) -> Number:
     return made(protocol, value, model, dataset=f"data {data}", data=DATA[data], **about)
 
 
-def run(model: str, credits: dict[str, list[float]], data: int = 0) -> tuple[list[Row], Outcomes]:
+def run(
+    model: str, credits: dict[str, list[float]], data: int = 0
+) -> tuple[list[Number], Outcomes]:
     """Rows and outcomes of a model with these credits of every item, by protocol."""
     rows = []
     for name, own in credits.items():
@@ -40,7 +42,7 @@ def run(model: str, credits: dict[str, list[float]], data: int = 0) -> tuple[lis
         outcome(micro(PROTOCOLS[name]), own, name=name) for name, own in credits.items()
     )
     ids = [f"#P{each.protocol.digest[:6]}" for each in members]
-    rows = [replace(row, id=id) for row, id in zip(rows, ids, strict=True)]
+    rows = [altered(row, id=id) for row, id in zip(rows, ids, strict=True)]
     return rows, Outcomes(model, f"data {data}", DATA[data][2:] + "0" * 58, members)
 
 
@@ -49,18 +51,18 @@ def micro(protocol: Protocol) -> Protocol:
     return replace(protocol, aggregation="micro")
 
 
-def table(*runs: tuple[list[Row], Outcomes]) -> tuple[Matrix, list[Outcomes]]:
+def table(*runs: tuple[list[Number], Outcomes]) -> tuple[Matrix, list[Outcomes]]:
     outcomes = [own for _, own in runs]
     return matrix([row for rows, _ in runs for row in rows], outcomes), outcomes
 
 
-def plain_headline(rows: list[Row]) -> Row | None:
+def plain_headline(rows: list[Number]) -> Number | None:
     """The same in the words of its docstring."""
     known = [row for row in rows if row.share and not math.isnan(row.value)]
-    heads = [row for row in known if is_headline(row.protocol)] or known
+    heads = [row for row in known if is_headline(row.identity.protocol)] or known
     for variant in ("original", "harness", "olmes-cf", "olmes-mcf"):
         for row in heads:
-            if row.protocol.split("/")[1].split(":")[0] == variant:
+            if row.identity.protocol.split("/")[1].split(":")[0] == variant:
                 return row
     return heads[0] if heads else None
 
@@ -75,14 +77,14 @@ def test_the_number_that_stands_for_a_run(names: list[str], data: st.DataObject 
     )
     rows = [made(name, value) for name, value in zip(names, values, strict=True)]
     assert headline(rows) == plain_headline(rows)
-    for family in {row.family for row in rows}:
+    for family in {row.identity.family for row in rows}:
         assert headline(rows, (family,)) == plain_headline(
-            [row for row in rows if row.family == family]
+            [row for row in rows if row.identity.family == family]
         )
 
 
 def test_a_perplexity_stands_for_nothing() -> None:
-    assert headline([replace(made(), value=12.5, metric="perplexity")]) is None
+    assert headline([altered(made(), value=12.5, metric="perplexity")]) is None
     assert headline([]) is None
 
 
@@ -107,7 +109,7 @@ def test_the_table_has_every_number_under_one_protocol_a_benchmark(data: st.Data
         most = [name for name in ASKED if have[name] == max(have.values())]
         chosen = plain_headline([asked(name, 0.5, "a", part) for name in most])
         assert chosen is not None
-        assert benchmark.protocol == chosen.protocol
+        assert benchmark.protocol == chosen.identity.protocol
         for standing in shown.standings:
             row = standing.rows[place]
             value = known.get((standing.model, part, benchmark.protocol))
@@ -126,7 +128,7 @@ def test_numbers_of_groups_and_perplexities_have_no_place_in_the_table() -> None
     rows = [
         made(subject="tides"),
         made(subject="waves"),
-        replace(made(), value=9.0, metric="perplexity"),
+        altered(made(), value=9.0, metric="perplexity"),
     ]
     assert matrix(rows) == Matrix((), ())
     assert matrix([]) == Matrix((), ())
@@ -169,7 +171,10 @@ def test_ranks_over_one_benchmark_are_bounded_as_ranks_under_its_protocol(
     runs = [run(f"m{place}", {"mmlu/original": own}) for place, own in enumerate(credits)]
     shown, outcomes = table(*runs)
     under_protocol = bounded(ranked([row for rows, _ in runs for row in rows]), outcomes)
-    expected = {row.model: (row.rank, row.rank_low, row.rank_high) for row in under_protocol}
+    expected = {
+        row.identity.model: (row.ranks.rank, row.ranks.low, row.ranks.high)
+        for row in under_protocol
+    }
     assert {
         each.model: (each.rank, each.rank_low, each.rank_high) for each in shown.standings
     } == expected
@@ -221,7 +226,7 @@ def test_models_without_a_shared_item_are_not_ranked() -> None:
     rows = bounded(
         ranked([row for rows, _ in runs for row in rows]), [outcomes for _, outcomes in runs]
     )
-    assert [(row.rank, row.rank_low, row.rank_high, row.lead_p) for row in rows] == [
+    assert [(row.ranks.rank, row.ranks.low, row.ranks.high, row.ranks.lead_p) for row in rows] == [
         (None,) * 4
     ] * 2
 
@@ -292,7 +297,7 @@ def test_where_other_texts_were_sent_there_is_no_test() -> None:
         run(model, {"mmlu/original": own})
         for model, own in {"a": [1.0] * 20, "b": [0.0] * 20}.items()
     )
-    rows = [*one, *(replace(row, i="#I999999") for row in other)]
+    rows = [*one, *(altered(row, i="#I999999") for row in other)]
     tested = against_best(matrix(rows, [first, second]), [first, second])
     assert (tested.level, tested.tests) == (((None,), (None,)), 0)
 

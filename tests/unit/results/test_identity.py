@@ -14,7 +14,8 @@ from choicewise import evaluate, open_run
 from choicewise.models.fake import HashModel
 from choicewise.records import SelfCheckRecord
 from choicewise.report.tables import legend, report_tables
-from choicewise.results.rows import Row, run_id, text_id, token_id
+from choicewise.results.number import Number
+from choicewise.results.rows import run_id, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import row_bytes
 from tests.helpers.hash_models import MergingModel
@@ -43,18 +44,27 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
-def by_name(run: Run) -> dict[str, Row]:
-    return {row.protocol: row for row in run.rows()}
+def by_name(run: Run) -> dict[str, Number]:
+    return {row.identity.protocol: row for row in run.rows()}
 
 
 def ids(run: Run) -> dict[str, tuple[str, ...]]:
-    return {row.protocol: (row.id, row.i, row.t) for row in run.rows()}
+    return {
+        row.identity.protocol: (row.identity.id, row.identity.i, row.identity.t)
+        for row in run.rows()
+    }
 
 
 def test_every_row_says_what_was_measured(run: Run) -> None:
     for row in run.rows():
         content = row.as_json()
-        assert (row.data[:2], row.id[:2], row.i[:2], row.t[:2], row.r[:2]) == (
+        assert (
+            row.identity.data[:2],
+            row.identity.id[:2],
+            row.identity.i[:2],
+            row.identity.t[:2],
+            row.identity.r[:2],
+        ) == (
             "#D",
             "#P",
             "#I",
@@ -71,11 +81,18 @@ def test_tables_have_the_ids(run: Run) -> None:
     for width in (160, 80):
         shown = printed(*report_tables(rows, ids=True, width=width), width=width)
         title, head, *lines = (line.split() for line in shown)
-        assert title[:5] == ["fake:hash", rows[0].r, "on", rows[0].dataset, f"{rows[0].data},"]
+        assert title[:5] == [
+            "fake:hash",
+            rows[0].identity.r,
+            "on",
+            rows[0].identity.dataset,
+            f"{rows[0].identity.data},",
+        ]
         assert ("ids" in head) == (width == 160)  # where there is no room they stand under the name
         for row in rows:
             assert any(
-                [row.id, row.i, row.t] == [word for word in line if word[0] == "#"]
+                [row.identity.id, row.identity.i, row.identity.t]
+                == [word for word in line if word[0] == "#"]
                 for line in lines
             )
     assert "#T tokens asked and scored" in " ".join(legend(rows, ids=True))
@@ -84,12 +101,14 @@ def test_tables_have_the_ids(run: Run) -> None:
 def test_protocols_share_what_they_ask(run: Run) -> None:
     rows = by_name(run)
     early, late, plain, corrected = (rows[name] for name in NAMES[1:])
-    assert early.i == late.i  # the same texts, and only one of the two puts BOS before them
-    assert early.id != late.id
-    assert plain.i == corrected.i
-    assert plain.t != corrected.t  # which also asks after a null context
-    assert len({row.r for row in rows.values()}) == 1
-    assert len({row.i for row in rows.values()}) == 3
+    assert (
+        early.identity.i == late.identity.i
+    )  # the same texts, and only one of the two puts BOS before them
+    assert early.identity.id != late.identity.id
+    assert plain.identity.i == corrected.identity.i
+    assert plain.identity.t != corrected.identity.t  # which also asks after a null context
+    assert len({row.identity.r for row in rows.values()}) == 1
+    assert len({row.identity.i for row in rows.values()}) == 3
 
 
 def test_weights_and_their_type_change_the_run_alone_and_another_tokenizer_the_tokens(
@@ -99,15 +118,18 @@ def test_weights_and_their_type_change_the_run_alone_and_another_tokenizer_the_t
     model.dtype = "bfloat16"
     other = evaluate(model=model, data=data, protocols=NAMES, out=tmp_path / "other")
     assert ids(other) == ids(run)
-    assert by_name(other)[NAMES[0]].r != by_name(run)[NAMES[0]].r
+    assert by_name(other)[NAMES[0]].identity.r != by_name(run)[NAMES[0]].identity.r
     merging = by_name(
         evaluate(
             model=MergingModel(b" a", b"th"), data=data, protocols=NAMES, out=tmp_path / "merging"
         )
     )
     for name, row in by_name(run).items():
-        assert (merging[name].id, merging[name].i) == (row.id, row.i)
-        assert merging[name].t != row.t
+        assert (merging[name].identity.id, merging[name].identity.i) == (
+            row.identity.id,
+            row.identity.i,
+        )
+        assert merging[name].identity.t != row.identity.t
 
 
 def test_what_else_a_run_asked_changes_nothing(run: Run, data: Path, tmp_path: Path) -> None:
@@ -135,7 +157,7 @@ def test_the_tokens_are_those_of_every_question(run: Run) -> None:
         digest = hashlib.sha256()
         for null in dict.fromkeys((None, protocol.null)):
             digest.update(b"".join(_item_digests(run, protocol.prompt_digest, null)))
-        assert by_name(run)[name].t == f"#T{digest.hexdigest()[:6]}"
+        assert by_name(run)[name].identity.t == f"#T{digest.hexdigest()[:6]}"
 
 
 def _item_digests(run: Run, prompt: str, null: str | None) -> list[bytes]:
@@ -174,7 +196,7 @@ def test_proposals_and_views_are_texts_as_well(data: Path, tmp_path: Path) -> No
     recipes = {"given": replace(cyclic, views="given", calibration="none")}
     recipes["other"] = replace(asked, proposal=asked.proposal.replace("correct", "right"))
     other = evaluate(model=HashModel(), data=data, protocols=recipes, out=tmp_path / "other")
-    found = [row.i for row in (*run.rows(), *other.rows())]
+    found = [row.identity.i for row in (*run.rows(), *other.rows())]
     assert len(set(found)) == len(found)
 
 
@@ -188,9 +210,9 @@ def test_the_ids_of_some_items_are_those_of_a_run_of_them(
         places = np.array(
             [place for place, item in enumerate(evidence.ids) if item[-2:] in ("/0", "/1")]
         )
-        assert text_id(evidence, protocol, places) == row.i
-        assert token_id(evidence, protocol, places[::-1]) == row.t
-        assert text_id(evidence, protocol) != row.i
+        assert text_id(evidence, protocol, places) == row.identity.i
+        assert token_id(evidence, protocol, places[::-1]) == row.identity.t
+        assert text_id(evidence, protocol) != row.identity.i
 
 
 def test_the_run_id_is_of_all_but_names_and_time(run: Run) -> None:

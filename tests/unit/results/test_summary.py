@@ -30,8 +30,8 @@ from choicewise.models.fake import HashModel
 from choicewise.page.document import write_page
 from choicewise.records import ITEM_FILE, SUMMARY
 from choicewise.results import summary
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Summary
-from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary, read_summary, state, summarize
 from choicewise.store.folder import read_manifest, write_manifest
@@ -74,7 +74,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def as_text(rows: Sequence[Row]) -> str:
+def as_text(rows: Sequence[Number]) -> str:
     """The rows with NaN, which is not equal to itself."""
     return json.dumps([asdict(row) for row in rows])
 
@@ -109,7 +109,7 @@ def kept_and_read(folder: Path) -> Summary:
 
 
 def selections(kept: Summary) -> set[str]:
-    return {row.selection.partition(":")[0] for row in kept.rows}
+    return {row.identity.selection.partition(":")[0] for row in kept.rows}
 
 
 def test_the_kept_summary_is_the_fresh_one_and_has_a_models_new_name(
@@ -122,12 +122,12 @@ def test_the_kept_summary_is_the_fresh_one_and_has_a_models_new_name(
     assert [each.selection for each in kept.outcomes.outcomes] == [
         each.selection for each in first.outcomes.outcomes
     ]
-    assert any(np.isnan(row.low) for row in kept.rows)  # NaN comes back
+    assert any(np.isnan(row.bounds.low) for row in kept.rows)  # NaN comes back
     assert {type(row.diagnosis.warnings) for row in kept.rows} == {tuple}
     manifest = read_manifest(run.folder)
     write_manifest(run.folder, replace(manifest, model=replace(manifest.model, name="new name")))
     renamed = summarize(run.folder)
-    assert {row.model for row in renamed.rows} == {renamed.outcomes.model} == {"new name"}
+    assert {row.identity.model for row in renamed.rows} == {renamed.outcomes.model} == {"new name"}
     assert_as_fresh(renamed)
 
 

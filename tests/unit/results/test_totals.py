@@ -75,8 +75,12 @@ def test_sums_are_scored_and_what_needs_tokens_is_missing(boundary: str, tmp_pat
         else:
             assert np.isnan(measured.scores).all(), name
             assert measured.decisions.missing.all()
-    rows = {row.protocol: row for row in run.rows()}
-    assert (rows["sum"].missing, rows["token_mean"].missing, rows["token_mean"].n) == (0, 12, 0)
+    rows = {row.identity.protocol: row for row in run.rows()}
+    assert (
+        rows["sum"].counts.missing,
+        rows["token_mean"].counts.missing,
+        rows["token_mean"].counts.n,
+    ) == (0, 12, 0)
     assert run.unanswered == []
 
 

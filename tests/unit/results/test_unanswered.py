@@ -55,11 +55,11 @@ def test_a_choice_without_an_answer_makes_its_item_missing_with_the_reason(
         )
         for model in (HashModel(), Silent(lost_number_3))
     )
-    by_name = {row.protocol: row for row in run.rows()}
+    by_name = {row.identity.protocol: row for row in run.rows()}
     row = by_name[CLOZE]
-    assert (row.n, row.missing) == (10, 2)
+    assert (row.counts.n, row.counts.missing) == (10, 2)
     assert [(each.reason, each.count) for each in row.missing_reasons] == [(REASON, 2)]
-    assert by_name["mmlu/original"].missing == 0
+    assert by_name["mmlu/original"].counts.missing == 0
     lost = {row["item"] for row in run.scores(CLOZE).to_pylist() if np.isnan(row["score"])}
     assert len(lost) == 2
     one, other = (
@@ -161,7 +161,7 @@ def test_nothing_without_an_answer_is_a_score_under_any_protocol(
             if any(observed.get(span[column]) for column in ("key", "before", "after"))
         }
         of_item = dict(zip(measured.ids.to_pylist(), measured.credit.tolist(), strict=True))
-        assert all(np.isnan(of_item[item]) for item in lost), row.protocol
+        assert all(np.isnan(of_item[item]) for item in lost), row.identity.protocol
         assert not lost or REASON in {each.reason for each in row.missing_reasons}
 
 

@@ -64,13 +64,16 @@ def evaluated(data: Path, tmp_path: Path) -> Evaluate:
 def test_every_protocol_agrees_with_the_oracle(
     evaluated: Evaluate, model: str, value: float
 ) -> None:
-    rows = {row.protocol: row for row in evaluated("mmlu", model=model, limit=2).rows()}
+    rows = {row.identity.protocol: row for row in evaluated("mmlu", model=model, limit=2).rows()}
     assert set(rows) == set(resolve("mmlu"))
     likelihoods = [
         row.value for name, row in rows.items() if "pmi" not in name
     ]  # PMI compares with a null that knows
-    assert (likelihoods, {row.n for row in rows.values()}) == ([value] * len(likelihoods), {4})
-    assert {row.missing for row in rows.values()} == {0}
+    assert (likelihoods, {row.counts.n for row in rows.values()}) == (
+        [value] * len(likelihoods),
+        {4},
+    )
+    assert {row.counts.missing for row in rows.values()} == {0}
 
 
 @pytest.mark.costly("whole families of protocols")
@@ -137,7 +140,7 @@ def test_a_further_protocol_costs_only_what_nobody_asked(
     run = evaluated("mmlu/cloze:pmi-answer", model=model)
     texts = {choice for item in open_dataset(data).splits["test"] for choice in item.choices}
     assert len(model.asked) == before + len(texts)
-    assert [row.protocol for row in run.rows()] == [
+    assert [row.identity.protocol for row in run.rows()] == [
         "mmlu/cloze:sum",
         "mmlu/cloze:char_mean",
         "mmlu/cloze:pmi-answer",
@@ -157,7 +160,7 @@ def test_scores_observations_and_groups_are_tables_of_any_model(
         assert row["score"] == pytest.approx(
             np.sum(observed[row["item"], row["choice"]], dtype=np.float64)
         )
-    assert [row.subject for row in run.rows("subjects")] == ["tides", "trees"]
+    assert [row.identity.subject for row in run.rows("subjects")] == ["tides", "trees"]
     assert open_run(run.folder).report("subjects").num_rows == 2
     by_path = evaluated(
         "mmlu/cloze:sum", model=Path("fake:hash"), limit=2, out=tmp_path / "by path"
@@ -186,14 +189,17 @@ def test_a_protocol_on_another_split_needs_its_items(evaluated: Evaluate, tmp_pa
     with pytest.raises(StoreError, match=r"no items of split validation.*begin another folder"):
         evaluated(protocols=recipes)
     assert open_run(run.folder).manifest.complete
-    assert [row.n for row in evaluated(protocols=recipes, out=tmp_path / "both").rows()] == [12, 12]
+    assert [row.counts.n for row in evaluated(protocols=recipes, out=tmp_path / "both").rows()] == [
+        12,
+        12,
+    ]
 
 
 def test_limit_and_subject_choose_items_and_are_with_the_model_the_identity(
     evaluated: Evaluate,
 ) -> None:
     run = evaluated("mmlu/original", subjects=["trees"], limit=3)
-    assert (run.rows()[0].n, set(run.tables.items["subject"].to_pylist())) == (3, {"trees"})
+    assert (run.rows()[0].counts.n, set(run.tables.items["subject"].to_pylist())) == (3, {"trees"})
     with pytest.raises(StoreError, match="another selection"):
         evaluated("mmlu/original", subjects=["trees"], limit=4)
     with pytest.raises(StoreError, match="another model"):
@@ -214,7 +220,7 @@ def test_wrong_numbers_of_choices_stop_or_are_counted(
     with pytest.raises(DataError, match="3 choices"):
         evaluated("mmlu/original", data=odd)
     run = evaluated("mmlu", data=odd, out=tmp_path / "skip", skip_bad_items=True)
-    assert {(row.n, row.missing) for row in run.rows()} == {(3, 2)}
+    assert {(row.counts.n, row.counts.missing) for row in run.rows()} == {(3, 2)}
 
 
 def test_dropped_shots_count_and_too_long_prompts_are_missing(
@@ -223,14 +229,14 @@ def test_dropped_shots_count_and_too_long_prompts_are_missing(
     narrow = HashModel()
     narrow.window = 600
     run = evaluated("mmlu/original", model=narrow)
-    assert run.rows()[0].shots_dropped == 12
+    assert run.rows()[0].counts.shots_dropped == 12
     assert all(0 < shots < 5 for shots in run.tables.requests["shots"].to_pylist())
     narrow.window = 120
     run = evaluated("mmlu/original", "mmlu/harness-v1", model=narrow, out=tmp_path / "narrower")
     original, harness = run.rows()
-    assert (original.n, original.missing) == (0, 12)
+    assert (original.counts.n, original.counts.missing) == (0, 12)
     assert np.isnan(original.value)
-    assert (harness.n, harness.truncated) == (12, 12)
+    assert (harness.counts.n, harness.counts.truncated) == (12, 12)
     assert "too long" in run.tables.requests["missing"][0].as_py()
 
 

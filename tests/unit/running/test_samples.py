@@ -166,8 +166,8 @@ def scored(out: Path, data: Dataset | Path = QUIZ, **asked: Any) -> Run:
 def test_a_run_of_a_sample_says_so_and_is_continued_with_the_same_alone(tmp_path: Path) -> None:
     run = scored(tmp_path, sample=6, seed=3)
     assert run.manifest.selection == Selection(None, None, 6, 3, {"test": SIZES})
-    assert {row.selection for row in run.rows()} == {"sample of 6, seed 3"}
-    assert {row.n for row in run.rows()} == {6}
+    assert {row.identity.selection for row in run.rows()} == {"sample of 6, seed 3"}
+    assert {row.counts.n for row in run.rows()} == {6}
     assert open_run(tmp_path).manifest.selection.drawn_from == {"test": SIZES}
     table = run.report()
     assert scored(
@@ -238,7 +238,7 @@ def test_a_sample_of_all_is_all_and_said(tmp_path: Path, count: int) -> None:
     ):
         run = scored(tmp_path, sample=count, seed=5)
     assert run.manifest.selection == Selection()
-    assert {row.selection for row in run.rows()} == {""}
+    assert {row.identity.selection for row in run.rows()} == {""}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert scored(tmp_path).manifest.complete, "it is the run of all"

@@ -75,7 +75,7 @@ def test_a_closed_thought_is_what_the_template_writes_and_is_in_the_signature(
     protocol = mmlu_protocol(benchmark="any", shots=0, chat="message", **axes)
     model = thinker()
     asked = run(tmp_path, {"p": protocol}, model)
-    assert asked.rows()[0].n == 2
+    assert asked.rows()[0].counts.n == 2
     contexts = {
         model.tokenizer.decode(each.context) for each in model.asked if isinstance(each, Span)
     }
@@ -93,8 +93,8 @@ def test_a_template_that_opens_no_thought_is_asked_as_before_and_closing_changes
         "closed": mmlu_protocol(benchmark="any", shots=0, chat="message", thought="close"),
     }
     rows = run(tmp_path, protocols, thinker(opened=False)).rows()
-    assert len({row.t for row in rows}) == 1
-    assert len({row.i for row in rows}) == 1
+    assert len({row.identity.t for row in rows}) == 1
+    assert len({row.identity.i for row in rows}) == 1
 
 
 def test_rendered_prompts_that_end_in_an_open_thought_are_missing_with_the_reason(
@@ -113,7 +113,7 @@ def test_rendered_prompts_that_end_in_an_open_thought_are_missing_with_the_reaso
     given = rendered_requests("given", rows)
     asked = run(tmp_path, {"p": given.protocol("any")}, thinker(), given.dataset, rendered=[given])
     (row,) = asked.rows()
-    assert (row.n, row.missing) == (2, 1)
+    assert (row.counts.n, row.counts.missing) == (2, 1)
     (reason,) = row.missing_reasons
     assert reason.reason.startswith(
         "the prompt ends in an open thought (<think>), inside which nothing is scored"
@@ -161,7 +161,12 @@ def test_an_answer_at_its_limit_is_cut_though_the_thought_was_closed(tmp_path: P
     asked = run(tmp_path, {"p": reads(1, thought_tokens=10, cut="missing")}, thinker())
     (row,) = asked.rows()
     assert row.answers is not None
-    assert (row.answers.cut_answer, row.missing, row.low, row.high) == (2, 2, 0.0, 1.0)
+    assert (row.answers.cut_answer, row.counts.missing, row.bounds.low, row.bounds.high) == (
+        2,
+        2,
+        0.0,
+        1.0,
+    )
 
 
 def test_where_no_thought_begins_the_answer_has_its_own_limit_and_a_thought_that_ends_itself_has_no_answer(

@@ -163,12 +163,16 @@ def test_a_run_keeps_the_categories_of_its_dataset(tmp_path: Path) -> None:
     run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
     known = {"STEM": {"physics": ["astronomy"]}, "humanities": {"history": ["prehistory"]}}
     assert run.manifest.dataset.categories == known
-    assert [(row.subject, row.n) for row in run.rows("categories")] == [
+    assert [(row.identity.subject, row.counts.n) for row in run.rows("categories")] == [
         ("STEM", 2),
         ("humanities", 2),
         ("other", 2),
     ]
-    assert [row.subject for row in run.rows("subcategories")] == ["physics", "history", "other"]
+    assert [row.identity.subject for row in run.rows("subcategories")] == [
+        "physics",
+        "history",
+        "other",
+    ]
 
 
 PROTOCOLS = {"micro": resolve("mmlu/original")["mmlu/original"]}

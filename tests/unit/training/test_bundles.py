@@ -149,8 +149,8 @@ def in_sums(table: pa.Table, labels: set[str]) -> pa.Table:
 def same(one: Run, other: Run) -> None:
     """Every number of the two runs is the same, to the bit, and so is all that was observed."""
     assert one.scores().equals(other.scores())
-    assert [(row.protocol, row.value, row.n) for row in one.rows()] == [
-        (row.protocol, row.value, row.n) for row in other.rows()
+    assert [(row.identity.protocol, row.value, row.counts.n) for row in one.rows()] == [
+        (row.identity.protocol, row.value, row.counts.n) for row in other.rows()
     ]
     orders = [(name, "ascending") for name in ("prompt", "item", "choice", "part", "null")]
     assert one.observations().sort_by(orders).equals(other.observations().sort_by(orders))
@@ -267,7 +267,7 @@ def test_sums_alone_give_what_needs_no_single_tokens(
     assert answers.only_sums == len(bundle.rows) - len(labels)
     assert run.manifest.imported is not None
     assert "sums alone" in run.manifest.imported.settings["per token"]
-    values = [{row.protocol: row.value for row in each.rows()} for each in (run, direct)]
+    values = [{row.identity.protocol: row.value for row in each.rows()} for each in (run, direct)]
     for name in (
         "mmlu/harness-v0:sum",
         "mmlu/cloze:sum",
@@ -616,7 +616,7 @@ def test_what_no_bundle_can_ask_is_refused_by_name_and_what_does_not_fit_is_coun
     assert narrow.record.rows == 0
     assert all("too long" in reason for reason in narrow.record.missing)
     run = write_run(narrow, Answered("nobody", np.zeros(0, np.float32)), tmp_path / "run")
-    assert {(row.n, row.missing > 0) for row in run.rows()} == {(0, True)}
+    assert {(row.counts.n, row.counts.missing > 0) for row in run.rows()} == {(0, True)}
 
 
 @pytest.mark.costly("an evaluation, a bundle and its import")

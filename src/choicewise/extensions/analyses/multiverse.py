@@ -18,8 +18,8 @@ from choicewise.results.measurement import (
     paired_credits,
     paired_predictions,
 )
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, alike
-from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.observed import Floats, Integers, item_sum, row_of
@@ -142,12 +142,12 @@ class _Measured:
     """
 
     outcomes: Outcomes
-    rows: Sequence[Row]
+    rows: Sequence[Number]
     by_digest: Mapping[str, Outcome]
     firsts: Mapping[str, str]
 
     @classmethod
-    def of(cls, outcomes: Outcomes, rows: Sequence[Row]) -> _Measured:
+    def of(cls, outcomes: Outcomes, rows: Sequence[Number]) -> _Measured:
         by_digest = {outcome.protocol.digest: outcome for outcome in outcomes.outcomes}
         return cls(outcomes, rows, by_digest, outcomes.firsts)
 
@@ -177,11 +177,13 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     )
 
 
-def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
+def rank_agreement(rows: Sequence[Number]) -> list[RankAgreement]:
     """Return an entry per pair of protocols that rank the same three or more models."""
     values: dict[str, dict[tuple[str, str, str], float]] = {}
     for row in rows:
-        values.setdefault(row.protocol, {})[row.data, row.subject, row.model] = row.value
+        values.setdefault(row.identity.protocol, {})[
+            row.identity.data, row.identity.subject, row.identity.model
+        ] = row.value
     agreements = []
     for left, right in combinations(values, 2):
         shared = [key for key in values[left] if key in values[right]]
@@ -259,7 +261,7 @@ def distributions(
         )
 
 
-def _distinct_rows(runs: Sequence[_Measured]) -> list[Row]:
+def _distinct_rows(runs: Sequence[_Measured]) -> list[Number]:
     """Return the rows without protocols that can't differ from an earlier one in any of ``runs``."""
     by_digest = runs[0].by_digest
     duplicates = set()
@@ -271,7 +273,7 @@ def _distinct_rows(runs: Sequence[_Measured]) -> list[Row]:
     rows = []
     for measured in runs:
         digests = {outcome.name: outcome.protocol.digest for outcome in measured.outcomes.outcomes}
-        rows += [row for row in measured.rows if digests[row.protocol] not in duplicates]
+        rows += [row for row in measured.rows if digests[row.identity.protocol] not in duplicates]
     return rows
 
 

@@ -21,8 +21,9 @@ from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.measurement import shared_items
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcome, Summary
-from choicewise.results.rows import Row, data_id
+from choicewise.results.rows import data_id
 from choicewise.scoring.intervals import ALIKE
 from choicewise.scoring.observed import Floats
 from choicewise.scoring.significance import length_correlations
@@ -342,7 +343,7 @@ class _Measured:
 
     name: str
     protocol: Protocol
-    rows: Mapping[int, Row]
+    rows: Mapping[int, Number]
     outcomes: Mapping[int, Outcome]
 
     def values(self, runs: Iterable[int]) -> Floats:
@@ -354,9 +355,9 @@ class _Measured:
 
     def tokenizer_count(self) -> int:
         """Count the tokenizers of the runs, as far as the tokens of the same texts tell."""
-        if len({row.i for row in self.rows.values()}) > 1:
+        if len({row.identity.i for row in self.rows.values()}) > 1:
             return 1
-        return len({row.t for row in self.rows.values()})
+        return len({row.identity.t for row in self.rows.values()})
 
 
 def _signals(runs: Sequence[Summary], chosen: Sequence[Training]) -> Signal:
@@ -447,9 +448,11 @@ def _protocols(runs: Sequence[Summary], notes: list[str]) -> list[_Measured]:
     The runs that measured other items are added to ``notes``.
     """
     by_protocol: dict[str, dict[str, dict[int, Outcome]]] = {}
-    rows: dict[int, dict[str, Row]] = {}
+    rows: dict[int, dict[str, Number]] = {}
     for number, run in enumerate(runs):
-        rows[number] = {row.protocol: row for row in run.rows if row.subject == "all"}
+        rows[number] = {
+            row.identity.protocol: row for row in run.rows if row.identity.subject == "all"
+        }
         for outcome in run.outcomes.outcomes:
             if outcome.name in rows[number]:
                 by_selection = by_protocol.setdefault(outcome.protocol.digest, {})

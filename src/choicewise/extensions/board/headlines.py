@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
 from threading import Lock
@@ -165,7 +165,7 @@ def _mean_flips(cells: Iterable[Cell]) -> tuple[float | None, float | None]:
     net = []
     for cell in cells:
         for orders in cell.run.orders:
-            if cell.row is not None and orders.protocol == cell.row.protocol:
+            if cell.row is not None and orders.protocol == cell.row.identity.protocol:
                 flips.append(orders.flips)
                 if orders.net is not None:
                     net.append(orders.net)
@@ -193,7 +193,7 @@ def mean_ranges(
             of_run = decided(cell.run)
             if of_run is None:
                 return {}
-            outcomes.append(outcomes_under(of_run, cell.row.protocol, model=line.id))
+            outcomes.append(outcomes_under(of_run, cell.row.identity.protocol, model=line.id))
     ranges = {}
     for standing in _matrix(board, columns, outcomes).standings:
         if standing.rank_low is not None and standing.rank_high is not None:
@@ -289,7 +289,7 @@ def _matrix(board: Board, columns: Mapping[_Key, Column], outcomes: Sequence[Out
     for line in board.lines:
         for column_id, cell in line.cells.items():
             if column_id in ids and cell.row is not None:
-                rows.append(replace(cell.row, model=line.id))
+                rows.append(cell.row.with_model(line.id))
     return matrix(rows, outcomes)
 
 

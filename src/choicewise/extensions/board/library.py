@@ -378,7 +378,7 @@ def _outcomes_under(
             if outcomes is None:
                 continue
             for outcome in outcomes.outcomes:
-                if outcome.name == cell.row.protocol:
+                if outcome.name == cell.row.identity.protocol:
                     yield cell.run, outcome
 
 

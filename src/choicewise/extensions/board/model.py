@@ -18,8 +18,9 @@ from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, family, parse_signature, short_signature
 from choicewise.records import Manifest
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcomes, bounded, ranked
-from choicewise.results.rows import Row, chosen_part
+from choicewise.results.rows import chosen_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class ListedRun:
     reason: str = ""
     manifest: Manifest | None = None
     computed: str = ""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Number, ...] = ()
     artefacts: tuple[Artefact, ...] = ()
     notes: tuple[str, ...] = ()
     orders: tuple[Orders, ...] = ()
@@ -180,7 +181,7 @@ class Cell:
     """
 
     run: ListedRun
-    row: Row | None
+    row: Number | None
     words: str = ""
     rank: int | None = None
 
@@ -298,7 +299,7 @@ class _RunNumber:
     key: Key
     protocol: str
     run: ListedRun
-    row: Row | None
+    row: Number | None
 
 
 def _numbers(run: ListedRun) -> Iterator[_RunNumber]:
@@ -312,11 +313,17 @@ def _numbers(run: ListedRun) -> Iterator[_RunNumber]:
             yield _RunNumber(key, name, run, None)
         return
     for row in run.rows:
-        key = Key(part, row.signature, texts=row.i, metric=row.metric, subject=row.subject)
-        if row.selection == part.selection:
-            yield _RunNumber(key, row.protocol, run, row)
+        key = Key(
+            part,
+            row.identity.signature,
+            texts=row.identity.i,
+            metric=row.identity.metric,
+            subject=row.identity.subject,
+        )
+        if row.identity.selection == part.selection:
+            yield _RunNumber(key, row.identity.protocol, run, row)
         else:  # some items are lacking, so that it is about other data
-            yield _RunNumber(_without_texts(key), row.protocol, run, None)
+            yield _RunNumber(_without_texts(key), row.identity.protocol, run, None)
 
 
 def _without_texts(key: Key) -> Key:
@@ -331,7 +338,7 @@ def _ranked(members: Sequence[_RunNumber]) -> dict[str, Cell]:
         words = ""
         if math.isnan(row.merit):
             words = "nothing scored"
-        cells[member.run.id] = Cell(member.run, row, words, row.rank)
+        cells[member.run.id] = Cell(member.run, row, words, row.ranks.rank)
     return cells
 
 
@@ -342,7 +349,7 @@ def _column(key: Key, run: ListedRun, name: str, members: Sequence[_RunNumber]) 
     chance = math.nan
     if members and members[0].row is not None:
         row = members[0].row
-        n = row.n + row.missing
+        n = row.counts.n + row.counts.missing
         chance = row.chance
     return Column(
         key=key,
@@ -476,12 +483,12 @@ def rank_ranges(cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]) -> 
     for run_id, cell in cells.items():
         if cell.row is not None and cell.scored:
             # Named after their runs, two runs of one model stay apart.
-            rows.append(replace(cell.row, model=run_id))
-            runs.append(outcomes_under(outcomes[run_id], cell.row.protocol, model=run_id))
+            rows.append(cell.row.with_model(run_id))
+            runs.append(outcomes_under(outcomes[run_id], cell.row.identity.protocol, model=run_id))
     ranges = {}
     for row in bounded(ranked(rows), runs):
-        if row.rank_low is not None and row.rank_high is not None:
-            ranges[row.model] = row.rank_low, row.rank_high
+        if row.ranks.low is not None and row.ranks.high is not None:
+            ranges[row.identity.model] = row.ranks.low, row.ranks.high
     return ranges
 
 

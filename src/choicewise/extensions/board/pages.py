@@ -44,7 +44,7 @@ from choicewise.protocols.protocol import parse_signature
 from choicewise.report.tables import shown_value
 from choicewise.results.compare import published
 from choicewise.results.guessing import guess
-from choicewise.results.rows import WARNINGS, Row
+from choicewise.results.number import WARNINGS, Number
 from choicewise.util.files import disk_errors, write_text
 from choicewise.util.text import disarmed, interval, percent, plain, ranks, shown_line
 
@@ -249,7 +249,7 @@ Strips = Mapping[str, str | None]
 """The image of a run's strip as an address, by the id of the run; None while it is drawn."""
 
 
-def _raised(rows: Iterable[Row]) -> set[str]:
+def _raised(rows: Iterable[Number]) -> set[str]:
     warnings: set[str] = set()
     for row in rows:
         warnings.update(row.diagnosis.warnings)
@@ -272,7 +272,7 @@ def model_page(
     raised = _raised(rows)
     published_runs = set()
     for run in runs:
-        if any(row.id in published() for row in run.rows):
+        if any(row.identity.id in published() for row in run.rows):
             published_runs.add(run)
     return rendered(
         "model.html.j2",
@@ -454,7 +454,7 @@ def cell_markup(
     return Markup("".join(parts))
 
 
-def _number_markup(row: Row, column: Column) -> str:
+def _number_markup(row: Number, column: Column) -> str:
     """Return a number with the letters of its warnings and its interval, drawn for shares and written for others."""
     write = plain
     if row.share:
@@ -464,9 +464,9 @@ def _number_markup(row: Row, column: Column) -> str:
     if letters:
         markup += f'<sup><span class="only-read"> warnings </span>{letters}</sup>'
     if not row.share:
-        markup += f"<small>{interval(row.ci_low, row.ci_high, plain)}</small>"
-    elif not math.isnan(row.ci_low):
-        markup += bar(row.ci_low, row.ci_high, column.chance)
+        markup += f"<small>{interval(row.interval.low, row.interval.high, plain)}</small>"
+    elif not math.isnan(row.interval.low):
+        markup += bar(row.interval.low, row.interval.high, column.chance)
     return markup
 
 

@@ -33,8 +33,8 @@ from choicewise.report.findings import sentences
 from choicewise.results.compare import published
 from choicewise.results.explain import Explanation
 from choicewise.results.finding import finding
+from choicewise.results.number import WARNINGS
 from choicewise.results.outcomes import Outcome, Outcomes, bounded, ranked
-from choicewise.results.rows import WARNINGS
 from choicewise.table import table_csv
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import json_safe, shown_line
@@ -188,7 +188,7 @@ class ItemChoices:
             if cell is None or cell.row is None:
                 continue
             for outcome in self.outcomes_of(cell.run):
-                if outcome.name == cell.row.protocol:
+                if outcome.name == cell.row.identity.protocol:
                     row = self.row_in(outcome)
                     credit = float(outcome.values[outcome.codes[row]])
                     chosen[column.id] = int(outcome.predicted[row]), credit
@@ -436,17 +436,17 @@ def cell_record(snapshot: Snapshot, column: Column, cell: Cell) -> Record:
         "state": "",
         "value": row.value,
         "se": row.se,
-        "ci_low": row.ci_low,
-        "ci_high": row.ci_high,
-        "n": row.n,
-        "missing": row.missing,
+        "ci_low": row.interval.low,
+        "ci_high": row.interval.high,
+        "n": row.counts.n,
+        "missing": row.counts.missing,
         "rank": cell.rank,
         "rank_low": low,
         "rank_high": high,
         "warnings": row.diagnosis.warnings,
-        "i": row.i,
-        "t": row.t,
-        "r": row.r,
+        "i": row.identity.i,
+        "t": row.identity.t,
+        "r": row.identity.r,
     }
 
 

@@ -36,8 +36,9 @@ from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, Manifest
 from choicewise.results.explain import Explanation, explain
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcome, Outcomes
-from choicewise.results.rows import Row, chosen_part, run_id
+from choicewise.results.rows import chosen_part, run_id
 from choicewise.results.run import asked_protocols, count_items, open_run
 from choicewise.results.summary import summarize
 from choicewise.results.tables import item_batches
@@ -240,9 +241,9 @@ def _read_array(dtype: str, content: str) -> npt.NDArray[Any]:
     return np.frombuffer(b64decode(content), dtype)
 
 
-def _lacking_items(manifest: Manifest, rows: tuple[Row, ...]) -> str:
+def _lacking_items(manifest: Manifest, rows: tuple[Number, ...]) -> str:
     """Return which part of the data the rows are about if items lack, or an empty text."""
-    selections = dict.fromkeys(row.selection for row in rows)
+    selections = dict.fromkeys(row.identity.selection for row in rows)
     selections.pop(chosen_part(manifest.selection), None)
     if not selections:
         return ""
@@ -467,7 +468,7 @@ MEDIA: Final = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.ap
 """Media types by ending."""
 
 
-def artefacts(folder: Path, rows: Sequence[Row]) -> Iterator[Artefact]:
+def artefacts(folder: Path, rows: Sequence[Number]) -> Iterator[Artefact]:
     """Yield the files of the run in ``folder`` with these ``rows``."""
     described = {
         "rows.csv": "its numbers as CSV",
@@ -480,7 +481,7 @@ def artefacts(folder: Path, rows: Sequence[Row]) -> Iterator[Artefact]:
             yield Artefact(words, file, hashlib.sha256(content).hexdigest())
 
 
-def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | None:
+def artefact_content(file: str, folder: Path, rows: Sequence[Number]) -> bytes | None:
     """Return the content of the file of that name; None if it is not what the manifest lists, or a link."""
     if file == "rows.csv":
         table = rows_table(rows)

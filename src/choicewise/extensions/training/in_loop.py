@@ -304,7 +304,9 @@ class InLoop:
         for name, protocol in self._scalars.items():
             name_of.setdefault(protocol, name)
         part = run.under({name: protocol for protocol, name in name_of.items()})
-        value_of = {row.protocol: row.value for row in part.rows() if row.subject == "all"}
+        value_of = {
+            row.identity.protocol: row.value for row in part.rows() if row.identity.subject == "all"
+        }
         run.release()
         values: dict[str, float | None] = {}
         for name, protocol in self._scalars.items():

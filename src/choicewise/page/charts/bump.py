@@ -14,8 +14,8 @@ from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
 from choicewise.page.study import Lead
 from choicewise.results.ladder import order_agreement, seriated
+from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
-from choicewise.results.rows import Row
 from choicewise.util.text import counted
 
 
@@ -96,12 +96,12 @@ SHOWN = len(chart.MODELS)
 MODEL, PROTOCOL = 11, 13
 """Widths of the names of models and protocols, in sizes of the font."""
 
-Column = Mapping[str, Row]
+Column = Mapping[str, Number]
 """What was measured the same way, by model."""
 
 
 def values(
-    rows: Sequence[Row],
+    rows: Sequence[Number],
     significant: Collection[Lead] = (),
     highlight: Sequence[str] = (),
     first: str | None = None,
@@ -114,11 +114,11 @@ def values(
     among these.  ``highlight``: models in colour, unless given those with the best median rank.  ``first``: protocol of
     the first column, unless given the one whose order agrees best with all others.
     """
-    models = list(dict.fromkeys(row.model for row in rows))
+    models = list(dict.fromkeys(row.identity.model for row in rows))
     columns = _bump_values_columns(rows, min(len(models), 2))
     table = np.array([[_value(column, model) for model in models] for column in columns])
     table = table.reshape(len(columns), len(models))
-    names = [next(iter(column.values())).protocol for column in columns]
+    names = [next(iter(column.values())).identity.protocol for column in columns]
     order = seriated(table, names.index(first) if first in names else None)
     columns, names, table = (
         [columns[each] for each in order],
@@ -148,11 +148,13 @@ def values(
     return records + _models(columns, drawn, named, shown)
 
 
-def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str]:
+def shown_models(rows: Sequence[Number], highlight: Sequence[str] = ()) -> list[str]:
     """The models in colour, in the order of all models: of ``highlight``, else of all, those with the best ranks."""
     ranks: dict[str, list[float]] = {}
     for row in rows:
-        ranks.setdefault(row.model, []).append(math.inf if row.rank is None else row.rank)
+        ranks.setdefault(row.identity.model, []).append(
+            math.inf if row.ranks.rank is None else row.ranks.rank
+        )
     chosen = [model for model in ranks if model in highlight] if highlight else list(ranks)
     best = sorted(chosen, key=lambda model: median(ranks[model]))[:SHOWN]
     return [model for model in ranks if model in best]
@@ -316,9 +318,6 @@ def _about(models: int, columns: int, rank: bool) -> str:
     return f"The {what} of {models} models under {columns} protocols, sorted by the similarity of their orders"
 
 
-_COLUMNS = ("protocol", "value", "ci_low", "ci_high", "rank", "rank_low", "rank_high", "n")
-"""What the record of a place has of its row."""
-
 _BESIDE, _FEW = 0.5, 70
 """Part of a column over which the intervals of the models stand beside each other, less where columns are few."""
 
@@ -326,10 +325,10 @@ _NAMED = 20  # with more models, only those in colour have their names beside th
 _TIED = 0.3  # how far apart lines of equal rank are, in ranks
 
 
-def _bump_values_columns(rows: Sequence[Row], fewest: int) -> list[Column]:
-    columns: dict[tuple[str, ...], dict[str, Row]] = {}
+def _bump_values_columns(rows: Sequence[Number], fewest: int) -> list[Column]:
+    columns: dict[tuple[str, ...], dict[str, Number]] = {}
     for row in rows:
-        columns.setdefault(measured_as(row), {})[row.model] = row
+        columns.setdefault(measured_as(row), {})[row.identity.model] = row
     return [
         column
         for column in columns.values()
@@ -345,7 +344,7 @@ def _places(column: Column, models: Sequence[str]) -> dict[str, float]:
     """Where the lines go: at the rank; those of equal rank beside each other at the middle of the ranks they share."""
     tied: dict[int, list[str]] = {}
     for model in models:
-        if model in column and (rank := column[model].rank) is not None:
+        if model in column and (rank := column[model].ranks.rank) is not None:
             tied.setdefault(rank, []).append(model)
     return {
         model: rank + (len(own) - 1) / 2 + (number - (len(own) - 1) / 2) * _TIED
@@ -366,7 +365,9 @@ def _grey(
 ) -> list[Record]:
     """The places of a line without colour; what is said of it stands with the first, since the line is one mark."""
     ranks = [
-        rank for column in columns if model in column and (rank := column[model].rank) is not None
+        rank
+        for column in columns
+        if model in column and (rank := column[model].ranks.rank) is not None
     ]
     under = counted(len(ranks), "protocol")
     said = f"rank {min(ranks)} to {max(ranks)} under {under}" if ranks else "no item was scored"
@@ -385,7 +386,7 @@ def _grey(
 
 
 def _place(
-    row: Row | None, model: str, models: int, slot: int, at: int, beside: float, place: float
+    row: Number | None, model: str, models: int, slot: int, at: int, beside: float, place: float
 ) -> Record:
     record: Record = {
         "kind": "place",
@@ -403,13 +404,22 @@ def _place(
             "rank": None,
             "description": f"{name}: no item was scored",
         }
-    bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
-    about = f"{chart.cut(model, chart.SAID)} under {chart.cut(row.protocol, chart.SAID)}: "
-    about += (
-        f"rank {row.rank} of {models}{bounds}, {chart.share(row.value)} of {counted(row.n, 'item')}"
-    )
-    about += chart.bounds(row.ci_low, row.ci_high)
-    return {**record, **{column: getattr(row, column) for column in _COLUMNS}, "description": about}
+    bounds = "" if row.ranks.low is None else f" (95 %: {row.ranks.low} to {row.ranks.high})"
+    about = f"{chart.cut(model, chart.SAID)} under {chart.cut(row.identity.protocol, chart.SAID)}: "
+    about += f"rank {row.ranks.rank} of {models}{bounds}, {chart.share(row.value)} of {counted(row.counts.n, 'item')}"
+    about += chart.bounds(row.interval.low, row.interval.high)
+    return {
+        **record,
+        "protocol": row.identity.protocol,
+        "value": row.value,
+        "ci_low": row.interval.low,
+        "ci_high": row.interval.high,
+        "rank": row.ranks.rank,
+        "rank_low": row.ranks.low,
+        "rank_high": row.ranks.high,
+        "n": row.counts.n,
+        "description": about,
+    }
 
 
 def _crossings(

@@ -25,8 +25,8 @@ from choicewise.page.study import ShownRun, Study, leads, pairs
 from choicewise.ports import ChartKind, all_of, find
 from choicewise.results.ladder import ladder as climb
 from choicewise.results.ladder import main_effects
+from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
-from choicewise.results.rows import Row
 from choicewise.util.text import counted, safe
 
 
@@ -247,10 +247,10 @@ def _one_run(study: Study) -> str:
     return "" if len(study.runs) > 1 else "there is one run; name the runs of other models as well"
 
 
-def _no_rivals(study: Study, rows: Sequence[Row]) -> str:
+def _no_rivals(study: Study, rows: Sequence[Number]) -> str:
     if reason := _one_run(study) or several_data(study):
         return reason
-    measured: dict[tuple[str, ...], list[Row]] = {}
+    measured: dict[tuple[str, ...], list[Number]] = {}
     for row in rows:
         if not math.isnan(row.value):
             measured.setdefault(measured_as(row), []).append(row)
@@ -267,5 +267,7 @@ def _such_as(run: ShownRun) -> str:
         (row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value
     )
     return (
-        f"such as {known[0].protocol} and {known[-1].protocol}" if known else "of those in the run"
+        f"such as {known[0].identity.protocol} and {known[-1].identity.protocol}"
+        if known
+        else "of those in the run"
     )

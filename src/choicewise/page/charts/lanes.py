@@ -12,8 +12,8 @@ from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
 from choicewise.page.study import Contest
 from choicewise.report.tables import value_text
+from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
-from choicewise.results.rows import Row
 from choicewise.util.text import counted, error, percent, points, probability
 
 if TYPE_CHECKING:
@@ -207,19 +207,23 @@ def pair_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     return lanes.spec(values, 40 if lanes.narrow else 28, 42, about)
 
 
-def ranks_values(rows: Sequence[Row], protocol: str | None = None) -> list[Record]:
+def ranks_values(rows: Sequence[Number], protocol: str | None = None) -> list[Record]:
     """Records of the kinds ``model`` (a row each, the best first) and ``rank`` (a dot).
 
     ``rows``: ranked, of several models; a rank without a rival is none.  ``protocol``: of this one alone, with the
     interval of each rank.
     """
-    known = [row for row in rows if row.rank is not None and protocol in (None, row.protocol)]
+    known = [
+        row
+        for row in rows
+        if row.ranks.rank is not None and protocol in (None, row.identity.protocol)
+    ]
     rivals = Counter(map(measured_as, known))
-    ranks: dict[str, list[Row]] = {}
+    ranks: dict[str, list[Number]] = {}
     for row in known:
         if rivals[measured_as(row)] > 1:
-            ranks.setdefault(row.model, []).append(row)
-    of = {model: [row.rank or 0 for row in own] for model, own in ranks.items()}
+            ranks.setdefault(row.identity.model, []).append(row)
+    of = {model: [row.ranks.rank or 0 for row in own] for model, own in ranks.items()}
     ordered = sorted(ranks, key=lambda model: (median(of[model]), sum(of[model]) / len(of[model])))
     records: list[Record] = []
     for place, model in enumerate(ordered):
@@ -541,17 +545,22 @@ def _over_protocols(model: str, ranks: Sequence[int], place: int, models: int) -
     ]
 
 
-def _under_one(row: Row, place: int, models: int) -> list[Record]:
-    low, high = (math.nan if each is None else each for each in (row.rank_low, row.rank_high))
-    bounds = "" if row.rank_low is None else f", between {row.rank_low} and {row.rank_high} (95 %)"
+def _under_one(row: Number, place: int, models: int) -> list[Record]:
+    low, high = (math.nan if each is None else each for each in (row.ranks.low, row.ranks.high))
+    bounds = (
+        "" if row.ranks.low is None else f", between {row.ranks.low} and {row.ranks.high} (95 %)"
+    )
     value = value_text(row, row.value)
-    about = f"{chart.cut(row.model, chart.SAID)}: rank {row.rank} of {models}{bounds}, {value}"
-    shown = {**_model(row.model, place, low, high, row.rank or 0, value), "description": about}
+    about = f"{chart.cut(row.identity.model, chart.SAID)}: rank {row.ranks.rank} of {models}{bounds}, {value}"
+    shown = {
+        **_model(row.identity.model, place, low, high, row.ranks.rank or 0, value),
+        "description": about,
+    }
     dot = {
         "kind": "rank",
-        "model": row.model,
+        "model": row.identity.model,
         "lane": place,
-        "rank": row.rank,
+        "rank": row.ranks.rank,
         "count": 1,
         "share": 0.25,
         "label": "",

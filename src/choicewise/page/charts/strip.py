@@ -10,7 +10,7 @@ from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
 from choicewise.page.item_views import words
 from choicewise.results.compare import published
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.util.text import counted
 
 
@@ -100,16 +100,16 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[
     )
 
 
-def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
+def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]:
     """Records of the kinds ``family``, ``number``, ``name``, ``published`` and ``chance``, in lanes from the top.
 
     ``rows``: of one model, one per protocol and group.  Families stand in the order of their first row, their numbers
     from the greatest to the least, those without a value last.  ``chosen``: protocols to point out.
     """
-    families: dict[str, list[Row]] = {}
+    families: dict[str, list[Number]] = {}
     for row in rows:
-        families.setdefault(row.family, []).append(row)
-    prefix = chart.shared_prefix([row.protocol for row in rows])
+        families.setdefault(row.identity.family, []).append(row)
+    prefix = chart.shared_prefix([row.identity.protocol for row in rows])
     records: list[Record] = []
     above = math.ceil(_HEADING / _lane_pixels(len(rows)))
     top = 0
@@ -117,10 +117,13 @@ def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
         start = top + above + (len(own) == 1)  # the name of the family and its count take two lines
         ordered = sorted(own, key=lambda row: math.inf if math.isnan(row.value) else -row.value)
         records.append(_family(ordered, top, start))
-        absent = [row.protocol for row in ordered if math.isnan(row.value)]
+        absent = [row.identity.protocol for row in ordered if math.isnan(row.value)]
         for place, row in enumerate(ordered, start):
-            told = _absent(absent) if [row.protocol] == absent[:1] else ""
-            records += [_number(row, place, row.protocol in chosen, told), *_published(row, place)]
+            told = _absent(absent) if [row.identity.protocol] == absent[:1] else ""
+            records += [
+                _number(row, place, row.identity.protocol in chosen, told),
+                *_published(row, place),
+            ]
         records += _names(ordered, start, start - (above + 1) // 2, prefix, chosen)
         top = start + len(own)
     return records + _chances(records)
@@ -238,12 +241,6 @@ def _about(values: Records) -> str:
 
 _FAMILY, _PROTOCOL = 11, 14  # widths of the names of families and protocols, in sizes of the font
 
-_COLUMNS = (
-    *("model", "family", "protocol", "subject", "id", "value", "ci_low", "ci_high", "n", "chance"),
-    *("rank", "rank_low", "rank_high"),
-)
-"""What the record of a number has of its row."""
-
 _PLOT = 38  # width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font
 
 _LANE, _TALL, _HEADING = 9, 1080, 18
@@ -255,18 +252,18 @@ def _lane_pixels(numbers: int) -> int:
     return max(min(_LANE, _TALL // max(numbers, 1)), 1)
 
 
-def _family(rows: Sequence[Row], top: int, start: int) -> Record:
+def _family(rows: Sequence[Number], top: int, start: int) -> Record:
     shares = [row.value for row in rows if not math.isnan(row.value)]
     spread = (
         f"{chart.share(min(shares))} to {chart.share(max(shares))}"
         if shares
         else "no item was scored"
     )
-    name, numbers = chart.cut(rows[0].family, _FAMILY), counted(len(rows), "number")
+    name, numbers = chart.cut(rows[0].identity.family, _FAMILY), counted(len(rows), "number")
     numbers = numbers if len(shares) == len(rows) else f"{len(shares)} of {numbers}"
     return {
         "kind": "family",
-        "family": rows[0].family,
+        "family": rows[0].identity.family,
         "label": name,
         "count": numbers,
         "heading": f"{name}, {numbers}",
@@ -277,21 +274,35 @@ def _family(rows: Sequence[Row], top: int, start: int) -> Record:
     }
 
 
-def _number(row: Row, place: int, chosen: bool, absent: str) -> Record:
-    name = chart.cut(row.protocol, chart.SAID) + (
-        f", {chart.cut(row.subject, chart.SAID)}" if row.subject not in ("", "all") else ""
+def _number(row: Number, place: int, chosen: bool, absent: str) -> Record:
+    name = chart.cut(row.identity.protocol, chart.SAID) + (
+        f", {chart.cut(row.identity.subject, chart.SAID)}"
+        if row.identity.subject not in ("", "all")
+        else ""
     )
     parts = [
-        f"{chart.share(row.value)} of {counted(row.n, 'item')}",
-        chart.bounds(row.ci_low, row.ci_high)[2:],
+        f"{chart.share(row.value)} of {counted(row.counts.n, 'item')}",
+        chart.bounds(row.interval.low, row.interval.high)[2:],
     ]
-    if row.rank is not None and row.rank_low is not None:  # else there is no rival
-        parts.append(f"rank {row.rank} (95 %: {row.rank_low} to {row.rank_high})")
+    if row.ranks.rank is not None and row.ranks.low is not None:  # else there is no rival
+        parts.append(f"rank {row.ranks.rank} (95 %: {row.ranks.low} to {row.ranks.high})")
     parts.append(f"warnings: {warnings}" if (warnings := chart.harmless(words(row))) else "")
     lines = [part for part in parts if part]
     return {
         "kind": "number",
-        **{column: getattr(row, column) for column in _COLUMNS},
+        "model": row.identity.model,
+        "family": row.identity.family,
+        "protocol": row.identity.protocol,
+        "subject": row.identity.subject,
+        "id": row.identity.id,
+        "value": row.value,
+        "ci_low": row.interval.low,
+        "ci_high": row.interval.high,
+        "n": row.counts.n,
+        "chance": row.chance,
+        "rank": row.ranks.rank,
+        "rank_low": row.ranks.low,
+        "rank_high": row.ranks.high,
         "lane": place,
         "chosen": chosen,
         "absent": absent,
@@ -309,31 +320,31 @@ def _absent(protocols: Sequence[str]) -> str:
 
 
 def _names(
-    rows: Sequence[Row], start: int, above: int, prefix: str, chosen: Collection[str]
+    rows: Sequence[Number], start: int, above: int, prefix: str, chosen: Collection[str]
 ) -> list[Record]:
     """Names where there is room: of the greatest above it, of the least on its left, of what was chosen."""
     known = [row for row in rows if not math.isnan(row.value)]
     if not known:
         return []
-    names = [chart.cut(row.protocol.removeprefix(prefix), _PROTOCOL) for row in known]
+    names = [chart.cut(row.identity.protocol.removeprefix(prefix), _PROTOCOL) for row in known]
     best = known[0].value
     half = chart.em(names[0]) / 2 / _PLOT
     side = "left" if best < half else "right" if best > 1 - half else "center"
     at = {"left": 0.0, "center": best, "right": 1.0}[side]
     shown = [_name(known[0], names[0], above, at, side, chosen)]
-    low = known[-1].value if math.isnan(known[-1].ci_low) else known[-1].ci_low
+    low = known[-1].value if math.isnan(known[-1].interval.low) else known[-1].interval.low
     if len(known) > 1 and low * _PLOT > chart.em(names[-1]) + 1:
         shown.append(_name(known[-1], names[-1], start + len(known) - 1, low, "before", chosen))
     for place, (row, name) in enumerate(list(zip(known, names, strict=True))[1:-1], start + 1):
-        if row.protocol in chosen:
-            room = (1 - row.ci_high) * _PLOT > chart.em(name) + 1
-            at, side = (row.ci_high, "after") if room else (row.ci_low, "before")
+        if row.identity.protocol in chosen:
+            room = (1 - row.interval.high) * _PLOT > chart.em(name) + 1
+            at, side = (row.interval.high, "after") if room else (row.interval.low, "before")
             shown.append(_name(row, name, place, at, side, chosen))
     return shown
 
 
 def _name(
-    row: Row, label: str, place: int, at: float, side: str, chosen: Collection[str]
+    row: Number, label: str, place: int, at: float, side: str, chosen: Collection[str]
 ) -> Record:
     return {
         "kind": "name",
@@ -341,22 +352,23 @@ def _name(
         "lane": place,
         "at": at,
         "side": side,
-        "chosen": row.protocol in chosen,
+        "chosen": row.identity.protocol in chosen,
     }
 
 
-def _published(row: Row, place: int) -> list[Record]:
+def _published(row: Number, place: int) -> list[Record]:
     """The published numbers of a protocol, and the name of the greatest where it hides nothing."""
-    numbers = published().get(row.id, ())
+    numbers = published().get(row.identity.id, ())
     shown: list[Record] = [
         {
             "kind": "published",
-            "protocol": row.protocol,
+            "protocol": row.identity.protocol,
             "lane": place,
             "published_model": each.model,
             "published": each.value,
             "url": each.url,
-            "description": f"published: {each.model} {chart.share(each.value)} under {row.protocol}; {each.source}",
+            "description": f"published: {each.model} {chart.share(each.value)} "
+            f"under {row.identity.protocol}; {each.source}",
         }
         for each in numbers
     ]
@@ -364,7 +376,7 @@ def _published(row: Row, place: int) -> list[Record]:
         best = max(numbers, key=lambda each: each.value)
         name = f"published: {chart.cut(best.model.rpartition('/')[2], 9)}"
         end = best.value + (chart.em(name) + 1) / _PLOT
-        if row.ci_high < best.value or row.ci_low > end:
+        if row.interval.high < best.value or row.interval.low > end:
             shown.append(_name(row, name, place, best.value, "after", ()))
     return shown
 

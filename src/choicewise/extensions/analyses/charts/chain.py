@@ -20,7 +20,7 @@ from choicewise.page.charts.choices import Choices, about_runs, run_of, several_
 from choicewise.page.study import Study
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import value_text
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.util.text import counted, plain
 
 # Panels are side by side, or one below the other if the chart is narrow. Every record has its position in both layouts:
@@ -115,9 +115,9 @@ def values(chains: Sequence[Chain]) -> list[Record]:
     return records
 
 
-def _row_of(metric: str, rows: Sequence[Row]) -> Row | None:
+def _row_of(metric: str, rows: Sequence[Number]) -> Number | None:
     for row in rows:
-        if row.metric == metric:
+        if row.identity.metric == metric:
             return row
     return None
 
@@ -280,14 +280,14 @@ class _Panel:
     guess: float
 
     @classmethod
-    def of(cls, metric: str, rows: Sequence[Row], number: int, lanes: _Lanes) -> _Panel:
+    def of(cls, metric: str, rows: Sequence[Number], number: int, lanes: _Lanes) -> _Panel:
         chances = [row.chance for row in rows if not math.isnan(row.chance)]
         guess = math.nan
         if chances and max(chances) - min(chances) < 5e-4:
             guess = chances[0]
         edges = [guess]
         for row in rows:
-            edges += [row.value, row.ci_low, row.ci_high]
+            edges += [row.value, row.interval.low, row.interval.high]
         low, high = _scale(metric, [edge for edge in edges if math.isfinite(edge)])
         return cls(
             metric=metric,
@@ -334,28 +334,28 @@ class _Panel:
             label += " %"
         return label
 
-    def dot(self, row: Row, index: int) -> Record:
+    def dot(self, row: Number, index: int) -> Record:
         """Return the dot of the model in the lane ``index``."""
-        model = chart.cut(row.model, chart.SAID)
-        description = f"{model} under {chart.cut(row.protocol, chart.SAID)}: "
+        model = chart.cut(row.identity.model, chart.SAID)
+        description = f"{model} under {chart.cut(row.identity.protocol, chart.SAID)}: "
         description += f"{CHAIN_TITLES[self.metric]} {value_text(row, row.value)}"
-        if not math.isnan(row.ci_low):
-            low = value_text(row, row.ci_low)
-            description += f", 95 % interval {low} to {value_text(row, row.ci_high)}"
-        description += f", {counted(row.n, 'item')}"
+        if not math.isnan(row.interval.low):
+            low = value_text(row, row.interval.low)
+            description += f", 95 % interval {low} to {value_text(row, row.interval.high)}"
+        description += f", {counted(row.counts.n, 'item')}"
         if not math.isnan(row.chance):
             description += f"; guessing has {value_text(row, row.chance)}"
         return {
             "kind": "dot",
-            "model": row.model,
-            "protocol": row.protocol,
+            "model": row.identity.model,
+            "protocol": row.identity.protocol,
             "metric": self.metric,
             "value": row.value,
             "row": self.lanes.first_row + index,
             "line": self.lanes.first_line + index,
             **self._position(row.value),
-            **self._position(row.ci_low, "_low"),
-            **self._position(row.ci_high, "_high"),
+            **self._position(row.interval.low, "_low"),
+            **self._position(row.interval.high, "_high"),
             "description": description,
         }
 
@@ -379,7 +379,7 @@ def _scale(metric: str, edges: Sequence[float]) -> tuple[float, float]:
     return 0.0, end
 
 
-def _drawn_models(chain: Chain) -> list[tuple[str, tuple[Row, ...]]]:
+def _drawn_models(chain: Chain) -> list[tuple[str, tuple[Number, ...]]]:
     """Return the models with the highest accuracy, in their order."""
     accuracies = {}
     for model, rows in chain.models:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from choicewise.errors import UsageError
@@ -19,8 +19,8 @@ from choicewise.protocols.protocol import RENDERED, Protocol
 from choicewise.report.brief import LETTERS, TEXTS
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
+from choicewise.results.number import Number
 from choicewise.results.reliability import chain, reliability_tables
-from choicewise.results.rows import Row
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin
 from choicewise.util import text
@@ -37,14 +37,14 @@ class Chain:
     dataset: str
     family: str
     protocol: str
-    models: tuple[tuple[str, tuple[Row, ...]], ...]
+    models: tuple[tuple[str, tuple[Number, ...]], ...]
 
     @property
     def metrics(self) -> list[str]:
         """Return the metrics that one model has at least."""
         of_models: set[str] = set()
         for _, rows in self.models:
-            of_models.update(row.metric for row in rows)
+            of_models.update(row.identity.metric for row in rows)
         return [metric for metric in CHAIN if metric in of_models]
 
 
@@ -54,8 +54,8 @@ class Calibrated:
 
     model: str
     protocol: str
-    ece: Row
-    brier: Row
+    ece: Number
+    brier: Number
     bins: tuple[Bin, ...]
 
 
@@ -120,13 +120,13 @@ def chain_table(chains: Sequence[Chain]) -> tuple[list[tuple[str, str]], list[li
     lines = []
     for chain_ in chains:
         for model, rows in chain_.models:
-            by_metric = {row.metric: row for row in rows}
+            by_metric = {row.identity.metric: row for row in rows}
             cells = [_value_cell(by_metric.get(metric)) for metric in metrics]
-            lines.append([model, chain_.protocol, *cells, f"{rows[0].n:,}"])
+            lines.append([model, chain_.protocol, *cells, f"{rows[0].counts.n:,}"])
     return columns, lines
 
 
-def _value_cell(row: Row | None) -> str:
+def _value_cell(row: Number | None) -> str:
     if row is None:
         return ""
     return f"{value_text(row, row.value)} ({interval_text(row)})"
@@ -151,7 +151,7 @@ def calibration_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
         ece = of_model.ece
         brier = of_model.brier
         row = [of_model.model, plain(ece.value), interval_text(ece), plain(ece.calibrated)]
-        row += [plain(brier.value), interval_text(brier), plain(brier.chance), f"{ece.n:,}"]
+        row += [plain(brier.value), interval_text(brier), plain(brier.chance), f"{ece.counts.n:,}"]
         rows.append(row)
     return rows
 
@@ -184,24 +184,24 @@ def errors_in_words(calibrated: Calibrated) -> list[str]:
     brier = calibrated.brier
     return [
         f"Calibration error {plain(ece.value)} ({interval_text(ece)}), {plain(ece.calibrated)} if calibrated; "
-        f"{counted(ece.n, 'item')}.",
+        f"{counted(ece.counts.n, 'item')}.",
         f"Brier score {plain(brier.value)} ({interval_text(brier)}), {plain(brier.calibrated)} if calibrated, "
         f"{plain(brier.chance)} uniform.",
     ]
 
 
-def _commonest_row(runs: Sequence[ShownRun], families: Sequence[str]) -> Row | None:
+def _commonest_row(runs: Sequence[ShownRun], families: Sequence[str]) -> Number | None:
     """Return the headline of the first of ``families`` that has one, among the protocols that most runs have."""
     for family in families:
         rows = []
         for run in runs:
             for row in run.rows:
-                is_accuracy = row.metric == "acc" and not math.isnan(row.value)
-                if row.subject == "all" and row.family == family and is_accuracy:
+                is_accuracy = row.identity.metric == "acc" and not math.isnan(row.value)
+                if row.identity.subject == "all" and row.identity.family == family and is_accuracy:
                     rows.append(row)
-        counts = Counter(row.signature for row in rows)
+        counts = Counter(row.identity.signature for row in rows)
         most = max(counts.values(), default=0)
-        row_of_family = headline([row for row in rows if counts[row.signature] == most])
+        row_of_family = headline([row for row in rows if counts[row.identity.signature] == most])
         if row_of_family is not None:
             return row_of_family
     return None
@@ -223,7 +223,9 @@ class _Reader:
         for row in chain_rows:
             models = self._chain_models(row)
             if models:
-                chains.append(Chain(dataset, row.family, row.protocol, tuple(models)))
+                chains.append(
+                    Chain(dataset, row.identity.family, row.identity.protocol, tuple(models))
+                )
         calibrated = []
         calibration_row = letters or rendered
         if calibration_row is not None:
@@ -233,7 +235,7 @@ class _Reader:
                     calibrated.append(of_model)
         return StatedProbabilities(dataset, tuple(chains), tuple(calibrated))
 
-    def _chain_models(self, row: Row) -> list[tuple[str, tuple[Row, ...]]]:
+    def _chain_models(self, row: Number) -> list[tuple[str, tuple[Number, ...]]]:
         """Return the rows of the chain for every model with the protocol of ``row`` and more than its accuracy."""
         models = []
         for run in self.runs:
@@ -244,12 +246,12 @@ class _Reader:
             rows = []
             for link in chain(self._open(run).under(protocol), name):
                 if not math.isnan(link.value):
-                    rows.append(replace(link, model=run.label))
-            if any(link.metric != "acc" for link in rows):
+                    rows.append(link.with_model(run.label))
+            if any(link.identity.metric != "acc" for link in rows):
                 models.append((run.label, tuple(rows)))
         return models
 
-    def _calibrated(self, row: Row, run: ShownRun) -> Calibrated | None:
+    def _calibrated(self, row: Number, run: ShownRun) -> Calibrated | None:
         protocol = _protocol_of(row, run)
         if not protocol:
             return None
@@ -260,8 +262,8 @@ class _Reader:
         measured = self._open(run).under(protocols)
         errors = {}
         for error in measured.rows():
-            if error.subject == "all":
-                errors[error.metric] = replace(error, model=run.label)
+            if error.identity.subject == "all":
+                errors[error.identity.metric] = error.with_model(run.label)
         (table,) = reliability_tables(measured)
         if not table.bins or errors.keys() != {"ece", "brier"}:
             return None
@@ -280,9 +282,9 @@ class _Reader:
         return self.opened[run.label]
 
 
-def _protocol_of(row: Row, run: ShownRun) -> dict[str, Protocol]:
+def _protocol_of(row: Number, run: ShownRun) -> dict[str, Protocol]:
     """Return the protocol of ``row`` under the name that the run has for it; nothing if it has none."""
     for row_of_run in run.rows:
-        if row_of_run.signature == row.signature:
-            return {row_of_run.protocol: run.protocols[row_of_run.protocol]}
+        if row_of_run.identity.signature == row.identity.signature:
+            return {row_of_run.identity.protocol: run.protocols[row_of_run.identity.protocol]}
     return {}

@@ -15,7 +15,7 @@ from choicewise.page.charts.choices import Choices, several_data
 from choicewise.page.study import ShownRun, Study
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.util.text import counted, safe
 
 
@@ -23,10 +23,10 @@ class Line(NamedTuple):
     """Hold the row of one protocol for each checkpoint of a training run, None for a checkpoint without one."""
 
     training: Training
-    rows: Sequence[Row | None]
+    rows: Sequence[Number | None]
 
     @property
-    def numbers(self) -> list[tuple[float, Row]]:
+    def numbers(self) -> list[tuple[float, Number]]:
         """Return the checkpoints that have a number: their progress and their row."""
         numbers = []
         for at, row in zip(self.training.at, self.rows, strict=True):
@@ -222,19 +222,19 @@ def over_steps(runs: Sequence[ShownRun]) -> dict[str, list[Line]]:
 
     A line has :data:`STEPS` numbers or more. The headline's protocol comes first.
     """
-    rows: list[dict[str, Row]] = []
+    rows: list[dict[str, Number]] = []
     for run in runs:
         every = (*run.rows, *run.other_metrics)
-        rows.append({row.protocol: row for row in every if row.subject == "all"})
+        rows.append({row.identity.protocol: row for row in every if row.identity.subject == "all"})
     of_runs = trainings([run.manifest for run in runs])
-    trained_rows: list[Row] = []
+    trained_rows: list[Number] = []
     for training in of_runs:
         for run_number in training.runs:
             trained_rows += rows[run_number].values()
-    names = [row.protocol for row in trained_rows]
+    names = [row.identity.protocol for row in trained_rows]
     first = headline(trained_rows)
     if first is not None:
-        names.insert(0, first.protocol)
+        names.insert(0, first.identity.protocol)
 
     by_protocol = {}
     for name in dict.fromkeys(names):
@@ -311,15 +311,15 @@ _DISTANCE: Final = 15
 """Pixels between two names."""
 
 
-def _point(training: Training, slot: int | None, at: float, row: Row) -> Record:
+def _point(training: Training, slot: int | None, at: float, row: Number) -> Record:
     progress = f"{at:.3g}"
     if training.unit == "step":
         progress = f"{at:,.0f}"
     value = value_text(row, row.value)
     interval = interval_text(row)
     name = chart.cut(training.name, chart.SAID)
-    description = f"{name}, {training.unit} {progress}: {value} of {counted(row.n, 'item')}"
-    if _is_number(row.ci_low):
+    description = f"{name}, {training.unit} {progress}: {value} of {counted(row.counts.n, 'item')}"
+    if _is_number(row.interval.low):
         description += f", 95 % interval {interval.replace(' – ', ' to ')}"
     return {
         "kind": "point",
@@ -328,16 +328,16 @@ def _point(training: Training, slot: int | None, at: float, row: Row) -> Record:
         "unit": training.unit,
         "at": at,
         "share": row.share,
-        "protocol": row.protocol,
-        "model": row.model,
+        "protocol": row.identity.protocol,
+        "model": row.identity.model,
         "value": row.value,
-        "ci_low": row.ci_low,
-        "ci_high": row.ci_high,
-        "n": row.n,
+        "ci_low": row.interval.low,
+        "ci_high": row.interval.high,
+        "n": row.counts.n,
         "step_text": progress,
         "value_text": value,
         "interval_text": interval,
-        "items_text": f"{row.n:,}",
+        "items_text": f"{row.counts.n:,}",
         "description": description,
     }
 

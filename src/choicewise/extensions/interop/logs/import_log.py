@@ -187,7 +187,7 @@ def totals_line(imported: Imported) -> str:
     Of a harness's names for scores, which other tools write, too.
     """
     run = open_run(imported.folder)
-    rows = {row.protocol: row.value for row in run.rows() if row.share and row.n}
+    rows = {row.identity.protocol: row.value for row in run.rows() if row.share and row.counts.n}
     said, others = list[str](), list[str]()
     for (score, _, metric), name in HARNESS_METRICS.items():
         own = f"{imported.log.task}:{score if metric in ('acc', 'exact_match') else metric}"

@@ -20,8 +20,9 @@ from choicewise.page.study import Study, make_study
 from choicewise.ports import Export
 from choicewise.protocols.preparations import DONT_KNOW
 from choicewise.records import MANIFEST
+from choicewise.results.number import Number
 from choicewise.results.outcomes import OutcomeKeeper, Summary
-from choicewise.results.rows import Row, run_id
+from choicewise.results.rows import run_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.results.summary import summarize
@@ -264,15 +265,17 @@ def by_model(runs: Iterable[Run]) -> list[list[Run]]:
     return list(models.values())
 
 
-def report_rows(run: Run) -> dict[str, Row]:
+def report_rows(run: Run) -> dict[str, Number]:
     """One row of the run's report per protocol, by its name: over all items where it has several groups."""
     rows = run.rows()
-    several = {name for name in run.protocols if sum(row.protocol == name for row in rows) != 1}
+    several = {
+        name for name in run.protocols if sum(row.identity.protocol == name for row in rows) != 1
+    }
     micro = run.rows("micro") if several else []
-    listed = [row for row in rows if row.protocol not in several] + [
-        row for row in micro if row.protocol in several
+    listed = [row for row in rows if row.identity.protocol not in several] + [
+        row for row in micro if row.identity.protocol in several
     ]
-    by_name = {row.protocol: row for row in listed}
+    by_name = {row.identity.protocol: row for row in listed}
     return {name: by_name[name] for name in run.protocols if name in by_name}
 
 

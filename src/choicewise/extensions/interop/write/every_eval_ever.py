@@ -38,7 +38,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import DatasetRecord
 from choicewise.results.measurement import Measurement
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import plain
@@ -105,8 +105,8 @@ def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> Iterat
         json_text(record, indent=2) + "\n", encoding="utf-8"
     )
     for name, row in rows.items():
-        if row.missing:
-            yield f"{run.folder}, {name}: {row.missing} items are missing and have no line in the samples"
+        if row.counts.missing:
+            yield f"{run.folder}, {name}: {row.counts.missing} items are missing and have no line in the samples"
     run.release()
 
 
@@ -159,8 +159,8 @@ def _model(run: Run, model: str) -> dict[str, Any]:
     }
 
 
-def _result(run: Run, row: Row) -> dict[str, Any]:
-    protocol = run.protocols[row.protocol]
+def _result(run: Run, row: Number) -> dict[str, Any]:
+    protocol = run.protocols[row.identity.protocol]
     reading = READINGS[protocol.reading]
     limit = {"max_tokens": protocol.new_tokens} if protocol.new_tokens else {}
     arguments = {
@@ -169,8 +169,8 @@ def _result(run: Run, row: Row) -> dict[str, Any]:
     }
     facts = {"num_fewshot": str(protocol.shots), "reading": reading.description}
     return {
-        "evaluation_result_id": f"{row.protocol}{row.id}",
-        "evaluation_name": f"{row.dataset} ({row.protocol})",
+        "evaluation_result_id": f"{row.identity.protocol}{row.identity.id}",
+        "evaluation_name": f"{row.identity.dataset} ({row.identity.protocol})",
         "source_data": _data(run, protocol, row),
         "metric_config": _metric(protocol, row),
         "score_details": _score(run, row),
@@ -178,10 +178,14 @@ def _result(run: Run, row: Row) -> dict[str, Any]:
     }
 
 
-def _data(run: Run, protocol: Protocol, row: Row) -> dict[str, Any]:
+def _data(run: Run, protocol: Protocol, row: Number) -> dict[str, Any]:
     dataset = run.manifest.dataset
     repository, _, revision = dataset.source.partition("@")
-    details = {"digest": dataset.digest, "split": protocol.split or "", "selection": row.selection}
+    details = {
+        "digest": dataset.digest,
+        "split": protocol.split or "",
+        "selection": row.identity.selection,
+    }
     if not repository:
         return {"dataset_name": dataset.name, "source_type": "other", "additional_details": details}
     return {
@@ -191,26 +195,36 @@ def _data(run: Run, protocol: Protocol, row: Row) -> dict[str, Any]:
             "hf_repo": repository.partition(":")[0],
         },
         **({"hf_split": protocol.split} if protocol.split else {}),
-        "samples_number": row.n + row.missing,
+        "samples_number": row.counts.n + row.counts.missing,
         "additional_details": {**details, "revision": revision},
     }
 
 
-def _metric(protocol: Protocol, row: Row) -> dict[str, Any]:
+def _metric(protocol: Protocol, row: Number) -> dict[str, Any]:
     """What is measured; its parameters are the signature, its axes one by one, and the ids that stand beside a row."""
-    metric, known = METRIC_IDS.get(row.metric, f"choicewise.{row.metric}"), METRICS[row.metric]
+    metric, known = (
+        METRIC_IDS.get(row.identity.metric, f"choicewise.{row.identity.metric}"),
+        METRICS[row.identity.metric],
+    )
+    identity = row.identity
     ids = {
-        name: getattr(row, name) for name in ("signature", "protocol", "id", "i", "t", "r", "data")
+        "signature": identity.signature,
+        "protocol": identity.protocol,
+        "id": identity.id,
+        "i": identity.i,
+        "t": identity.t,
+        "r": identity.r,
+        "data": identity.data,
     }
     axes = {axis.name: getattr(protocol, axis.name) for axis in fields(protocol)}
     return {
         "evaluation_description": known.description,
         **{
             "metric_id": metric,
-            "metric_name": f"{row.metric} ({row.protocol})",
+            "metric_name": f"{row.identity.metric} ({row.identity.protocol})",
             "metric_kind": metric,
         },
-        "metric_unit": "proportion" if row.share else known.unit or row.metric,
+        "metric_unit": "proportion" if row.share else known.unit or row.identity.metric,
         "metric_parameters": {
             **axes,
             **{f"choicewise.{name}": value for name, value in ids.items()},
@@ -231,32 +245,36 @@ def _edge(number: float) -> float | str:
     return int(number)  # all are whole
 
 
-def _score(run: Run, row: Row) -> dict[str, Any]:
-    counts = (
-        "n",
-        "missing",
-        "invalid",
-        "skipped",
-        "ties",
-        "shots_dropped",
-        "truncated",
-        "merged",
-        "noncanonical",
-    )
-    details = {name: str(getattr(row, name)) for name in counts}
+def _score(run: Run, row: Number) -> dict[str, Any]:
+    counts = row.counts
+    details = {
+        "n": str(counts.n),
+        "missing": str(counts.missing),
+        "invalid": str(counts.invalid),
+        "skipped": str(counts.skipped),
+        "ties": str(counts.ties),
+        "shots_dropped": str(counts.shots_dropped),
+        "truncated": str(counts.truncated),
+        "merged": str(counts.merged),
+        "noncanonical": str(counts.noncanonical),
+    }
     details["complete"] = str(run.manifest.complete and not run.evidence.damages).lower()
     for number, reason in enumerate(row.missing_reasons, start=1):
         details[f"missing_reason_{number}"] = f"{reason.count} items: {reason.reason}"
     uncertainty: dict[str, Any] = {}
     if math.isfinite(row.se):
         uncertainty["standard_error"] = {"value": row.se, "method": "analytic"}
-    if math.isfinite(row.ci_low) and math.isfinite(row.ci_high):
-        method = {"confidence_level": 0.95, "method": row.interval}
-        uncertainty["confidence_interval"] = {"lower": row.ci_low, "upper": row.ci_high, **method}
+    if math.isfinite(row.interval.low) and math.isfinite(row.interval.high):
+        method = {"confidence_level": 0.95, "method": row.interval.name}
+        uncertainty["confidence_interval"] = {
+            "lower": row.interval.low,
+            "upper": row.interval.high,
+            **method,
+        }
     return {
         "score": row.value,
         "details": details,
-        "uncertainty": {**uncertainty, "num_samples": row.n},
+        "uncertainty": {**uncertainty, "num_samples": row.counts.n},
     }
 
 
@@ -407,14 +425,16 @@ def _write_eval_results_run(
     if not dataset.source:
         yield f"{run.folder}: {_unchecked(place[0])}; compare the number of items before it is published"
     by_subject = (
-        [row for row in run.rows("subjects") if row.subject == subject] if subject else None
+        [row for row in run.rows("subjects") if row.identity.subject == subject]
+        if subject
+        else None
     )
     for row in report_rows(run).values() if by_subject is None else by_subject:
         if not math.isfinite(row.value):
-            yield f"{run.folder}, {row.protocol}: no number to export"
+            yield f"{run.folder}, {row.identity.protocol}: no number to export"
             continue
-        own = file_name(f"{dataset.name}_{row.protocol.removeprefix(f'{dataset.name}/')}")
-        taken.add(name := free_name(own, taken, row.id[1:]))
+        own = file_name(f"{dataset.name}_{row.identity.protocol.removeprefix(f'{dataset.name}/')}")
+        taken.add(name := free_name(own, taken, row.identity.id[1:]))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.yaml").write_text(_yaml(run, row, place, task, export), encoding="utf-8")
 
@@ -427,7 +447,7 @@ def _repository(dataset: DatasetRecord) -> tuple[str, str] | None:
     return (benchmarks()[dataset.name].repository, "") if dataset.name in benchmarks() else None
 
 
-def _yaml(run: Run, row: Row, place: tuple[str, str], task: str, export: Export) -> str:
+def _yaml(run: Run, row: Number, place: tuple[str, str], task: str, export: Export) -> str:
     """The file: every text in double quotes, as JSON writes it, which is YAML, too."""
     repository, revision = place
     dataset = {"id": repository, "task_id": task, "revision": revision}
@@ -449,19 +469,23 @@ def _unchecked(repository: str) -> str:
     return f"its data are a local copy, which was not compared with {repository}"
 
 
-def _notes(run: Run, row: Row, repository: str) -> str:
+def _notes(run: Run, row: Number, repository: str) -> str:
     """How the score was measured, in a line: protocol, ids, unit, interval, what is missing."""
     share = "%" if row.share else ""
-    metric = "in %" if row.share else f"({METRICS[row.metric].direction})"
-    parts = [f"{row.protocol} {row.id} {row.i} {row.t}", f"{row.metric} {metric}"]
-    if math.isfinite(row.ci_low) and math.isfinite(row.ci_high):
+    metric = "in %" if row.share else f"({METRICS[row.identity.metric].direction})"
+    parts = [
+        f"{row.identity.protocol} {row.identity.id} {row.identity.i} {row.identity.t}",
+        f"{row.identity.metric} {metric}",
+    ]
+    if math.isfinite(row.interval.low) and math.isfinite(row.interval.high):
         low, high = (
-            f"{100 * edge:.2f}" if row.share else plain(edge) for edge in (row.ci_low, row.ci_high)
+            f"{100 * edge:.2f}" if row.share else plain(edge)
+            for edge in (row.interval.low, row.interval.high)
         )
         parts.append(f"95 % interval {low} to {high}{share}")
-    parts.append(f"{row.n} items")
-    if row.missing:
-        parts.append(f"{row.missing} missing")
+    parts.append(f"{row.counts.n} items")
+    if row.counts.missing:
+        parts.append(f"{row.counts.missing} missing")
     if not run.manifest.complete or run.evidence.damages:
         parts.append("incomplete")
     if not run.manifest.dataset.source:

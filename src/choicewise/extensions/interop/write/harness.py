@@ -42,7 +42,7 @@ from choicewise.protocols.protocol import Protocol, short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.records import ImportRecord, Manifest
 from choicewise.results.measurement import Measurement
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import Value
 from choicewise.util.jsonio import json_text
@@ -79,9 +79,10 @@ def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
             _add(content, task, rows)
         hashes |= _write_samples(run, tasks, folder, date)
         notes += [
-            f"{run.folder}, {row.protocol}: {row.missing} items are missing and have no line in the samples"
+            f"{run.folder}, {row.identity.protocol}: {row.counts.missing} items are missing and have "
+            "no line in the samples"
             for row in rows.values()
-            if row.missing
+            if row.counts.missing
         ]
         run.release()
     if not content["groups"]:
@@ -205,7 +206,7 @@ _ENTRIES = ("results", "groups", "group_subtasks", *_SORTED, "n-samples")
 """The entries of the file about tasks and groups, by their names; ``groups`` only where there are some."""
 
 
-def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str, Row]) -> None:
+def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str, Number]) -> None:
     """Add what a task says to the entries about tasks and groups.  ``rows``: of the report, by protocol."""
     protocol = next(iter(task.metrics.values())).protocol
     better = {
@@ -268,7 +269,11 @@ def _entry(
 
 
 def _config(
-    task: PromptTask, name: str, subject: str, values: Mapping[str, Value], rows: Mapping[str, Row]
+    task: PromptTask,
+    name: str,
+    subject: str,
+    values: Mapping[str, Value],
+    rows: Mapping[str, Number],
 ) -> dict[str, Any]:
     """What the harness keeps of a task's YAML file, as far as the protocol says it."""
     protocol = next(iter(task.metrics.values())).protocol
@@ -319,7 +324,7 @@ def _output_type(protocol: Protocol) -> str:
 
 
 def _own_results(
-    task: PromptTask, subject: str, values: Mapping[str, Value], rows: Mapping[str, Row]
+    task: PromptTask, subject: str, values: Mapping[str, Value], rows: Mapping[str, Number]
 ) -> dict[str, Any]:
     """The data, what the samples hold, and by ``metric,filter`` what it was measured with and what is missing."""
     manifest = task.run.manifest
@@ -339,11 +344,14 @@ def _own_results(
         "resps": _resps(first),
         "metrics": {
             key: {
-                **{
-                    name: getattr(row, name)
-                    for name in ("protocol", "signature", "id", "i", "t", "r", "data")
-                },
-                **{"interval": row.interval, "ci_low": value.ci_low, "ci_high": value.ci_high},
+                "protocol": row.identity.protocol,
+                "signature": row.identity.signature,
+                "id": row.identity.id,
+                "i": row.identity.i,
+                "t": row.identity.t,
+                "r": row.identity.r,
+                "data": row.identity.data,
+                **{"interval": row.interval.name, "ci_low": value.ci_low, "ci_high": value.ci_high},
                 **{"n": value.n, "ties": value.ties, "missing": value.missing},
                 "missing_reasons": each.missing_reasons(among),
             }

@@ -16,7 +16,7 @@ from choicewise.extensions.interop.write.common import AnsweredItem, answered_it
 from choicewise.ports import Export
 from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import Measurement
-from choicewise.results.rows import Row
+from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.util.markup import markdown_escape
 
@@ -36,7 +36,9 @@ def write(export: Export, out: Path) -> Sequence[str]:
     for run in export.runs:
         rows = run.rows()
         for measured in run.measurements.values():
-            log = _log(run, measured, [row for row in rows if row.protocol == measured.name])
+            log = _log(
+                run, measured, [row for row in rows if row.identity.protocol == measured.name]
+            )
             word = re.sub("[^A-Za-z0-9.]+", "-", measured.name).strip("-")
             name = f"{log.eval.created.replace(':', '-')}_{word}_{log.eval.eval_id}.eval"
             write_eval_log(log, out / name)
@@ -59,7 +61,7 @@ class _Samples(list["EvalSample"]):
             yield sample(item, self._measured, model, self._log)
 
 
-def _log(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalLog:
+def _log(run: Run, measured: Measurement, rows: Sequence[Number]) -> EvalLog:
     from inspect_ai.log import EvalLog, EvalResults, EvalStats
 
     spec = _spec(run, measured, rows)
@@ -74,14 +76,20 @@ def _log(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalLog:
     return log
 
 
-def _spec(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalSpec:
+def _spec(run: Run, measured: Measurement, rows: Sequence[Number]) -> EvalSpec:
     from inspect_ai.log import EvalConfig, EvalDataset, EvalSpec
 
     manifest, protocol, row = run.manifest, measured.protocol, rows[0]
     model = manifest.model
-    ids = {"P": row.id, "I": row.i, "T": row.t, "R": row.r, "D": row.data}
+    ids = {
+        "P": row.identity.id,
+        "I": row.identity.i,
+        "T": row.identity.t,
+        "R": row.identity.r,
+        "D": row.identity.data,
+    }
     facts = {"protocol": measured.name, "signature": signature(protocol), **ids}
-    facts |= {"family": row.family, "selection": row.selection}
+    facts |= {"family": row.identity.family, "selection": row.identity.selection}
     arguments = {
         "digest": model.digest,
         "dtype": model.dtype,
@@ -89,9 +97,11 @@ def _spec(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalSpec:
         "source": model.source,
     }
     return EvalSpec(
-        eval_id=_identity(row.r, row.data, row.selection, row.signature),
-        run_id=_identity(row.r, row.data, row.selection),
-        task_id=_identity(row.signature),
+        eval_id=_identity(
+            row.identity.r, row.identity.data, row.identity.selection, row.identity.signature
+        ),
+        run_id=_identity(row.identity.r, row.identity.data, row.identity.selection),
+        task_id=_identity(row.identity.signature),
         created=last_written([run]).isoformat(timespec="seconds"),
         task=measured.name.replace("/", ":"),  # its data frames drop what stands before a slash
         task_display_name=measured.name,
@@ -109,23 +119,23 @@ def _spec(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalSpec:
     )
 
 
-def _log_score(measured: Measurement, rows: Sequence[Row]) -> EvalScore:
+def _log_score(measured: Measurement, rows: Sequence[Number]) -> EvalScore:
     from inspect_ai.log import EvalMetric, EvalScore
 
     metric = NAMES.get(measured.protocol.metric, measured.protocol.metric)
     metrics = {}
     for row in rows:
-        group = row.subject if len(rows) > 1 else ""
+        group = row.identity.subject if len(rows) > 1 else ""
         numbers = {
             metric: row.value,
             "stderr": row.se,
-            "ci_low": row.ci_low,
-            "ci_high": row.ci_high,
+            "ci_low": row.interval.low,
+            "ci_high": row.interval.high,
         }
         for name, value in numbers.items():
             whole = f"{group} {name}".strip()
             metrics[whole] = EvalMetric(
-                name=whole, value=value, metadata={"n": row.n, "interval": row.interval}
+                name=whole, value=value, metadata={"n": row.counts.n, "interval": row.interval.name}
             )
     missing = int(measured.decisions.missing.sum())
     return EvalScore(
@@ -133,7 +143,7 @@ def _log_score(measured: Measurement, rows: Sequence[Row]) -> EvalScore:
         scorer=SCORER,
         scored_samples=len(measured.credit) - missing,
         unscored_samples=missing,
-        params={"signature": rows[0].signature},
+        params={"signature": rows[0].identity.signature},
         metrics=metrics,
     )
 

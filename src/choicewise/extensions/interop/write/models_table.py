@@ -24,8 +24,9 @@ from choicewise.extensions.interop.write.paper import (
 )
 from choicewise.ports import Export
 from choicewise.results.headline import AgainstBest, Matrix, Standing, against_best, matrix
+from choicewise.results.number import Number
 from choicewise.results.outcomes import Summary, distinct
-from choicewise.results.rows import Row, chosen_part, run_id
+from choicewise.results.rows import chosen_part, run_id
 from choicewise.scoring.significance import FEWEST, LEVEL
 from choicewise.util.text import counted, percent, ranks, sentence
 
@@ -42,7 +43,7 @@ def models_tables(runs: Sequence[Summary]) -> tuple[list[PaperTable], PaperTable
     Raises UsageError where there is no number to show.
     """
     rows = [row for run in runs for row in run.rows]
-    names = {row.model for row in distinct(rows)}
+    names = {row.identity.model for row in distinct(rows)}
     outcomes = []
     for run in runs:
         apart = f"{run.outcomes.model} {run_id(run.manifest)}"
@@ -53,7 +54,9 @@ def models_tables(runs: Sequence[Summary]) -> tuple[list[PaperTable], PaperTable
             "no run has a number over all its items that is a share of 1, which a table of models shows"
         )
     asked = {
-        (row.data, row.selection, row.r): chosen_part(run.manifest.selection)
+        (row.identity.data, row.identity.selection, row.identity.r): chosen_part(
+            run.manifest.selection
+        )
         for run in runs
         for row in run.rows
     }
@@ -75,7 +78,7 @@ class _About:
     asked: Mapping[tuple[str, str, str], str]
 
     @property
-    def shown(self) -> list[Row]:
+    def shown(self) -> list[Number]:
         return [row for each in self.table.standings for row in each.rows if row is not None]
 
     @property
@@ -101,9 +104,7 @@ class _About:
             own = [spell([standing.rows[each] for standing in table.standings]) for each in chosen]
             lines.append((Cell(title), *map(Cell, own), *(Cell("") for _ in ends)))
         models = counted(len(table.standings), "model")
-        about = (
-            f"{', '.join(dict.fromkeys(row.metric for row in self.shown))}{unit} ± standard error"
-        )
+        about = f"{', '.join(dict.fromkeys(row.identity.metric for row in self.shown))}{unit} ± standard error"
         about += f" of {models} on {counted(len(table.benchmarks), 'benchmark')}"
         about += f" ({table.part})" if table.part else ""
         about += "; bold: no other model is significantly better" if self.several else ""
@@ -135,16 +136,16 @@ class _About:
 
     def _cell(
         self,
-        row: Row | None,
+        row: Number | None,
         level: bool | None,
         spelled: Callable[[float], str],
         marks: dict[str, int],
     ) -> Cell:
         if row is None:
             return Cell(NONE)
-        said = remarks(row, self.asked[row.data, row.selection, row.r]) + [UNTESTED] * (
-            level is None
-        )
+        said = remarks(
+            row, self.asked[row.identity.data, row.identity.selection, row.identity.r]
+        ) + [UNTESTED] * (level is None)
         noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
         text = spelled(row.value) + ("" if math.isnan(row.se) else f" ± {spelled(row.se)}")
         if self.several and row.coverage:
@@ -155,7 +156,7 @@ class _About:
         """Behind the benchmarks the mean, where they are several, and the rank, where the models are."""
         ends = {}
         if len(self.table.benchmarks) > 1:
-            items = sum(row.n for row in standing.rows if row is not None)
+            items = sum(row.counts.n for row in standing.rows if row is not None)
             first = self.several and standing.rank_low == 1 and items >= FEWEST
             known = not math.isnan(standing.mean)
             ends["mean"] = Cell(percent(standing.mean), bold=first) if known else Cell(NONE)

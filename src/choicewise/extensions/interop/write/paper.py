@@ -15,7 +15,8 @@ from choicewise.page.study import Study
 from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import average_tables, shown_value
-from choicewise.results.rows import Row, chosen_part
+from choicewise.results.number import Number
+from choicewise.results.rows import chosen_part
 from choicewise.table import Table, cell_texts, heading, visible_columns
 from choicewise.util.markup import OTHER, latex_code, latex_escape, markdown_code, markdown_escape
 from choicewise.util.text import percent, plain, safe
@@ -193,24 +194,39 @@ def paper_tables(study: Study) -> list[PaperTable]:
         run.label: chosen_part(run.manifest.selection) for run in study.runs
     }  # the part of the data that it asks
     rows = [*study.rows, *study.other_metrics]
-    bare = {row.model: row.model.removesuffix(f" on {row.dataset}") for row in rows}
+    bare = {
+        row.identity.model: row.identity.model.removesuffix(f" on {row.identity.dataset}")
+        for row in rows
+    }
     tables: list[PaperTable] = []
-    kinds: dict[str, list[Row]] = {}
+    kinds: dict[str, list[Number]] = {}
     for row in sorted(rows, key=lambda row: not row.share):
-        kinds.setdefault("" if row.share else row.metric, []).append(row)
+        kinds.setdefault("" if row.share else row.identity.metric, []).append(row)
     for kind in kinds.values():
         tables += _tables(kind, own, bare)
     return [*tables, *map(_average, average_tables(study.averages))]
 
 
-def _tables(rows: Sequence[Row], own: dict[str, str], bare: dict[str, str]) -> Iterator[PaperTable]:
+def _tables(
+    rows: Sequence[Number], own: dict[str, str], bare: dict[str, str]
+) -> Iterator[PaperTable]:
     spelled, unit = digits(rows)
     keys = [
-        Key(row.dataset, row.data, own[row.model], row.protocol, row.id, row.metric, row.subject)
+        Key(
+            row.identity.dataset,
+            row.identity.data,
+            own[row.identity.model],
+            row.identity.protocol,
+            row.identity.id,
+            row.identity.metric,
+            row.identity.subject,
+        )
         for row in rows
     ]
     labels = _labels(list(dict.fromkeys(keys)))
-    cells = {(labels[key], bare[row.model]): row for key, row in zip(keys, rows, strict=True)}
+    cells = {
+        (labels[key], bare[row.identity.model]): row for key, row in zip(keys, rows, strict=True)
+    }
     about = _About(rows, own, spelled, unit)
     models = [
         model for model in dict.fromkeys(bare.values()) if any(model == name for _, name in cells)
@@ -235,38 +251,41 @@ def _tables(rows: Sequence[Row], own: dict[str, str], bare: dict[str, str]) -> I
 
 
 class _About(NamedTuple):
-    rows: Sequence[Row]
+    rows: Sequence[Number]
     own: dict[str, str]
     spelled: Callable[[float], str]
     unit: str
 
-    def cell(self, row: Row, marks: dict[str, int]) -> Cell:
+    def cell(self, row: Number, marks: dict[str, int]) -> Cell:
         """The value of ``row`` with its interval; ``marks`` numbers the notes of values in the order they are met."""
-        said = remarks(row, self.own[row.model])
+        said = remarks(row, self.own[row.identity.model])
         noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
         if math.isnan(row.value) and not row.open:
             return Cell(NONE, marks=noted)
-        known = not math.isnan(row.ci_low)
-        interval = f"[{self.spelled(row.ci_low)}, {self.spelled(row.ci_high)}]" if known else ""
+        known = not math.isnan(row.interval.low)
+        interval = (
+            f"[{self.spelled(row.interval.low)}, {self.spelled(row.interval.high)}]"
+            if known
+            else ""
+        )
         return Cell(shown_value(row, self.spelled), interval, noted)
 
     def caption(self, about: str) -> str:
         """What is shown: metrics with their unit, ``about`` whom, on which data."""
-        metrics = ", ".join(dict.fromkeys(row.metric for row in self.rows))
-        datasets = list(dict.fromkeys(row.dataset for row in self.rows))
+        metrics = ", ".join(dict.fromkeys(row.identity.metric for row in self.rows))
+        datasets = list(dict.fromkeys(row.identity.dataset for row in self.rows))
         data = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
         return f"{metrics}{self.unit}{about} on {data}"
 
     def name(self, piece: str = "") -> str:
         """A word to refer to the table by."""
-        metrics, datasets = (
-            dict.fromkeys(getattr(row, name) for row in self.rows) for name in ("metric", "dataset")
-        )
+        metrics = dict.fromkeys(row.identity.metric for row in self.rows)
+        datasets = dict.fromkeys(row.identity.dataset for row in self.rows)
         words = " ".join([*datasets, *metrics]) if len(datasets) == 1 else " ".join(metrics)
         return re.sub("[^a-z0-9]+", "-", f"{words} {piece}".lower()).strip("-") or "table"
 
 
-def _lines(about: _About, model: str, rows: dict[str, Row]) -> PaperTable:
+def _lines(about: _About, model: str, rows: dict[str, Number]) -> PaperTable:
     """One model: a line per protocol."""
     marks: dict[str, int] = {}
     lines = []
@@ -276,10 +295,10 @@ def _lines(about: _About, model: str, rows: dict[str, Row]) -> PaperTable:
         numbers = [
             Cell(value.text, marks=value.marks),
             Cell(interval),
-            Cell(f"{row.n:,}"),
-            Cell(f"{row.missing:,}"),
+            Cell(f"{row.counts.n:,}"),
+            Cell(f"{row.counts.missing:,}"),
         ]
-        lines.append((Cell(label), *numbers, Cell(row.id)))
+        lines.append((Cell(label), *numbers, Cell(row.identity.id)))
     heads = [
         "protocol",
         about.unit.removeprefix(" in ") or "value",
@@ -288,7 +307,7 @@ def _lines(about: _About, model: str, rows: dict[str, Row]) -> PaperTable:
         "missing",
         "id",
     ]
-    missing = any(row.missing for row in rows.values())
+    missing = any(row.counts.missing for row in rows.values())
     chosen = [place for place, head in enumerate(heads) if missing or head != "missing"]
     cells = tuple(tuple(line[place] for place in chosen) for line in lines)
     notes = (*map(Note, marks, marks.values()), *table_notes(list(rows.values())))
@@ -307,7 +326,7 @@ def _matrix(
     about: _About,
     down: Sequence[str],
     across: Sequence[str],
-    rows: dict[tuple[str, str], Row],
+    rows: dict[tuple[str, str], Number],
     corner: str,
     piece: str,
 ) -> PaperTable:
@@ -327,7 +346,10 @@ def _matrix(
         lines += [(Cell("id"), *(Cell(ids(own)) for own in columns))]
     shown = list(rows.values())
     notes = (*map(Note, marks, marks.values()), *table_notes(shown))
-    caption = about.caption(f" of {len(dict.fromkeys(row.model for row in shown))} models") + piece
+    caption = (
+        about.caption(f" of {len(dict.fromkeys(row.identity.model for row in shown))} models")
+        + piece
+    )
     return PaperTable(
         about.name(piece), caption, heads, tuple(lines), notes, feet=0 if by_protocol else 2
     )
@@ -366,22 +388,26 @@ def _labels(keys: Sequence[Key]) -> dict[Key, str]:
     return labels
 
 
-def digits(rows: Sequence[Row]) -> tuple[Callable[[float], str], str]:
+def digits(rows: Sequence[Number]) -> tuple[Callable[[float], str], str]:
     """How values are spelled, and their unit: one decimal of a percentage, or as many as the narrowest interval has;
     what is no share of 1 as reports spell it."""
     if not rows[0].share:
-        unit = METRICS[rows[0].metric].unit
+        unit = METRICS[rows[0].identity.metric].unit
         return plain, f" in {unit}" if unit else ""
-    halves = [50 * (row.ci_high - row.ci_low) for row in rows if row.ci_high > row.ci_low]
+    halves = [
+        50 * (row.interval.high - row.interval.low)
+        for row in rows
+        if row.interval.high > row.interval.low
+    ]
     decimals = min(max(1, math.ceil(-math.log10(min(halves, default=1)))), 4)
     return (
         lambda share: percent(share) if decimals == 1 else f"{100 * share:.{decimals}f}"
     ), " in %"
 
 
-def counts(rows: Sequence[Row | None]) -> str:
+def counts(rows: Sequence[Number | None]) -> str:
     """The n of all rows, from the least to the most."""
-    counts = sorted(row.n for row in rows if row is not None)
+    counts = sorted(row.counts.n for row in rows if row is not None)
     return (
         ""
         if not counts
@@ -391,9 +417,9 @@ def counts(rows: Sequence[Row | None]) -> str:
     )
 
 
-def ids(rows: Sequence[Row | None]) -> str:
+def ids(rows: Sequence[Number | None]) -> str:
     """The short ids of their protocols, each once."""
-    return " ".join(dict.fromkeys(row.id for row in rows if row is not None))
+    return " ".join(dict.fromkeys(row.identity.id for row in rows if row is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,16 +459,20 @@ class PaperTable:
     feet: int = 0
 
 
-def remarks(row: Row, part: str) -> list[str]:
+def remarks(row: Number, part: str) -> list[str]:
     """What must be said of a value beside it.  ``part``: the part of the data that the run is to ask, in words."""
     parts = []
-    if lacking := row.selection.removeprefix(part).strip(", "):
+    if lacking := row.identity.selection.removeprefix(part).strip(", "):
         parts.append(lacking)
-    if row.missing:
+    if row.counts.missing:
         why = f": {row.missing_reasons[0].reason}" if row.missing_reasons else ""
-        parts.append(f"{row.missing:,} of {row.n + row.missing:,} items could not be scored{why}")
-    if row.invalid:
-        parts.append(f"{row.invalid:,} of {row.n:,} texts name no option and count as wrong")
+        parts.append(
+            f"{row.counts.missing:,} of {row.counts.n + row.counts.missing:,} items could not be scored{why}"
+        )
+    if row.counts.invalid:
+        parts.append(
+            f"{row.counts.invalid:,} of {row.counts.n:,} texts name no option and count as wrong"
+        )
     if "gold-constant" in row.diagnosis.warnings:
         parts.append(
             "ties, and the right choice always in one place: the tie rule decides the number"
@@ -450,35 +480,41 @@ def remarks(row: Row, part: str) -> list[str]:
     return parts
 
 
-def table_notes(rows: Sequence[Row]) -> list[Note]:
+def table_notes(rows: Sequence[Number]) -> list[Note]:
     """The notes that every table of these rows has, whatever its layout."""
-    intervals = dict.fromkeys(row.interval for row in rows)
+    intervals = dict.fromkeys(row.interval.name for row in rows)
     shown = f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over."
     return [metric_note(rows), Note(shown), *origins(rows)]
 
 
-def metric_note(rows: Sequence[Row]) -> Note:
+def metric_note(rows: Sequence[Number]) -> Note:
     """What each metric of these rows is."""
     metrics = {
-        row.metric: "" if row.share else f" ({METRICS[row.metric].direction})" for row in rows
+        row.identity.metric: "" if row.share else f" ({METRICS[row.identity.metric].direction})"
+        for row in rows
     }
     return Note(
         f"{'; '.join(f'{name}{better}: {METRICS[name].description}' for name, better in metrics.items())}."
     )
 
 
-def origins(rows: Sequence[Row]) -> list[Note]:
+def origins(rows: Sequence[Number]) -> list[Note]:
     """Where the numbers come from: models, data, program and protocols, with their ids and signatures."""
     sources = [
-        [f" ({text})" if text else "" for text in (row.model_source, row.dataset_source)]
+        [
+            f" ({text})" if text else ""
+            for text in (row.identity.model_source, row.identity.dataset_source)
+        ]
         for row in rows
     ]
     named = list(zip(rows, sources, strict=True))
     models = dict.fromkeys(
-        f"{row.model.removesuffix(f' on {row.dataset}')} {row.r}{source}"
+        f"{row.identity.model.removesuffix(f' on {row.identity.dataset}')} {row.identity.r}{source}"
         for row, (source, _) in named
     )
-    data = dict.fromkeys(f"{row.dataset} {row.data}{source}" for row, (_, source) in named)
+    data = dict.fromkeys(
+        f"{row.identity.dataset} {row.identity.data}{source}" for row, (_, source) in named
+    )
     lines = [
         f"Models: {'; '.join(models)}.",
         f"Data: {'; '.join(data)}.",
@@ -487,16 +523,19 @@ def origins(rows: Sequence[Row]) -> list[Note]:
     return [*map(Note, lines), *signatures(rows)]
 
 
-def signatures(rows: Sequence[Row]) -> list[Note]:
+def signatures(rows: Sequence[Number]) -> list[Note]:
     """A note per protocol: its ids, its name and its signature; #I where the same texts were sent throughout."""
-    own: dict[str, list[Row]] = {}
+    own: dict[str, list[Number]] = {}
     for row in rows:
-        own.setdefault(row.id, []).append(row)
+        own.setdefault(row.identity.id, []).append(row)
     notes = []
     for identity, alike in own.items():
-        texts, names = {row.i for row in alike}, dict.fromkeys(row.protocol for row in alike)
+        texts, names = (
+            {row.identity.i for row in alike},
+            dict.fromkeys(row.identity.protocol for row in alike),
+        )
         ids = f"{identity} {texts.pop()}" if len(texts) == 1 else identity
-        notes.append(Note(f"{ids} {', '.join(names)}", code=alike[0].signature))
+        notes.append(Note(f"{ids} {', '.join(names)}", code=alike[0].identity.signature))
     return notes
 
 

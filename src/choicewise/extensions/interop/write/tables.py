@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,6 @@ from choicewise.ports import Export
 from choicewise.protocols.protocol import short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.results.measurement import Measurement
-from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.scoring.observed import row_of
 from choicewise.table import spreadsheet_text, table_csv
@@ -213,29 +212,71 @@ def _spelled(table: pa.Table) -> pa.Table:
     return table
 
 
-_TYPES = {
-    str: pa.string(),
-    float: pa.float64(),
-    int: pa.int64(),
-    int | None: pa.int64(),
-    float | None: pa.float64(),
-    bool: pa.bool_(),
+_ROW_COLUMNS = {
+    "model": pa.string(),
+    "dataset": pa.string(),
+    "data": pa.string(),
+    "selection": pa.string(),
+    "subject": pa.string(),
+    "protocol": pa.string(),
+    "signature": pa.string(),
+    "family": pa.string(),
+    "id": pa.string(),
+    "i": pa.string(),
+    "t": pa.string(),
+    "r": pa.string(),
+    "metric": pa.string(),
+    "value": pa.float64(),
+    "se": pa.float64(),
+    "interval": pa.string(),
+    "ci_low": pa.float64(),
+    "ci_high": pa.float64(),
+    "low": pa.float64(),
+    "high": pa.float64(),
+    "n": pa.int64(),
+    "missing": pa.int64(),
+    "invalid": pa.int64(),
+    "ties": pa.int64(),
+    "near_ties": pa.int64(),
+    "noise": pa.float64(),
+    "skipped": pa.int64(),
+    "shots_dropped": pa.int64(),
+    "truncated": pa.int64(),
+    "merged": pa.int64(),
+    "noncanonical": pa.int64(),
+    "lossy": pa.int64(),
+    "unknown": pa.int64(),
+    "diagnosis": pa.string(),
+    "unused": pa.string(),
+    "rank": pa.int64(),
+    "rank_low": pa.int64(),
+    "rank_high": pa.int64(),
+    "lead_p": pa.float64(),
+    "missing_reasons": pa.string(),
+    "skipped_reasons": pa.string(),
+    "model_source": pa.string(),
+    "dataset_source": pa.string(),
+    "unlisted": pa.int64(),
+    "server_changed": pa.string(),
+    "calibrated": pa.float64(),
+    "answers": pa.string(),
+    "population": pa.int64(),
+    "rounding": pa.string(),
+    "flags": pa.string(),
+    "alarms": pa.string(),
+    "chance": pa.float64(),
+    "complete": pa.bool_(),
+    "mean_of_parts": pa.float64(),
+    "normalised": pa.bool_(),
+    "parts": pa.string(),
 }
-"""Types of a column by that of the field; anything else is JSON as text."""
+"""Columns of the JSON of a number and of the averages of suites; what is no text or number is JSON as text."""
 
 
 @cache
 def row_schema() -> pa.Schema:
-    """A column per field of :class:`~choicewise.results.rows.Row`, and what the averages of suites have beside them."""
-    columns = {name: _TYPES.get(kind, pa.string()) for name, kind in get_type_hints(Row).items()}
-    columns |= {
-        "flags": pa.string(),
-        "alarms": pa.string(),
-        "chance": pa.float64(),
-        "complete": pa.bool_(),
-    }
-    columns |= {"mean_of_parts": pa.float64(), "normalised": pa.bool_(), "parts": pa.string()}
-    return pa.schema(columns, metadata={b"choicewise": b"rows"})
+    """Return the columns of a table of numbers, and what the averages of suites have beside them."""
+    return pa.schema(_ROW_COLUMNS, metadata={b"choicewise": b"rows"})
 
 
 def row_table(study: Study) -> pa.Table:
@@ -246,7 +287,10 @@ def row_table(study: Study) -> pa.Table:
     whole = {run.label: run.manifest.complete for run in study.runs}
     names = {run.label: run.manifest.model.name for run in study.runs}
     rows = [
-        {**replace(row, model=names[row.model]).as_json(), "complete": whole[row.model]}
+        {
+            **row.with_model(names[row.identity.model]).as_json(),
+            "complete": whole[row.identity.model],
+        }
         for row in (*study.rows, *study.other_metrics)
     ]
     averages = [each.as_json() for each in study.averages]

@@ -27,7 +27,8 @@ from choicewise.extensions.interop.write.tables import row_table
 from choicewise.page.embed import check_libraries
 from choicewise.page.study import ShownRun, Study
 from choicewise.ports import Export
-from choicewise.results.rows import Row, chosen_part, data_id, run_id
+from choicewise.results.number import Number
+from choicewise.results.rows import chosen_part, data_id, run_id
 from choicewise.table import table_csv
 from choicewise.util.files import disk_errors
 
@@ -107,7 +108,7 @@ def tracked_runs(export: Export) -> Iterator[TrackedRun]:
             for name, value in _numbers(row, rows).items()
             if math.isfinite(value)
         }
-        signatures = {row.protocol: row.signature for row in rows}
+        signatures = {row.identity.protocol: row.identity.signature for row in rows}
         dataset = run.manifest.dataset.name
         name = run.label if run.label.endswith(f" on {dataset}") else f"{run.label} on {dataset}"
         yield TrackedRun(
@@ -142,13 +143,24 @@ def _about(run: ShownRun) -> dict[str, str]:
     return {name: value for name, value in (facts | versions).items() if value}
 
 
-def _numbers(row: Row, rows: list[Row]) -> dict[str, float]:
-    grouped = any(other.subject != row.subject for other in rows if other.protocol == row.protocol)
-    name = "/".join([row.protocol, *([row.subject] if grouped else []), row.metric])
-    numbers = {"": row.value, "_se": row.se, "_ci_low": row.ci_low, "_ci_high": row.ci_high}
+def _numbers(row: Number, rows: list[Number]) -> dict[str, float]:
+    grouped = any(
+        other.identity.subject != row.identity.subject
+        for other in rows
+        if other.identity.protocol == row.identity.protocol
+    )
+    name = "/".join(
+        [row.identity.protocol, *([row.identity.subject] if grouped else []), row.identity.metric]
+    )
+    numbers = {
+        "": row.value,
+        "_se": row.se,
+        "_ci_low": row.interval.low,
+        "_ci_high": row.interval.high,
+    }
     return {
         f"{name}{end}": value
-        for end, value in (numbers | {"_n": row.n, "_missing": row.missing}).items()
+        for end, value in (numbers | {"_n": row.counts.n, "_missing": row.counts.missing}).items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Compare two numbers, and explain one item."""
+"""Compare two numbers, and explain one item: ``choicewise compare`` and ``choicewise explain``."""
 
 from __future__ import annotations
 
@@ -55,34 +55,38 @@ def compare(
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
 
-    published = None if right is None else _published(right)
-    if published is None:
-        options.refuse_without_use("a comparison of runs has", value=value)
-        pairs = [*_pairs(left, right)]
-        if _compared_by_kind(pairs, protocol or [], items, json, metric):
-            return
-        options.refuse_without_use(
-            "a comparison without a decision endpoint on one side has", items=items
-        )
-        if metric is not None:
-            pairs = [
-                (_measured(one, metric), other and _measured(other, metric)) for one, other in pairs
-            ]
-        _compare_runs(pairs, protocol or [], json)
+    published = None
+    if right is not None:
+        published = _published(right)
+    if published is not None:
+        options.refuse_without_use("a published number has", metric=metric, items=items)
+        if value is not None and not 0 <= value <= 1:
+            raise UsageError(f"--value is {value:g}; write it as a share of 1, such as 0.637")
+        run = open_run(one_run(left)).choose(protocol)
+        _compare_published(run, published, value, json)
         return
-    options.refuse_without_use("a published number has", metric=metric, items=items)
-    if value is not None and not 0 <= value <= 1:
-        raise UsageError(f"--value is {value:g}; write it as a share of 1, such as 0.637")
-    _compare_published(open_run(one_run(left)).choose(protocol), published, value, json)
+    options.refuse_without_use("a comparison of runs has", value=value)
+    pairs = list(_pairs(left, right))
+    if _compared_by_kind(pairs, protocol or [], items, json, metric):
+        return
+    options.refuse_without_use(
+        "a comparison without a decision endpoint on one side has", items=items
+    )
+    if metric is not None:
+        pairs = [
+            (_measured(first, metric), second and _measured(second, metric))
+            for first, second in pairs
+        ]
+    _compare_runs(pairs, protocol or [], json)
 
 
 def _measured(run: Run, metrics: Sequence[str]) -> Run:
-    (part,) = Scored(metric=[*metrics]).parts(run, together=True)
+    (part,) = Scored(metric=list(metrics)).parts(run, together=True)
     return part
 
 
 def _published(name: str) -> dict[str, Protocol] | None:
-    """The protocols that ``name`` means to the catalogue; None where it is a run folder."""
+    """Return the protocols that ``name`` means to the catalogue, None if it is a run folder."""
     from choicewise.protocols.catalogue import resolve
     from choicewise.records import MANIFEST
     from choicewise.results.sweep import sweeps
@@ -92,36 +96,47 @@ def _published(name: str) -> dict[str, Protocol] | None:
     try:
         return resolve(name)
     except ProtocolError as error:
+        # The fault of a folder is told when it is opened.
         if Path(name).exists() and not name.endswith(".toml"):
-            return None  # what is wrong with the folder is told when it is opened
+            return None
         raise UsageError(f"{name} is neither a run folder nor a protocol: {error}") from error
 
 
 def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
-    """The runs to compare; where both folders hold several runs, those on the same data."""
+    """Yield the runs to compare: if the folders hold several runs, pairs on the same data."""
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run, run_folders
 
     if right is None:
         yield open_run(one_run(left)), None
         return
-    sides = [run_folders([folder]) for folder in (left, right)]
-    if [len(side) for side in sides] == [1, 1]:
-        yield open_run(sides[0][0]), open_run(sides[1][0])
+    left_folders = run_folders([left])
+    right_folders = run_folders([right])
+    if len(left_folders) == len(right_folders) == 1:
+        yield open_run(left_folders[0]), open_run(right_folders[0])
         return
-    by_data: list[dict[str, Run]] = []
-    for folder, side in zip((left, right), sides, strict=True):
-        runs = [open_run(run) for run in side]
-        by_data.append({run.manifest.dataset.digest: run for run in runs})
-        if len(by_data[-1]) < len(runs):
-            raise UsageError(
-                f"{folder} holds several runs on the same data; name a model's folder",
-                [*map(str, side)],
-            )
-    shared = [digest for digest in by_data[0] if digest in by_data[1]]
+    left_runs = _by_data(left, left_folders)
+    right_runs = _by_data(right, right_folders)
+    shared = [digest for digest in left_runs if digest in right_runs]
     if not shared:
         raise UsageError(f"{left} and {right} hold no runs on the same data")
-    yield from ((by_data[0][digest], by_data[1][digest]) for digest in shared)
+    for digest in shared:
+        yield left_runs[digest], right_runs[digest]
+
+
+def _by_data(folder: str | Path, run_folders: Sequence[Path]) -> dict[str, Run]:
+    """Open runs by the digest of their data; UsageError if two are on the same."""
+    from choicewise.results.run import open_run
+
+    by_data = {}
+    for run in map(open_run, run_folders):
+        by_data[run.manifest.dataset.digest] = run
+    if len(by_data) < len(run_folders):
+        raise UsageError(
+            f"{folder} holds several runs on the same data; name a model's folder",
+            list(map(str, run_folders)),
+        )
+    return by_data
 
 
 def _compared_by_kind(
@@ -131,35 +146,43 @@ def _compared_by_kind(
     json: bool,
     metric: object,
 ) -> bool:
-    """Whether an extension compares runs of these kinds in a way of its own; prints what it says then."""
+    """Print the comparison of an extension for runs of these kinds; return whether there is one."""
     from choicewise.ports import PairAnalysis, all_of
 
     for analysis in all_of(PairAnalysis):
-        sides = [analysis.sides(left, right) for left, right in pairs if right is not None]
-        of_its_kinds = [both for both in sides if both is not None]
-        if not of_its_kinds:
+        results: list[object] = []
+        applies = False
+        for left, right in pairs:
+            sides = None if right is None else analysis.sides(left, right)
+            if sides is None:
+                continue
+            applies = True
+            options.refuse_without_use(f"{analysis.summary} has", metric=metric)
+            results += analysis.compare(*sides, protocols, items)
+        if not applies:
             continue
-        options.refuse_without_use(f"{analysis.summary} has", metric=metric)
-        results = [
-            result
-            for first, second in of_its_kinds
-            for result in analysis.compare(first, second, protocols, items)
-        ]
-        print_json(results) if json else print_parts(analysis.tables(results))
+        if json:
+            print_json(results)
+        else:
+            print_parts(analysis.tables(results))
         return True
     return False
 
 
 def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], json: bool) -> None:
     from choicewise.report.comparison import comparison_lines
-    from choicewise.results.compare import comparisons
+    from choicewise.results.compare import Comparison, comparisons
 
-    compared = [each for left, right in pairs for each in comparisons(left, right, protocols)]
+    compared: list[Comparison] = []
+    for left, right in pairs:
+        compared += comparisons(left, right, protocols)
     if json:
         print_json([comparison.as_json() for comparison in compared])
         return
     for number, comparison in enumerate(compared):
-        show(*([""] if number else []), *comparison_lines(comparison))
+        if number:
+            show("")
+        show(*comparison_lines(comparison))
 
 
 def _compare_published(
@@ -171,7 +194,7 @@ def _compare_published(
 
     compared = published_comparisons(run, summarize(run.folder).rows, recipes, value)
     if json:
-        print_json([each.as_json() for each in compared])
+        print_json([comparison.as_json() for comparison in compared])
     else:
         show(*published_lines(compared))
 

@@ -1,4 +1,4 @@
-"""The options that several commands have, in groups, and the job that they say."""
+"""Declare the options that several commands share, in groups, and make a job of them."""
 
 from __future__ import annotations
 
@@ -24,46 +24,48 @@ if TYPE_CHECKING:
 
 
 BUILT_IN_EXECUTORS = [executor.name for executor in ports.built_in(ports.Executor)]
-"""What the help names; other packages may add more."""
+"""Executors that the help names; other packages may add some."""
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of its groups, which are dataclasses, as options of their own."""
+    """Return the command with the fields of its groups, which are dataclasses, as its options."""
     hints = get_type_hints(command, include_extras=True)
-    groups, parameters = dict[str, Any](), list[inspect.Parameter]()
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        if is_dataclass(kind := hints[name]):
+        kind = hints[name]
+        if is_dataclass(kind):
             groups[name] = kind
-            own = get_type_hints(kind, include_extras=True)
-            parameters += [
-                inspect.Parameter(
-                    each.name,
-                    parameter.KEYWORD_ONLY,
-                    default=each.default,
-                    annotation=own[each.name],
-                )
-                for each in fields(kind)
-            ]
+            parameters += _parameters_of(kind)
         else:
-            parameters.append(
-                parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])
-            )
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind))
 
-    def flat(**given: Any) -> None:
+    def flat(**values: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(
-                **{each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
-            )
-        command(**given)
+            names = [option.name for option in fields(kind) if option.name in values]
+            values[name] = kind(**{option: values.pop(option) for option in names})
+        command(**values)
 
-    flat.__name__, flat.__doc__, flat.__module__ = (
-        command.__name__,
-        command.__doc__,
-        command.__module__,
-    )
+    flat.__name__ = command.__name__
+    flat.__doc__ = command.__doc__
+    flat.__module__ = command.__module__
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
+
+
+def _parameters_of(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    parameters = []
+    for option in fields(group):
+        parameter = inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=hints[option.name],
+        )
+        parameters.append(parameter)
+    return parameters
 
 
 OnBadItem = StrEnum("OnBadItem", ["error", "skip"])
@@ -76,36 +78,39 @@ Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16"])
 """Arithmetic of a local model; log-softmax is float32 in every case."""
 
 
-def shots_of(given: str | None) -> int | str | None:
-    """What ``--shots`` says, as a job takes it; whether it may is for that to say."""
-    return int(given) if given is not None and given.isascii() and given.isdigit() else given
+def shots_of(text: str | None) -> int | str | None:
+    """Return the value of ``--shots`` for a job, which refuses other words than it knows."""
+    if text is not None and text.isascii() and text.isdigit():
+        return int(text)
+    return text
 
 
 class _Group:
-    """Options that were given are the others than their defaults."""
+    """Options of a group count as given if they differ from their defaults."""
 
     @property
     def given(self) -> dict[str, Any]:
-        """What was given, by the names of a job, which are those of :func:`choicewise.load_model`."""
-        own = ((each.name, getattr(self, each.name), each.default) for each in fields(self))  # type: ignore[arg-type]
-        given = {
-            name: value for name, value, default in own if value != default and name != "mapping"
-        }
-        return {
-            "subjects" if name == "subject" else name: _plain(value)
-            for name, value in given.items()
-        }
+        """Return the given options by the names of a job, which are those of :func:`choicewise.load_model`."""
+        values = {}
+        for option in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, option.name)
+            # A mapping is a part of the data (:meth:`Part.data`).
+            if value != option.default and option.name != "mapping":
+                values["subjects" if option.name == "subject" else option.name] = _plain(value)
+        return values
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [str(each) for each in value]
-    return value if isinstance(value, int) else str(value)
+        return list(map(str, value))
+    if isinstance(value, int):
+        return value
+    return str(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Loading(_Group):
-    """How the model is loaded."""
+    """Options that say how the model is loaded."""
 
     dtype: ModelDtype = None
     device: Device = None
@@ -116,21 +121,22 @@ class Loading(_Group):
     tokenizer: Tokenizer = None
 
     def refuse_foreign(self, model: str) -> None:
-        """UsageError for options that have no use for this kind of ``model``."""
-        given = {option.name: getattr(self, option.name) for option in fields(self)}
-        refuse_foreign(model, **given)
+        """Raise UsageError for options that have no use for this kind of ``model``."""
+        refuse_foreign(
+            model, **{option.name: getattr(self, option.name) for option in fields(self)}
+        )
 
     def load(self, model: str) -> Model:
-        """The model; UsageError for options that this kind has no use for, ModelError as loading."""
+        """Load the model; UsageError for options that its kind has no use for, ModelError if it can't be loaded."""
         self.refuse_foreign(model)
         from choicewise.models.load import load_model
 
         return load_model(model, progress=show_download(), say=tell, **self.given)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Part(_Group):
-    """What of the data is asked, and how bad items count."""
+    """Options that select items, and say what becomes of bad ones."""
 
     subject: Subjects = None
     limit: Limit = None
@@ -140,17 +146,19 @@ class Part(_Group):
     mapping: MappingFile = None
 
     def data(self, paths: Sequence[object]) -> dict[str, Any]:
-        """The data at ``paths``, as a job has them; UsageError for a mapping without any."""
+        """Return the data at ``paths`` for a job; UsageError for a mapping without any."""
         if not paths:
             refuse_without_use("a benchmark's own data have", mapping=self.mapping)
             return {}
-        mapping = {} if self.mapping is None else {"mapping": str(self.mapping)}
+        mapping = {}
+        if self.mapping is not None:
+            mapping["mapping"] = str(self.mapping)
         return {"data": [{"path": str(path), **mapping} for path in paths]}
 
 
 @dataclass(frozen=True)
 class Tasks(_Group):
-    """Where the harness's tasks lie."""
+    """Options about task files of the harness."""
 
     include_path: IncludePath = None
     allow_task_code: AllowTaskCode = False
@@ -158,7 +166,7 @@ class Tasks(_Group):
 
 @dataclass(frozen=True)
 class Spread(_Group):
-    """Where the model computes."""
+    """Options that say where the model computes."""
 
     executor: Executor = "local"
     workers: Workers = None
@@ -167,14 +175,14 @@ class Spread(_Group):
 
 @dataclass(frozen=True)
 class Output(_Group):
-    """How much of the numbers is printed, and in which form."""
+    """Options that say how much of the numbers is printed, and in which form."""
 
     every: All = False
     ids: Ids = False
     json: Json = False
 
     def check(self) -> None:
-        """UsageError for two forms at once."""
+        """Raise UsageError for two forms at once."""
         if self.json:
             refuse_without_use(
                 "--json prints every number with its ids and has", all=self.every, ids=self.ids
@@ -182,16 +190,16 @@ class Output(_Group):
 
 
 def sources_of(job: Job, fitting: bool = False) -> list[Source]:
-    """Where the questions of ``job`` come from; what is refused is called as it is typed."""
+    """Return the sources of the items of ``job``; refusals name options as they are typed."""
     from choicewise.running.tasks import sources_of
 
     return sources_of(job, fitting, spelled_option)
 
 
 def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str]) -> str:
-    """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
+    """Return the command that adds ``protocols`` to the run in ``folder``, from the job that it was begun with.
 
-    Says so on stderr where names are not known to be paths.
+    Tells on stderr if the run does not know the paths of model and data.
     """
     from choicewise.page.reproduce import run_line
 
@@ -203,39 +211,41 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
 
 
 def line_of(run: Path, manifest: Manifest) -> str:
-    """The command that resumes a run, from the job that its manifest keeps."""
+    """Return the command that resumes a run, from the job that its manifest keeps."""
     if manifest.imported is not None:
         return f"the `choicewise import` line that made {run}"
     return resuming_command(manifest, run, selectors_of(run, manifest))
 
 
 def selectors_of(run: Path, manifest: Manifest) -> list[str]:
-    """What names the protocols of a run."""
+    """Return the names with which a command line names the protocols of a run."""
     from choicewise.page.reproduce import selectors
     from choicewise.results.run import asked_protocols
     from choicewise.running.tasks import split_tasks
 
-    if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:
-        return tasks
-    return selectors(asked_protocols(run, manifest))
+    tasks, _ = split_tasks(manifest.job.get("protocols", ()))
+    return tasks or selectors(asked_protocols(run, manifest))
 
 
 def tell_reading(dataset: Dataset, notes: Sequence[str], without: str) -> None:
-    """How the questions were read, on stderr; ``notes``: of their source; ``without``: shots that have no examples."""
-    guess = f"{dataset.guess}; --mapping FILE changes it" if dataset.guess else ""
-    without = f"{without}; `--shots error` stops here" if without else ""
-    tell(*(f"note: {note}" for note in (*notes, guess, *dataset.notes, without) if note))
+    """Tell on stderr how the data were read; ``notes``: of their source; ``without``: shots that have no examples."""
+    lines = list(notes)
+    if dataset.guess:
+        lines.append(f"{dataset.guess}; --mapping FILE changes it")
+    lines += dataset.notes
+    if without:
+        lines.append(f"{without}; `--shots error` stops here")
+    tell(*(f"note: {line}" for line in lines if line))
 
 
 def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Selection) -> None:
-    """What the user should know of the questions, on stderr."""
+    """Tell on stderr of items with equal choices, and of content that protocols leave out."""
     from choicewise.data.items import BLANK, duplicate_choices
     from choicewise.requests.blocks import list_sections, unused_by
 
-    sections = list_sections(dataset, recipes, selection)
-    repeated = [
-        item.id for section in sections for item in section.items if duplicate_choices(item)
-    ]
+    repeated = []
+    for section in list_sections(dataset, recipes, selection):
+        repeated += [item.id for item in section.items if duplicate_choices(item)]
     if len(repeated) == 1:
         tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
     elif repeated:
@@ -243,28 +253,45 @@ def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Sel
             f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ..."
         )
     for content, names in unused_by(recipes, dataset.content).items():
-        columns = " and ".join(
-            "the blank _ in the questions" if name == BLANK else f"field {name}" for name in content
+        columns = []
+        for name in content:
+            if name == BLANK:
+                columns.append("the blank _ in the questions")
+            else:
+                columns.append(f"field {name}")
+        tell(
+            f"note: {_first_of(names)} leave out what belongs to the questions: {' and '.join(columns)}"
         )
-        more = f" and {len(names) - 1} more" * (len(names) > 1)
-        tell(f"note: {names[0]}{more} leave out what belongs to the questions: {columns}")
 
 
 def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
-    """Tell on stderr where the chat template of ``model`` takes no system text and a protocol has one."""
-    chats = [
-        name
-        for name, each in recipes.items()
-        if each.chat != "none" and (each.system or each.header)
-    ]
-    if chats and (template := model.tokenizer.chat) is not None and not template.takes_system:
-        more = f" and {len(chats) - 1} more" * (len(chats) > 1)
+    """Tell on stderr if the chat template of ``model`` takes no system text and a protocol has one."""
+    chats = []
+    for name, protocol in recipes.items():
+        if protocol.chat != "none" and (protocol.system or protocol.header):
+            chats.append(name)
+    template = model.tokenizer.chat
+    if chats and template is not None and not template.takes_system:
         tell(
-            f"note: the chat template of {model.name} takes no system text; none is sent under {chats[0]}{more}"
+            f"note: the chat template of {model.name} takes no system text; none is sent under {_first_of(chats)}"
         )
 
 
-# readable=False: whoever reads a path says that it can't be read, with the exit code of what it is.
+def _first_of(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]} and {len(names) - 1} more"
+
+
+def _comma_separated(texts: list[str] | None) -> list[str] | None:
+    """Split the values of ``--metric``; None if no name is left."""
+    names = []
+    for text in texts or ():
+        names += [name.strip() for name in text.split(",") if name.strip()]
+    return names or None
+
+
+# readable=False: the function that reads a path says that it can't be read, with the exit code of what it is.
 ModelName = Annotated[
     str,
     typer.Option(
@@ -352,10 +379,7 @@ Metrics = Annotated[
     typer.Option(
         "--metric",
         metavar="NAME,...",
-        callback=lambda names: (
-            [name.strip() for text in names or () for name in text.split(",") if name.strip()]
-            or None
-        ),
+        callback=_comma_separated,
         help="Of the same observations: bpb, prob, brier, ece, ... (docs/statistics.md has all).",
     ),
 ]
@@ -488,7 +512,7 @@ Shard = Annotated[
 
 
 def refuse_without_use(chosen: str, **given: object) -> None:
-    """UsageError when one of the options ``given`` (by name, ``None`` or ``False`` when it was not) does nothing here.
+    """Raise UsageError if one of the options ``given`` by name (None or False if it was not) does nothing here.
 
     ``chosen`` is the reason, the beginning of the message: ``fake:hash has``.
     """
@@ -503,15 +527,14 @@ def refuse_without_use(chosen: str, **given: object) -> None:
 
 
 def refuse_foreign(model: str, **given: object) -> None:
-    """UsageError for options (by name, None when not given) that have no use for this kind of ``model``.
+    """Raise UsageError for options (by name, None if not given) that have no use for this kind of ``model``.
 
     Raises ModelError if the name can't be of its kind.
     """
     from choicewise.models.kinds import refusal
 
-    message = refusal(
-        model, [name for name, value in given.items() if value is not None], spelled_option
-    )
+    names = [name for name, value in given.items() if value is not None]
+    message = refusal(model, names, spelled_option)
     if message:
         raise UsageError(message)
 

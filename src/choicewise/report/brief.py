@@ -179,8 +179,9 @@ def _warnings(row: Number) -> set[str]:
     hidden = {"missing", "ties"}
     if "many-unparsed" in names:
         hidden.add("invalid")
+    counts = {"unused": len(row.unused), **row.tally}
     for name in IN_SHORT:
-        if name not in WARNINGS and name not in hidden and getattr(row, name):
+        if name not in WARNINGS and name not in hidden and counts[name]:
             names.add(name)
     return names
 

@@ -293,7 +293,7 @@ def _not_comparable(lines: Sequence[Sequence[Number | None]]) -> set[str]:
         rows = [row for row in column if row is not None]
         for row, is_comparable in zip(rows, comparable(rows), strict=True):
             if not is_comparable:
-                apart.add(row.model)
+                apart.add(row.identity.model)
     return apart
 
 

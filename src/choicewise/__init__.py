@@ -1,4 +1,5 @@
-"""Choicewise: what a language model scores on multiple-choice questions, under every published protocol.
+"""Choicewise: what a language model scores on multiple-choice questions, under every published
+protocol.
 
 The public names are loaded when they are first used: importing the package loads neither torch nor
 pyarrow.  Type checkers read them in ``__init__.pyi``.
@@ -41,7 +42,9 @@ def __getattr__(name: str) -> object:
 
 
 def _modules() -> dict[str, str]:
-    """Return the module of every public name: those of the kernel, and of the extensions that come with it."""
+    """Return the module of every public name: those of the kernel, and of the extensions that come
+    with it.
+    """
     from choicewise.ports import built_in_extensions
 
     modules = dict(_KERNEL)
@@ -51,7 +54,8 @@ def _modules() -> dict[str, str]:
 
 
 def _chart(run: "Run", name: str, *beside: "Run", **choices: Any) -> "Chart":
-    """Draw a chart for a notebook: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or ``pair``.
+    """Draw a chart for a notebook: ``strip``, ``ladder``, ``effects``, ``bump``, ``ranks`` or
+    ``pair``.
 
     ``beside``: runs of other models.  ``choices``: ``models`` (names), ``start`` and ``end``
     (protocols of a ladder), ``protocol``, ``rank``, ``width``.  Raises UsageError for a chart that

@@ -148,8 +148,8 @@ class Sequences:
 
     A sequence is a context and the inputs of a continuation: all its tokens but the last.
     ``contexts`` are the distinct contexts.  Distinct span s has the context ``context[s]`` and the
-    continuation ``flat[start[s] : start[s] + inputs[s] + 1]``.  ``span_of``, [spans], is the distinct
-    span of every span.
+    continuation ``flat[start[s] : start[s] + inputs[s] + 1]``.  ``span_of``, [spans], is the
+    distinct span of every span.
     """
 
     def __init__(self, spans: Sequence[Span]) -> None:
@@ -241,7 +241,8 @@ WINDOW = 16
 class Shard:
     """Hold ``questions`` by key, whose answers need no other shard.
 
-    ``depth``: input tokens of the longest prompt of the run so far; the model checks itself so deep.
+    ``depth``: input tokens of the longest prompt of the run so far; the model checks itself so
+    deep.
     """
 
     questions: Mapping[str, BlockPrompt]
@@ -256,11 +257,12 @@ def shard_tokens(device: str) -> int:
 def cut_shards(
     questions: Mapping[str, BlockPrompt], tokens: int | None
 ) -> Iterator[dict[str, BlockPrompt]]:
-    """Cut ``questions`` into shards of at least ``tokens`` unique tokens, in the order of their tree.
+    """Cut ``questions`` into shards of at least ``tokens`` unique tokens, in the order of their
+    tree.
 
     The last one may be smaller.  A generation and its conclusions are in one shard, as are all
-    questions with the same inputs.  A shard is longer if questions share a long context, which a cut
-    would compute twice.
+    questions with the same inputs.  A shard is longer if questions share a long context, which a
+    cut would compute twice.
     """
     listed = list(questions.values())
     inputs = [question.inputs for question in listed]

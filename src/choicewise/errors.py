@@ -1,7 +1,7 @@
 """The errors that are raised on purpose.
 
-A message says what is wrong, where, and what to do next; all faults are listed at once.  The command
-line prints it without a traceback and ends with the class's ``exit_code``.
+A message says what is wrong, where, and what to do next; all faults are listed at once.  The
+command line prints it without a traceback and ends with the class's ``exit_code``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Self
 
 
 def install_line(extra: str) -> str:
-    """Return the command that installs Choicewise with ``extra`` (as in ``hf``), typed in its checkout."""
+    """Return the command that installs Choicewise with ``extra`` (as in ``hf``), typed in its
+    checkout.
+    """
     constraints = "constraints.txt"
     if extra == "vllm":  # it excludes versions that all other extras are tested with
         constraints = "constraints-vllm.txt"

@@ -12,10 +12,11 @@ from choicewise.errors import DataError
 class LoggedChoice:
     """One choice of an item in a log.
 
-    ``loglikelihood``: log P(text | context) in nats, None if ``missing`` says why.  ``text``: the continuation as it
-    was scored, with the space it starts with, None if the log does not have it.  ``context``: its own, if it is not the
-    item's.  ``tokens``: the number of scored tokens.  ``greedy``: whether every token was the likeliest.
-    ``unconditional``: the log-likelihood after the null context, in nats.
+    ``loglikelihood``: log P(text | context) in nats, None if ``missing`` says why.  ``text``: the
+    continuation as it was scored, with the space it starts with, None if the log does not have it.
+    ``context``: its own, if it is not the item's.  ``tokens``: the number of scored tokens.
+    ``greedy``: whether every token was the likeliest.  ``unconditional``: the log-likelihood after
+    the null context, in nats.
     """
 
     loglikelihood: float | None = None
@@ -31,12 +32,14 @@ class LoggedChoice:
 class LoggedItem:
     """One item of a log.
 
-    ``gold``: the indices of the right choices.  ``context``: the text before the choices, as it was sent.  ``question``
-    and ``options``: the question and its choices as the data have them, if the log has those too.  ``generated``: the
-    text that the model wrote, if it answered in text; ``text_loglikelihood``: the log-probability of that text, nats,
-    if the log has it.  ``recorded``: the log's own values of the item, by the log's name (``acc``, ``acc_norm``), which
-    are checked against those that follow from the log-likelihoods.  ``missing``: why it can't be scored at all, once it
-    is checked.  ``finish``: why the text ended (:mod:`choicewise.questions`), None if the log does not say.
+    ``gold``: the indices of the right choices.  ``context``: the text before the choices, as it was
+    sent.  ``question`` and ``options``: the question and its choices as the data have them, if the
+    log has those too.  ``generated``: the text that the model wrote, if it answered in text;
+    ``text_loglikelihood``: the log-probability of that text, nats, if the log has it.
+    ``recorded``: the log's own values of the item, by the log's name (``acc``, ``acc_norm``), which
+    are checked against those that follow from the log-likelihoods.  ``missing``: why it can't be
+    scored at all, once it is checked.  ``finish``: why the text ended
+    (:mod:`choicewise.questions`), None if the log does not say.
     """
 
     id: str
@@ -88,14 +91,16 @@ class LoggedItem:
 class Log:
     """The log of one ``model`` on one ``task``.
 
-    ``items`` can be read again: every ``iter`` begins anew, so that a long log need not be in memory.  ``settings``:
-    shots, version, dtype and others, as text.  ``null``: the context that ``unconditional`` is after, None if the log
-    has none.  ``recorded``: the log's own totals, by the log's name for each.  ``unused``: the parts of the log that an
-    import does not keep (columns, filters), in words.  ``axes``: how the tool asks, if that is known, as axes of a
-    protocol (``fit``, ``boundary``, ``bos``).  ``rules``: decisions that read a letter in ``generated`` text, the
-    tool's own first; empty if the log has none.  ``aggregations``: how the tool's numbers average the subjects
-    (``micro``, ``macro``), the first for every score.  ``verdicts``: how the values of items follow from the answers,
-    by name; the import takes them from the reader.
+    ``items`` can be read again: every ``iter`` begins anew, so that a long log need not be in
+    memory.  ``settings``: shots, version, dtype and others, as text.  ``null``: the context that
+    ``unconditional`` is after, None if the log has none.  ``recorded``: the log's own totals, by
+    the log's name for each.  ``unused``: the parts of the log that an import does not keep
+    (columns, filters), in words.  ``axes``: how the tool asks, if that is known, as axes of a
+    protocol (``fit``, ``boundary``, ``bos``).  ``rules``: decisions that read a letter in
+    ``generated`` text, the tool's own first; empty if the log has none.  ``aggregations``: how the
+    tool's numbers average the subjects (``micro``, ``macro``), the first for every score.
+    ``verdicts``: how the values of items follow from the answers, by name; the import takes them
+    from the reader.
     """
 
     tool: str
@@ -128,7 +133,9 @@ class Reread:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Items of a log that can't be read, beside other logs that can; iterating raises the ``error``."""
+    """Items of a log that can't be read, beside other logs that can; iterating raises the
+    ``error``.
+    """
 
     error: DataError
 

@@ -18,9 +18,9 @@ An extension is a module with one value, an :class:`Extension`, that lists what 
     [project.entry-points."choicewise.extensions"]
     diaries = "my_package:EXTENSION"
 
-The extensions that come with Choicewise are written in the same way and listed in :data:`BUILT_IN`, so that nothing
-is searched at start. Other packages are searched only if no built-in extension has what a user names, and for
-``--help``.
+The extensions that come with Choicewise are written in the same way and listed in :data:`BUILT_IN`,
+so that nothing is searched at start. Other packages are searched only if no built-in extension has
+what a user names, and for ``--help``.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ GROUP: Final = "choicewise.extensions"
 class Port:
     """Something that an extension adds.
 
-    ``name``: lower case, and its only one among the additions to its port; users write it and messages repeat it.
-    ``summary``: a line for help and lists. An addition without a name, or with one that Choicewise has, is left out
-    with a warning.
+    ``name``: lower case, and its only one among the additions to its port; users write it and
+    messages repeat it.  ``summary``: a line for help and lists. An addition without a name, or with
+    one that Choicewise has, is left out with a warning.
     """
 
     name: ClassVar[str]
@@ -94,9 +94,11 @@ P = TypeVar("P", bound=Port)
 
 
 def calls(function: str) -> Any:
-    """Return a method of an addition that calls ``function``, written "MODULE:NAME", with its arguments.
+    """Return a method of an addition that calls ``function``, written "MODULE:NAME", with its
+    arguments.
 
-    The module is imported at the first call, so that listing what extensions add loads none of their code.
+    The module is imported at the first call, so that listing what extensions add loads none of
+    their code.
     """
     module, _, name = function.partition(":")
 
@@ -107,7 +109,9 @@ def calls(function: str) -> Any:
 
 
 def returns(value: str) -> Any:
-    """Return a method of an addition that returns ``value``, written "MODULE:NAME" and imported at the first call."""
+    """Return a method of an addition that returns ``value``, written "MODULE:NAME" and imported at
+    the first call.
+    """
     module, _, name = value.partition(":")
 
     def method(_: Port) -> Any:
@@ -130,9 +134,9 @@ LOADING: Final = (
 class Loading:
     """How a model is opened.
 
-    ``options``: the options that were given, by name. ``progress`` receives the progress of downloads. ``say``
-    receives a line now and then, from any thread. ``elsewhere``: other processes compute the model, so this process
-    needs no weights.
+    ``options``: the options that were given, by name. ``progress`` receives the progress of
+    downloads. ``say`` receives a line now and then, from any thread. ``elsewhere``: other processes
+    compute the model, so this process needs no weights.
     """
 
     options: Mapping[str, Any]
@@ -144,11 +148,12 @@ class Loading:
 class ModelKind(Port):
     """A kind of model, chosen by the prefix of the model's name: ``--model NAME:...``.
 
-    ``takes``: the options of :data:`LOADING` that apply to this kind; its further options are part of the model's
-    name, as in ``decisions:URL#NAME,repeats=5``. ``because``: why it takes no others, such as "is computed by its
-    server". ``revisions``: why a plan can't name revisions of it, "" if it can. ``workers``: why several processes
-    can't compute it at once, "" if they can. ``remote``: whether another program computes it, which divides the work
-    itself and may refuse a single question of a kind that it answers otherwise.
+    ``takes``: the options of :data:`LOADING` that apply to this kind; its further options are part
+    of the model's name, as in ``decisions:URL#NAME,repeats=5``. ``because``: why it takes no
+    others, such as "is computed by its server". ``revisions``: why a plan can't name revisions of
+    it, "" if it can. ``workers``: why several processes can't compute it at once, "" if they can.
+    ``remote``: whether another program computes it, which divides the work itself and may refuse a
+    single question of a kind that it answers otherwise.
 
     Example::
 
@@ -183,21 +188,25 @@ class ModelKind(Port):
         return name
 
     def folder(self, name: str) -> str:
-        """Return the name of the folder of its runs; characters that no folder has are replaced later."""
+        """Return the name of the folder of its runs; characters that no folder has are replaced
+        later.
+        """
         return self.location(name).removeprefix(f"{self.name}:")
 
     def open(self, name: str, loading: Loading) -> Model:
-        """Return the model. ``loading`` has only options that the kind ``takes``. Raises ModelError.
+        """Return the model. ``loading`` has only options that the kind ``takes``. Raises
+        ModelError.
 
         Weights are loaded and servers are called at the first question, not here.
         """
         raise NotImplementedError
 
     def measure_noise(self, model: Model) -> tuple[dict[str, Any], str] | None:
-        """Measure what ``choicewise check`` prints of ``model``: None for the self-check and further compute paths.
+        """Measure what ``choicewise check`` prints of ``model``: None for the self-check and
+        further compute paths.
 
-        Return the fields of its :class:`choicewise.models.model.SelfCheck` with ``noise`` (nats a token) and ``paths``,
-        and from what the differences are measured, in words.
+        Return the fields of its :class:`choicewise.models.model.SelfCheck` with ``noise`` (nats a
+        token) and ``paths``, and from what the differences are measured, in words.
         """
         return None
 
@@ -206,17 +215,22 @@ class ModelKind(Port):
         return iter(())
 
     def read_exchange(self, text: str) -> Mapping[str, Any]:
-        """Return what a run keeps of one question and its answer: ``text`` is the column ``exchange`` of the answer."""
+        """Return what a run keeps of one question and its answer: ``text`` is the column
+        ``exchange`` of the answer.
+        """
         raise NotImplementedError
 
     def exchange_lines(self, exchange: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the lines that ``choicewise explain`` prints of what :meth:`read_exchange` returned."""
+        """Yield the lines that ``choicewise explain`` prints of what :meth:`read_exchange`
+        returned.
+        """
         raise NotImplementedError
 
     def closing_record(self, folder: Path, manifest: Manifest, now: ServerRecord) -> ServerRecord:
         """Return what the run in ``folder`` keeps of its server after the last question.
 
-        ``manifest``: the run's, with what it has kept so far. ``now``: what the model says of its server.
+        ``manifest``: the run's, with what it has kept so far. ``now``: what the model says of its
+        server.
         """
         return manifest.server or now
 
@@ -228,8 +242,8 @@ class ModelKind(Port):
 class AnalysisOption:
     """An option of an analysis, typed as ``report DIR... ANALYSIS --NAME VALUE``.
 
-    ``name``: the parameter of :meth:`Analysis.tables` that takes the value and has the default. ``read`` makes the
-    value of the typed text; ValueError if the text is no such value.
+    ``name``: the parameter of :meth:`Analysis.tables` that takes the value and has the default.
+    ``read`` makes the value of the typed text; ValueError if the text is no such value.
     """
 
     name: str
@@ -240,8 +254,9 @@ class AnalysisOption:
 class Analysis(Port):
     """A question about finished runs, answered in tables: ``choicewise report DIR... NAME``.
 
-    ``needs``: "summaries" if the numbers and the decisions of every item are enough, "runs" if observations are read.
-    ``options``: what a user may choose. The tables are printed, or written as JSON; an analysis formats no number.
+    ``needs``: "summaries" if the numbers and the decisions of every item are enough, "runs" if
+    observations are read.  ``options``: what a user may choose. The tables are printed, or written
+    as JSON; an analysis formats no number.
 
     Example::
 
@@ -262,10 +277,11 @@ class Analysis(Port):
 
     # The stars let an analysis name just the options that it has.
     def tables(self, runs: Sequence[Any], *_: Any, **options: Any) -> Sequence[Table]:
-        """Return the tables of all ``runs`` together: Run or Summary, as ``needs`` says; by default those of each run.
+        """Return the tables of all ``runs`` together: Run or Summary, as ``needs`` says; by default
+        those of each run.
 
-        ``options``: the values that were given, by name. Raises UsageError, with the reason, if these runs can't
-        answer the question.
+        ``options``: the values that were given, by name. Raises UsageError, with the reason, if
+        these runs can't answer the question.
         """
         tables: list[Table] = []
         for run in runs:
@@ -281,10 +297,11 @@ class Analysis(Port):
 
 
 class PairStatistic(Port):
-    """A further figure of two measurements that ``choicewise compare A B`` prints below their difference.
+    """A further figure of two measurements that ``choicewise compare A B`` prints below their
+    difference.
 
-    JSON has it under its ``name``. It is measured where both runs were asked the same tokens under one protocol and the
-    answers were observed, else it is null.
+    JSON has it under its ``name``. It is measured where both runs were asked the same tokens under
+    one protocol and the answers were observed, else it is null.
 
     Example::
 
@@ -307,7 +324,9 @@ class PairStatistic(Port):
     def figures(
         self, runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]
     ) -> Sequence[Any]:
-        """Return a figure for each of ``pairs``, measurements of ``runs``: plain data, or a dataclass of such."""
+        """Return a figure for each of ``pairs``, measurements of ``runs``: plain data, or a
+        dataclass of such.
+        """
         raise NotImplementedError
 
     def lines(self, comparison: Comparison, figure: Any) -> Iterator[str]:
@@ -318,8 +337,9 @@ class PairStatistic(Port):
 class PairAnalysis(Port):
     """What is said of two runs of certain kinds in place of the difference of their numbers.
 
-    ``choicewise compare A B`` prints it, and ``choicewise ladder`` with ``--served`` after its last step. ``summary``:
-    what the two are, as messages say it: "a decision endpoint beside own computation".
+    ``choicewise compare A B`` prints it, and ``choicewise ladder`` with ``--served`` after its last
+    step. ``summary``: what the two are, as messages say it: "a decision endpoint beside own
+    computation".
 
     Example::
 
@@ -342,19 +362,23 @@ class PairAnalysis(Port):
     """
 
     def sides(self, left: Run, right: Run) -> tuple[Run, Run] | None:
-        """Return the two runs in the order in which they are compared, None if they are not of these kinds."""
+        """Return the two runs in the order in which they are compared, None if they are not of
+        these kinds.
+        """
         raise NotImplementedError
 
     def compare(self, first: Run, second: Run, protocols: Sequence[str], items: bool) -> list[Any]:
         """Return the results, which JSON has as they are: plain data, or dataclasses of such.
 
-        ``protocols``: only these, of either run, or all if there are none. ``items``: also of every item. Raises
-        UsageError, with the reason, if these two can't be compared.
+        ``protocols``: only these, of either run, or all if there are none. ``items``: also of every
+        item. Raises UsageError, with the reason, if these two can't be compared.
         """
         raise NotImplementedError
 
     def tables(self, results: Sequence[Any]) -> Iterator[Any]:
-        """Yield the tables (:class:`choicewise.table.Table`) and texts that a terminal shows of ``results``."""
+        """Yield the tables (:class:`choicewise.table.Table`) and texts that a terminal shows of
+        ``results``.
+        """
         raise NotImplementedError
 
 
@@ -377,12 +401,15 @@ class Preparation(Port):
     """
 
     def change(self, item: Item) -> Item:
-        """Return the item that templates show.  Raises DataError for an item that lacks what it needs."""
+        """Return the item that templates show.  Raises DataError for an item that lacks what it
+        needs.
+        """
         raise NotImplementedError
 
 
 class Reading(Port):
-    """A way to ask a model and to make one number per choice of its answers: ``--protocol NAME@reading=contrary``.
+    """A way to ask a model and to make one number per choice of its answers: ``--protocol
+    NAME@reading=contrary``.
 
     Example::
 
@@ -420,7 +447,8 @@ class Reading(Port):
 
 
 class Extraction(Port):
-    """A rule that finds an option's letter in generated text: ``--protocol NAME@decision=last-capital``.
+    """A rule that finds an option's letter in generated text: ``--protocol
+    NAME@decision=last-capital``.
 
     Example::
 
@@ -433,14 +461,18 @@ class Extraction(Port):
     """
 
     def letter(self, text: str, letters: str) -> str | None:
-        """Return the letter among ``letters`` that ``text`` decides for, None if it decides for none."""
+        """Return the letter among ``letters`` that ``text`` decides for, None if it decides for
+        none.
+        """
         raise NotImplementedError
 
 
 class Score(Port):
-    """A number for every choice from the log-probabilities of its tokens: ``--protocol NAME@score=strongest``.
+    """A number for every choice from the log-probabilities of its tokens: ``--protocol
+    NAME@score=strongest``.
 
-    Readings that look at tokens one by one have it. Stored runs have it as well: no model is called.
+    Readings that look at tokens one by one have it. Stored runs have it as well: no model is
+    called.
 
     Example::
 
@@ -455,7 +487,9 @@ class Score(Port):
     """
 
     def values(self, observed: Continuations) -> Floats:
-        """Return one number per row of ``observed``, float64 [rows]: greater is better, NaN is missing."""
+        """Return one number per row of ``observed``, float64 [rows]: greater is better, NaN is
+        missing.
+        """
         raise NotImplementedError
 
 
@@ -466,9 +500,9 @@ class Score(Port):
 class Sharing:
     """What a model shares an executor with.
 
-    ``models``: so many models of a sweep are evaluated at once, this one among them. ``others``: the pools of those
-    that have begun. ``memory``: bytes that a copy of the model needs, None if nobody said so. ``safe_point`` is called
-    while answers are waited for; it raises to end the run.
+    ``models``: so many models of a sweep are evaluated at once, this one among them. ``others``:
+    the pools of those that have begun. ``memory``: bytes that a copy of the model needs, None if
+    nobody said so. ``safe_point`` is called while answers are waited for; it raises to end the run.
     """
 
     models: int = 1
@@ -478,7 +512,8 @@ class Sharing:
 
 
 class Executor(Port):
-    """A way to compute the questions of a run: ``--executor NAME``, with ``--workers N`` copies of the model.
+    """A way to compute the questions of a run: ``--executor NAME``, with ``--workers N`` copies of
+    the model.
 
     Without one this process computes everything.
 
@@ -494,15 +529,20 @@ class Executor(Port):
     """
 
     def loading(self, device: str | None) -> dict[str, Any]:
-        """Return the options with which this process loads the model: it prepares what others compute."""
+        """Return the options with which this process loads the model: it prepares what others
+        compute.
+        """
         return {"device": device}
 
     def at_once(self, models: int, say: Callable[[str], None]) -> int:
-        """Return how many of a sweep's ``models`` are opened at once, each in a thread; ``say`` gets lines."""
+        """Return how many of a sweep's ``models`` are opened at once, each in a thread; ``say``
+        gets lines.
+        """
         return 1
 
     def pool(self, workers: int | None, sharing: Sharing) -> Pool:
-        """Return what answers the runs of one model. Processes are started at the first question, not here.
+        """Return what answers the runs of one model. Processes are started at the first question,
+        not here.
 
         ``workers``: copies of the model, None for as many as there is room for.
         """
@@ -510,7 +550,8 @@ class Executor(Port):
 
 
 class TaskArray(Port):
-    """A system that numbers the tasks of an array: ``--shard NAME`` asks the part of a run that this task has.
+    """A system that numbers the tasks of an array: ``--shard NAME`` asks the part of a run that
+    this task has.
 
     Example::
 
@@ -535,7 +576,8 @@ class TaskArray(Port):
 class TaskLibrary(Port):
     """Tasks of another tool, which bring data and metrics of their own: ``--protocol NAME:TASK``.
 
-    ``takes``: those of a job's options ``include_path`` and ``allow_task_code`` that its tasks have.
+    ``takes``: those of a job's options ``include_path`` and ``allow_task_code`` that its tasks
+    have.
 
     Example::
 
@@ -555,19 +597,21 @@ class TaskLibrary(Port):
     takes: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, selectors: Sequence[str], job: Job) -> Sequence[Source]:
-        """Return a source of questions for each task that ``selectors`` name; data are read when it is opened.
+        """Return a source of questions for each task that ``selectors`` name; data are read when it
+        is opened.
 
-        ``job``: the whole job, with the options that tasks have. Raises ProtocolError if a selector names no task, and
-        UsageError if the tool is needed and not installed.
+        ``job``: the whole job, with the options that tasks have. Raises ProtocolError if a selector
+        names no task, and UsageError if the tool is needed and not installed.
         """
         raise NotImplementedError
 
 
 class LogReader(Port):
-    """The logs of another tool: ``choicewise import PATH --out DIR``. ``summary``: the tool and its files.
+    """The logs of another tool: ``choicewise import PATH --out DIR``. ``summary``: the tool and its
+    files.
 
-    ``generic``: whether its files are recognised by columns that any tool may write; then all other readers are tried
-    first.
+    ``generic``: whether its files are recognised by columns that any tool may write; then all other
+    readers are tried first.
 
     Example::
 
@@ -593,32 +637,39 @@ class LogReader(Port):
     generic: ClassVar[bool] = False
 
     def recognises(self, path: Path) -> bool:
-        """Return whether ``path`` is of the tool, by its name or its first few thousand bytes; never raise."""
+        """Return whether ``path`` is of the tool, by its name or its first few thousand bytes;
+        never raise.
+        """
         raise NotImplementedError
 
     def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-        """Yield a log for each model and task, whether a file holds several or several files hold one.
+        """Yield a log for each model and task, whether a file holds several or several files hold
+        one.
 
-        ``results``: the file with the totals, if the user named it. Raises DataError, naming file and line.
+        ``results``: the file with the totals, if the user named it. Raises DataError, naming file
+        and line.
         """
         raise NotImplementedError
 
     def verdicts(self) -> Mapping[str, Verdict]:
-        """Return how the tool's own values of an item follow from its answers, by their names in the log.
+        """Return how the tool's own values of an item follow from its answers, by their names in
+        the log.
 
-        The import refuses a log whose ``acc`` does not follow, and names the items of others. Empty: the values are
-        those of lm-evaluation-harness.
+        The import refuses a log whose ``acc`` does not follow, and names the items of others.
+        Empty: the values are those of lm-evaluation-harness.
         """
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """The runs to export, one read at a time and released by the writer, and what else a format has a place for.
+    """The runs to export, one read at a time and released by the writer, and what else a format has
+    a place for.
 
-    ``sweeps``: the folders of several runs among what was named, for the averages of their suites. ``url``: where the
-    evaluation can be looked at; ``organization``: who evaluated; both may be empty. ``table``: one of the writer's
-    ``tables``. ``beside``: the further files, as :meth:`Writer.endings` lists them.
+    ``sweeps``: the folders of several runs among what was named, for the averages of their suites.
+    ``url``: where the evaluation can be looked at; ``organization``: who evaluated; both may be
+    empty. ``table``: one of the writer's ``tables``. ``beside``: the further files, as
+    :meth:`Writer.endings` lists them.
     """
 
     runs: tuple[Run, ...]
@@ -630,11 +681,12 @@ class Export:
 
 
 class Writer(Port):
-    """A form in which other tools take numbers: ``choicewise export DIR... --format NAME --out OUT``.
+    """A form in which other tools take numbers: ``choicewise export DIR... --format NAME --out
+    OUT``.
 
-    ``summary``: who reads it. ``output``: "folder" if it fills a new folder, "file" if it writes a new file, "store" if
-    it adds to what is there. Folders and files are complete or as they were before. ``tables``: what its table can
-    show (``--table``), the first unless the user names one.
+    ``summary``: who reads it. ``output``: "folder" if it fills a new folder, "file" if it writes a
+    new file, "store" if it adds to what is there. Folders and files are complete or as they were
+    before. ``tables``: what its table can show (``--table``), the first unless the user names one.
 
     Example::
 
@@ -653,21 +705,28 @@ class Writer(Port):
     tables: ClassVar[Sequence[str]] = ()
 
     def write(self, export: Export, out: Path) -> Sequence[str]:
-        """Write the ``export`` to ``out`` and return a line, with the reason, for each thing that is left out.
+        """Write the ``export`` to ``out`` and return a line, with the reason, for each thing that
+        is left out.
 
         Raises UsageError if these runs can't be written so.
         """
         raise NotImplementedError
 
     def check(self, out: Path) -> None:
-        """Raise UsageError if ``out`` can't be of this format; it is called before anything is computed."""
+        """Raise UsageError if ``out`` can't be of this format; it is called before anything is
+        computed.
+        """
 
     def replaces(self, file: Path) -> bool:
-        """Return whether the existing ``file`` is an earlier export of this format, so that it may be replaced."""
+        """Return whether the existing ``file`` is an earlier export of this format, so that it may
+        be replaced.
+        """
         return False
 
     def endings(self, table: str) -> Sequence[str]:
-        """Return what the names of further files end with, which a writer of a file writes beside it."""
+        """Return what the names of further files end with, which a writer of a file writes beside
+        it.
+        """
         return ()
 
 
@@ -675,11 +734,12 @@ class Writer(Port):
 
 
 class ChartKind(Port):
-    """A chart of runs: ``choicewise plot DIR... NAME --out FILE``, and ``run.chart(NAME)`` in a notebook.
+    """A chart of runs: ``choicewise plot DIR... NAME --out FILE``, and ``run.chart(NAME)`` in a
+    notebook.
 
-    ``summary``: what it shows, in a few words. ``needs``: what runs must have for it, likewise. ``uses``: the fields of
-    :class:`~choicewise.page.charts.choices.Choices` that it looks at. ``metrics``: whether it also draws numbers that
-    are no shares of 1.
+    ``summary``: what it shows, in a few words. ``needs``: what runs must have for it, likewise.
+    ``uses``: the fields of :class:`~choicewise.page.charts.choices.Choices` that it looks at.
+    ``metrics``: whether it also draws numbers that are no shares of 1.
 
     Example::
 
@@ -730,7 +790,9 @@ class PageSections(Port):
     """
 
     def sections(self, study: Study) -> Iterator[Section]:
-        """Yield a section for everything that the runs of ``study`` have to show; none if there is nothing."""
+        """Yield a section for everything that the runs of ``study`` have to show; none if there is
+        nothing.
+        """
         raise NotImplementedError
 
 
@@ -749,9 +811,11 @@ class Site(Port):
     """
 
     def write(self, folders: Sequence[Path], out: Path, metrics: Sequence[str]) -> Iterator[str]:
-        """Write the pages of all runs below ``folders`` into ``out``, and yield the lines that say what was written.
+        """Write the pages of all runs below ``folders`` into ``out``, and yield the lines that say
+        what was written.
 
-        ``metrics``: those that are shown beside the runs' own. Raises UsageError if ``out`` holds something else.
+        ``metrics``: those that are shown beside the runs' own. Raises UsageError if ``out`` holds
+        something else.
         """
         raise NotImplementedError
 
@@ -760,9 +824,11 @@ class Site(Port):
 
 
 class Command(Port):
-    """A verb of the command line: ``choicewise NAME``. ``summary``: its line in ``choicewise --help``.
+    """A verb of the command line: ``choicewise NAME``. ``summary``: its line in ``choicewise
+    --help``.
 
-    ``passes_on``: whether all that follows the name, ``--help`` too, reaches the function as a list of words.
+    ``passes_on``: whether all that follows the name, ``--help`` too, reaches the function as a list
+    of words.
 
     Example::
 
@@ -788,7 +854,8 @@ V = TypeVar("V")
 
 
 class OpenTable(dict[str, V]):
-    """A table of the kernel; a row that it lacks is looked up among what extensions add to ``port``.
+    """A table of the kernel; a row that it lacks is looked up among what extensions add to
+    ``port``.
 
     ``row`` makes a row of the table from what an extension adds.
     """
@@ -807,7 +874,9 @@ class OpenTable(dict[str, V]):
 
 @dataclass(frozen=True)
 class Extension:
-    """What one package adds. ``names``: public names of ``choicewise`` → the modules that define them."""
+    """What one package adds. ``names``: public names of ``choicewise`` → the modules that define
+    them.
+    """
 
     name: str
     adds: Sequence[Port]
@@ -822,7 +891,9 @@ def built_in_extensions() -> tuple[Extension, ...]:
 
 @cache
 def other_extensions() -> tuple[Extension, ...]:
-    """Return those of other packages by the names of their entry points; one that can't be loaded is a warning."""
+    """Return those of other packages by the names of their entry points; one that can't be loaded
+    is a warning.
+    """
     from importlib.metadata import (
         entry_points,
     )  # takes some 20 ms, which most commands need not spend
@@ -836,7 +907,9 @@ def other_extensions() -> tuple[Extension, ...]:
 
 
 def _loaded(point: EntryPoint) -> Extension | None:
-    """Return the extension of an entry point without additions that can't be used; each fault is a warning."""
+    """Return the extension of an entry point without additions that can't be used; each fault is a
+    warning.
+    """
     title = f"the extension {point.name} ({point.value})"
     try:
         extension = point.load()
@@ -879,7 +952,9 @@ def all_of(port: type[P]) -> list[P]:
 
 
 def built_in(port: type[P]) -> list[P]:
-    """Return everything of a port that the built-in extensions add; other packages are not searched."""
+    """Return everything of a port that the built-in extensions add; other packages are not
+    searched.
+    """
     return _additions(port, built_in_extensions())
 
 
@@ -893,7 +968,9 @@ def _additions(port: type[P], extensions: Sequence[Extension]) -> list[P]:
 
 
 def source_digest(addition: Port) -> str:
-    """Return the sha256 (64 hex) of the file that defines an addition: what is stored of its numbers depends on it."""
+    """Return the sha256 (64 hex) of the file that defines an addition: what is stored of its
+    numbers depends on it.
+    """
     file = sys.modules[type(addition).__module__].__file__
     content = b"" if file is None else Path(file).read_bytes()
     return hashlib.sha256(content).hexdigest()

@@ -1,4 +1,6 @@
-"""Prompts: token sequences of which a model computes log-probabilities or a continuation, and its answers."""
+"""Prompts: token sequences of which a model computes log-probabilities or a continuation, and its
+answers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ EOS = "eos"
 STOP = "stop"
 LENGTH = "length"
 FILTERED = "filtered"
-"""Why a generation ended: by the model's token, before a stop, at its limit, or withheld by a filter."""
+"""Why a generation ended: by the model's token, before a stop, at its limit, or withheld by a
+filter.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +43,8 @@ class Blanks:
     """Score tokens of ``text`` one by one: log P(text[place] | the text with a stretch hidden).
 
     There is a pass for each of ``places``: the tokens from ``places[j]`` to ``ends[j]`` (exclusive)
-    are replaced by ``mask``, and all others are visible, also those after it.  ``text`` contains the
-    special tokens around it.  If the ends are one after the places, this is the
+    are replaced by ``mask``, and all others are visible, also those after it.  ``text`` contains
+    the special tokens around it.  If the ends are one after the places, this is the
     pseudo-log-likelihood (Salazar et al. 2020).  ``gold``: as in :class:`Span`.
     """
 
@@ -144,8 +148,8 @@ class Generation:
     ``opened``: the text that begins the thought in which the context ends, or an empty text; stops
     count only after the thought (:mod:`choicewise.thoughts`).  None if the text has no thoughts.
     ``marks``: the special tokens that begin or end a thought, with their names.  ``thought``: the
-    most tokens of a thought; then comes ``closing``, and then the answer of at most ``limit`` tokens.
-    None if ``limit`` is for both.  Such a generation is computed in parts
+    most tokens of a thought; then comes ``closing``, and then the answer of at most ``limit``
+    tokens.  None if ``limit`` is for both.  Such a generation is computed in parts
     (:mod:`choicewise.running.observe`), unless a server renders the chat.
     """
 
@@ -273,8 +277,8 @@ class Span:
 
     Both have at least one token: a first token has no log-probability, so an empty context is the
     model's prefix token (BOS, or EOS if there is none).  Choices of one request share the context
-    array.  ``gold``: True for a right choice, which only the oracle fakes read.  ``ranked``: True if
-    ranks are needed; a model that computes them at extra cost does so only for such spans.
+    array.  ``gold``: True for a right choice, which only the oracle fakes read.  ``ranked``: True
+    if ranks are needed; a model that computes them at extra cost does so only for such spans.
     """
 
     context: Ids
@@ -303,8 +307,8 @@ class SetSpan:
     """Score ``continuation`` after options in no order (McIlroy-Young et al. 2024).
 
     The tokens of option k are ``context[edges[k]:edges[k + 1]]``.  No option sees another, and all
-    begin at one position.  What follows the last option sees everything before it, and begins at the
-    position after the longest.  ``gold``: as in :class:`Span`.
+    begin at one position.  What follows the last option sees everything before it, and begins at
+    the position after the longest.  ``gold``: as in :class:`Span`.
     """
 
     context: Ids
@@ -343,8 +347,8 @@ class SetSpan:
 class MaskedLoss:
     """Compute the model's loss on ``span``, with labels -100 for all tokens but the continuation's.
 
-    It is the mean negative log-likelihood per token of the continuation, in nats.  The last token is
-    an input, too, so ``span`` has at most as many tokens as the model's window.
+    It is the mean negative log-likelihood per token of the continuation, in nats.  The last token
+    is an input, too, so ``span`` has at most as many tokens as the model's window.
     """
 
     span: Span
@@ -423,8 +427,8 @@ class Mass:
 class Rendition:
     """Score ``continuation`` from its first token on, after the encoding of ``source``.
 
-    It is log P(continuation[j] | source, start, continuation[:j]), where ``start`` is the token with
-    which the model's decoder starts every text.  ``gold``: as in :class:`Span`.
+    It is log P(continuation[j] | source, start, continuation[:j]), where ``start`` is the token
+    with which the model's decoder starts every text.  ``gold``: as in :class:`Span`.
     """
 
     source: Ids
@@ -445,10 +449,11 @@ class Rendition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThoughtCut:
-    """Cut a thought after ``share`` of its tokens, rounded up, and end it with the text ``closing``.
+    """Cut a thought after ``share`` of its tokens, rounded up, and end it with the text
+    ``closing``.
 
-    ``unbroken``: the tokens of ``closing`` and what follows, if the thought already ends in the line
-    break with which ``closing`` begins.
+    ``unbroken``: the tokens of ``closing`` and what follows, if the thought already ends in the
+    line break with which ``closing`` begins.
     """
 
     share: float
@@ -498,7 +503,8 @@ class Conclusion:
     def after(self, generated: Ids, unbroken: bool = False) -> Span:
         """Return the span after the ``generated`` tokens.
 
-        ``unbroken``: True if these end in the line break with which the closing of a thought begins.
+        ``unbroken``: True if these end in the line break with which the closing of a thought
+        begins.
         """
         closing = self.span.context
         if unbroken and self.cut is not None:
@@ -511,11 +517,11 @@ class Conclusion:
 class TypedQuestion:
     """Hold a question about a state, for a decision endpoint.
 
-    ``kind``: ``choice`` (one of several options), ``noul`` (yes or no) or ``score`` (ordered levels).
-    ``state``: a JSON text, in quotes if the state is a string; the order of its keys matters.
-    ``names``: the options' names, the levels' texts, or ``yes`` and ``no``.  ``descriptions``: JSON
-    texts of the options, None if there is none.  ``beside``: the other questions of the request,
-    about the same state.
+    ``kind``: ``choice`` (one of several options), ``noul`` (yes or no) or ``score`` (ordered
+    levels).  ``state``: a JSON text, in quotes if the state is a string; the order of its keys
+    matters.  ``names``: the options' names, the levels' texts, or ``yes`` and ``no``.
+    ``descriptions``: JSON texts of the options, None if there is none.  ``beside``: the other
+    questions of the request, about the same state.
     """
 
     kind: str
@@ -582,16 +588,16 @@ class Ended(NamedTuple):
 class TokenScores:
     """Hold a model's answer: scores of the scored or generated tokens, all arrays [tokens].
 
-    ``tokens``: the ids; for a prompt about bytes, the bytes.  ``logprobs``: natural log-probabilities
-    (nats), float32, from a softmax over the true vocabulary in float32.  ``ranks``: how many
-    vocabulary entries have a strictly greater logit; -1 - r means at least r, so -1 (``UNKNOWN``) is
-    no information, and -2 (``NOT_FIRST``) is not 0.
+    ``tokens``: the ids; for a prompt about bytes, the bytes.  ``logprobs``: natural
+    log-probabilities (nats), float32, from a softmax over the true vocabulary in float32.
+    ``ranks``: how many vocabulary entries have a strictly greater logit; -1 - r means at least r,
+    so -1 (``UNKNOWN``) is no information, and -2 (``NOT_FIRST``) is not 0.
 
     ``value``: the number of a prompt without tokens: a loss in nats per token, or a cosine.
     ``text``: the generated text, if the server does not list its tokens.  ``at_most``: True if
-    ``logprobs`` are upper bounds, as the true ones are not given.  ``missing``: why there is no answer
-    (:meth:`unanswered`).  ``ended``: how a generation ended.  ``exchange``: request and response of a
-    decision endpoint (``extensions/endpoints``), JSON.
+    ``logprobs`` are upper bounds, as the true ones are not given.  ``missing``: why there is no
+    answer (:meth:`unanswered`).  ``ended``: how a generation ended.  ``exchange``: request and
+    response of a decision endpoint (``extensions/endpoints``), JSON.
     """
 
     tokens: Ids

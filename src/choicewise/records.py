@@ -1,7 +1,7 @@
 """The rows and records that run folders and sweeps store: schemas of tables, fields of JSON files.
 
-Rows are named tuples, because blocks have hundreds of thousands of them: they are cheap to make, and
-``zip`` makes them columns.
+Rows are named tuples, because blocks have hundreds of thousands of them: they are cheap to make,
+and ``zip`` makes them columns.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ class ItemRow(NamedTuple):
 class RequestRow(NamedTuple):
     """Hold an item under one prompt: its texts after fitting, or why it has none (``missing``).
 
-    ``prompt``: :attr:`choicewise.protocols.protocol.Protocol.prompt_digest`.  ``options``: the choices
-    in the prompt, after quirks and stripping.  ``shots`` are part of the context, ``shots_dropped``
-    did not fit.  ``tokens_dropped``: tokens cut from the context, the most over all choices.
+    ``prompt``: :attr:`choicewise.protocols.protocol.Protocol.prompt_digest`.  ``options``: the
+    choices in the prompt, after quirks and stripping.  ``shots`` are part of the context,
+    ``shots_dropped`` did not fit.  ``tokens_dropped``: tokens cut from the context, the most over
+    all choices.
     """
 
     prompt: Text
@@ -104,9 +105,9 @@ class SpanRow(NamedTuple):
     ``choice``: its index; ``GENERATED`` for a generation.  ``part`` counts from 0 if a choice has
     several prompts.  ``null``: the null context, None for the request itself.  ``context``: the
     choice's context if it is not the request's.  ``continuation``: None if another tool's log does
-    not have it.  ``key``: of the observation, None if ``missing`` says why.  ``before`` and ``after``:
-    keys of observations whose log-probabilities are subtracted and added.  The flags are those of
-    :class:`choicewise.tokens.boundary.ChoicePrompt`.
+    not have it.  ``key``: of the observation, None if ``missing`` says why.  ``before`` and
+    ``after``: keys of observations whose log-probabilities are subtracted and added.  The flags are
+    those of :class:`choicewise.tokens.boundary.ChoicePrompt`.
     """
 
     prompt: Text
@@ -132,20 +133,22 @@ class SpanRow(NamedTuple):
 class ObservationRow(NamedTuple):
     """Hold a model's answer to one prompt, which protocols may share.
 
-    ``tokens`` (ids), ``sizes`` (bytes), ``logprobs`` (nats; of a loss, their mean at each token) and
-    ``ranks`` (vocabulary entries with a strictly greater logit) have one entry for each scored unit.
-    ``text``: of a generation.  ``value``: a loss (nats per token) or a cosine.  ``at_most``: True if
-    ``logprobs`` are upper bounds.  ``missing``: why a server gave no answer; all numbers are NaN then.
+    ``tokens`` (ids), ``sizes`` (bytes), ``logprobs`` (nats; of a loss, their mean at each token)
+    and ``ranks`` (vocabulary entries with a strictly greater logit) have one entry for each scored
+    unit.  ``text``: of a generation.  ``value``: a loss (nats per token) or a cosine.  ``at_most``:
+    True if ``logprobs`` are upper bounds.  ``missing``: why a server gave no answer; all numbers
+    are NaN then.
 
     Of an observation without tokens, as in other tools' logs: ``total``, its log-likelihood (nats),
-    ``token_count``, the number of its tokens, and ``greedy``, True if all of them were the likeliest;
-    None if unknown, or if ``logprobs`` tell it.
+    ``token_count``, the number of its tokens, and ``greedy``, True if all of them were the
+    likeliest; None if unknown, or if ``logprobs`` tell it.
 
-    Of a generation: ``finish``, why it ended (:mod:`choicewise.questions`); ``raw``, its text with the
-    special tokens that begin and end thoughts, if it has any; ``opened``, the beginning of the
-    thought in which the prompt ends; ``thought``, if a server returns it apart; ``generated_tokens``
-    and ``thought_tokens``, a server's counts; ``forced``, True if the thought was closed at its limit.
-    Of a choice that is scored along a thought: ``thought_tokens``, its tokens before the choice.
+    Of a generation: ``finish``, why it ended (:mod:`choicewise.questions`); ``raw``, its text with
+    the special tokens that begin and end thoughts, if it has any; ``opened``, the beginning of the
+    thought in which the prompt ends; ``thought``, if a server returns it apart;
+    ``generated_tokens`` and ``thought_tokens``, a server's counts; ``forced``, True if the thought
+    was closed at its limit.  Of a choice that is scored along a thought: ``thought_tokens``, its
+    tokens before the choice.
 
     Of the first option of a decision endpoint's question: ``exchange``, a JSON object with request
     and response, byte for byte
@@ -231,9 +234,9 @@ class ModelRecord:
     """Describe the model that answered, with fields of :class:`choicewise.models.model.Model`.
 
     ``chat``: the digest of its chat template, or "".  ``source``: the repository on the Hub and the
-    commit that it was read from, or "".  ``kind``: the name of the :class:`choicewise.ports.ModelKind`
-    that opened it; "" if a caller made it, or in an import.  ``products``: "onednn" if that library
-    multiplied on a CPU, "" for torch.
+    commit that it was read from, or "".  ``kind``: the name of the
+    :class:`choicewise.ports.ModelKind` that opened it; "" if a caller made it, or in an import.
+    ``products``: "onednn" if that library multiplied on a CPU, "" for torch.
     """
 
     name: str
@@ -278,9 +281,10 @@ class SkippedRow:
 class DatasetRecord:
     """Describe the data.
 
-    ``categories``: category → subcategory → subjects, in order; empty without any.  ``content``: the
-    further fields that prompts contain (:func:`choicewise.data.items.content_fields`).  ``source``: as
-    in a model.  ``read_with``: the tool that read them, with its release and task, or "".
+    ``categories``: category → subcategory → subjects, in order; empty without any.  ``content``:
+    the further fields that prompts contain (:func:`choicewise.data.items.content_fields`).
+    ``source``: as in a model.  ``read_with``: the tool that read them, with its release and task,
+    or "".
     """
 
     name: str
@@ -306,9 +310,9 @@ class DatasetRecord:
 class Selection:
     """Select items: of the named ``subjects``, the first ``limit`` of each; None for all.
 
-    ``sample``: how many items in all, drawn by ``seed`` from every subject in proportion to its size
-    (:meth:`choicewise.data.dataset.Dataset.sample`).  ``drawn_from``: split → subject → number of
-    items; it follows from the data, and is empty if no sample was drawn.
+    ``sample``: how many items in all, drawn by ``seed`` from every subject in proportion to its
+    size (:meth:`choicewise.data.dataset.Dataset.sample`).  ``drawn_from``: split → subject → number
+    of items; it follows from the data, and is empty if no sample was drawn.
     """
 
     subjects: tuple[str, ...] | None = None
@@ -375,8 +379,8 @@ class Spent:
     """Hold the cost of observations.
 
     ``tokens_asked``: input tokens if every choice were a sequence of its own; ``tokens_computed``:
-    those that were computed.  ``requests``: to a server, 0 for a local model.  ``tokens_unique``: of
-    the token tree, if vLLM computed and its cache decides what is computed twice; else 0.
+    those that were computed.  ``requests``: to a server, 0 for a local model.  ``tokens_unique``:
+    of the token tree, if vLLM computed and its cache decides what is computed twice; else 0.
     """
 
     tokens_asked: int
@@ -438,12 +442,12 @@ class EndpointRecord:
 class ServerRecord:
     """Describe the server behind which the model answered, from its probe before the first prompt.
 
-    ``model``: the server's name of the model; ``root``: the origin of its weights, if it states one;
-    ``route``: the route of the requests; ``software``: its name and version; ``tokenizer``: the name
-    of the local one.  ``probes``: text → log-probability (nats); ``noise``: the most that two answers
-    to one prompt differ by (nats).  ``changed``: what the probe after the last prompt found changed,
-    in words.  ``named``: the model's name in answers, if it is a different one.  ``endpoint``: of a
-    decision endpoint.
+    ``model``: the server's name of the model; ``root``: the origin of its weights, if it states
+    one; ``route``: the route of the requests; ``software``: its name and version; ``tokenizer``:
+    the name of the local one.  ``probes``: text → log-probability (nats); ``noise``: the most that
+    two answers to one prompt differ by (nats).  ``changed``: what the probe after the last prompt
+    found changed, in words.  ``named``: the model's name in answers, if it is a different one.
+    ``endpoint``: of a decision endpoint.
     """
 
     model: str
@@ -488,8 +492,8 @@ class ServerRecord:
 class ImportRecord:
     """Describe another tool's log that a run was made of.
 
-    ``tool``: that wrote it; ``settings``: its facts, as text; ``recorded``: the tool's totals, by its
-    names; ``unused``: the parts that were not kept, in words.
+    ``tool``: that wrote it; ``settings``: its facts, as text; ``recorded``: the tool's totals, by
+    its names; ``unused``: the parts that were not kept, in words.
     """
 
     tool: str
@@ -502,9 +506,9 @@ class ImportRecord:
 class ShardRecord:
     """Mark a folder with the answers of processes ``numbers`` of ``of`` (``extensions/cluster``).
 
-    ``engines``: how they computed, after a merge.  ``plan``: SHA-256 of the prompts of all processes;
-    ``counts``: how many, by block and shard of its token tree.  Both are empty until the process is
-    done.
+    ``engines``: how they computed, after a merge.  ``plan``: SHA-256 of the prompts of all
+    processes; ``counts``: how many, by block and shard of its token tree.  Both are empty until the
+    process is done.
     """
 
     of: int
@@ -525,13 +529,14 @@ class Manifest:
     """Describe a run: the content of ``manifest.json``.
 
     ``model``, ``dataset`` and ``selection`` identify the measurement, and a folder never continues
-    with another.  ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those
-    outside the blocks, by name.  ``job``: fields of :class:`choicewise.running.job.Job`, so that a
-    command can resume the run; empty if model or data have no name.  ``mapping``: the text of the
-    file that maps the columns of the data, or "".  ``command``: the words after ``choicewise`` of the
-    ``run`` with this job; empty if there was none, or if a word holds a key.  ``imported``: for a run
-    made of another tool's log.  ``server``: for a model behind a server.  ``refused``: protocols that
-    the model does not support, with the reason.  ``shard``: for a part of a run.
+    with another.  ``protocols``: name → signature.  ``versions``: package → version.  ``files``:
+    those outside the blocks, by name.  ``job``: fields of :class:`choicewise.running.job.Job`, so
+    that a command can resume the run; empty if model or data have no name.  ``mapping``: the text
+    of the file that maps the columns of the data, or "".  ``command``: the words after
+    ``choicewise`` of the ``run`` with this job; empty if there was none, or if a word holds a key.
+    ``imported``: for a run made of another tool's log.  ``server``: for a model behind a server.
+    ``refused``: protocols that the model does not support, with the reason.  ``shard``: for a part
+    of a run.
     """
 
     # Pydantic applies these settings to the records in the fields, too.
@@ -582,7 +587,8 @@ NEW_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """Describe a part of a suite: its ``benchmark``, and the signatures of its ``protocols`` by name.
+    """Describe a part of a suite: its ``benchmark``, and the signatures of its ``protocols`` by
+    name.
 
     ``unscored``: why it can't be scored, or "".
     """
@@ -607,9 +613,10 @@ class SuiteRecord:
 class CellRecord:
     """Describe the run of one model on one dataset.
 
-    ``model``: the name it is loaded by; ``dataset``: the name of a benchmark, or the path of the data.
-    ``folder``: of the run, relative, with ``/``.  ``asked``: a digest of all that its numbers depend
-    on.  ``done``: True if the run is complete; ``failure``: why it is not, "" before it begins.
+    ``model``: the name it is loaded by; ``dataset``: the name of a benchmark, or the path of the
+    data.  ``folder``: of the run, relative, with ``/``.  ``asked``: a digest of all that its
+    numbers depend on.  ``done``: True if the run is complete; ``failure``: why it is not, "" before
+    it begins.
     """
 
     model: str
@@ -624,7 +631,8 @@ class CellRecord:
 class Sweep:
     """Describe runs of models on datasets: the content of ``sweep.json``.
 
-    ``protocols``: the names of entries, suites and signatures.  ``cells``: in the order of the work.
+    ``protocols``: the names of entries, suites and signatures.  ``cells``: in the order of the
+    work.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012

@@ -52,12 +52,13 @@ class Span(NamedTuple):
 class Column:
     """A column of a table.
 
-    ``name``: its key in JSON and CSV. ``heading``: what people read above it, the name by default. ``kind``: a key of
-    :data:`KINDS`. ``meaning``: a sentence below the table. ``data``: only programs read it. ``optional``: people don't
-    see it if no row has a value. ``joined``: people see its value behind the value of the column before, after this
-    text and before the text ``closed``, as in 5.0 ± 0.4 or 5.0 (2); for programs it is a column of its own.
-    ``before``: a text in front of a value. ``blank``: None is an empty cell instead of a dash. Raises
-    ValueError for another kind.
+    ``name``: its key in JSON and CSV. ``heading``: what people read above it, the name by default.
+    ``kind``: a key of :data:`KINDS`. ``meaning``: a sentence below the table. ``data``: only
+    programs read it. ``optional``: people don't see it if no row has a value. ``joined``: people
+    see its value behind the value of the column before, after this text and before the text
+    ``closed``, as in 5.0 ± 0.4 or 5.0 (2); for programs it is a column of its own.  ``before``: a
+    text in front of a value. ``blank``: None is an empty cell instead of a dash. Raises ValueError
+    for another kind.
     """
 
     name: str
@@ -82,11 +83,12 @@ class Column:
 class Table:
     """A result.
 
-    ``name``: its key among the tables of one analysis. ``rows``: a value for each column, which is a number, a text,
-    several texts, or None if it is unknown. ``notes``: sentences below the table. ``facts``: what the table is about,
-    for programs, in plain values. ``data``: only programs read the table; people see other tables of the same values.
-    ``split``: columns of a terminal that a value needs; if there is no room for all, a terminal shows parts one below
-    the other, each with the first column. Raises ValueError if a row has too few or too many values, or a fact has a
+    ``name``: its key among the tables of one analysis. ``rows``: a value for each column, which is
+    a number, a text, several texts, or None if it is unknown. ``notes``: sentences below the table.
+    ``facts``: what the table is about, for programs, in plain values. ``data``: only programs read
+    the table; people see other tables of the same values.  ``split``: columns of a terminal that a
+    value needs; if there is no room for all, a terminal shows parts one below the other, each with
+    the first column. Raises ValueError if a row has too few or too many values, or a fact has a
     name that JSON uses otherwise.
     """
 
@@ -136,7 +138,9 @@ def _lines(texts: Sequence[str]) -> str:
 
 
 def _tally(counts: Mapping[Any, int]) -> str:
-    """Write how often each value occurs, such as "4 (1,200), 5 (31)"; a value without others stands alone."""
+    """Write how often each value occurs, such as "4 (1,200), 5 (31)"; a value without others stands
+    alone.
+    """
     if len(counts) == 1:
         return safe(str(*counts))
     return short(", ".join(f"{value} ({count:,})" for value, count in counts.items()), NAME)
@@ -234,7 +238,9 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "p": _probability,
     "p value": probability,
 }
-"""Kind of a column → the function that writes a value for people. Shares are of 1, and read in percent."""
+"""Kind of a column → the function that writes a value for people. Shares are of 1, and read in
+percent.
+"""
 
 _TEXTS: Final = ("text", "excerpt", "names", "lines", "tally")
 
@@ -265,7 +271,9 @@ def visible_columns(table: Table) -> list[Column]:
 
 
 def cell_texts(table: Table, most: int | None = None) -> list[list[str]]:
-    """Return the cells of the first ``most`` rows as people read them, a text for each visible column."""
+    """Return the cells of the first ``most`` rows as people read them, a text for each visible
+    column.
+    """
     visible = visible_columns(table)
     rows = []
     for row in table.rows[:most]:
@@ -302,7 +310,9 @@ def written(value: Any, kind: str) -> str:
 
 
 def span_text(span: Span, spelled: Callable[[float], str]) -> str:
-    """Write both ends, or one of them if they are written in the same way; an infinite end is not identified."""
+    """Write both ends, or one of them if they are written in the same way; an infinite end is not
+    identified.
+    """
     low = _end(span.low, spelled)
     high = _end(span.high, spelled)
     if low == high:
@@ -334,7 +344,9 @@ def notes_below(table: Table) -> list[str]:
 
 
 def terminal(table: Table, most: int | None = MOST) -> Group:
-    """Draw a table for a terminal, with at most ``most`` rows. A table without columns is its title and notes."""
+    """Draw a table for a terminal, with at most ``most`` rows. A table without columns is its title
+    and notes.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -353,7 +365,9 @@ def terminal(table: Table, most: int | None = MOST) -> Group:
 
 
 _WORD: Final = 30
-"""Columns of a terminal that a word takes if there is no room; a longer one goes on in the next line."""
+"""Columns of a terminal that a word takes if there is no room; a longer one goes on in the next
+line.
+"""
 
 
 _LEAST: Final = 8
@@ -388,7 +402,8 @@ def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[i
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a table in a terminal. Texts fold if there is no room, behind a sign if they have one.
+    """The cells of a table in a terminal. Texts fold if there is no room, behind a sign if they
+    have one.
 
     ``split``: as in :class:`Table`.
     """
@@ -446,7 +461,8 @@ class Grid:
     def _narrow(
         self, widths: Sequence[int], cells: Sequence[Sequence[str]], most: int
     ) -> list[int]:
-        """Return the widths in ``most`` columns of a terminal: a text has its widest word, and more if there is room.
+        """Return the widths in ``most`` columns of a terminal: a text has its widest word, and more
+        if there is room.
 
         If there is no room for the words, texts have less; a number always stands whole.
         """
@@ -497,7 +513,9 @@ def _folded_words(text: str) -> str:
 
 
 def as_json(table: Table) -> dict[str, Any]:
-    """Return the values of all columns by name, with None for NaN and infinity, and facts and notes beside them."""
+    """Return the values of all columns by name, with None for NaN and infinity, and facts and notes
+    beside them.
+    """
     names = [column.name for column in table.columns]
     rows = []
     for row in table.rows:
@@ -523,7 +541,9 @@ def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV with a header. A text that a spreadsheet would compute begins with an apostrophe."""
+    """Return rows as CSV with a header. A text that a spreadsheet would compute begins with an
+    apostrophe.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\r\n")
     writer.writerow(columns)

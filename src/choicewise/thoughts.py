@@ -1,8 +1,9 @@
-"""Separates thoughts from answers in generated text: tags of chat templates, and gpt-oss's channels.
+"""Separates thoughts from answers in generated text: tags of chat templates, and gpt-oss's
+channels.
 
 The answer is the text outside the thoughts: nothing that the model showed is lost, and nothing that
-it only thought is read.  A thought that never ends leaves no answer.  All indices count bytes, as the
-sizes of tokens do.
+it only thought is read.  A thought that never ends leaves no answer.  All indices count bytes, as
+the sizes of tokens do.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ Span = tuple[int, int]
 
 
 class Parts(NamedTuple):
-    """Hold the ``thoughts``, with their tags, and the ``answers`` outside them, in order, none empty.
+    """Hold the ``thoughts``, with their tags, and the ``answers`` outside them, in order, none
+    empty.
 
     ``open``: True if the last thought does not end, so that there is no answer.
     """
@@ -68,7 +70,8 @@ class Parts(NamedTuple):
 
 
 def split(text: bytes, opened: str = "") -> Parts:
-    """Split a generated ``text``; ``opened``: the tag that the prompt left open (:func:`left_open`).
+    """Split a generated ``text``; ``opened``: the tag that the prompt left open
+    (:func:`left_open`).
 
     A closing tag without an opening one ends a thought that began in the prompt.  An opening tag in
     the middle of a line without a closing one, and a closing tag in the middle of an answer, are
@@ -135,8 +138,8 @@ def cuttable(
 ) -> Cuttable | None:
     """Locate the first thought in a text of ``pieces``, the bytes of each token.
 
-    Returns None if no thought is whole, or if it is empty.  ``closing``: the text that ends a thought.
-    ``forced``: True if it was written at the thought's limit.
+    Returns None if no thought is whole, or if it is empty.  ``closing``: the text that ends a
+    thought.  ``forced``: True if it was written at the thought's limit.
     """
     text = b"".join(pieces)
     edges = [0, *accumulate(map(len, pieces))]

@@ -46,8 +46,8 @@ class BlockResult:
     """Hold the rows of a block.
 
     ``tokens_asked``: input tokens if every choice of every protocol were a sequence of its own.
-    ``observations`` come as they are computed, one for each question.  ``questions`` counts them, and
-    ``shards`` those of each shard, if the shards are computed one after the other.
+    ``observations`` come as they are computed, one for each question.  ``questions`` counts them,
+    and ``shards`` those of each shard, if the shards are computed one after the other.
     """
 
     block: Block

@@ -85,7 +85,8 @@ def evaluate(
     job: Job | None = None,
     command: Sequence[str] = (),
 ) -> Run:
-    """Score ``data`` with ``model`` under all ``protocols``, and return the run in the folder ``out``.
+    """Score ``data`` with ``model`` under all ``protocols``, and return the run in the folder
+    ``out``.
 
     A folder of the same measurement is continued, and only missing observations are computed.
     Protocols that need no new observations cost nothing.  Prompts that a server did not answer in
@@ -101,13 +102,13 @@ def evaluate(
     missing instead of raising DataError.
 
     ``executor``: "local" computes here, with ``workers`` above 1 in as many processes, each with a
-    copy of the model (and a GPU, if there are several); "ray" computes on a Ray cluster.  The numbers
-    are the same, to the bit on devices of one kind with one number of threads.  ``shard="2/4"``:
-    compute the second of four parts, in a folder of its own; the numbers can be read once all parts
-    are merged (:mod:`choicewise.extensions.cluster.merge`).
+    copy of the model (and a GPU, if there are several); "ray" computes on a Ray cluster.  The
+    numbers are the same, to the bit on devices of one kind with one number of threads.
+    ``shard="2/4"``: compute the second of four parts, in a folder of its own; the numbers can be
+    read once all parts are merged (:mod:`choicewise.extensions.cluster.merge`).
 
-    ``progress`` is called with (done, total); True prints lines on stderr.  ``say`` gets lines about
-    answers that servers gave late, and about workers that die, are refused or are waited for.
+    ``progress`` is called with (done, total); True prints lines on stderr.  ``say`` gets lines
+    about answers that servers gave late, and about workers that die, are refused or are waited for.
     ``job``: what the manifest keeps of these arguments, by default the arguments, if model and data
     are names.  ``command``: the words of the command line that the manifest keeps.  Raises
     DataError, ProtocolError, ModelError, StoreError and UsageError (:mod:`choicewise.errors`).
@@ -305,7 +306,9 @@ def _manifest(task: Task) -> Manifest:
 
 
 def _products(model: Model) -> str:
-    """Return which library multiplies for a local model, "" for torch's own products as in earlier runs."""
+    """Return which library multiplies for a local model, "" for torch's own products as in earlier
+    runs.
+    """
     products = getattr(model, "products", "")
     return "" if products == "torch" else products
 
@@ -530,7 +533,9 @@ class _LateAnswers:
         self._write()
 
     def add(self, observation: ObservationRow) -> None:
-        """Keep an answer; it is written with the first one that comes a minute after the last write."""
+        """Keep an answer; it is written with the first one that comes a minute after the last
+        write.
+        """
         if observation.missing is None and observation.key in self._block_by_key:
             self.count += 1
             self._waiting[observation.key] = observation

@@ -46,7 +46,8 @@ class Delivery:
 def needed_benchmarks(selectors: Sequence[str]) -> list[str]:
     """Return the benchmarks that are named, and those of named protocols, families and suites.
 
-    Raises ProtocolError for an unknown name, UsageError if no protocol of a selector has a benchmark.
+    Raises ProtocolError for an unknown name, UsageError if no protocol of a selector has a
+    benchmark.
     """
     names: dict[str, None] = {}
     for selector in selectors:
@@ -85,7 +86,8 @@ def fetch_benchmark(name: str, to: Path, progress: Download | None = None) -> De
 def fetch_model(name: HubName, to: Path, progress: Download | None = None) -> Delivery:
     """Fetch the missing files of a model into the folder ``to/models/ORG/NAME``.
 
-    Raises ModelError if a file can't be fetched, and otherwise the errors of :func:`fetch_benchmark`.
+    Raises ModelError if a file can't be fetched, and otherwise the errors of
+    :func:`fetch_benchmark`.
     """
     snapshot, paths = open_hub_model(name, progress)
     revision = name.revision or "main"

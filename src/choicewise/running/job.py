@@ -222,11 +222,11 @@ class DataChoice(_Value):
 class Job(Loading):
     """Hold what is evaluated: ``models`` under ``protocols``, on ``data`` or the benchmarks' data.
 
-    Options of loading are for all models.  ``subjects``, ``limit``, ``sample``, ``seed``, ``shots``,
-    ``executor``, ``workers`` and ``shard``: as for :func:`choicewise.evaluate`.  ``score``: take only
-    protocols that decide by it.  ``panel``: add the panel of every protocol.  ``include_path`` and
-    ``allow_task_code``: for tasks of the harness.  ``without_missing``: leave out benchmarks whose
-    data are not found.
+    Options of loading are for all models.  ``subjects``, ``limit``, ``sample``, ``seed``,
+    ``shots``, ``executor``, ``workers`` and ``shard``: as for :func:`choicewise.evaluate`.
+    ``score``: take only protocols that decide by it.  ``panel``: add the panel of every protocol.
+    ``include_path`` and ``allow_task_code``: for tasks of the harness.  ``without_missing``: leave
+    out benchmarks whose data are not found.
     """
 
     models: Annotated[tuple[Annotated[ModelChoice, _or_text("name")], ...], Strict(False)] = ()
@@ -380,12 +380,12 @@ _KEYS = {*Job.model_fields, *ModelChoice.model_fields, *DataChoice.model_fields}
 class Source:
     """Describe a dataset that is not opened yet.
 
-    ``selectors``: names of protocols, which the catalogue resolves to ``recipes``; both are for this
-    dataset.  ``benchmark``: whose data they are, None if ``path`` replaces all.  ``path``: of the
-    data, None for the benchmark's.  ``columns``: their meaning, if it is declared.  ``fitting``:
-    leave out protocols that do not fit the data.  ``lenient``: drop the shots of protocols for which
-    the data have no examples.  ``score`` and ``panel``: as in a job.  ``matched``: True if several
-    data were named, and these are of the benchmark of the selectors.
+    ``selectors``: names of protocols, which the catalogue resolves to ``recipes``; both are for
+    this dataset.  ``benchmark``: whose data they are, None if ``path`` replaces all.  ``path``: of
+    the data, None for the benchmark's.  ``columns``: their meaning, if it is declared.
+    ``fitting``: leave out protocols that do not fit the data.  ``lenient``: drop the shots of
+    protocols for which the data have no examples.  ``score`` and ``panel``: as in a job.
+    ``matched``: True if several data were named, and these are of the benchmark of the selectors.
     """
 
     selectors: tuple[str, ...]
@@ -596,8 +596,8 @@ def _matched(
 ) -> dict[str, _Part]:
     """Return for each of several data, by path, the protocols of its benchmark.
 
-    Protocols of a benchmark that none of the data are of are for the data of no benchmark.  Empty if
-    no data are of a benchmark of the protocols.  Raises UsageError for data without a protocol.
+    Protocols of a benchmark that none of the data are of are for the data of no benchmark.  Empty
+    if no data are of a benchmark of the protocols.  Raises UsageError for data without a protocol.
     """
     wanted = dict.fromkeys(recipe.benchmark for recipe in recipes.values())
     wanted.pop(ANY, None)
@@ -644,8 +644,8 @@ def _selectors_of(
 class OpenedSource:
     """Hold an open dataset and its protocols.
 
-    ``work``: as in :attr:`choicewise.requests.blocks.Block.work`.  ``left_out``: why protocols do not
-    fit the data → their names.  ``without``: the line of :func:`without_shots`.
+    ``work``: as in :attr:`choicewise.requests.blocks.Block.work`.  ``left_out``: why protocols do
+    not fit the data → their names.  ``without``: the line of :func:`without_shots`.
     """
 
     source: Source
@@ -704,8 +704,8 @@ def open_source(
 ) -> OpenedSource:
     """Open the dataset of ``source``, and check items and shots.
 
-    If not ``measured``, items and shots are not checked, and the work is :data:`UNMEASURED`.  Raises
-    DataError for missing data, and for items and shots that can't be used.
+    If not ``measured``, items and shots are not checked, and the work is :data:`UNMEASURED`.
+    Raises DataError for missing data, and for items and shots that can't be used.
     """
     data = source.open(progress)
     protocols = source.protocols(data, job.subjects)

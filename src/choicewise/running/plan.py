@@ -43,13 +43,13 @@ PROBE = 1.0
 class Plan:
     """Count what a new run would compute.
 
-    ``requests``: items times distinct prompts, with null contexts.  ``tokens_asked``: input tokens if
-    every choice of every protocol were a sequence of its own.  ``tokens_unique``: with common
+    ``requests``: items times distinct prompts, with null contexts.  ``tokens_asked``: input tokens
+    if every choice of every protocol were a sequence of its own.  ``tokens_unique``: with common
     beginnings computed once, as the engine does in each shard.  ``missing``: requests that can't be
     made, by reason.  ``shots_dropped`` and ``tokens_dropped``: requests that lose shots or tokens.
-    ``speed``: unique tokens a second in a short probe; None without one.  ``refused``: protocols that
-    the model does not support, with the reason.  ``sent``: requests to the model's server, None for a
-    local model.
+    ``speed``: unique tokens a second in a short probe; None without one.  ``refused``: protocols
+    that the model does not support, with the reason.  ``sent``: requests to the model's server,
+    None for a local model.
     """
 
     requests: int
@@ -110,8 +110,9 @@ def plan(
 ) -> Plan:
     """Count what a run of ``task`` would compute.
 
-    With ``probe`` the model answers the first prompts for about a second; without it, its weights are
-    not used.  ``progress`` is called block by block with (done, total) of the work, as in evaluate.
+    With ``probe`` the model answers the first prompts for about a second; without it, its weights
+    are not used.  ``progress`` is called block by block with (done, total) of the work, as in
+    evaluate.
     """
     model = task.model
     work = task.work

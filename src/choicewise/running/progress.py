@@ -33,10 +33,11 @@ def print_line(line: str) -> None:
 class ProgressReport:
     """Show a line about the progress, when called with (done, total) units of work.
 
-    It may be called at any rate and from any thread.  ``show`` gets the lines, by default those of a
-    log.  ``live``: True if each line replaces the last, so that lines may come often and have a bar.
-    A new total begins another piece of work, and so does a small ``done`` after everything was done.
-    ``computed``: the input tokens so far; the model checks itself before the first answer.
+    It may be called at any rate and from any thread.  ``show`` gets the lines, by default those of
+    a log.  ``live``: True if each line replaces the last, so that lines may come often and have a
+    bar.  A new total begins another piece of work, and so does a small ``done`` after everything
+    was done.  ``computed``: the input tokens so far; the model checks itself before the first
+    answer.
     """
 
     def __init__(
@@ -169,7 +170,8 @@ ENOUGH = 0.02
 """Share of the work that must be done since the first answer before a speed says anything."""
 
 THIN = 500
-"""The newest moment is replaced if it is younger than this part of the time, to bound their number."""
+"""The newest moment is replaced if it is younger than this part of the time, to bound their number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +185,9 @@ class _Moment:
 class TimeLeft:
     """Estimate the seconds left of a work of ``total`` units, from moments at which some were done.
 
-    The speed is that of the later half of the work since the first answer: loading and checking come
-    before it, and caches are cold in a first block.  Answers come in packs, so only moments with
-    news count, and the time since the last one is subtracted.
+    The speed is that of the later half of the work since the first answer: loading and checking
+    come before it, and caches are cold in a first block.  Answers come in packs, so only moments
+    with news count, and the time since the last one is subtracted.
     """
 
     def __init__(self, done: int, total: int) -> None:

@@ -46,30 +46,30 @@ def score_texts(
 ) -> pa.Table:
     """Score ``choices`` as continuations of ``context``; return a row for each.
 
-    A choice is scored as it is, with its leading space.  A row has the reading, counts and flags, and
-    every score (nats, or nats per unit of length).
+    A choice is scored as it is, with its leading space.  A row has the reading, counts and flags,
+    and every score (nats, or nats per unit of length).
 
-    ``reading``: a name of :data:`~choicewise.protocols.readings.READINGS` that scores continuations;
-    by default ``loglikelihood``, for a masked model ``pseudo-loglikelihood`` and for an
-    encoder-decoder ``encoder-decoder``.  ``boundary``: which tokens are scored
+    ``reading``: a name of :data:`~choicewise.protocols.readings.READINGS` that scores
+    continuations; by default ``loglikelihood``, for a masked model ``pseudo-loglikelihood`` and for
+    an encoder-decoder ``encoder-decoder``.  ``boundary``: which tokens are scored
     (:mod:`choicewise.tokens.boundary`), by default ``lcp``, or the first that the reading takes.
-    With ``lcp`` those of all choices begin at one index, so that differences of scores are exact even
-    if a token straddles the end of the context.
+    With ``lcp`` those of all choices begin at one index, so that differences of scores are exact
+    even if a token straddles the end of the context.
 
     ``pmi`` and its normalised form subtract the log-likelihood after the empty context.  ``dc_pmi``
     and ``domain_conditional`` subtract that after ``premise``, a text that names the domain and not
     the question (such as " the answer is:"), and are left out without one.  White space at its end
     replaces that before a choice (:meth:`~choicewise.requests.request.ChoiceGroup.after`).  These
-    scores are NaN if a token straddles one of the contexts under ``joint`` or ``count``, which would
-    score different text.
+    scores are NaN if a token straddles one of the contexts under ``joint`` or ``count``, which
+    would score different text.
 
-    ``tokens`` counts scored units, which are bytes with boundary ``bytes``; ``bos`` counts BOS tokens
-    in context and choice, and ``unknown`` unknown ones among the scored tokens.  ``merged``,
+    ``tokens`` counts scored units, which are bytes with boundary ``bytes``; ``bos`` counts BOS
+    tokens in context and choice, and ``unknown`` unknown ones among the scored tokens.  ``merged``,
     ``noncanonical`` and ``lossy``: as in :class:`~choicewise.tokens.boundary.ChoicePrompt`.
 
-    Raises UsageError if ``choices`` is no list or a text is not Unicode, ModelError if a choice can't
-    be scored or the model does not support the reading, and ProtocolError for an unknown reading or
-    boundary.
+    Raises UsageError if ``choices`` is no list or a text is not Unicode, ModelError if a choice
+    can't be scored or the model does not support the reading, and ProtocolError for an unknown
+    reading or boundary.
     """
     choices = _checked(context, choices, premise)
     if isinstance(model, str | Path):

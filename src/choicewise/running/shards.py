@@ -74,10 +74,11 @@ class Assigned(NamedTuple):
 
 
 class Assignment:
-    """Choose the prompts of each block to compute here: all new ones, or the part ``share`` of them.
+    """Choose the prompts of each block to compute here: all new ones, or the part ``share`` of
+    them.
 
-    ``held``: keys of the observations in the folder.  A prompt belongs to the first block of the run
-    that has it, so with a share every block must be taken, in order.
+    ``held``: keys of the observations in the folder.  A prompt belongs to the first block of the
+    run that has it, so with a share every block must be taken, in order.
     """
 
     def __init__(self, held: Keys, share: Share | None = None) -> None:

@@ -50,9 +50,9 @@ from choicewise.util.text import bytes_of, check_name, listed
 class Audience:
     """Hold the functions that report on a sweep.
 
-    ``progress`` is called with (done, total) over all runs; ``say`` with a line for each run and each
-    failure; ``opened`` with every dataset and its protocols; ``ready`` with every model and dataset
-    before the evaluation, which it can stop by raising; ``download`` reports downloads.
+    ``progress`` is called with (done, total) over all runs; ``say`` with a line for each run and
+    each failure; ``opened`` with every dataset and its protocols; ``ready`` with every model and
+    dataset before the evaluation, which it can stop by raising; ``download`` reports downloads.
     """
 
     progress: Progress = lambda done, total: None
@@ -80,10 +80,10 @@ def sweep(
     """Evaluate every model on every dataset in a folder ``out/MODEL/DATASET``; return the record.
 
     ``sources``: the datasets, if some are not the catalogue's.  ``go_on``: True to record failures
-    instead of raising them.  ``alone``: True if ``out`` is the folder of the only run.  ``command``:
-    as for ``evaluate``.  All data are opened and checked before a model is loaded.  A complete run
-    with an unchanged job is not opened again.  Raises StoreError if ``out`` holds other files or
-    another process writes to it.
+    instead of raising them.  ``alone``: True if ``out`` is the folder of the only run.
+    ``command``: as for ``evaluate``.  All data are opened and checked before a model is loaded.  A
+    complete run with an unchanged job is not opened again.  Raises StoreError if ``out`` holds
+    other files or another process writes to it.
     """
     if sources is None:
         sources = sources_of(job, fitting=True)

@@ -40,8 +40,8 @@ def sources_of(
 ) -> list[Source]:
     """Return the sources of the items of ``job``: for the catalogue's protocols, and for tasks.
 
-    ``fitting``: True to leave out protocols that do not fit the data.  ``spelled``: from the name of
-    an option to the user's spelling.  Raises UsageError for an option that no source of the job
+    ``fitting``: True to leave out protocols that do not fit the data.  ``spelled``: from the name
+    of an option to the user's spelling.  Raises UsageError for an option that no source of the job
     takes, and the errors of the sources.
     """
     tasks, others = split_tasks(selectors_with_shots(job.protocols, job.shots))

@@ -51,8 +51,8 @@ Stretch = tuple[Section, int, int, list[RequestSpec]]
 class Work:
     """Hold the items of ``sections`` and the ``protocols`` to evaluate them under.
 
-    Every protocol names its split.  ``refused``: protocols that the model does not support, with the
-    reason.  ``selection``: the part of the data that the sections are.
+    Every protocol names its split.  ``refused``: protocols that the model does not support, with
+    the reason.  ``selection``: the part of the data that the sections are.
     """
 
     data: Dataset

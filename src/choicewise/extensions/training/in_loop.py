@@ -54,7 +54,9 @@ BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 16384}
 COARSE: Final = 128
 FINE: Final = 32
 SHORT: Final = 512
-"""Rows are padded to multiples of ``COARSE``, or of ``FINE`` if none has more than ``SHORT`` tokens."""
+"""Rows are padded to multiples of ``COARSE``, or of ``FINE`` if none has more than ``SHORT``
+tokens.
+"""
 
 RUN_FILES: Final = {MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER}
 """Names in the folder of a run."""
@@ -145,16 +147,17 @@ class InLoop:
         return self.out / f"step{step}"
 
     def __call__(self, model: nn.Module, step: int | None = None) -> dict[str, float]:
-        """Evaluate ``model``, write the run of ``step``, and return ``choicewise/PROTOCOL/METRIC`` → value.
+        """Evaluate ``model``, write the run of ``step``, and return ``choicewise/PROTOCOL/METRIC``
+        → value.
 
-        Without a step it is the one after the last call's, and 0 in the first call.  A metric without
-        a number is NaN.  All ranks of a job must call it, and all get the metrics; the first one
-        writes.  The model is put into eval mode meanwhile; its modes, random numbers and gradients
-        are then as before.
+        Without a step it is the one after the last call's, and 0 in the first call.  A metric
+        without a number is NaN.  All ranks of a job must call it, and all get the metrics; the
+        first one writes.  The model is put into eval mode meanwhile; its modes, random numbers and
+        gradients are then as before.
 
-        Raises, on all ranks, ModelError if the model does not fit the bundle or gives NaN, StoreError
-        if the step exists or can't be written, and UsageError if it is no whole number.  Then no run
-        is written.
+        Raises, on all ranks, ModelError if the model does not fit the bundle or gives NaN,
+        StoreError if the step exists or can't be written, and UsageError if it is no whole number.
+        Then no run is written.
         """
         if step is None:
             step = self._next
@@ -192,8 +195,8 @@ class InLoop:
     def compare_tokenizer(self, tokenizer: Any) -> None:
         """Raise ModelError if ``tokenizer`` is not the bundle's.
 
-        A folder or name is compared by digest, an object by the tokens of probes, which it makes with
-        ``encode(text, add_special_tokens=False)``.
+        A folder or name is compared by digest, an object by the tokens of probes, which it makes
+        with ``encode(text, add_special_tokens=False)``.
         """
         record = self.bundle.record.tokenizer
         path = self.bundle.path
@@ -245,7 +248,9 @@ class InLoop:
         return vocabulary, window
 
     def _refuse_loss(self, folder: Path, name: str) -> None:
-        """Raise StoreError if ``folder`` holds what a new run of the model called ``name`` must not replace."""
+        """Raise StoreError if ``folder`` holds what a new run of the model called ``name`` must not
+        replace.
+        """
         if not folder.exists():
             return
         if not self._overwrite:
@@ -317,7 +322,9 @@ class InLoop:
     def _score(
         self, model: nn.Module, ranks: _Ranks, vocabulary: int | None, window: int
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-        """Return for all scored tokens the log-probability (nats), and how many tokens are likelier."""
+        """Return for all scored tokens the log-probability (nats), and how many tokens are
+        likelier.
+        """
         scored = self.bundle.scored
         device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
         most = self._batch_tokens or BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
@@ -457,9 +464,9 @@ def _batches(
 ) -> Iterator[tuple[int, Integers]]:
     """Yield a padded length, and the rows that each part takes, int64 [parts, rows].
 
-    ``inputs``: input tokens of each row.  ``most``: tokens of a batch of one part.  Lengths are few,
-    and so are numbers of rows, as compilers and allocators do work for every new shape.  A batch is
-    filled up with rows -1, which are empty.
+    ``inputs``: input tokens of each row.  ``most``: tokens of a batch of one part.  Lengths are
+    few, and so are numbers of rows, as compilers and allocators do work for every new shape.  A
+    batch is filled up with rows -1, which are empty.
     """
     step = FINE if inputs.max() <= SHORT else COARSE
     lengths = np.minimum(-(-inputs // step) * step, window)
@@ -479,7 +486,8 @@ def _read(
 ) -> Tensor:
     """Return log-probabilities (nats) and how many tokens are likelier, float32 [2, tokens].
 
-    ``logits[line[i], column[i]]`` are those of ``tokens[i]``; beyond ``vocabulary`` they are padding.
+    ``logits[line[i], column[i]]`` are those of ``tokens[i]``; beyond ``vocabulary`` they are
+    padding.
     """
     if not len(line):
         return torch.zeros(2, 0, device=logits.device)
@@ -565,8 +573,8 @@ def _undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
 class _Ranks:
     """Describe the processes of a job, and exchange values among them.
 
-    There are ``world`` processes, one if no job was started.  Rows are shared in ``parts``, of which
-    this process has number ``part``.
+    There are ``world`` processes, one if no job was started.  Rows are shared in ``parts``, of
+    which this process has number ``part``.
     """
 
     def __init__(self, group: Group) -> None:

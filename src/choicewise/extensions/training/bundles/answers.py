@@ -114,7 +114,8 @@ def import_answers(
     model: str | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Make the run folder ``out`` of one or several files of ``answers`` to ``bundle``, and open it.
+    """Make the run folder ``out`` of one or several files of ``answers`` to ``bundle``, and open
+    it.
 
     ``model``: its name, if the files name none, or to replace theirs.  A second call with the same
     arguments changes nothing.  Raises the errors of :func:`read_answers` and :func:`write_run`.
@@ -166,7 +167,8 @@ def write_run(
 
     No model, tokenizer or data is needed.  ``progress`` is called with (done, total) blocks.  The
     run's model has the digest of its answers, as its weights are unknown.  Raises DataError if the
-    number of answers is wrong, and StoreError if ``out`` holds another run or the bundle is damaged.
+    number of answers is wrong, and StoreError if ``out`` holds another run or the bundle is
+    damaged.
     """
     out = Path(out)
     scored = bundle.scored

@@ -1,4 +1,5 @@
-"""The format of a bundle: requests in tokens, frozen in a folder, so that any engine can answer them.
+"""The format of a bundle: requests in tokens, frozen in a folder, so that any engine can answer
+them.
 
 The folder holds three things.  ``requests.parquet``, a row for each sequence, is all that an engine
 reads.  ``bundle.json`` names the protocols, the tokenizer and the digests.  ``unanswered`` is a run
@@ -70,11 +71,11 @@ SCHEMA = pa.schema(
 
 ``key``: 32 hex digits; an answer names the row by it.  ``input_ids``: the tokens of the sequence,
 with BOS or EOS if the protocol wants one.  ``spans``: the indices of the tokens to score, from
-``start`` to ``stop`` (exclusive), counted from 0.  The token at index p is predicted from the tokens
-before it.  ``label_ids``: tokens to score as if they stood at index ``label_at``, one after the last
-token, so that all choices of one token take one row.  ``prefix_group``: a number that rows with the
-same context share; such rows mostly follow one another.  ``window_cut``: how many tokens were cut
-from the context because they did not fit.
+``start`` to ``stop`` (exclusive), counted from 0.  The token at index p is predicted from the
+tokens before it.  ``label_ids``: tokens to score as if they stood at index ``label_at``, one after
+the last token, so that all choices of one token take one row.  ``prefix_group``: a number that rows
+with the same context share; such rows mostly follow one another.  ``window_cut``: how many tokens
+were cut from the context because they did not fit.
 
 For people: ``item``, ``choice`` (null for labels) and ``part`` of the first request of this row,
 ``null``, the null context before it, and the texts.
@@ -117,12 +118,12 @@ class BundleRecord:
 
     ``choicewise``: the version that wrote it.  ``digest``: SHA-256 (64 hex digits) over the rows'
     keys in order, each followed by the SHA-256 of its tokens and scored indices.  ``protocols``:
-    name → signature.  ``refused``: protocols that no bundle can hold, with the reason.  ``missing``:
-    reason → how many requests and choices can't be scored, such as those longer than the window.
-    ``window``: the most input tokens of a sequence, without its last token.  ``tokens``: of all
-    rows; ``unique_tokens``: with shared beginnings counted once; ``scored``: log-probabilities to
-    compute; ``longest``: tokens of the longest row.  ``needs``: :data:`LOGPROB`, and :data:`RANK`
-    if a protocol needs ranks.  ``files``: by name.
+    name → signature.  ``refused``: protocols that no bundle can hold, with the reason.
+    ``missing``: reason → how many requests and choices can't be scored, such as those longer than
+    the window.  ``window``: the most input tokens of a sequence, without its last token.
+    ``tokens``: of all rows; ``unique_tokens``: with shared beginnings counted once; ``scored``:
+    log-probabilities to compute; ``longest``: tokens of the longest row.  ``needs``:
+    :data:`LOGPROB`, and :data:`RANK` if a protocol needs ranks.  ``files``: by name.
     """
 
     # Pydantic applies these settings to the records in the fields, too.
@@ -150,9 +151,9 @@ class BundleRecord:
 class Scored:
     """Hold the tokens to score, row by row: the order of all answers.
 
-    ``token[i]`` is at index ``position[i]`` of row ``row[i]``, all int64 [tokens]; the logits at index
-    ``position[i] - 1`` predict it.  Question ``q`` is a span or a label, with the tokens ``starts[q]``
-    to ``starts[q + 1]`` (exclusive).
+    ``token[i]`` is at index ``position[i]`` of row ``row[i]``, all int64 [tokens]; the logits at
+    index ``position[i] - 1`` predict it.  Question ``q`` is a span or a label, with the tokens
+    ``starts[q]`` to ``starts[q + 1]`` (exclusive).
     """
 
     row: npt.NDArray[np.int64]

@@ -71,7 +71,8 @@ PROBES: Final = (
     "don't",
     "1234567890",
 )
-"""Texts that distinguish tokenizers: letters with and without a space, line ends, numbers, scripts."""
+"""Texts that distinguish tokenizers: letters with and without a space, line ends, numbers, scripts.
+"""
 
 _SPOOL: Final = "spool"
 _NOTED = pa.schema(
@@ -98,7 +99,8 @@ def write_bundle(
 
     ``tokenizer``: a folder, a model on the Hub, ``bundled:...`` or ``bytes``; no weights are read.
     ``window``: the most input tokens of a sequence, by default from ``config.json`` beside the
-    tokenizer.  The other arguments are those of :func:`choicewise.evaluate`; ``part`` selects items.
+    tokenizer.  The other arguments are those of :func:`choicewise.evaluate`; ``part`` selects
+    items.
 
     Protocols that need more than log-probabilities of given tokens (generated text, masked models,
     hidden states, attention masks) are refused with a warning, and are in no bundle.  Raises

@@ -1,4 +1,4 @@
-"""A causal network that answers questions on the path that its self-check chose."""
+"""Answer questions with a causal network, on the path that its self-check chose."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ from choicewise.questions import (
 from choicewise.tokens.tokenizer import Tokenizer
 
 _RUNGS = ("auto", *LADDER)
-_Asked = TypeVar("_Asked")
+_Question = TypeVar("_Question")
 _Part = TypeVar("_Part")
 _ANY_TOKEN = np.zeros(1, dtype=np.int32)
 
 
 @dataclass(eq=False, repr=False)
 class LocalModel(NetworkModel):
-    """A transformers causal model that answers on the fastest compute path that its self-check accepts.
+    """A transformers causal model that answers on the fastest path that its self-check accepts.
 
     ``ends`` are the ids that end a generation.  ``rung`` is ``auto``, the name of a rung of
-    :mod:`choicewise.models.local.paths` that alone is tried, or ``plain`` for one sequence at a time
-    (:mod:`choicewise.models.local.plain`).  ``batch_tokens``: the most tokens computed at once, halved whenever memory
-    runs out.
+    :mod:`choicewise.models.local.paths` that alone is tried, or ``plain`` for one sequence at a
+    time (:mod:`choicewise.models.local.plain`).  ``batch_tokens``: the most tokens computed at
+    once, halved whenever memory runs out.
     """
 
     supports = CAUSAL_KINDS
@@ -73,45 +73,50 @@ class LocalModel(NetworkModel):
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """The deepest self-check so far, or one as deep as the window needs; None where the rung is plain."""
+        """Return the deepest self-check so far, or one for the window; None if the rung is plain."""
         if self._checked is None and self.rung != "plain":
             self._take(check(self.lm, self._ladder()))
         return self._last
 
     def check(self, depth: int) -> SelfCheck | None:
-        """Choose the path for questions of up to ``depth`` input tokens, where that was not done; then its check.
+        """Choose the path for questions of up to ``depth`` input tokens, and return its check.
 
-        What another process chose is taken where ``paths`` has it for the same depth.
+        The choice of another process is taken if ``paths`` has one for the same depth.
         """
-        needed = probe_depth(self.lm, depth) if depth and self.rung != "plain" else 0
-        if needed and self._checked is None and self.paths is not None:
+        if not depth or self.rung == "plain":
+            return self._last
+        needed = probe_depth(self.lm, depth)
+        if self._checked is None and self.paths is not None:
             self._checked = self.paths.load()
-        if needed and (self._checked is None or self._checked.depth < needed):
+        if self._checked is None or self._checked.depth < needed:
             self._take(check(self.lm, self._ladder(), depth))
         return self._last
 
     @property
     def _last(self) -> SelfCheck | None:
-        """With the noise of the answers that were compared, where that is more than the probe's."""
+        """Return the last check, with the noise of compared answers if it is above the probe's."""
         if self._checked is None:
             return None
         noise = self._spot_check.noise
-        return (
-            self._checked if noise <= self._checked.noise else replace(self._checked, noise=noise)
-        )
+        if noise <= self._checked.noise:
+            return self._checked
+        return replace(self._checked, noise=noise)
 
     def _ladder(self) -> dict[str, Rung]:
-        return rungs(self.lm.device.type) if self.rung == "auto" else {self.rung: LADDER[self.rung]}
+        if self.rung == "auto":
+            return rungs(self.lm.device.type)
+        return {self.rung: LADDER[self.rung]}
 
     def _take(self, checked: SelfCheck) -> None:
-        self._checked, self._path = checked, None
+        self._checked = checked
+        self._path = None
         self.__dict__.pop("_hidden", None)
         if self.paths is not None:
             self.paths.store(checked)
 
     @cached_property
     def lm(self) -> CausalLM:
-        """The model as compute paths use it."""
+        """Return the model as compute paths use it."""
         return CausalLM(self.model, self.window, self.vocabulary, self._work)
 
     @cached_property
@@ -124,14 +129,17 @@ class LocalModel(NetworkModel):
 
     @cached_property
     def _hidden(self) -> tuple[HiddenStates, ComputePath] | None:
-        """What computes hidden states, on which path; None where the model's own code runs each sequence by itself."""
+        """Return what computes hidden states, and its path.
+
+        None if the code of the model runs each sequence by itself.
+        """
         if self._checked is None or self._checked.rung == "plain" or self.lm.undivided:
             return None
         states = HiddenStates(self.model, self.window, self.vocabulary, self._work)
         return states, compute_path(self._checked.rung, states, self.batch_tokens)
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """Everything scored or generated comes first, then losses and cosines, then options as sets."""
+        """Yield scores and generations, then losses and cosines, then options as sets."""
         tokens: dict[int, Scored] = {}
         states: dict[int, MaskedLoss | Cosine] = {}
         sets: dict[int, SetSpan] = {}
@@ -153,56 +161,58 @@ class LocalModel(NetworkModel):
 
     def _score(self, questions: Sequence[Scored]) -> Answers:
         def answers(path: ComputePath, part: Sequence[Scored]) -> Answers:
-            for index, answer in answer_tokens(path, part, self.ends, self.tokenizer.token_bytes):
-                if isinstance(question := part[index], Generation):
-                    finish = question.finish(
-                        answer.tokens.tolist(), self.tokenizer.token_bytes, self.ends
-                    )
-                    answer = replace(
-                        answer, ended=Ended(finish)
-                    )  # the same answer may be another question's, too
+            table = self.tokenizer.token_bytes
+            for index, answer in answer_tokens(path, part, self.ends, table):
+                question = part[index]
+                if isinstance(question, Generation):
+                    finish = question.finish(answer.tokens.tolist(), table, self.ends)
+                    # The same answer may be that of another question.
+                    answer = replace(answer, ended=Ended(finish))
                 yield index, answer
 
-        if (
-            self._path is None and self._checked is not None
-        ):  # it stays, as it learns how much fits in memory
+        def plainly(question: Scored) -> TokenScores:
+            _, answer = next(answers(PlainPath(self.lm), [question]))
+            return answer
+
+        # A path stays, as it learns how much fits in memory.
+        if self._path is None and self._checked is not None:
             self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
-        fast = (
-            None
-            if self._path is None
-            else self._spot_checked(questions, partial(answers, self._path))
-        )
-        return nan_fallback(
-            fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1]
-        )
+        fast = None
+        if self._path is not None:
+            fast = self._spot_checked(questions, partial(answers, self._path))
+        return nan_fallback(fast, questions, plainly)
 
     def _spot_checked(
         self, questions: Sequence[Scored], answers: Callable[[Sequence[Scored]], Answers]
     ) -> Answers:
-        """The ``answers`` to ``questions``; after the last, some of them are compared with the plain path.
+        """Yield the ``answers``, and after the last compare some of them with the plain path.
 
-        Raises ModelError where they are wrong, and takes a slower path from then on.
+        Raises ModelError if they are wrong, and takes a slower path from then on.
         """
-        plainly = self._checked is not None and self._checked.rung == "plain"
-        texts = [] if plainly else self._spot_check.texts(questions)
-        spans = [span for text in texts for span in text.spans]
-        seen: dict[int, TokenScores] = {}
+        texts = []
+        if self._checked is None or self._checked.rung != "plain":
+            texts = self._spot_check.texts(questions)
+        spans: list[Span] = []
+        for text in texts:
+            spans += text.spans
+        compared: dict[int, TokenScores] = {}
         for index, answer in answers([*questions, *spans]):
             if index < len(questions):
                 yield index, answer
             else:
-                seen[index] = answer
-        wrong = self._spot_check.compare(
-            texts, [seen[len(questions) + number] for number in range(len(spans))]
-        )
+                compared[index] = answer
+        in_order = [compared[len(questions) + number] for number in range(len(spans))]
+        wrong = self._spot_check.compare(texts, in_order)
         if wrong is not None:
             self._refuse_path(*wrong)
 
     def _refuse_path(self, difference: float, allowed: float) -> None:
         """Choose among the slower paths, and raise ModelError."""
         assert self._checked is not None
-        rung, ladder = self._checked.rung, self._ladder()
-        slower = [*ladder][[*ladder].index(rung) + 1 :]
+        rung = self._checked.rung
+        ladder = self._ladder()
+        names = list(ladder)
+        slower = names[names.index(rung) + 1 :]
         excess = (
             f"on a question of this run the path {rung!r} differs by {difference:.2g} nats from one sequence at a time,"
             f" where {allowed:.2g} are allowed"
@@ -225,11 +235,14 @@ class LocalModel(NetworkModel):
                     return question.answer(plain.loss(self.model, question.span))
                 return Cosine.answer(plain.cosine(self.model, question))
 
-        fast = None if self._hidden is None else self._hidden[0].answer(self._hidden[1], questions)
+        fast = None
+        if self._hidden is not None:
+            states, path = self._hidden
+            fast = states.answer(path, questions)
         return nan_fallback(fast, questions, plainly)
 
     def _check(self, question: Prompt) -> None:
-        """ModelError for what the model would answer wrongly or not at all."""
+        """Raise ModelError for a question that the model would answer wrongly or not at all."""
         match question:
             case Blanks() | Rendition() | Decision():
                 raise ModelError(
@@ -250,10 +263,11 @@ class LocalModel(NetworkModel):
 
 
 class SharedModel(LocalModel):
-    """The part that this process has of a model which several compute (:mod:`choicewise.models.local.parallel`).
+    """The part of this process in a model that several compute.
 
-    ``number``: by which all ranks know it.  What rank 0 asks, all ranks ask; the answers are complete before the first
-    of them is given, as no rank may be left in the middle.
+    See :mod:`choicewise.models.local.parallel`.  ``number``: that of the model on all ranks.  What
+    rank 0 asks, all ranks ask; the answers are complete before the first of them is given, as no
+    rank may be left in the middle.
     """
 
     number: int
@@ -261,44 +275,53 @@ class SharedModel(LocalModel):
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """As of one process."""
-        return self._last if self._checked is not None else self.ask("selfcheck", None)
+        """Return the deepest self-check so far, or one for the window."""
+        if self._checked is not None:
+            return self._last
+        return self.ask("selfcheck", None)
 
     def check(self, depth: int) -> SelfCheck | None:
-        """As of one process."""
+        """Choose the path for questions of up to ``depth`` input tokens, and return its check."""
         return self.ask("check", depth)
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """As of one process."""
+        """Yield the answers, which are complete before the first of them."""
         return iter(self.ask("answer", list(questions)))
 
     def ask(self, what: str, argument: Any) -> Any:
-        """What the method ``what`` returns for ``argument``, on all ranks at once; rank 0 calls the others to it."""
+        """Call the method ``what`` on all ranks at once; rank 0 calls the others to it."""
         if self._under_way:
-            return self._own(what, argument)
+            return self._on_this_rank(what, argument)
         self._under_way = True
         try:
             ranks = joined()
             ranks.announce((what, self.number, argument))
             with ranks.together():
-                return self._own(what, argument)
+                return self._on_this_rank(what, argument)
         finally:
             self._under_way = False
 
-    def _own(self, what: str, argument: Any) -> Any:
+    def _on_this_rank(self, what: str, argument: Any) -> Any:
         if what == "answer":
             return list(super().answer(argument))
-        return super().check(argument) if what == "check" else super().selfcheck
+        if what == "check":
+            return super().check(argument)
+        return super().selfcheck
 
 
 def nan_fallback(
-    fast: Answers | None, questions: Sequence[_Asked], plainly: Callable[[_Asked], TokenScores]
+    fast: Answers | None,
+    questions: Sequence[_Question],
+    plainly: Callable[[_Question], TokenScores],
 ) -> Answers:
-    """The answers to ``questions``: first the ``fast`` ones, then ``plainly`` where those are NaN or None.
+    """Yield the ``fast`` answers, then answer ``plainly`` if those are NaN or ``fast`` is None.
 
-    In a pack, one token's NaN reaches tokens that do not look at it: weighed with 0 it is still NaN.
+    In a pack, one token's NaN reaches tokens that do not look at it: weighed with 0 it is still
+    NaN.
     """
-    remaining = list(range(len(questions))) if fast is None else []
+    remaining: list[int] = []
+    if fast is None:
+        remaining = list(range(len(questions)))
     for index, answer in fast or ():
         if answer.is_nan:
             remaining.append(index)
@@ -314,10 +337,11 @@ def answer_tokens(
     ends: Collection[int],
     token_bytes: Sequence[bytes],
 ) -> Answers:
-    """The scores of every span and mass, and the tokens of every generation.
+    """Yield the scores of every span and mass, and the tokens of every generation.
 
-    All spans, masses and greedy generations of one token come from one tree, other generations from another.  What
-    ends a generation, by ``ends`` and ``token_bytes``: :class:`choicewise.models.local.causal_lm.Draft`.
+    All spans, masses and greedy generations of one token come from one tree, other generations from
+    another, which end by ``ends`` and ``token_bytes``
+    (:class:`choicewise.models.local.causal_lm.Draft`).
     """
     scored: dict[int, Span | Mass] = {}
     generated: dict[int, Generation] = {}
@@ -335,8 +359,10 @@ def answer_tokens(
 
 
 class HiddenStates(CausalLM):
-    """A model that stores the hidden states that a path gives it to read: in the path's answers, tokens are places
-    among these states, and log-probabilities and ranks mean nothing.  So every unique token is computed once here, too.
+    """A model that stores the hidden states that a path gives it to read.
+
+    In the path's answers, tokens are positions among these states, and log-probabilities and ranks
+    mean nothing.  So every unique token is computed once here, too.
     """
 
     def __init__(
@@ -346,57 +372,56 @@ class HiddenStates(CausalLM):
         self._states_read: list[Tensor] = []
 
     def read(self, hidden: Tensor, rows: Ids, targets: Ids, *_: Any) -> Reads:
-        """Store ``rows`` of ``hidden``, and answer with their places."""
-        distinct, place = np.unique(rows, return_inverse=True)
-        places = self.tensor(place + sum(map(len, self._states_read)), hidden.device).int()
+        """Store ``rows`` of ``hidden``, and answer with their positions."""
+        distinct, inverse = np.unique(rows, return_inverse=True)
+        start = sum(map(len, self._states_read))
+        positions = self.tensor(start + inverse, hidden.device).int()
         self._states_read.append(hidden.index_select(0, self.tensor(distinct, hidden.device)))
-        return places, torch.zeros_like(places, dtype=torch.float32), torch.zeros_like(places)
+        logprobs = torch.zeros_like(positions, dtype=torch.float32)
+        return positions, logprobs, torch.zeros_like(positions)
 
     @torch.inference_mode()
     def answer(self, path: ComputePath, questions: Sequence[MaskedLoss | Cosine]) -> Answers:
-        """The model's own loss on a continuation, or the cosine of the last states of two texts, in order.
+        """Yield the model's loss on continuations, and the cosine of the last states of two texts.
 
         ``path`` computes on this model.
         """
-        spans = list[Span]()
+        spans: list[Span] = []
         for question in questions:
             if isinstance(question, MaskedLoss):
                 spans.append(question.span)
             else:
-                spans += [Span(text, _ANY_TOKEN) for text in (question.left, question.right)]
+                spans.append(Span(question.left, _ANY_TOKEN))
+                spans.append(Span(question.right, _ANY_TOKEN))
         answers = dict(path.score(spans))
-        rows, self._states_read = torch.cat(self._states_read), []
-        states = (
-            rows.index_select(0, self.tensor(answers[index].tokens, rows.device))
-            for index in range(len(spans))
-        )
+        rows = torch.cat(self._states_read)
+        self._states_read = []
+        positions = (answers[index].tokens for index in range(len(spans)))
+        states = (rows.index_select(0, self.tensor(part, rows.device)) for part in positions)
         for index, question in enumerate(questions):
             if isinstance(question, MaskedLoss):
                 yield index, question.answer(self.loss(next(states), question.span.continuation))
             else:
-                left, right = (next(states)[-1].double() for _ in range(2))
-                yield (
-                    index,
-                    Cosine.answer(float(torch.nn.functional.cosine_similarity(left, right, dim=0))),
-                )
+                left = next(states)[-1].double()
+                right = next(states)[-1].double()
+                cosine = torch.nn.functional.cosine_similarity(left, right, dim=0)
+                yield index, Cosine.answer(float(cosine))
 
 
 def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
-    """Every id that the generation configuration, the configuration or the tokenizer calls the end of a sequence."""
+    """Return every id that configurations or the tokenizer call the end of a sequence."""
     generation = getattr(model, "generation_config", None)
-    named = [
-        getattr(generation, "eos_token_id", None),
-        getattr(model.config, "eos_token_id", None),
-        tokenizer.eos_id,
-    ]
-    ids = [token for entry in named for token in (entry if isinstance(entry, list) else [entry])]
-    return frozenset(token for token in ids if token is not None)
+    named = [tokenizer.eos_id]
+    for config in (generation, model.config):
+        ids = getattr(config, "eos_token_id", None)
+        named += ids if isinstance(ids, list) else [ids]
+    return frozenset(id for id in named if id is not None)
 
 
 def _answer_part(
     part: Mapping[int, _Part], answer: Callable[[Sequence[_Part]], Answers]
 ) -> Answers:
-    """The answers to the questions that ``part`` holds by index; ``answer`` counts them from 0."""
+    """Answer the questions that ``part`` holds by index; ``answer`` counts them from 0."""
     indexes = list(part)
     if indexes:
         for number, scores in answer(list(part.values())):

@@ -1,11 +1,12 @@
-"""Several processes that compute one model together, as ``torchrun`` starts them: each has a part of every layer.
+"""Let several processes compute one model together, each a part of every layer.
 
-The tensor parallelism of transformers splits the weights by the model's own plan.  Rank 0 does everything that it does
-alone; before it asks its model anything it tells the others, which ask theirs the same and drop the answers.  All ranks
-thus run the same code on the same questions, and what they decide by (logits) is whole and the same on each.  Ranks
-that part would give nonsense without an error, or wait for each other for ever, so before every forward pass they
-compare its tokens, and after everything that was asked whether it failed.  A rank that can't go on ends its process,
-and ``torchrun`` ends the others.
+``torchrun`` starts them.  The tensor parallelism of transformers splits the weights by the model's
+plan.  Rank 0 does everything that it does alone; before it asks its model anything it tells the
+others, which ask theirs the same and drop the answers.  All ranks thus run the same code on the
+same questions, and what they decide by (logits) is whole and the same on each.  Ranks that part
+would give nonsense without an error, or wait for each other for ever, so before every forward pass
+they compare its tokens, and after every question whether it failed.  A rank that can't go on ends
+its process, and ``torchrun`` ends the others.
 """
 
 from __future__ import annotations
@@ -31,30 +32,33 @@ if TYPE_CHECKING:
 _IDLE: Final = timedelta(days=365)  # that other ranks wait for rank 0 to ask something
 _STUCK: Final = timedelta(minutes=30)  # that a part of a forward pass waits for another rank
 _HEADS: Final = ("num_attention_heads", "num_key_value_heads")
+
 Call = tuple[str, int, Any]
-"""What to do (``load``, or a method), the number of the model, and the argument."""
+"""A task (``load``, or a method), the number of the model, and the argument."""
 
 
 class Ranks:
-    """This process among the others.  Joining waits until all are there."""
+    """This process among the others; joining waits until all are there."""
 
     def __init__(self) -> None:
         import torch
         from torch import distributed
 
         self.rank = int(os.environ["RANK"])
-        self._models, self._dropped = 0, list[int]()
-        device, backend = None, "gloo"
+        self._models = 0
+        self._dropped: list[int] = []
+        device = None
+        backend = "gloo"
         if torch.cuda.is_available():
-            device, backend = torch.device("cuda", int(os.environ["LOCAL_RANK"])), "nccl"
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            backend = "nccl"
             torch.cuda.set_device(device)
         distributed.init_process_group(backend, device_id=device, timeout=_STUCK)
-        self._control = distributed.new_group(
-            backend="gloo", timeout=_IDLE
-        )  # on the host, whatever a GPU does
+        # Ranks talk on the host, whatever a GPU does.
+        self._control = distributed.new_group(backend="gloo", timeout=_IDLE)
 
     def announce(self, call: Call | None) -> None:
-        """Tell the other ranks, where this is rank 0, what is done next; None: nothing any more."""
+        """Tell the other ranks, if this is rank 0, what is done next; None ends them."""
         if self.rank == 0:
             dropped = self._dropped.copy()
             del self._dropped[: len(dropped)]
@@ -62,13 +66,13 @@ class Ranks:
                 self._broadcast([call, dropped])
 
     def receive(self) -> tuple[Call | None, list[int]]:
-        """What rank 0 announces next, and the numbers of models that it does not need any more."""
+        """Return what rank 0 announces next, and the numbers of models that it has dropped."""
         with _or_end("rank 0 has ended"):
             call, dropped = self._broadcast([None, None])
         return call, dropped
 
     def agree(self, value: int) -> bool:
-        """Whether all ranks have the same ``value``; each has to ask."""
+        """Check that all ranks have the same ``value``; every rank has to call this."""
         import torch
         from torch import distributed
 
@@ -79,40 +83,47 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What all ranks do now: a ChoicewiseError of all is raised on each, what fails on one alone ends them."""
+        """Do the same on all ranks.
+
+        A ChoicewiseError of all is raised on all; what fails on one alone ends them.
+        """
         try:
             yield
         except ChoicewiseError as error:
             if not self.agree(0):
                 give_up(f"this rank alone failed: {error}")
             raise
-        except Exception:  # of a defect, of which nobody knows whether the others have it
+        except Exception:
+            # Nobody knows whether the others have the same defect.
             traceback.print_exc()
             give_up("it failed as said above; what was written stays")
         if not self.agree(1):
             give_up("another rank failed; what it said stands above")
 
     def number(self, owner: object) -> int:
-        """A number for the model of ``owner``, dropped with it."""
+        """Return a number for the model of ``owner``, which is dropped with it."""
         self._models += 1
         weakref.finalize(owner, self._dropped.append, self._models)
         return self._models
 
     def watch(self, network: torch.nn.Module) -> None:
-        """Compare the tokens of every pass through ``network`` on all ranks, and end where memory runs out in one."""
+        """Compare the tokens of every pass through ``network`` on all ranks.
+
+        The process ends if memory runs out in a pass.
+        """
         body: Any = network.base_model
         forward = body.forward
 
-        def compare(module: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-            ids = named["input_ids"] if "input_ids" in named else given[0]
+        def compare(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
             if not self.agree(zlib.crc32(ids.cpu().numpy().tobytes(), ids.shape[-1])):
                 give_up(
                     "the ranks were about to compute other tokens; run the same command again to resume"
                 )
 
-        def guarded(*given: Any, **named: Any) -> Any:
+        def guarded(*args: Any, **kwargs: Any) -> Any:
             try:
-                return forward(*given, **named)
+                return forward(*args, **kwargs)
             except (RuntimeError, MemoryError) as error:
                 refuse_memory(error)
                 raise
@@ -129,28 +140,26 @@ class Ranks:
 
 @cache
 def joined() -> Ranks:
-    """This process among the others, which it joins when first asked."""
+    """Join the other processes, at the first call."""
     return Ranks()
 
 
 def release() -> None:
-    """Let the other ranks go, where this is rank 0: at the end of its process."""
+    """Let the other ranks go, if this is rank 0, at the end of its process."""
     if ranks() > 1 and not is_follower():
         joined().announce(None)
         joined().agree(0)  # none is left with half a message
 
 
 def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> None:
-    """ModelError where the ranks can't share the model in ``folder``, before anything of it is loaded.
+    """Raise ModelError if the ranks can't share the model in ``folder``, before it is loaded.
 
-    ``objection``: what else than its configuration keeps them from it, in words.
+    ``objection``: what keeps them from it apart from its configuration, in words, or None.
     """
     from transformers import CONFIG_MAPPING
 
-    size, alone = (
-        ranks(),
-        "run the same command without torchrun, which spreads its layers over the GPUs",
-    )
+    size = ranks()
+    alone = "run the same command without torchrun, which spreads its layers over the GPUs"
     if objection is not None:
         raise ModelError(f"{folder} can't be shared by {size} processes: {objection}; {alone}")
     kind = config.get("model_type")
@@ -161,37 +170,36 @@ def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> No
         )
     text = {**config, **(config.get("text_config") or {})}
     for name in _HEADS:
-        if isinstance(heads := text.get(name), int) and heads % size:
-            fitting = [
-                str(count)
-                for count in range(2, size)
-                if all(text.get(each, 0) % count == 0 for each in _HEADS)
-            ]
-            advice = (
-                f"start {' or '.join(fitting)} processes (torchrun --nproc-per-node), or "
-                if fitting
-                else ""
-            )
-            raise ModelError(
-                f"{folder} has {heads} {name.removeprefix('num_').replace('_', ' ')}, which {size} processes can't "
-                f"share evenly; {advice}{alone}"
-            )
+        heads = text.get(name)
+        if not isinstance(heads, int) or heads % size == 0:
+            continue
+        fitting = [str(count) for count in range(2, size) if _divides_heads(count, text)]
+        advice = ""
+        if fitting:
+            advice = f"start {' or '.join(fitting)} processes (torchrun --nproc-per-node), or "
+        raise ModelError(
+            f"{folder} has {heads} {name.removeprefix('num_').replace('_', ' ')}, which {size} processes can't "
+            f"share evenly; {advice}{alone}"
+        )
+
+
+def _divides_heads(count: int, config: Mapping[str, Any]) -> bool:
+    return all(config.get(name, 0) % count == 0 for name in _HEADS)
 
 
 def placement() -> dict[str, Any]:
-    """The arguments of ``from_pretrained``."""
+    """Return the arguments of ``from_pretrained`` that split the weights."""
     from transformers.distributed import DistributedConfig
 
     return {"distributed_config": DistributedConfig(tp_size=ranks(), tp_plan="auto")}
 
 
 def refuse_memory(error: Exception) -> None:
-    """End this process where ``error`` says that memory ran out: the other ranks can't take smaller packs with it."""
+    """End this process if memory ran out: the other ranks can't take smaller packs with it."""
     import torch
 
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(
-        error
-    ):
+    is_out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    if is_out_of_memory or "DefaultCPUAllocator" in str(error):
         give_up(
             f"out of memory ({str(error).splitlines()[0]}); have fewer tokens computed at once (batch_tokens)"
         )
@@ -206,7 +214,7 @@ def give_up(reason: str) -> NoReturn:
 
 @contextmanager
 def _or_end(reason: str) -> Iterator[None]:
-    """End this process where the others can't be reached."""
+    """End this process if the others can't be reached."""
     try:
         yield
     except RuntimeError as error:

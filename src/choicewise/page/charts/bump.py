@@ -86,7 +86,7 @@ def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[s
         top=24,
         bottom=round(longest * chart.SMALL) + _NAME + 8,
         height=height,
-        about=_about(models, columns, rank),
+        description=_about(models, columns, rank),
     )
 
 

@@ -1,4 +1,4 @@
-"""A chart, and what all charts are made of: theme, frame, layers, labels.
+"""Draw a chart, and build what all charts are made of: theme, frame, layers, labels.
 
 Colours are named as variables of CSS, which pages define for light and dark; files and notebooks get those of paper.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from choicewise.errors import UsageError, install_line
 from choicewise.report.comparison import change_text
 from choicewise.util.jsonio import json_value
-from choicewise.util.text import disarmed, percent, safe
+from choicewise.util.text import common_start, disarmed, percent, safe
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -44,32 +44,34 @@ class Chart:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The Vega-Lite specification that stands alone: with its title, on white, in literal colours."""
+        """Return the Vega-Lite specification that is complete alone: with its title, on white, in literal colours."""
         alone = deepcopy(dict(self.page_spec))
         padding = dict(alone["padding"])
         room = padding["left"] + alone["width"] + padding["right"] - 24
-        heading = [cut(line, room / _TITLE) for line in _folded(safe(self.title), room / _TITLE)][
-            :2
-        ]
+        lines = _folded(safe(self.title), room / _TITLE)[:2]
+        heading = [cut(line, room / _TITLE) for line in lines]
         notes = _folded(self.caption, room / SMALL)
-        lines = (
-            {"text": heading, "fontSize": _TITLE, "lineHeight": _TITLE + 4, "fontWeight": 600},
-            {"text": notes, "fontSize": SMALL, "lineHeight": SMALL + 4, "color": SOFT},
-        )
-        under = len(notes) * (SMALL + 4) + 6
-        above = len(heading) * (_TITLE + 4) + under + 4
-        for text, top in zip(lines, (above, under), strict=True):
-            place = {"x": {"value": 12 - padding["left"]}, "y": {"value": -padding["top"] - top}}
-            look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
-            alone["layer"] = [
-                *alone["layer"],
-                {"data": {"values": [{}]}, "mark": look | text, "encoding": place},
-            ]
-        padding["top"] += above + 12
-        about = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
-        return _coloured(
-            {**alone, "description": about, "padding": padding, "background": LIGHT[PAPER]}
-        )
+        notes_height = len(notes) * (SMALL + 4) + 6
+        height = len(heading) * (_TITLE + 4) + notes_height + 4
+        left = 12 - padding["left"]
+        title_text = {
+            "text": heading,
+            "fontSize": _TITLE,
+            "lineHeight": _TITLE + 4,
+            "fontWeight": 600,
+        }
+        notes_text = {"text": notes, "fontSize": SMALL, "lineHeight": SMALL + 4, "color": SOFT}
+        alone["layer"] = [
+            *alone["layer"],
+            _text_layer(title_text, left, -padding["top"] - height),
+            _text_layer(notes_text, left, -padding["top"] - notes_height),
+        ]
+        padding["top"] += height + 12
+        alone["padding"] = padding
+        alone["description"] = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
+        alone["background"] = LIGHT[PAPER]
+        coloured: dict[str, Any] = _coloured(alone)
+        return coloured
 
     def for_page(self) -> dict[str, Any]:
         """The specification without title and background, its colours the variables of the theme."""
@@ -96,14 +98,21 @@ class Chart:
         return json.dumps(self.spec, ensure_ascii=False, indent=1)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        shown = {MIME: self.spec, "text/plain": repr(self)}
+        bundle = {MIME: self.spec, "text/plain": repr(self)}
         try:
-            return shown | {"image/svg+xml": self.svg()}
+            bundle["image/svg+xml"] = self.svg()
         except UsageError as error:
-            return shown | {"text/plain": f"{self!r}; {error.message}"}
+            bundle["text/plain"] = f"{self!r}; {error.message}"
+        return bundle
 
     def __repr__(self) -> str:
         return f"<Chart {self.name}: {self.title}>"
+
+
+def _text_layer(text: Mapping[str, Any], x: float, y: float) -> dict[str, Any]:
+    look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
+    position = {"x": {"value": x}, "y": {"value": y}}
+    return {"data": {"values": [{}]}, "mark": look | text, "encoding": position}
 
 
 Record = dict[str, Any]
@@ -130,15 +139,23 @@ POINTS_AXIS: Mapping[str, Any] = {
 }
 
 
+_RANK_STEPS: Final = (1, 2, 5, 10, 20, 25, 50, 100)
+
+
 def rank_axis(models: int) -> dict[str, Any]:
-    """The axis of ranks: whole numbers, the first and the last among them."""
-    step = next(size for size in (1, 2, 5, 10, 20, 25, 50, 100, 10**6) if models / size <= 12)
-    between = [rank for rank in range(step, models, step) if rank > 1 and models - rank >= step / 2]
-    return {
-        "values": list(dict.fromkeys([1, *between, models])),
-        "format": "d",
-        "title": "rank (1 is the best)",
-    }
+    """Return the axis of ranks: whole numbers, the first and the last among them."""
+    step = 10**6
+    for size in reversed(_RANK_STEPS):
+        if models / size <= 12:
+            step = size
+    ranks = [1]
+    for rank in range(step, models, step):
+        # A label that close to the last one would lie on it.
+        if rank > 1 and models - rank >= step / 2:
+            ranks.append(rank)
+    if models > 1:
+        ranks.append(models)
+    return {"values": ranks, "format": "d", "title": "rank (1 is the best)"}
 
 
 def frame(
@@ -151,15 +168,15 @@ def frame(
     top: int,
     bottom: int,
     height: Any,
-    about: str,
+    description: str,
 ) -> dict[str, Any]:
     """The specification of a chart that is ``width`` pixels wide with its margins, whatever the texts in them.
 
-    ``about``: what it shows, in words, for those who hear it.
+    ``description``: what it shows, in words, for those who hear it.
     """
     return {
         "$schema": _SCHEMA,
-        "description": about,
+        "description": description,
         "width": max(width - left - right, 40),
         "height": height,
         "autosize": {"type": "none"},
@@ -172,9 +189,8 @@ def frame(
 
 def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:
     """A layer that draws the records of one ``kind``; marks without a description are hidden from screen readers."""
-    alike = {"field": "kind", "equal": kind}
     return {
-        "transform": [{"filter": each} for each in (alike, *filters)],
+        "transform": [{"filter": test} for test in (where("kind", kind), *filters)],
         "mark": {"aria": "description" in encoding, **mark},
         "encoding": encoding,
     }
@@ -185,12 +201,12 @@ def where(field: str, value: Any) -> dict[str, Any]:
     return {"field": field, "equal": value}
 
 
-def number(field: str, **more: Any) -> dict[str, Any]:
+def number(field: str, **channel: Any) -> dict[str, Any]:
     """A channel for a number."""
-    return {"field": field, "type": "quantitative", **more}
+    return {"field": field, "type": "quantitative", **channel}
 
 
-def lane(field: str = "lane", last: int | None = None, **more: Any) -> dict[str, Any]:
+def lane(field: str = "lane", last: int | None = None, **channel: Any) -> dict[str, Any]:
     """The vertical channel of charts in lanes, which are counted from 0 at the top.
 
     ``last``: the last lane, to be given in one layer where there are empty ones.
@@ -198,13 +214,13 @@ def lane(field: str = "lane", last: int | None = None, **more: Any) -> dict[str,
     scale: dict[str, Any] = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
     if last is not None:
         scale["domain"] = list(range(last + 1))
-    return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **more}
+    return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **channel}
 
 
 def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
     """The scale of differences: from the lowest to the highest of ``edges``, at least ``least`` either side of zero."""
-    known = [edge for edge in edges if not math.isnan(edge)]
-    domain = [min([-least, *known]), max([least, *known])]
+    numbers = [edge for edge in edges if not math.isnan(edge)]
+    domain = [min([-least, *numbers]), max([least, *numbers])]
     return {"domain": domain, "nice": True, "zero": True}
 
 
@@ -219,9 +235,9 @@ def words(field: str) -> dict[str, Any]:
     return {"field": field, "type": "nominal"}
 
 
-def note(**more: Any) -> dict[str, Any]:
+def note(**channel: Any) -> dict[str, Any]:
     """A mark for small grey text."""
-    return {"type": "text", "fontSize": SMALL, "color": SOFT, "baseline": "middle", **more}
+    return {"type": "text", "fontSize": SMALL, "color": SOFT, "baseline": "middle", **channel}
 
 
 def named(
@@ -239,26 +255,29 @@ def row_words(
 
     ``fields``: upper and lower on the left, then on the right; ``look``: of the upper ones.
     """
-    narrow = width < NARROW
-    first, second = (0.17, 0.42) if narrow else (0.32, 0.68)
-    beside, edge = (
-        {"value": 0 if narrow else 12 - left},
-        {"value": "width" if narrow else width - left - 12},
-    )
-    upper, lower = lane("lane", bandPosition=first), lane("lane", bandPosition=second)
+    if width < NARROW:
+        upper = lane("lane", bandPosition=0.17)
+        lower = lane("lane", bandPosition=0.42)
+        left_edge: dict[str, Any] = {"value": 0}
+        right_edge: dict[str, Any] = {"value": "width"}
+    else:
+        upper = lane("lane", bandPosition=0.32)
+        lower = lane("lane", bandPosition=0.68)
+        left_edge = {"value": 12 - left}
+        right_edge = {"value": width - left - 12}
     name = {"type": "text", "baseline": "middle", "color": INK, **look}
     title, detail, result, size = map(words, fields)
     return [
-        *named(kind, {**name, "align": "left"}, x=beside, y=upper, text=title),
-        *named(kind, note(align="left"), x=beside, y=lower, text=detail),
-        *named(kind, {**name, "align": "right"}, x=edge, y=upper, text=result),
-        *named(kind, note(align="right"), x=edge, y=lower, text=size),
+        *named(kind, {**name, "align": "left"}, x=left_edge, y=upper, text=title),
+        *named(kind, note(align="left"), x=left_edge, y=lower, text=detail),
+        *named(kind, {**name, "align": "right"}, x=right_edge, y=upper, text=result),
+        *named(kind, note(align="right"), x=right_edge, y=lower, text=size),
     ]
 
 
-def hairline(**more: Any) -> dict[str, Any]:
+def hairline(**channel: Any) -> dict[str, Any]:
     """A mark for a thin grey line."""
-    return {"type": "rule", "color": LINE, "strokeWidth": 1, **more}
+    return {"type": "rule", "color": LINE, "strokeWidth": 1, **channel}
 
 
 DESCRIPTION: Mapping[str, Any] = words("description")
@@ -269,9 +288,14 @@ FONT: Final = (
 )
 """What the reader's system has; Arimo is what the renderer of files has."""
 
-SMALL: Final = 11  # pixels: notes and axes
-NORMAL: Final = 12  # names
-_TITLE: Final = 14  # of a chart that stands alone
+SMALL: Final = 11
+"""Pixels of the font of notes and axes."""
+
+NORMAL: Final = 12
+"""Pixels of the font of names."""
+
+_TITLE: Final = 14
+"""Pixels of the font of the title above a chart that is alone."""
 
 INK: Final = "var(--ink)"
 SOFT: Final = "var(--quiet)"
@@ -279,7 +303,7 @@ LINE: Final = "var(--line)"
 ACCENT: Final = "var(--accent)"
 MARK: Final = "var(--mark)"
 PAPER: Final = "var(--paper)"
-MODELS: Final = tuple(f"var(--model-{place})" for place in range(1, 9))
+MODELS: Final = tuple(f"var(--model-{number})" for number in range(1, 9))
 SHAPES: Final = (
     *("circle", "square", "triangle-up", "diamond"),
     *("triangle-down", "cross", "triangle-right", "triangle-left"),
@@ -364,62 +388,71 @@ def cut(text: str, most: float) -> str:
 
 
 def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
-    """Every name :func:`cut`; where several would look the same, what all of these begin with is left out first, and
-    words are cut where they still would."""
+    """Return every name :func:`cut`, so that no two look the same.
+
+    If several would, what all of these begin with is left out first; if they still would, words are cut.
+    """
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         groups.setdefault(cut(name, most), []).append(name)
-    shown = {}
-    for text, alike in groups.items():
-        prefix = len(_LAST_WORD.sub("", _shared_start(alike))) if len(alike) > 1 else 0
-        for name in alike:
-            shown[name] = cut(f"…{name[prefix:]}", most) if prefix else text
-    counts = Counter(shown.values())
-    return {
-        name: text if counts[text] == 1 else _cut(name, most, False) for name, text in shown.items()
-    }
+    texts = {}
+    for text, group in groups.items():
+        prefix = ""
+        if len(group) > 1:
+            # The prefix ends behind a whole word.
+            prefix = _LAST_WORD.sub("", _shared_start(group))
+        for name in group:
+            texts[name] = text
+            if prefix:
+                texts[name] = cut(f"…{name.removeprefix(prefix)}", most)
+    counts = Counter(texts.values())
+    for name, text in texts.items():
+        if counts[text] > 1:
+            texts[name] = _cut(name, most, False)
+    return texts
 
 
 def harmless(text: str) -> str:
-    """``text`` in full, with escapes for hidden characters and without those that no file may hold."""
+    """Return ``text`` in full, with escapes for hidden characters and without those that no file may hold."""
     return _NO_CHARACTERS.sub("\ufffd", disarmed(text))
 
 
 def shared_prefix(protocols: Sequence[str]) -> str:
-    """``mmlu/`` where all protocols are of that benchmark, so that nothing is said by repeating it; else nothing."""
+    """Return ``mmlu/`` if all protocols are of that benchmark, so that nothing is said by repeating it, or nothing."""
     prefixes = {name.partition("/")[0] for name in protocols}
-    return (
-        f"{prefixes.pop()}/"
-        if len(prefixes) == 1 and all("/" in name for name in protocols)
-        else ""
-    )
+    if len(prefixes) > 1 or not all("/" in name for name in protocols):
+        return ""
+    return "".join(f"{prefix}/" for prefix in prefixes)
 
 
 def change(axis: Axis, most: float) -> str:
-    """From what to what an axis changes, ``sum → char_mean``, at most ``most`` sizes of the font wide."""
+    """Return from what to what an axis changes, ``sum → char_mean``, at most ``most`` sizes of the font wide."""
     text = change_text(axis).removeprefix(f"{axis.axis} ")
     if em(text) <= most:
         return text
     left, arrow, right = text.partition(" → ")
     room = most - em(arrow)
+    # The shorter side is whole if it takes less than half of the room.
     shorter = min(em(left), em(right), room / 2)
-    return arrow.join(
-        cut(side, shorter if em(side) <= shorter else room - shorter) for side in (left, right)
-    )
+    sides = []
+    for side in (left, right):
+        side_room = shorter if em(side) <= shorter else room - shorter
+        sides.append(cut(side, side_room))
+    return arrow.join(sides)
 
 
 def share(value: float) -> str:
-    """A share of 1 as ``21.7 %``; ``no number`` for NaN."""
-    return "no number" if math.isnan(value) else f"{percent(value)} %"
+    """Return a share of 1 as ``21.7 %``; ``no number`` for NaN."""
+    if math.isnan(value):
+        return "no number"
+    return f"{percent(value)} %"
 
 
 def bounds(low: float, high: float) -> str:
-    """``, 95 % interval 17.6 to 26.6``; nothing where there is none."""
-    return (
-        ""
-        if math.isnan(low) or math.isnan(high)
-        else f", 95 % interval {percent(low)} to {percent(high)}"
-    )
+    """Return ``, 95 % interval 17.6 to 26.6``; an empty text if there is none."""
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f", 95 % interval {percent(low)} to {percent(high)}"
 
 
 _VERSION = "6.4"
@@ -439,30 +472,35 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
 def _harmless(record: Record) -> Record:
-    """The record as JSON can hold it."""
-    return {
-        name: harmless(value) if isinstance(value, str) else json_value(value)
-        for name, value in record.items()
-    }
+    """Return the record as JSON can hold it."""
+    content = {}
+    for name, value in record.items():
+        content[name] = harmless(value) if isinstance(value, str) else json_value(value)
+    return content
 
 
 def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
-    """The specification with literal colours for the variables; its data are left as they are."""
+    """Return the specification with literal colours for the variables; its data are left as they are."""
     if isinstance(spec, Mapping):
-        return {
-            name: part if name == "values" else _coloured(part, colours)
-            for name, part in spec.items()
-        }
+        parts = {name: _coloured(part, colours) for name, part in spec.items() if name != "values"}
+        return {name: parts.get(name, part) for name, part in spec.items()}
     if isinstance(spec, list | tuple):
         return [_coloured(part, colours) for part in spec]
-    return colours.get(spec, spec) if isinstance(spec, str) else spec
+    if isinstance(spec, str):
+        return colours.get(spec, spec)
+    return spec
 
 
-_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")  # what no XML file may hold
+_NO_CHARACTERS: Final = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
+"""Characters that no XML file may hold."""
 
-_SIGN, _LAST_WORD = re.compile(r"[-_/: ]"), re.compile(r"[^-_/: ]*$")
+_SIGN: Final = re.compile(r"[-_/: ]")
 
-_NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]-/ "), frozenset("mwMW@%")
+_LAST_WORD: Final = re.compile(r"[^-_/: ]*$")
+
+_NARROW: Final = frozenset("fijlrtI.,:;'|!()[]-/ ")
+
+_WIDE: Final = frozenset("mwMW@%")
 
 
 def _em(char: str) -> float:
@@ -470,49 +508,60 @@ def _em(char: str) -> float:
         return 1.05
     if char in _NARROW:
         return 0.36
-    return 0.9 if char in _WIDE else 0.7 if char.isupper() else 0.58
+    if char in _WIDE:
+        return 0.9
+    return 0.7 if char.isupper() else 0.58
 
 
 def _shared_start(names: Sequence[str]) -> str:
-    first, last = min(names), max(names)
-    same = (
-        place for place, chars in enumerate(zip(first, last, strict=False)) if chars[0] != chars[1]
-    )
-    return first[: next(same, len(first))]
+    # What the first and the last in order have in common, all have.
+    first = min(names)
+    return first[: common_start(first, max(names))]
 
 
 @lru_cache(maxsize=4096)
 def _cut(text: str, most: float, words: bool = True) -> str:
-    shown = safe(harmless(text if len(text) <= 400 else text[:200] + "…" + text[-200:]))
-    if em(shown) <= most:
-        return shown
+    # Measuring a text takes time in proportion to its length.
+    if len(text) > 400:
+        text = text[:200] + "…" + text[-200:]
+    line = safe(harmless(text))
+    if em(line) <= most:
+        return line
     room = most - 1.0
-    signs = [sign.end() for sign in _SIGN.finditer(shown)] if words else []
-    heads = [(em(shown[:place]), place) for place in signs]
-    tails = [(em(shown[place:]), place) for place in signs]
-    pairs = [
-        (head + tail, start, end)
-        for head, start in heads
-        for tail, end in tails
-        if min(head, tail) >= room / 5 and head + tail <= room
-    ]
-    if pairs:
-        _, start, end = max(pairs)
-        return f"{shown[:start].rstrip()}…{shown[end:]}"
-    head, tail = "", ""
-    for char in shown:
-        if em(head + char) > room / 2:
-            break
-        head += char
-    for char in reversed(shown):
-        if em(char + tail) > room / 2:
-            break
-        tail = char + tail
-    return f"{head}…{tail}"
+    best = _words_around(line, room) if words else None
+    if best is not None:
+        start, end = best
+        return f"{line[:start].rstrip()}…{line[end:]}"
+    return f"{_beginning(line, room / 2)}…{_beginning(line[::-1], room / 2)[::-1]}"
+
+
+def _words_around(line: str, room: float) -> tuple[int, int] | None:
+    """Return where to leave out the middle so that most whole words stay; None if one side would be too short."""
+    signs = [sign.end() for sign in _SIGN.finditer(line)]
+    tails = [(em(line[end:]), end) for end in signs]
+    best = (0.0, 0, 0)
+    for start in signs:
+        head = em(line[:start])
+        for tail, end in tails:
+            if min(head, tail) >= room / 5 and head + tail <= room:
+                best = max(best, (head + tail, start, end))
+    if not best[0]:
+        return None
+    return best[1:]
+
+
+def _beginning(line: str, room: float) -> str:
+    """Return as many characters as there is room for."""
+    width = 0.0
+    for index, char in enumerate(line):
+        width += _em(char)
+        if width > room:
+            return line[:index]
+    return line
 
 
 def _folded(text: str, most: float) -> list[str]:
-    """Words on lines at most ``most`` sizes of their font wide."""
+    """Return words on lines at most ``most`` sizes of their font wide."""
     lines: list[str] = []
     for word in text.split():
         if lines and em(f"{lines[-1]} {word}") <= most:

@@ -376,7 +376,7 @@ class _Lanes:
             width=self.width,
             **margins,
             height={"step": self.step},
-            about=about,
+            description=about,
         )
 
 

@@ -96,7 +96,7 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[
         top=22,
         bottom=42 if rank else 26,
         height={"step": step},
-        about=_about(values),
+        description=_about(values),
     )
 
 

@@ -185,7 +185,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         right=24,
         top=16 + _LINE * len(_SERIES),
         bottom=44,
-        about="Accuracy, probability of the right choice and answers that still change, by share of the thought",
+        description="Accuracy, probability of the right choice and answers that still change, by share of the thought",
     )
 
 

@@ -92,7 +92,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         top=14,
         bottom=46,
         height=side,
-        about=f"How often a model is right by how sure it is, in {counted(len(bins), 'bin')}",
+        description=f"How often a model is right by how sure it is, in {counted(len(bins), 'bin')}",
     )
 
 

@@ -143,7 +143,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         top=8,
         bottom=8,
         height={"step": _LANE},
-        about=about,
+        description=about,
     )
 
 

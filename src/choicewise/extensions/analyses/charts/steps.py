@@ -113,7 +113,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         top=top,
         bottom=44,
         height=_HEIGHT,
-        about=_description(points, names),
+        description=_description(points, names),
     )
 
 

@@ -1,4 +1,4 @@
-"""Another tool's log as a value: what it says of one model on one task."""
+"""The log of another tool as a value: one model on one task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from choicewise.errors import DataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedChoice:
-    """One choice of an item in a log.
+    """Hold a choice of an item in a log.
 
     ``loglikelihood``: log P(text | context) in nats, None if ``missing`` says why.  ``text``: the
     continuation as it was scored, with the space it starts with, None if the log does not have it.
@@ -30,7 +30,7 @@ class LoggedChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedItem:
-    """One item of a log.
+    """Hold an item of a log.
 
     ``gold``: the indices of the right choices.  ``context``: the text before the choices, as it was
     sent.  ``question`` and ``options``: the question and its choices as the data have them, if the
@@ -89,7 +89,7 @@ class LoggedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """The log of one ``model`` on one ``task``.
+    """Hold the log of one ``model`` on one ``task``.
 
     ``items`` can be read again: every ``iter`` begins anew, so that a long log need not be in
     memory.  ``settings``: shots, version, dtype and others, as text.  ``null``: the context that
@@ -123,7 +123,7 @@ Verdict = Callable[[Log, LoggedItem], float]
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """Items that ``read`` yields anew whenever they are iterated."""
+    """Iterate items that ``read`` yields anew every time."""
 
     read: Callable[[], Iterator[LoggedItem]]
 

@@ -79,7 +79,7 @@ GROUP: Final = "choicewise.extensions"
 
 
 class Port:
-    """Something that an extension adds.
+    """Add something to Choicewise: the base of all ports.
 
     ``name``: lower case, and its only one among the additions to its port; users write it and
     messages repeat it.  ``summary``: a line for help and lists. An addition without a name, or with
@@ -132,7 +132,7 @@ LOADING: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """How a model is opened.
+    """Hold how a model is opened.
 
     ``options``: the options that were given, by name. ``progress`` receives the progress of
     downloads. ``say`` receives a line now and then, from any thread. ``elsewhere``: other processes
@@ -146,7 +146,7 @@ class Loading:
 
 
 class ModelKind(Port):
-    """A kind of model, chosen by the prefix of the model's name: ``--model NAME:...``.
+    """Add a kind of model, chosen by the prefix of the model's name: ``--model NAME:...``.
 
     ``takes``: the options of :data:`LOADING` that apply to this kind; its further options are part
     of the model's name, as in ``decisions:URL#NAME,repeats=5``. ``because``: why it takes no
@@ -240,7 +240,7 @@ class ModelKind(Port):
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisOption:
-    """An option of an analysis, typed as ``report DIR... ANALYSIS --NAME VALUE``.
+    """Describe an option of an analysis, typed as ``report DIR... ANALYSIS --NAME VALUE``.
 
     ``name``: the parameter of :meth:`Analysis.tables` that takes the value and has the default.
     ``read`` makes the value of the typed text; ValueError if the text is no such value.
@@ -252,7 +252,7 @@ class AnalysisOption:
 
 
 class Analysis(Port):
-    """A question about finished runs, answered in tables: ``choicewise report DIR... NAME``.
+    """Add a question about finished runs, answered in tables: ``choicewise report DIR... NAME``.
 
     ``needs``: "summaries" if the numbers and the decisions of every item are enough, "runs" if
     observations are read.  ``options``: what a user may choose. The tables are printed, or written
@@ -297,7 +297,7 @@ class Analysis(Port):
 
 
 class PairStatistic(Port):
-    """A further figure of two measurements that ``choicewise compare A B`` prints below their
+    """Add a figure of two measurements that ``choicewise compare A B`` prints below their
     difference.
 
     JSON has it under its ``name``. It is measured where both runs were asked the same tokens under
@@ -335,7 +335,7 @@ class PairStatistic(Port):
 
 
 class PairAnalysis(Port):
-    """What is said of two runs of certain kinds in place of the difference of their numbers.
+    """Compare two runs of certain kinds in place of the difference of their numbers.
 
     ``choicewise compare A B`` prints it, and ``choicewise ladder`` with ``--served`` after its last
     step. ``summary``: what the two are, as messages say it: "a decision endpoint beside own
@@ -386,7 +386,8 @@ class PairAnalysis(Port):
 
 
 class Preparation(Port):
-    """A change of an item's texts before templates show them: ``--protocol NAME@prepare=shouted``.
+    """Add a change of an item's texts before templates show them: ``--protocol
+    NAME@prepare=shouted``.
 
     Example::
 
@@ -408,7 +409,7 @@ class Preparation(Port):
 
 
 class Reading(Port):
-    """A way to ask a model and to make one number per choice of its answers: ``--protocol
+    """Add a way to ask a model and to make one number per choice of its answers: ``--protocol
     NAME@reading=contrary``.
 
     Example::
@@ -447,7 +448,7 @@ class Reading(Port):
 
 
 class Extraction(Port):
-    """A rule that finds an option's letter in generated text: ``--protocol
+    """Add a rule that finds an option's letter in generated text: ``--protocol
     NAME@decision=last-capital``.
 
     Example::
@@ -468,7 +469,7 @@ class Extraction(Port):
 
 
 class Score(Port):
-    """A number for every choice from the log-probabilities of its tokens: ``--protocol
+    """Add a number for every choice from the log-probabilities of its tokens: ``--protocol
     NAME@score=strongest``.
 
     Readings that look at tokens one by one have it. Stored runs have it as well: no model is
@@ -498,7 +499,7 @@ class Score(Port):
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """What a model shares an executor with.
+    """Describe what shares an executor with a model.
 
     ``models``: so many models of a sweep are evaluated at once, this one among them. ``others``:
     the pools of those that have begun. ``memory``: bytes that a copy of the model needs, None if
@@ -512,8 +513,8 @@ class Sharing:
 
 
 class Executor(Port):
-    """A way to compute the questions of a run: ``--executor NAME``, with ``--workers N`` copies of
-    the model.
+    """Add a way to compute the questions of a run: ``--executor NAME``, with ``--workers N`` copies
+    of the model.
 
     Without one this process computes everything.
 
@@ -550,7 +551,7 @@ class Executor(Port):
 
 
 class TaskArray(Port):
-    """A system that numbers the tasks of an array: ``--shard NAME`` asks the part of a run that
+    """Add a system that numbers the tasks of an array: ``--shard NAME`` asks the part of a run that
     this task has.
 
     Example::
@@ -574,7 +575,8 @@ class TaskArray(Port):
 
 
 class TaskLibrary(Port):
-    """Tasks of another tool, which bring data and metrics of their own: ``--protocol NAME:TASK``.
+    """Add tasks of another tool, which bring data and metrics of their own: ``--protocol
+    NAME:TASK``.
 
     ``takes``: those of a job's options ``include_path`` and ``allow_task_code`` that its tasks
     have.
@@ -607,8 +609,8 @@ class TaskLibrary(Port):
 
 
 class LogReader(Port):
-    """The logs of another tool: ``choicewise import PATH --out DIR``. ``summary``: the tool and its
-    files.
+    """Read the logs of another tool: ``choicewise import PATH --out DIR``. ``summary``: the tool
+    and its files.
 
     ``generic``: whether its files are recognised by columns that any tool may write; then all other
     readers are tried first.
@@ -663,8 +665,8 @@ class LogReader(Port):
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """The runs to export, one read at a time and released by the writer, and what else a format has
-    a place for.
+    """Hold the runs to export, one read at a time and released by the writer, and what else a
+    format has a place for.
 
     ``sweeps``: the folders of several runs among what was named, for the averages of their suites.
     ``url``: where the evaluation can be looked at; ``organization``: who evaluated; both may be
@@ -681,7 +683,7 @@ class Export:
 
 
 class Writer(Port):
-    """A form in which other tools take numbers: ``choicewise export DIR... --format NAME --out
+    """Add a form in which other tools take numbers: ``choicewise export DIR... --format NAME --out
     OUT``.
 
     ``summary``: who reads it. ``output``: "folder" if it fills a new folder, "file" if it writes a
@@ -696,7 +698,7 @@ class Writer(Port):
 
             def write(self, export, out):
                 for number, run in enumerate(export.runs):
-                    lines = [f"{row.protocol} {row.value}" for row in run.rows()]
+                    lines = [f"{row.identity.protocol} {row.value}" for row in run.rows()]
                     (out / f"{number}.txt").write_text("\\n".join(lines))
                 return ["intervals: the format has no place for them"]
     """
@@ -734,7 +736,7 @@ class Writer(Port):
 
 
 class ChartKind(Port):
-    """A chart of runs: ``choicewise plot DIR... NAME --out FILE``, and ``run.chart(NAME)`` in a
+    """Add a chart of runs: ``choicewise plot DIR... NAME --out FILE``, and ``run.chart(NAME)`` in a
     notebook.
 
     ``summary``: what it shows, in a few words. ``needs``: what runs must have for it, likewise.
@@ -775,7 +777,8 @@ class ChartKind(Port):
 
 
 class PageSections(Port):
-    """Sections of ``choicewise page``, which stand between the comparison of models and the items.
+    """Add sections of ``choicewise page``, which stand between the comparison of models and the
+    items.
 
     Example::
 
@@ -797,7 +800,7 @@ class PageSections(Port):
 
 
 class Site(Port):
-    """Pages of all runs, written into a folder: ``choicewise page DIR... --out FOLDER``.
+    """Add pages of all runs, written into a folder: ``choicewise page DIR... --out FOLDER``.
 
     Example::
 
@@ -824,7 +827,7 @@ class Site(Port):
 
 
 class Command(Port):
-    """A verb of the command line: ``choicewise NAME``. ``summary``: its line in ``choicewise
+    """Add a verb of the command line: ``choicewise NAME``. ``summary``: its line in ``choicewise
     --help``.
 
     ``passes_on``: whether all that follows the name, ``--help`` too, reaches the function as a list
@@ -854,7 +857,7 @@ V = TypeVar("V")
 
 
 class OpenTable(dict[str, V]):
-    """A table of the kernel; a row that it lacks is looked up among what extensions add to
+    """Look up a table of the kernel; a row that it lacks is looked up among what extensions add to
     ``port``.
 
     ``row`` makes a row of the table from what an extension adds.
@@ -874,8 +877,8 @@ class OpenTable(dict[str, V]):
 
 @dataclass(frozen=True)
 class Extension:
-    """What one package adds. ``names``: public names of ``choicewise`` → the modules that define
-    them.
+    """List what one package adds. ``names``: public names of ``choicewise`` → the modules that
+    define them.
     """
 
     name: str

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
 
 
 class Share(float):
-    """A share of 1 in a column of other numbers. People read it in percent."""
+    """Mark a share of 1 in a column of other numbers, which people read in percent."""
 
 
 class Span(NamedTuple):
-    """Two ends of a range in one cell. People read one of them if both are written in the same way."""
+    """Hold the two ends of a range in one cell. People read one of them if both are written in the
+    same way.
+    """
 
     low: float
     high: float
@@ -50,7 +52,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table.
+    """Describe a column of a table.
 
     ``name``: its key in JSON and CSV. ``heading``: what people read above it, the name by default.
     ``kind``: a key of :data:`KINDS`. ``meaning``: a sentence below the table. ``data``: only
@@ -81,7 +83,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A result.
+    """Hold a result.
 
     ``name``: its key among the tables of one analysis. ``rows``: a value for each column, which is
     a number, a text, several texts, or None if it is unknown. ``notes``: sentences below the table.
@@ -402,8 +404,8 @@ def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[i
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a table in a terminal. Texts fold if there is no room, behind a sign if they
-    have one.
+    """Draw the cells of a table in a terminal. Texts fold if there is no room, behind a sign if
+    they have one.
 
     ``split``: as in :class:`Table`.
     """

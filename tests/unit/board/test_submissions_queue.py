@@ -577,7 +577,17 @@ def test_the_folder_of_runs_is_a_name_of_its_own(
     service: SubmissionService, model: str, revision: str
 ) -> None:
     service.finish(
-        Lease(Submission("0123456789ab", Wanted(model, revision), State.LEASED, "", 0, 0), "secret")
+        Lease(
+            Submission(
+                id="0123456789ab",
+                wanted=Wanted(model, revision),
+                state=State.LEASED,
+                reason="",
+                submitted=0,
+                changed=0,
+            ),
+            "secret",
+        )
     )
     name = service.queue.name  # type: ignore[attr-defined]
     assert name.endswith("-0123456789ab")

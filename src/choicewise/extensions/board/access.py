@@ -1,4 +1,4 @@
-"""Who may ask the board: hosts, origins, methods, sizes and tokens."""
+"""Decide which requests a board answers, by host, origin, method, size and token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from choicewise.errors import UsageError
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-SUBMISSIONS = "/submissions"
+SUBMISSIONS: Final = "/submissions"
 """Where models are submitted, on a board that takes any."""
 
-LONGEST_TARGET = 4096
+LONGEST_TARGET: Final = 4096
 """Bytes of a path with its query."""
 
-HEADERS = {
+HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
         "frame-ancestors 'none'"
@@ -47,19 +47,21 @@ HEADERS = {
 }
 """Of every answer that does not say otherwise."""
 
-_READING = ("GET", "HEAD")
-_COOKIE = "choicewise"
+_READING: Final = ("GET", "HEAD")
+_COOKIE: Final = "choicewise"
 
 
 class AccessMiddleware:
-    """Refuses what the rules of ``access`` do not let through, and adds :data:`HEADERS` to every answer.
+    """Refuse what the rules of ``access`` do not let through, and add :data:`HEADERS` to every answer.
 
-    Starlette's own TrustedHostMiddleware can't let every IP address through, as a server on 0.0.0.0 must.
-    ``request.state.reads`` says whether who sends a submission may read the board as well.
+    ``request.state.reads`` says whether the sender of a submission may read the board as well.
     """
 
+    # Starlette's own TrustedHostMiddleware can't let every IP address through, as a server on 0.0.0.0 must.
+
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+        self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or the server's start and end."""
@@ -80,94 +82,97 @@ class AccessMiddleware:
             await send(message)
 
         request = Request(scope)
-        await (self._broken_rule(request) or self._by_token(request) or self._app)(
-            scope, receive, send_with_headers
-        )
+        refused = self._check_rules(request) or self._check_token(request)
+        await (refused or self._app)(scope, receive, send_with_headers)
 
-    def _broken_rule(self, request: Request) -> Response | None:
-        headers, method, site = (
-            request.headers,
-            request.method,
-            request.headers.get("sec-fetch-site"),
-        )
-        takes = (
-            (*_READING, "POST")
-            if self._access.submit and request.scope["path"] == SUBMISSIONS
-            else _READING
-        )
-        origins = all(map(self._access.knows_origin, headers.getlist("origin")))
-        chunked, length = "transfer-encoding" in headers, headers.get("content-length")
-        embedded = site == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
-        foreign = (
-            method in takes and method not in _READING and site not in (None, "same-origin", "none")
-        )
-        target = len(request.scope["raw_path"]) + len(request.scope["query_string"])
-        content = method in _READING and (chunked or bool((length or "").strip("0")))
-        rules = (
-            # with both headers a proxy may see another end of the request
-            (
-                not chunked or length is None,
-                400,
-                "A request says by one header alone how long it is.",
-            ),
-            (
-                self._access.knows_host(headers.get("host", "")),
-                421,
-                "This server does not answer under that name; open the address that it printed.",
-            ),
-            (origins and not embedded, 403, "Pages of other sites may not ask this server."),
-            (not foreign, 403, "Pages of other sites may not send anything to this server."),
-            (method in takes, 405, "This server only shows; it takes GET and HEAD."),
-            (target <= LONGEST_TARGET, 414, "The address is too long."),
-            (not content, 413, "This server takes no content."),
-        )
-        for fits, status, words in rules:
-            if not fits:
-                return refusal(
-                    request, status, words, {"allow": ", ".join(takes)} if status == 405 else None
-                )
+    def _check_rules(self, request: Request) -> Response | None:
+        """Return the refusal of a request that breaks a rule, None if it breaks none."""
+        headers = request.headers
+        method = request.method
+        site = headers.get("sec-fetch-site")
+        takes = list(_READING)
+        if self._access.submit and request.scope["path"] == SUBMISSIONS:
+            takes.append("POST")
+        is_chunked = "transfer-encoding" in headers
+        length = headers.get("content-length")
+        # With both headers a proxy may see another end of the request.
+        if is_chunked and length is not None:
+            return refusal(request, 400, "A request says by one header alone how long it is.")
+        if not self._access.knows_host(headers.get("host", "")):
+            words = "This server does not answer under that name; open the address that it printed."
+            return refusal(request, 421, words)
+        is_embedded = site == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+        if is_embedded or not all(
+            self._access.knows_origin(origin) for origin in headers.getlist("origin")
+        ):
+            return refusal(request, 403, "Pages of other sites may not ask this server.")
+        is_foreign = site not in (None, "same-origin", "none")
+        if is_foreign and method in takes and method not in _READING:
+            return refusal(
+                request, 403, "Pages of other sites may not send anything to this server."
+            )
+        if method not in takes:
+            allow = {"allow": ", ".join(takes)}
+            return refusal(request, 405, "This server only shows; it takes GET and HEAD.", allow)
+        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > LONGEST_TARGET:
+            return refusal(request, 414, "The address is too long.")
+        has_content = is_chunked or bool((length or "").strip("0"))
+        if has_content and method in _READING:
+            return refusal(request, 413, "This server takes no content.")
         return None
 
-    def _by_token(self, request: Request) -> Response | None:
-        access, path, bearers = self._access, request.scope["path"], bearer_tokens(request)
-        reads = access.token is None or any(same_token(each, access.token) for each in bearers)
-        request.state.reads = reads = reads or access.knows_pass(request.cookies.get(_COOKIE, ""))
-        if reads or request.method == "POST":  # which the routes of submissions look at themselves
+    def _check_token(self, request: Request) -> Response | None:
+        """Return the answer to a request without the token that it needs, None for other requests."""
+        access = self._access
+        bearers = bearer_tokens(request)
+        reads = (
+            access.token is None
+            or _is_among(access.token, bearers)
+            or access.knows_pass(request.cookies.get(_COOKIE, ""))
+        )
+        request.state.reads = reads
+        if reads or request.method == "POST":  # the routes of submissions check their own token
             return None
-        below = path.startswith("/submission/") or path in (SUBMISSIONS, f"{SUBMISSIONS}.json")
-        if below and access.submit and any(same_token(each, access.submit) for each in bearers):
+        path = request.scope["path"]
+        is_submission = path.startswith("/submission/") or path in (
+            SUBMISSIONS,
+            f"{SUBMISSIONS}.json",
+        )
+        if is_submission and access.submit and _is_among(access.submit, bearers):
             return None
-        if any(
-            same_token(each, access.token or "") for each in request.query_params.getlist("token")
-        ):
+        if _is_among(access.token or "", request.query_params.getlist("token")):
             return self._enter(request)
         words = "This board needs its token: add ?token=TOKEN to the address once, or send Authorization: Bearer TOKEN."
         return refusal(request, 401, words, {**AUTHENTICATE, "cache-control": "no-store"})
 
     def _enter(self, request: Request) -> Response:
-        """Keep who showed the token, and go on to the address without it.
-
-        By a page and not by a redirect: a browser that comes from another site keeps the cookie back on a redirect.
-        """
+        """Remember the reader with the token by a cookie, and go on to the address without the token."""
+        # By a page and not by a redirect: a browser that comes from another site keeps the cookie back on a redirect.
         from starlette.responses import HTMLResponse
 
-        query = urlencode(
-            [pair for pair in request.query_params.multi_items() if pair[0] != "token"]
-        )
+        pairs = [pair for pair in request.query_params.multi_items() if pair[0] != "token"]
         path = request.scope["raw_path"].decode("latin-1").lstrip("/\\")
-        address = escape(f"/{path}?{query}" if query else f"/{path}")
-        page = f'<!doctype html><title>Board</title><meta http-equiv="refresh" content="0;url={address}">'
-        response = HTMLResponse(
-            f'{page}<p><a href="{address}">To the board</a></p>', 200, {"cache-control": "no-store"}
+        address = f"/{path}"
+        if pairs:
+            address += f"?{urlencode(pairs)}"
+        address = escape(address)
+        page = (
+            f'<!doctype html><title>Board</title><meta http-equiv="refresh" content="0;url={address}">'
+            f'<p><a href="{address}">To the board</a></p>'
         )
+        response = HTMLResponse(page, 200, {"cache-control": "no-store"})
         response.set_cookie(
             _COOKIE, self._access.pass_word, httponly=True, samesite="strict", path="/"
         )
         return response
 
 
-AUTHENTICATE = {"www-authenticate": 'Bearer realm="choicewise"'}
-"""What an answer says that a token is missing in."""
+def _is_among(token: str, candidates: Iterable[str]) -> bool:
+    return any(same_token(candidate, token) for candidate in candidates)
+
+
+AUTHENTICATE: Final = {"www-authenticate": 'Bearer realm="choicewise"'}
+"""The header of an answer that a token is missing."""
 
 
 def refusal(
@@ -177,7 +182,7 @@ def refusal(
     headers: Mapping[str, str] | None = None,
     json: bool = False,
 ) -> Response:
-    """An answer in words; ``{"error": words}`` where ``json``, or where a program asks for JSON."""
+    """Return an answer in words; ``{"error": words}`` if ``json``, or if a program accepts JSON."""
     from starlette.responses import JSONResponse, PlainTextResponse
 
     if json or accepts_json(request):
@@ -186,30 +191,37 @@ def refusal(
 
 
 def accepts_json(request: Request) -> bool:
-    """Whether JSON is asked for by a header."""
+    """Check that a header wants JSON."""
     accepted = request.headers.get("accept", "")
     return "application/json" in accepted and "text/html" not in accepted
 
 
 def bearer_tokens(request: Request) -> list[str]:
-    """The tokens in ``Authorization`` headers."""
-    schemes = (value.partition(" ") for value in request.headers.getlist("authorization"))
-    return [given.strip() for scheme, _, given in schemes if scheme.lower() == "bearer"]
+    """Return the tokens in ``Authorization`` headers."""
+    tokens = []
+    for value in request.headers.getlist("authorization"):
+        scheme, _, token = value.partition(" ")
+        if scheme.lower() == "bearer":
+            tokens.append(token.strip())
+    return tokens
 
 
-VARIABLE = "CHOICEWISE_TOKEN"
-SUBMIT = "CHOICEWISE_SUBMIT_TOKEN"
-"""The variables that hold the tokens where no file does."""
+VARIABLE: Final = "CHOICEWISE_TOKEN"
+SUBMIT: Final = "CHOICEWISE_SUBMIT_TOKEN"
+"""The variables that hold the tokens if no file does."""
 
 
 def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
-    """The token in ``file``, else in the environment's ``variable``; None where there is none.
+    """Return the token in ``file``, else in the environment's ``variable``; None if there is none.
 
-    Raises UsageError for a file that can't be read, and for a token that is too short or no line of plain characters.
-    Its message does not tell the token.
+    Raises UsageError for a file that can't be read, and for a token that is too short or no line of plain characters;
+    its message does not tell the token.
     """
     if file is None:
-        token, where = os.environ.get(variable), f"the variable {variable}"
+        where = f"the variable {variable}"
+        token = os.environ.get(variable)
+        if token is None:
+            return None
     else:
         where = str(file)
         try:
@@ -218,8 +230,6 @@ def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
             raise UsageError(f"{file} can't be read: {error.strerror}") from error
         except ValueError as error:
             raise UsageError(f"{file} is no text") from error
-    if token is None:
-        return None
     if len(token) < SHORTEST:
         raise UsageError(
             f"the token in {where} has {len(token)} characters; take {SHORTEST} or more"
@@ -232,13 +242,13 @@ def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
 
 
 def stored_token(file: Path) -> tuple[str, bool]:
-    """The token in ``file``, a random one that is written there where there is none, and whether it is new.
+    """Return the token in ``file``, a random one if there is no file, and whether it is new.
 
-    Only whoever runs the board can read the file.  Raises UsageError for a file that others can read.
+    Only whoever runs the board can read the file. Raises UsageError for a file that others can read.
     """
     if os.path.lexists(file):
-        about = file.lstat()
-        if not stat.S_ISREG(about.st_mode) or about.st_mode & 0o077:
+        mode = file.lstat().st_mode
+        if not stat.S_ISREG(mode) or mode & 0o077:
             raise UsageError(
                 f"{file} can be read or replaced by others; delete it, and a new token is made"
             )
@@ -253,18 +263,21 @@ def stored_token(file: Path) -> tuple[str, bool]:
     return token, True
 
 
-SHORTEST = 16
+SHORTEST: Final = 16
 """Characters of a token; shorter ones can be guessed."""
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(?::(\d{1,5}))?")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class Access:
-    """``hosts``: the names, in lower case, by which the server may be called; ``anywhere``: any IP address as well,
-    which no foreign page can take for its own.  ``token``: what a reader must know; None where everybody may read.
-    ``submit``: what who submits must know; None where nobody submits."""
+    """Hold who may read a board, and who may submit.
+
+    ``hosts``: the names, in lower case, by which the server may be called. ``anywhere``: any IP address as well, which
+    no foreign page can take for its own. ``token``: that of readers, None if everybody may read. ``submit``: that of
+    submitters, None if nobody submits.
+    """
 
     hosts: frozenset[str]
     anywhere: bool = False
@@ -272,61 +285,60 @@ class Access:
     submit: str | None = field(default=None, repr=False)
 
     def knows_host(self, header: str) -> bool:
-        """Whether a ``Host`` header names this server."""
+        """Check that a ``Host`` header names this server."""
         name = host_name(header)
-        return name is not None and (
-            name in self.hosts or (self.anywhere and _ip_address(name) is not None)
-        )
+        if name is None:
+            return False
+        return name in self.hosts or (self.anywhere and _ip_address(name) is not None)
 
     def knows_origin(self, header: str) -> bool:
-        """Whether an ``Origin`` header is this server's own."""
+        """Check that an ``Origin`` header is this server's own."""
         scheme, separator, host = header.partition("://")
         return bool(separator) and scheme in ("http", "https") and self.knows_host(host)
 
     @property
     def pass_word(self) -> str:
-        """What a browser keeps instead of the token, which does not follow from it."""
-        return hmac.new(
-            (self.token or "").encode(), b"a reader of the board", hashlib.sha256
-        ).hexdigest()
+        """Return what a browser keeps instead of the token, which does not follow from it."""
+        key = (self.token or "").encode()
+        return hmac.new(key, b"a reader of the board", hashlib.sha256).hexdigest()
 
-    def knows_pass(self, given: str) -> bool:
-        """Whether a browser's cookie is of this token."""
-        return self.token is not None and hmac.compare_digest(
-            _digest(given), _digest(self.pass_word)
-        )
+    def knows_pass(self, cookie: str) -> bool:
+        """Check that a browser's cookie is of this token."""
+        return self.token is not None and same_token(cookie, self.pass_word)
 
 
 def access(
     host: str, names: Iterable[str] = (), token: str | None = None, submit: str | None = None
 ) -> Access:
-    """The access to a server that listens on ``host``, is called by further ``names`` as well, and has these tokens."""
+    """Return the access to a server that listens on ``host`` and is called by further ``names`` as well."""
     bound = host.lower().strip("[]")
-    everywhere = bound in ("0.0.0.0", "::")
-    own = {socket.gethostname().lower(), socket.getfqdn().lower()} if everywhere else set()
-    return Access(
-        frozenset({*_LOOPBACK, bound, *own, *(name.lower() for name in names)}),
-        everywhere,
-        token,
-        submit,
-    )
+    hosts = {*_LOOPBACK, bound}
+    hosts.update(name.lower() for name in names)
+    anywhere = bound in ("0.0.0.0", "::")
+    if anywhere:
+        hosts.update([socket.gethostname().lower(), socket.getfqdn().lower()])
+    return Access(frozenset(hosts), anywhere, token, submit)
 
 
-def same_token(given: str, token: str) -> bool:
-    """Whether ``given`` is the ``token``, in a time that does not tell how much of it is right."""
-    return hmac.compare_digest(_digest(given), _digest(token))
+def same_token(candidate: str, token: str) -> bool:
+    """Check that ``candidate`` is the ``token``, in a time that does not tell how much of it is right."""
+    return hmac.compare_digest(_digest(candidate), _digest(token))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on ``host``."""
+    """Check that only this machine reaches a server that listens on ``host``."""
+    if host.lower() == "localhost":
+        return True
     address = _ip_address(host.strip("[]"))
-    return host.lower() == "localhost" if address is None else address.is_loopback
+    return address is not None and address.is_loopback
 
 
 def host_name(header: str) -> str | None:
-    """The host in a ``Host`` header, in lower case, without port and brackets; None for what is no host."""
+    """Return the host in a ``Host`` header, in lower case, without port and brackets; None if it is no host."""
     parts = _HOST.fullmatch(header)
-    return None if parts is None else parts[1].strip("[]").lower().removesuffix(".")
+    if parts is None:
+        return None
+    return parts[1].strip("[]").lower().removesuffix(".")
 
 
 def _ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -456,10 +456,10 @@ def cell_markup(
 
 def _number_markup(row: Number, column: Column) -> str:
     """Return a number with the letters of its warnings and its interval, drawn for shares and written for others."""
-    write = plain
     if row.share:
-        write = percent
-    markup = f"<b>{shown_value(row, write)}</b>"
+        markup = f"<b>{shown_value(row, percent)}</b>"
+    else:
+        markup = f"<b>{shown_value(row, plain)}</b>"
     letters = "".join(MARKS[warning] for warning in row.diagnosis.warnings)
     if letters:
         markup += f'<sup><span class="only-read"> warnings </span>{letters}</sup>'

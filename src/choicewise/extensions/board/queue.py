@@ -513,11 +513,22 @@ def _submission(row: sqlite3.Row, now: float) -> Submission:
     state, reason = State(row["state"]), row["reason"]
     if state is State.LEASED and row["until"] < now:
         state, reason = State.WAITING, _unheard(row["worker"])
-    wanted = Wanted(row["model"], row["revision"], row["dtype"])
-    after = row["until"] if row["state"] == State.WAITING and row["until"] > now else 0.0
-    about = row["worker"], row["done"], row["total"], row["attempts"], row["folder"]
+    after = 0.0
+    if row["state"] == State.WAITING and row["until"] > now:
+        after = row["until"]
     return Submission(
-        row["id"], wanted, state, reason, row["submitted"], row["changed"], *about, after=after
+        id=row["id"],
+        wanted=Wanted(row["model"], row["revision"], row["dtype"]),
+        state=state,
+        reason=reason,
+        submitted=row["submitted"],
+        changed=row["changed"],
+        worker=row["worker"],
+        done=row["done"],
+        total=row["total"],
+        attempts=row["attempts"],
+        folder=row["folder"],
+        after=after,
     )
 
 

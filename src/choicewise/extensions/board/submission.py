@@ -1,4 +1,4 @@
-"""What may be submitted, and what becomes of it: policy, names, states."""
+"""Describe submitted models: their names and states, and the policy that takes or refuses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
@@ -20,7 +20,7 @@ from choicewise.util.text import holds_secret
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody wants evaluated: the ``model``, and its ``revision`` and ``dtype``, empty where not said."""
+    """Name a model that somebody wants evaluated, with its ``revision`` and ``dtype``, which may be empty."""
 
     model: str
     revision: str = ""
@@ -28,19 +28,20 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """As it is named to be loaded."""
-        return f"{self.model}@{self.revision}" if self.revision else self.model
+        """Return the name by which it is loaded."""
+        if not self.revision:
+            return self.model
+        return f"{self.model}@{self.revision}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """One submission at one moment.
+    """Describe a submission at one moment.
 
-    ``reason`` says in words why it failed, was refused, or waits again; of one that is done how it was asked otherwise
-    than the board says.  ``submitted`` and ``changed``: seconds since
-    1970 by the board's clock.  ``worker`` has it or had it last; ``done`` of ``total`` is what that one says of its
-    work.  ``attempts``: how often a worker took it.  ``folder``: of its runs, empty until they are there.  ``after``:
-    before that time no worker gets it; 0 where one may.
+    ``reason``: why it failed, was refused, or waits again; for one that is done, how it was evaluated otherwise than
+    the board says. ``submitted``, ``changed``: seconds since 1970 by the board's clock. ``worker`` has it or had it last,
+    and has ``done`` so much of ``total``. ``attempts``: how often a worker took it. ``folder``: that of its runs, empty
+    until they are there. ``after``: the time before which no worker gets it, 0 if one may.
     """
 
     id: str
@@ -57,46 +58,52 @@ class Submission:
     after: float = 0.0
 
     def as_json(self, runs: Sequence[str] = ()) -> dict[str, Any]:
-        """The record with the addresses of its ``runs``; what was not said is null, and times are texts in UTC."""
-        wanted, times = (
-            self.wanted,
-            {"submitted": moment(self.submitted), "changed": moment(self.changed)},
-        )
-        record = {"id": self.id, "model": wanted.model, "revision": wanted.revision or None}
-        record |= {
-            "dtype": wanted.dtype or None,
+        """Return a record with the addresses of its ``runs``; what is empty is null, and times are texts in UTC."""
+        not_before = None
+        if self.after:
+            not_before = moment(self.after)
+        return {
+            "id": self.id,
+            "model": self.wanted.model,
+            "revision": self.wanted.revision or None,
+            "dtype": self.wanted.dtype or None,
             "state": str(self.state),
             "reason": self.reason,
-            **times,
+            "submitted": moment(self.submitted),
+            "changed": moment(self.changed),
+            "worker": self.worker,
+            "done": self.done,
+            "total": self.total,
+            "attempts": self.attempts,
+            "not_before": not_before,
+            "runs": list(runs),
         }
-        record |= {name: getattr(self, name) for name in ("worker", "done", "total", "attempts")}
-        return {**record, "not_before": moment(self.after) if self.after else None, "runs": [*runs]}
 
 
 def moment(seconds: float) -> str:
-    """A time as ``2026-11-22T14:10:57Z``."""
+    """Write a time as ``2026-11-22T14:10:57Z``."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def wanted(model: object, revision: object = None, dtype: object = None) -> Wanted:
-    """What the three fields say, ``ORG/NAME@REVISION`` split at its sign.  UsageError with everything that is wrong."""
-    given = {"model": model, "revision": revision, "dtype": dtype}
+    """Return the model of three fields, with ``ORG/NAME@REVISION`` split; UsageError with everything that is wrong."""
+    values = {"model": model, "revision": revision, "dtype": dtype}
+    present = {name: value for name, value in values.items() if value is not None}
     try:
-        fields = _Fields.model_validate(
-            {name: value for name, value in given.items() if value is not None}
-        )
+        fields = _Fields.model_validate(present)
     except ValidationError as error:
-        raise UsageError.of_problems([_problem(each) for each in error.errors()]) from None
-    name, revision = fields.model, fields.revision
-    if not revision and _has_revision(name):
-        name, _, revision = name.partition("@")
-    return Wanted(name, revision, fields.dtype)
+        problems = [_problem(details) for details in error.errors()]
+        raise UsageError.of_problems(problems) from None
+    if fields.revision or not _has_revision(fields.model):
+        return Wanted(fields.model, fields.revision, fields.dtype)
+    name, _, revision_of_name = fields.model.partition("@")
+    return Wanted(name, revision_of_name, fields.dtype)
 
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
-DTYPES = get_args(_Dtype)
+DTYPES: Final = get_args(_Dtype)
 
-_LONGEST = 200
+_LONGEST: Final = 200
 """Characters of a model's name."""
 
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]{0,99}", re.ASCII)
@@ -106,27 +113,27 @@ def _has_revision(name: str) -> bool:
     return "/" in name and not name.startswith(("/", ".")) and not model_kind(name).revisions
 
 
-def _known_model(text: str) -> str:
-    name, _, revision = text.partition("@") if _has_revision(text) else (text, "", "")
+def _check_model(text: str) -> str:
+    name = text
+    revision = ""
+    if _has_revision(text):
+        name, _, revision = text.partition("@")
     if not name:
         raise ValueError("the model is missing; write its name, as ORG/NAME")
     if len(name) > _LONGEST:
         raise ValueError(f"the model's name has {len(name)} characters; it may have {_LONGEST}")
-    if (
-        not name.isprintable()
-        or any(ord(char) > 0xFFFF for char in name)
-        or ".." in re.split(r"[/\\]", name)
-    ):
+    is_path_up = ".." in re.split(r"[/\\]", name)
+    if is_path_up or not name.isprintable() or any(ord(char) > 0xFFFF for char in name):
         raise ValueError("the model has characters that no model has; write it as ORG/NAME")
     if holds_secret(text):
         raise ValueError(
             "the model's name holds a login or a key, which the board would show; leave that out"
         )
-    _known_revision(revision)
+    _check_revision(revision)
     return text
 
 
-def _known_revision(text: str) -> str:
+def _check_revision(text: str) -> str:
     if text and (not _REVISION.fullmatch(text) or ".." in text):
         raise ValueError(
             "the revision must be a branch, a tag or a commit: letters, digits and . _ - + /"
@@ -137,8 +144,8 @@ def _known_revision(text: str) -> str:
 class _Fields(BaseModel):
     model_config = ConfigDict(strict=True, str_strip_whitespace=True, validate_default=True)
 
-    model: Annotated[str, AfterValidator(_known_model)] = ""
-    revision: Annotated[str, AfterValidator(_known_revision)] = ""
+    model: Annotated[str, AfterValidator(_check_model)] = ""
+    revision: Annotated[str, AfterValidator(_check_revision)] = ""
     dtype: Literal["", _Dtype] = ""
 
 
@@ -154,7 +161,7 @@ def _problem(error: Any) -> str:
 
 
 class State(StrEnum):
-    """How far a submission is."""
+    """Say how far a submission is."""
 
     WAITING = "waiting"
     LEASED = "leased"
@@ -164,64 +171,77 @@ class State(StrEnum):
 
     @property
     def words(self) -> str:
-        """As people read it."""
-        return "running" if self is State.LEASED else self.value
+        """Return the state as people read it."""
+        if self is State.LEASED:
+            return "running"
+        return self.value
 
     @property
     def final(self) -> bool:
-        """Whether nothing more happens to it."""
+        """Check that it has ended."""
         return self not in (State.WAITING, State.LEASED)
 
 
-ALLOW = (f"{PREFIX}*", "*/*")
+ALLOW: Final = (f"{PREFIX}*", "*/*")
 """The bundled models, and every repository on the Hub; no folder of a worker's machine."""
 
-LARGEST = 20_000_000_000
+LARGEST: Final = 20_000_000_000
 """Bytes of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``allow``: patterns of names (:func:`matches`); ``largest``: bytes of the weights that a model may have.
+    """Say which models a board takes: by patterns of names (:func:`matches`), and by the most bytes of the weights.
 
-    Weights must be safetensors, and no code of a model's own runs: that is the same for every board.
+    On every board weights must be safetensors, and no code of a model runs.
     """
 
     allow: tuple[str, ...] = ALLOW
     largest: int = LARGEST
 
     def takes(self, model: str) -> bool:
-        """Whether models of that name are taken."""
+        """Check that models of that name are taken."""
         return any(matches(model, pattern) for pattern in self.allow)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether ``name`` is one that ``pattern`` means.
+    """Check that ``pattern`` matches ``name``.
 
-    ``*`` stands for any characters but ``/`` and ``:``, ``**`` for any at all, and ``?`` for one; a part of a name
-    that a sign begins with is not one that begins with a dot.
+    ``*`` stands for any characters but ``/`` and ``:``, ``**`` for any at all, and ``?`` for one. At the beginning of a
+    part of the name these signs stand for no dot.
     """
     return _expression(pattern).fullmatch(name) is not None
 
 
 @cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    parts = []
-    for place, piece in enumerate(pieces := re.split(r"(\*\*|\*|\?)", pattern)):
-        begins = not "".join(pieces[:place]) or "".join(pieces[:place]).endswith(("/", ":"))
-        own = {"**": r".*", "*": r"[^/:]+", "?": r"[^/:]"}.get(piece)
-        parts.append(re.escape(piece) if own is None else (r"(?!\.)" if begins else "") + own)
-    return re.compile("".join(parts), re.DOTALL)
+    expression = ""
+    before = ""
+    for piece in re.split(r"(\*\*|\*|\?)", pattern):
+        if piece not in _SIGNS:
+            expression += re.escape(piece)
+        elif not before or before.endswith(("/", ":")):
+            expression += r"(?!\.)" + _SIGNS[piece]
+        else:
+            expression += _SIGNS[piece]
+        before += piece
+    return re.compile(expression, re.DOTALL)
+
+
+_SIGNS: Final = {"**": r".*", "*": r"[^/:]+", "?": r"[^/:]"}
+"""Signs of a pattern as regular expressions."""
 
 
 def refusal(wanted: Wanted) -> str:
-    """Why the model can't be evaluated, where that can be told by its name alone; else nothing."""
+    """Return why the model can't be evaluated if its name alone tells it, else an empty text."""
     if not is_bundled(wanted.model):
         return ""
     if bundled_folder(wanted.model, MODELS) is None:
         bundled = ", ".join(PREFIX + model.name for model in MODELS)
         return f"there is no model {wanted.model}; the bundled ones are {bundled}"
-    return f"{wanted.model} has no revisions; leave that out" if wanted.revision else ""
+    if wanted.revision:
+        return f"{wanted.model} has no revisions; leave that out"
+    return ""
 
 
 class Busy(StoreError):

@@ -304,7 +304,12 @@ class _Panel:
         title = CHAIN_TITLES[self.metric]
         better = METRICS[self.metric].direction
         first_line = self.lanes.first_line
-        head = {"kind": "panel", "title": title, "better": better, "heading": f"{title}: {better}"}
+        head: Record = {
+            "kind": "panel",
+            "title": title,
+            "better": better,
+            "heading": f"{title}: {better}",
+        }
         head |= {"row": top + 1, "row_under": top + 2, "line": first_line - 1}
         records: list[Record] = [{**head, **self._position(self.low)}]
         ticks = {"left": self.low, "right": self.high}
@@ -313,7 +318,7 @@ class _Panel:
         row_below = self.lanes.first_row + self.lanes.count
         line_below = first_line + self.lanes.count
         for side, value in ticks.items():
-            tick = {"kind": "tick", "side": side, "label": self._tick_label(value)}
+            tick: Record = {"kind": "tick", "side": side, "label": self._tick_label(value)}
             tick |= self.lanes.fields()
             tick |= {"row_below": row_below, "line_below": line_below}
             tick |= {"last_row": row_below, "last_line": line_below}

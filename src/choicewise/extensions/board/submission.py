@@ -39,9 +39,9 @@ class Submission:
     """Describe a submission at one moment.
 
     ``reason``: why it failed, was refused, or waits again; for one that is done, how it was evaluated otherwise than
-    the board says. ``submitted``, ``changed``: seconds since 1970 by the board's clock. ``worker`` has it or had it last,
-    and has ``done`` so much of ``total``. ``attempts``: how often a worker took it. ``folder``: that of its runs, empty
-    until they are there. ``after``: the time before which no worker gets it, 0 if one may.
+    the board says. ``submitted``, ``changed``: seconds since 1970 by the board's clock. ``worker`` has it or had it
+    last, and has ``done`` so much of ``total``. ``attempts``: how often a worker took it. ``folder``: that of its runs,
+    empty until they are there. ``after``: the time before which no worker gets it, 0 if one may.
     """
 
     id: str

@@ -295,7 +295,7 @@ def test_orders_are_orders_and_what_a_change_is_not_for_is_no_part_of_it(
     }
     assert (changed is None) == (CHANGES[name].kinds == ("noul",) or name in needy)
     if changed is not None:
-        assert len(changed.choices) == choices + CHANGES[name].more
+        assert len(changed.choices) == choices + CHANGES[name].added
         assert changed.gold == item.gold
 
 

@@ -388,7 +388,7 @@ def _none_of_these(changed: Sequence[_Answers]) -> NoneOfThese:
     means = {}
     for answers in changed:
         change = change_of(answers.protocol.prepare)
-        is_added = CHANGES[change].more == 1
+        is_added = CHANGES[change].added == 1
         probabilities = []
         for item, distribution in answers.probabilities.items():
             option = -1 if is_added else answers.gold[item][0]

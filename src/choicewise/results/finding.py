@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, compress
 from statistics import median
 
 import numpy as np
@@ -90,7 +90,7 @@ def reversal(runs: Sequence[Measured]) -> Reversal | None:
             pairs.append((one, other, contests))
             ps += [contest.p for contest in contests]
 
-    # Holm's correction is for all pairs and protocols together, which are looked at for the clearest.
+    # The clearest is chosen among all pairs and protocols, so the correction is for all of them.
     adjusted = iter(holm(ps).tolist())
     reversals = []
     for one, other, contests in pairs:
@@ -280,7 +280,10 @@ def unchanged(rows: Sequence[Number]) -> Sequence[Number]:
 
     Protocols of a panel that change the questions are no ways to ask the unchanged ones.
     """
-    kept = [row for row in rows if not asks_changes([parse_signature(row.identity.signature)])]
+    kept = []
+    for row in rows:
+        if not asks_changes([parse_signature(row.identity.signature)]):
+            kept.append(row)
     return kept or rows
 
 
@@ -299,21 +302,18 @@ def lead(rows: Sequence[Number]) -> Lead | None:
     contests = _lead_contests(rows)
     if not contests:
         return None
-    wins = Counter(contest.leaders[0] for contest in contests if len(contest.leaders) == 1)
+    wins = Counter(contest.winner for contest in contests)
     models = _models_in_order(contests, wins)
     same_order = _have_same_order(contests)
     best = models[0]
 
     contests = [contest for contest in contests if best in contest.rows]
     best_rows = [contest.rows[best] for contest in contests]
-    is_alone = [contest.leaders == [best] for contest in contests]
+    is_alone = [contest.winner == best for contest in contests]
     behind = []
-    open_contests = 0
     for contest, row in zip(contests, best_rows, strict=True):
         if best not in contest.leaders:
             behind.append(row.identity.protocol)
-        if len(contest.leaders) > len(contest.first):
-            open_contests += 1
 
     turn = None
     if len(behind) > NAMED:
@@ -333,7 +333,7 @@ def lead(rows: Sequence[Number]) -> Lead | None:
         same_order=same_order,
         turn=turn,
         items=max(row.counts.n for row in best_rows),
-        open=open_contests,
+        open=sum(contest.is_open for contest in contests),
         significant=_significant_leads(contests, best),
     )
 
@@ -343,7 +343,7 @@ def _significant_leads(contests: Sequence[_LeadContest], best: str) -> int | Non
     ps = []
     for contest in contests:
         p = contest.rows[best].ranks.lead_p
-        if contest.leaders == [best] and p is not None:
+        if contest.winner == best and p is not None:
             ps.append(p)
     if not ps:
         return None
@@ -473,12 +473,25 @@ class _LeadContest:
     @cached_property
     def leaders(self) -> list[str]:
         """The models of rank 1, and those that could have it with answers that were cut."""
-        first = self.first or [max(self.rows, key=lambda model: self.rows[model].value)]
+        first = [self.rows[model] for model in self.first]
+        if not first:
+            # Too few items were scored by all: the greatest value is the first.
+            first = [max(self.rows.values(), key=_value)]
         leaders = []
         for model, row in self.rows.items():
-            if model in first or any(left_open(row, self.rows[leader]) for leader in first):
+            if any(row is leader or left_open(row, leader) for leader in first):
                 leaders.append(model)
         return leaders
+
+    @property
+    def winner(self) -> str:
+        """The model that is first alone; empty if several are first."""
+        return self.leaders[0] if len(self.leaders) == 1 else ""
+
+    @property
+    def is_open(self) -> bool:
+        """Check that answers that were cut could change who is first."""
+        return len(self.leaders) > len(self.first)
 
 
 def _lead_contests(rows: Sequence[Number]) -> list[_LeadContest]:
@@ -490,7 +503,8 @@ def _lead_contests(rows: Sequence[Number]) -> list[_LeadContest]:
     contests = []
     for rivals in by_measure.values():
         contest = _LeadContest(rivals)
-        if len(rivals) > 1 and (contest.first or len(contest.leaders) > 1):
+        has_order = contest.first or len(contest.leaders) > 1
+        if len(rivals) > 1 and has_order:
             contests.append(contest)
     return contests
 
@@ -515,11 +529,10 @@ def _have_same_order(contests: Sequence[_LeadContest]) -> bool:
     """Check that no two models change places between contests."""
     worse_than: dict[str, set[str]] = {}
     for contest in contests:
-        ranks = {
-            model: row.ranks.rank
-            for model, row in contest.rows.items()
-            if row.ranks.rank is not None
-        }
+        ranks = {}
+        for model, row in contest.rows.items():
+            if row.ranks.rank is not None:
+                ranks[model] = row.ranks.rank
         for model, rank in ranks.items():
             worse = [other for other, other_rank in ranks.items() if other_rank > rank]
             worse_than.setdefault(model, set()).update(worse)
@@ -536,6 +549,7 @@ def _turn(rows: Sequence[Number], ahead: Sequence[bool]) -> Turn | None:
     The family is taken if it is right more often than always saying the same.  An axis must be
     wrong at most a quarter as often as that.
     """
+    # A family is what a user chooses first, so it goes before an axis that separates as well.
     axes_of_rows = [_axes(row) for row in rows]
     family = _split("family", [row.identity.family for row in rows], ahead)
     turns = [family, _split("group", [row.identity.subject for row in rows], ahead)]
@@ -564,7 +578,7 @@ def _axes(row: Number) -> dict[str, str]:
 def _split(axis: str, values: Sequence[str], ahead: Sequence[bool]) -> Turn:
     """Separate the values with which the model is mostly behind."""
     counts = Counter(values)
-    firsts = Counter(value for value, is_ahead in zip(values, ahead, strict=True) if is_ahead)
+    firsts = Counter(compress(values, ahead))
     # As often ahead as behind counts as ahead.
     behind = [value for value, count in counts.items() if 2 * firsts[value] < count]
     first = sum(firsts[value] for value in behind)

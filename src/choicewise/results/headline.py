@@ -13,7 +13,7 @@ import numpy as np
 from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import short_signature
 from choicewise.results.measurement import paired_credits, same_items
-from choicewise.results.number import Number
+from choicewise.results.number import Number, NumberIdentity
 from choicewise.results.outcomes import (
     Outcome,
     Outcomes,
@@ -49,17 +49,6 @@ def headline(rows: Sequence[Number], families: Collection[str] = ()) -> Number |
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Benchmark:
-    """Name a column: a protocol on a part of a dataset; ``data``: the short id of the dataset."""
-
-    dataset: str
-    data: str
-    selection: str
-    protocol: str
-    signature: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """Hold a model's row under every benchmark (None for none), and its rank by their plain mean.
 
@@ -78,12 +67,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Hold models by benchmarks, with one headline protocol for each benchmark.
+    """Hold models by benchmarks, each with the identity of its headline.
 
     The best model comes first, models that lack a number come last.
     """
 
-    benchmarks: tuple[Benchmark, ...]
+    benchmarks: tuple[NumberIdentity, ...]
     standings: tuple[Standing, ...]
 
     @property
@@ -147,7 +136,7 @@ def matrix(rows: Sequence[Number], outcomes: Sequence[Outcomes] = ()) -> Matrix:
         for standing in _ranked(rankable, outcomes):
             standings[standing.model] = standing
     in_order = sorted(standings.values(), key=_position)
-    return Matrix(tuple(_benchmark(row) for row in headlines), tuple(in_order))
+    return Matrix(tuple(row.identity for row in headlines), tuple(in_order))
 
 
 def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
@@ -215,17 +204,10 @@ def _lines(
         if not math.isnan(row.value):
             cells[row.identity.model, measured_as(row)] = row
     columns = [measured_as(first) for first in headlines]
-    return {model: tuple(cells.get((model, column)) for column in columns) for model in models}
-
-
-def _benchmark(row: Number) -> Benchmark:
-    return Benchmark(
-        dataset=row.identity.dataset,
-        data=row.identity.data,
-        selection=row.identity.selection,
-        protocol=row.identity.protocol,
-        signature=row.identity.signature,
-    )
+    lines = {}
+    for model in models:
+        lines[model] = tuple(cells.get((model, column)) for column in columns)
+    return lines
 
 
 _OutcomeOf = Mapping[tuple[str, ...], Outcome]

@@ -1,5 +1,4 @@
-"""A causal network as compute paths use it: hidden states, read-out of log-probabilities, counters of work; and what
-every path does, the plain one, and how one generation grows token by token."""
+"""Read a causal network through its hidden states, and hold what every compute path does."""
 
 from __future__ import annotations
 
@@ -25,24 +24,30 @@ from choicewise.models.local import plain
 from choicewise.models.local.devices import LOGITS, to_device
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores, TokenSet
 
-Reads = tuple[
-    Tensor, Tensor, Tensor
-]  # tokens (int32), log-probabilities (nats, float32), ranks (int32): [reads]
-GREEDY = -1  # a target that stands for the token with the greatest logit
-LIKELIEST = np.asarray([GREEDY], dtype=np.int32)  # asks for the token with the greatest logit
+Reads = tuple[Tensor, Tensor, Tensor]
+"""Tokens (int32), log-probabilities (nats, float32) and ranks (int32), of shape [reads]."""
+
+GREEDY = -1
+"""A target that stands for the token with the greatest logit."""
+
+LIKELIEST = np.asarray([GREEDY], dtype=np.int32)
+"""A continuation that asks for the token with the greatest logit."""
 
 STATES = ("cache", "past_key_values", "cache_params", "state")
-"""The names under which models return, and take back, their state after the tokens so far: that of transformers since
-5.24, and the older ones, which models with code of their own keep."""
+"""Names under which models return, and take back, their state after the tokens so far.
+
+The first is that of transformers since 5.24; models that bring their code keep the older ones.
+"""
 
 
 class CausalLM:
     """A ``transformers`` causal language model, read through its hidden states.
 
-    ``vocabulary``: how many entries of the logits are tokens; the softmax leaves padding entries out.
-    ``window``: the most tokens that can be inputs at once.  ``work`` counts those that go through the model.
-    ``undivided``: whether its body gives logits, so that hidden states can't be obtained.  ``device``: where its inputs
-    lie; layers of a model that is spread over several devices compute on theirs, and its head on another one again.
+    ``vocabulary``: how many entries of the logits are tokens; the softmax leaves padding entries
+    out.  ``window``: the most tokens that can be inputs at once.  ``work`` counts those that go
+    through the model.  ``undivided``: its body gives logits, so that hidden states can't be
+    obtained.  ``device``: that of its inputs; layers of a model that is spread over several devices
+    compute on theirs, and its head on another one again.
     """
 
     def __init__(
@@ -55,24 +60,28 @@ class CausalLM:
         self.device = model.get_input_embeddings().weight.device
         self._body = _body(model)
         self.undivided = self._body is model
-        head = None if self.undivided else model.get_output_embeddings()
-        self._head_device = None if head is None else head.weight.device
+        self._head_device: torch.device | None = None
+        if not self.undivided:
+            head = model.get_output_embeddings()
+            if head is not None:
+                self._head_device = head.weight.device
         self._output: Any = None
 
     @property
     def computed(self) -> int:
-        """Input tokens that went through the model so far."""
+        """Return the input tokens that went through the model so far."""
         return self.work.computed
 
     @property
     def layers(self) -> int:
-        """How many layers the configuration declares."""
+        """Return the number of layers that the configuration declares."""
         return int(self.model.config.get_text_config().num_hidden_layers)
 
     def body(self, state: Any = None, **inputs: Any) -> Any:
-        """Return the output before the head; its first entry holds what ``logits`` takes, shape [batch, tokens, width].
+        """Return the output before the head.
 
-        ``state``: the cache or recurrent state to continue from, as :func:`state_of` reads it.
+        Its first entry holds what ``logits`` takes, of shape [batch, tokens, width].  ``state``:
+        the cache or recurrent state to continue from, as :func:`state_of` reads it.
         """
         if state is not None:
             inputs[self._state_argument] = state
@@ -85,9 +94,10 @@ class CausalLM:
         return state_argument(self._body)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
+        """Return logits [rows, vocabulary] from hidden states [rows, width], without padding.
 
-        The model's own forward computes them, so that it scales, caps and adds whatever it always does.
+        The forward of the model computes them, so that it scales, caps and adds whatever it always
+        does.
         """
         if self.undivided:
             return hidden[:, : self.vocabulary]
@@ -95,78 +105,81 @@ class CausalLM:
         return self._head(hidden, input_ids=rows).logits[0, :, : self.vocabulary]
 
     def read(self, hidden: Tensor, rows: Ids, targets: Ids, sets: Sequence[TokenSet] = ()) -> Reads:
-        """Tokens, log-probabilities and ranks at ``rows`` of ``hidden``, shape [tokens, width].
+        """Return tokens, log-probabilities and ranks at ``rows`` of ``hidden`` [tokens, width].
 
-        The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.  ``FIRST_SET - i`` asks for the log
-        of the total probability of ``sets[i]`` and its likeliest member.  ``rows`` ascend.  A rank is the number of
-        entries with a strictly greater logit, or -1 where the log-probability is NaN.  Nothing waits for the device.
+        The tokens are ``targets``, with the likeliest in place of every ``GREEDY``.
+        ``FIRST_SET - i`` asks for the log of the total probability of ``sets[i]`` and its likeliest
+        member.  ``rows`` ascend.  A rank is the number of entries with a strictly greater logit, or
+        -1 if the log-probability is NaN.  Nothing waits for the device.
         """
-        distinct, place = np.unique(rows, return_inverse=True)
-        likeliest, vocabulary = bool((targets == GREEDY).any()), self.vocabulary
+        # Logits, far larger than hidden states, are computed once for each row.
+        distinct, inverse = np.unique(rows, return_inverse=True)
         of_rows = self._at_head(hidden.index_select(0, self.tensor(distinct, hidden.device)))
         device = of_rows.device
+        has_greedy = bool((targets == GREEDY).any())
         step = self._rows_at_once
         parts = []
         for first in range(0, len(distinct), step):
-            low, high = np.searchsorted(place, [first, first + step])
+            low, high = np.searchsorted(inverse, [first, first + step])
             logits = self.logits(of_rows[first : first + step])
             part = targets[low:high]
-            masses = [
-                (
-                    self.tensor(np.flatnonzero(part == target), device),
-                    self.tensor(sets[FIRST_SET - target].below(vocabulary), device),
-                )
-                for target in np.unique(part[part <= FIRST_SET])
-            ]
-            rows_of_part, targets_of_part = (
-                self.tensor(place[low:high] - first, device),
-                self.tensor(part, device),
-            )
-            parts.append(_read(logits, rows_of_part, targets_of_part, likeliest, masses))
+            masses = []
+            for target in np.unique(part[part <= FIRST_SET]):
+                reads = self.tensor(np.flatnonzero(part == target), device)
+                members = sets[FIRST_SET - target].below(self.vocabulary)
+                masses.append((reads, self.tensor(members, device)))
+            rows_of_part = self.tensor(inverse[low:high] - first, device)
+            targets_of_part = self.tensor(part, device)
+            parts.append(_read(logits, rows_of_part, targets_of_part, has_greedy, masses))
         return _joined(parts)
 
     def choose(self, hidden: Tensor, shares: npt.NDArray[np.float64], known: int) -> Reads:
-        """The next token at every row of ``hidden``, shape [rows, width]: the likeliest, or one that is drawn.
+        """Return the next token at every row of ``hidden`` [rows, width]: the likeliest, or a draw.
 
-        Where ``shares``, shape [rows], is a number and not NaN, it is the first of the first ``known`` tokens at which
-        the cumulative probability exceeds this share of their total, as in ``Sampling.draw``.
+        If ``shares`` [rows] is a number and not NaN, it is the first of the first ``known`` tokens
+        at which the cumulative probability exceeds this share of their total, as in
+        ``Sampling.draw``.
         """
-        parts, hidden = [], self._at_head(hidden)
+        hidden = self._at_head(hidden)
+        all_shares = torch.from_numpy(shares).to(hidden.device)
+        parts = []
         for rows in torch.arange(len(hidden), device=hidden.device).split(self._rows_at_once):
-            logits, share = (
-                self.logits(hidden[rows]),
-                torch.from_numpy(shares).to(hidden.device)[rows],
-            )
+            logits = self.logits(hidden[rows])
+            share = all_shares[rows]
             sums = logits[:, :known].double().softmax(dim=-1).cumsum(dim=-1)
-            drawn = torch.searchsorted(
-                sums, (share.nan_to_num() * sums[:, -1])[:, None], right=True
-            )[:, 0]
+            # The sums end a little beside 1.
+            wanted = share.nan_to_num() * sums[:, -1]
+            drawn = torch.searchsorted(sums, wanted[:, None], right=True)[:, 0]
             targets = torch.where(share.isnan(), GREEDY, drawn.clamp(max=sums.shape[1] - 1))
             parts.append(_read(logits, rows - rows[0], targets, True, []))
         return _joined(parts)
 
     @property
     def _rows_at_once(self) -> int:
-        """Rows of logits to hold at once."""
-        return max(1, LOGITS.get(self.device.type, LOGITS["cpu"]) // (4 * self.vocabulary))
+        """Return the rows of logits to compute at once."""
+        bytes_at_once = LOGITS.get(self.device.type, LOGITS["cpu"])
+        return max(1, bytes_at_once // (4 * self.vocabulary))
 
     def loss(self, hidden: Tensor, targets: Ids) -> float:
-        """The model's own loss where the rows of ``hidden`` [rows, width] predict ``targets``, in nats per token.
+        """Return the loss that the model computes if rows of ``hidden`` [rows, width] predict ``targets``.
 
-        The loss shifts its labels itself, so they begin with an extra -100 and the rows end with one that is not used.
+        It is in nats per token.
         """
+        # The loss shifts its labels, so that they begin with an extra -100 and the rows end with
+        # one that is not used.
         rows = self._at_head(torch.cat([hidden, hidden[-1:]]))
-        labels = torch.cat(
-            [torch.full((1,), -100, device=rows.device), self.tensor(targets, rows.device)]
-        )[None]
+        ignored = torch.full((1,), -100, device=rows.device)
+        labels = torch.cat([ignored, self.tensor(targets, rows.device)])[None]
         return float(self._head(rows, input_ids=labels.clamp(min=0), labels=labels).loss)
 
     def _at_head(self, hidden: Tensor) -> Tensor:
-        """``hidden`` where the head reads it: logits, far larger, then stay on their device."""
-        return hidden if self._head_device is None else hidden.to(self._head_device)
+        """Return ``hidden`` on the device of the head, on which logits, far larger, then stay."""
+        if self._head_device is None:
+            return hidden
+        return hidden.to(self._head_device)
 
     def _head(self, hidden: Tensor, **inputs: Tensor) -> Any:
-        """The output of the model's own forward around a body that returns ``hidden`` for every input."""
+        """Return the output of the model with a body that returns ``hidden`` for every input."""
         output = copy.copy(self._output)
         output.last_hidden_state = hidden[None]
         before = self._body.__dict__.get("forward")
@@ -179,12 +192,14 @@ class CausalLM:
                 self._body.forward = before
 
     def tensor(self, array: npt.NDArray[Any], device: torch.device | None = None) -> Tensor:
-        """An index array on ``device``, by default where the model's inputs lie; int64."""
-        return to_device(array.astype(np.int64), self.device if device is None else device)
+        """Return an index array on ``device``, by default that of the model's inputs; int64."""
+        if device is None:
+            device = self.device
+        return to_device(array.astype(np.int64), device)
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Meanwhile add the input tokens of all passes through the undivided model to ``computed``."""
+        """Count the input tokens of all passes through the undivided model as ``computed``."""
 
         def add(_: Any, __: Any, inputs: dict[str, Any]) -> None:
             self.work.computed += inputs["input_ids"].numel()
@@ -197,8 +212,9 @@ class CausalLM:
 
     @contextmanager
     def attention(self, implementation: str) -> Iterator[None]:
-        """Meanwhile run the model with another attention function; one that can't change it keeps its own, silently."""
-        before, verbosity = self.model.config._attn_implementation, logging.get_verbosity()
+        """Run the model with another attention function, silently without if it can't change it."""
+        before = self.model.config._attn_implementation
+        verbosity = logging.get_verbosity()
         logging.set_verbosity_error()
         try:
             self.model.set_attn_implementation(implementation)
@@ -209,7 +225,7 @@ class CausalLM:
 
 
 class ComputePath(ABC):
-    """One way to score and generate.  ``cost`` says in words how many tokens it sends through the model."""
+    """One way to score and generate; ``cost``: how many tokens it computes, in words."""
 
     name: str
     cost: str
@@ -219,7 +235,7 @@ class ComputePath(ABC):
 
     @abstractmethod
     def score(self, questions: Sequence[Span | Mass]) -> Answers:
-        """The answer to every question."""
+        """Yield the answer to every question."""
 
     def generate(
         self,
@@ -227,50 +243,45 @@ class ComputePath(ABC):
         ends: Collection[int],
         token_bytes: Sequence[bytes] = (),
     ) -> Answers:
-        """The tokens of every generation, as they end (:class:`Draft`).
+        """Yield the tokens of every generation, as they end (:class:`Draft`).
 
-        Limits are at least 1.  Log-probabilities are those of the raw logits.  Here every round scores one more token
-        of every greedy generation, and samples come one at a time with the model's own cache.
+        Limits are at least 1.  Log-probabilities are those of the raw logits.  Here every round
+        scores one more token of every greedy generation, and samples come one at a time with the
+        cache of the model.
         """
-        drafts = {
-            index: Draft(generation, ends, token_bytes)
-            for index, generation in enumerate(generations)
-        }
-        greedy = {
-            index: draft for index, draft in drafts.items() if draft.generation.sampling is None
-        }
+        greedy: dict[int, Draft] = {}
+        for index, generation in enumerate(generations):
+            if generation.sampling is None:
+                greedy[index] = Draft(generation, ends, token_bytes)
         while greedy:
-            contexts = [
-                np.append(draft.generation.context, np.asarray(draft.tokens, np.int32))
-                for draft in greedy.values()
-            ]
             indexes = list(greedy)
-            for number, scores in self.score([Span(context, LIKELIEST) for context in contexts]):
-                draft = greedy[indexes[number]]
+            spans = [Span(draft.text, LIKELIEST) for draft in greedy.values()]
+            for number, scores in self.score(spans):
+                index = indexes[number]
+                draft = greedy[index]
                 draft.add(int(scores.tokens[0]), float(scores.logprobs[0]), int(scores.ranks[0]))
                 if draft.ended:
-                    del greedy[indexes[number]]
-                    yield indexes[number], draft.scores
+                    del greedy[index]
+                    yield index, draft.scores
+        model = self.lm.model
         for index, generation in enumerate(generations):
             if generation.sampling is not None:
+                # The sample is computed once more to be checked.
                 with self.lm.work.expecting(2 * generation.inputs), self.lm.counting():
-                    sampled = sample(
-                        self.lm.model, self.lm.vocabulary, generation, ends, token_bytes
-                    )
+                    sampled = sample(model, self.lm.vocabulary, generation, ends, token_bytes)
                 yield index, sampled
 
     def objection(self) -> str | None:
-        """After ``score``: why the numbers can't be trusted even where they agree, or None."""
+        """Return why the numbers of ``score`` can't be trusted even if they agree, or None."""
         return None
 
 
-Rung = Callable[
-    [CausalLM, int], ComputePath
-]  # makes a compute path from a model and the most tokens of one pack
+Rung = Callable[[CausalLM, int], ComputePath]
+"""Makes a compute path from a model and the most tokens of one pack."""
 
 
 class PlainPath(ComputePath):
-    """The reference itself, for a model on which no other path is right."""
+    """The reference, for a model on which no other path is right."""
 
     name = "plain"
     cost = "every span in full, one at a time, with the vocabulary at every token"
@@ -281,22 +292,21 @@ class PlainPath(ComputePath):
         ends: Collection[int],
         token_bytes: Sequence[bytes] = (),
     ) -> Answers:
-        """The tokens, one generation at a time."""
+        """Yield the tokens, one generation at a time."""
+        model = self.lm.model
         for index, generation in enumerate(generations):
-            most = (
-                generation.limit * generation.inputs
-                - generation.limit * (generation.limit - 1) // 2
-            )
+            # Every token is computed with all before it, the first without the generated ones.
+            limit = generation.limit
+            most = limit * generation.inputs - limit * (limit - 1) // 2
             with self.lm.work.expecting(most), self.lm.counting():
-                answer = plain.generate(
-                    self.lm.model, self.lm.vocabulary, generation, ends, token_bytes
-                )
+                answer = plain.generate(model, self.lm.vocabulary, generation, ends, token_bytes)
             yield index, answer
 
     def score(self, questions: Sequence[Span | Mass]) -> Answers:
-        """The answers in order."""
+        """Yield the answers in order."""
         self.lm.work.planned += sum(question.inputs for question in questions)
-        model, vocabulary = self.lm.model, self.lm.vocabulary
+        model = self.lm.model
+        vocabulary = self.lm.vocabulary
         for index, question in enumerate(questions):
             likeliest = isinstance(question, Span) and question.continuation[0] == GREEDY
             with self.lm.counting():
@@ -310,9 +320,9 @@ class PlainPath(ComputePath):
 class Draft:
     """The tokens of one generation of a limit of at least 1.
 
-    ``ends``: tokens that end a sequence; a greedy generation includes the first of them, a sampled one does not.
-    ``token_bytes``: the bytes of every token, by which stops are found.  ``steps``: tokens chosen, the last of which
-    may not belong to the generation.
+    ``ends``: tokens that end a sequence; a greedy generation includes the first of them, a sampled
+    one does not.  ``token_bytes``: the bytes of every token, by which stops are found.  ``steps``:
+    tokens chosen, the last of which may not belong to the generation.
     """
 
     def __init__(
@@ -329,36 +339,49 @@ class Draft:
         self._token_bytes = token_bytes
 
     @property
+    def text(self) -> Ids:
+        """Return the tokens of the context and of the generation."""
+        return np.append(self.generation.context, np.asarray(self.tokens, np.int32))
+
+    @property
     def share(self) -> float:
-        """The share of the probabilities at which the next token is drawn; NaN for the likeliest token."""
+        """Return the share of the probabilities at which the next token is drawn.
+
+        It is NaN for the likeliest token.
+        """
         sampling = self.generation.sampling
-        return math.nan if sampling is None else sampling.share(len(self.tokens))
+        if sampling is None:
+            return math.nan
+        return sampling.share(len(self.tokens))
 
     @property
     def scores(self) -> TokenScores:
-        """The answer, once it has ended."""
+        """Return the answer, once it has ended."""
         return TokenScores.of(self.tokens, self._logprobs, self._ranks)
 
     def add(self, token: int, logprob: float, rank: int) -> None:
-        """The next token as it was chosen, with its log-probability (nats) and rank."""
+        """Add the next token as it was chosen, with its log-probability (nats) and rank."""
         self.steps += 1
         self._text += self.generation.spelled(token, self._token_bytes)
-        stopped = self.generation.ends_in(self._text)
-        if (stopped and not self.generation.keep_stop) or (
-            token in self._ends and self.generation.sampling is not None
-        ):
+        is_stopped = self.generation.ends_in(self._text)
+        is_end = token in self._ends
+        if is_stopped and not self.generation.keep_stop:
+            self.ended = True
+            return
+        if is_end and self.generation.sampling is not None:
             self.ended = True
             return
         self.tokens.append(token)
         self._logprobs.append(logprob)
         self._ranks.append(rank)
-        self.ended = stopped or token in self._ends or len(self.tokens) == self.generation.limit
+        self.ended = is_stopped or is_end or len(self.tokens) == self.generation.limit
 
 
 class Readout:
     """The answers to the questions of a tree, filled in pack by pack.
 
-    One pack's results are waited for only when the next pack has been started, so that the device never idles.
+    The results of a pack are waited for only when the next pack has been started, so that the
+    device never idles.
     """
 
     def __init__(self, lm: CausalLM, tree: Tree) -> None:
@@ -371,63 +394,67 @@ class Readout:
         self._scores = TokenScores.of(np.zeros(count), np.full(count, np.nan), np.zeros(count))
         self._last_rows = tree.rows[tree.starts[1:] - 1]
         self._questions = np.argsort(tree.span_of, kind="stable")
-        self._first_question = np.searchsorted(
-            tree.span_of[self._questions], np.arange(len(tree.starts))
-        )
+        spans = np.arange(len(tree.starts))
+        self._first_question = np.searchsorted(tree.span_of[self._questions], spans)
         self._finished = 0
         self._pending: Callable[[], Answers] | None = None
 
     def read(self, start: int, hidden: torch.Tensor) -> Answers:
-        """Read nodes ``start ..`` from hidden states, shape [nodes, width]; answers that earlier calls finished."""
+        """Read nodes ``start ..`` from hidden states [nodes, width].
+
+        Yields the answers that earlier calls finished.
+        """
         stop = start + len(hidden)
         low, high = np.searchsorted(self._rows, [start, stop])
         if low == high:
             return
-        results = self._lm.read(
-            hidden, self._rows[low:high] - start, self._targets[low:high], self._tree.sets
-        )
-        before, self._pending = (
-            self._pending,
-            partial(self._receive, self._order[low:high], *_send(results), stop),
-        )
+        rows = self._rows[low:high] - start
+        results = self._lm.read(hidden, rows, self._targets[low:high], self._tree.sets)
+        sent, copied = _send(results)
+        before = self._pending
+        self._pending = partial(self._receive, self._order[low:high], sent, copied, stop)
         if before is not None:
             yield from before()
 
     def finish(self) -> Answers:
-        """The answers that the last ``read`` finished."""
+        """Yield the answers that the last ``read`` finished."""
         if self._pending is not None:
             yield from self._pending()
 
     def _receive(
         self,
-        places: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
         results: Reads,
         copied: torch.cuda.Event | None,
         stop: int,
     ) -> Answers:
-        """Store ``results`` at ``places`` among the tree's reads; the answers whose last row is before ``stop``."""
+        """Store ``results`` at ``positions`` among the tree's reads.
+
+        Yields the answers whose last row is before ``stop``.
+        """
         if copied is not None:
             copied.synchronize()
         scores = self._scores
-        for array, result in zip(
-            (scores.tokens, scores.logprobs, scores.ranks), results, strict=True
-        ):
-            array[places] = result.cpu().numpy()
-        first, self._finished = self._finished, int(np.searchsorted(self._last_rows, stop))
+        tokens, logprobs, ranks = results
+        scores.tokens[positions] = tokens.cpu().numpy()
+        scores.logprobs[positions] = logprobs.cpu().numpy()
+        scores.ranks[positions] = ranks.cpu().numpy()
+        first = self._finished
+        self._finished = int(np.searchsorted(self._last_rows, stop))
         for span in range(first, self._finished):
             part = slice(self._tree.starts[span], self._tree.starts[span + 1])
             answer = TokenScores(scores.tokens[part], scores.logprobs[part], scores.ranks[part])
-            for question in self._questions[
-                self._first_question[span] : self._first_question[span + 1]
-            ]:
+            questions = slice(self._first_question[span], self._first_question[span + 1])
+            for question in self._questions[questions]:
                 yield int(question), answer
 
 
 @dataclass(eq=False)
 class Workload:
-    """Input tokens ``computed`` so far, and those ``planned``: known to be needed for all that was asked, and computed.
+    """Input tokens ``computed`` so far, and those ``planned``: needed for all questions, and computed.
 
-    What plans adds to ``planned`` before it computes, at most as much as it may need, and corrects the sum afterwards.
+    Whoever plans adds to ``planned`` before computing, at most as much as may be needed, and
+    corrects the sum afterwards.
     """
 
     computed: int = 0
@@ -435,46 +462,48 @@ class Workload:
 
     @contextmanager
     def expecting(self, most: int) -> Iterator[None]:
-        """Meanwhile plan ``most`` more tokens; afterwards those that were computed."""
+        """Plan ``most`` more tokens, and afterwards only those that were computed."""
         before = self.computed
         self.planned += most
         yield
         self.planned += self.computed - before - most
 
     def settle(self) -> None:
-        """Nothing is asked any more."""
+        """Plan nothing more, as no question is left."""
         self.planned = self.computed
 
 
 def _send(results: Reads) -> tuple[Reads, torch.cuda.Event | None]:
-    """The copy to the host, which is only started, and an event that says when it is complete."""
+    """Start the copy to the host, and return it with an event that says when it is complete."""
     if results[0].device.type != "cuda":
         return results, None
-    tokens, logprobs, ranks = (
-        torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
-        for part in results
-    )
+    tokens, logprobs, ranks = map(_start_copy, results)
     copied = torch.cuda.Event()
-    copied.record(
-        torch.cuda.current_stream(results[0].device)
-    )  # by itself it takes the first device's
+    # By default it takes the stream of the first device.
+    copied.record(torch.cuda.current_stream(results[0].device))
     return (tokens, logprobs, ranks), copied
+
+
+def _start_copy(part: Tensor) -> Tensor:
+    host = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
+    return host.copy_(part, non_blocking=True)
 
 
 def _read(
     logits: Tensor,
     rows: Tensor,
     targets: Tensor,
-    likeliest: bool,
+    has_greedy: bool,
     masses: list[tuple[Tensor, Tensor]],
 ) -> Reads:
-    """As ``CausalLM.read``; ``masses``: pairs of (places of a set among the reads, its members)."""
+    """Read ``targets`` at ``rows`` of logits, as :meth:`CausalLM.read`.
+
+    ``masses``: pairs of the positions of a set among the reads, and its members.
+    """
     row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
-    tokens = (
-        torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets)
-        if likeliest
-        else targets
-    )
+    tokens = targets
+    if has_greedy:
+        tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets)
     all_logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     for reads, members in masses:
         of_members = logits.index_select(0, rows[reads]).index_select(1, members)
@@ -488,34 +517,35 @@ def _read(
 
 
 def _joined(parts: Sequence[Reads]) -> Reads:
-    tokens, logprobs, ranks = (torch.cat(part) for part in zip(*parts, strict=True))
-    return tokens, logprobs, ranks
+    tokens, logprobs, ranks = zip(*parts, strict=True)
+    return torch.cat(tokens), torch.cat(logprobs), torch.cat(ranks)
 
 
 @torch.inference_mode()
 def _body(model: PreTrainedModel) -> torch.nn.Module:
-    """The part whose hidden states the model's head reads: the first candidate that a forward pass calls."""
+    """Return the part whose hidden states the head reads: the first that a forward pass calls."""
     called = []
     candidates = [model.base_model, model.get_decoder()]
     hooks = [
         part.register_forward_hook(lambda module, *_: called.append(module)) for part in candidates
     ]
+    device = model.get_input_embeddings().weight.device
+    two_tokens = torch.ones((1, 2), dtype=torch.long, device=device)
     try:
-        two_tokens = torch.ones(
-            (1, 2), dtype=torch.long, device=model.get_input_embeddings().weight.device
-        )
         model(input_ids=two_tokens, use_cache=False)  # with a cache some models fail, as xLSTM does
     finally:
         for hook in hooks:
             hook.remove()
-    return next((part for part in candidates if part in called), model)
+    for part in candidates:
+        if part in called:
+            return part
+    return model
 
 
 def state_of(output: Any) -> Any:
     """Return the cache or recurrent state in the ``output`` of a model, or None if it returned none."""
-    fields = dict(
-        output
-    )  # of an output itself transformers would warn when it is asked for an old name
+    # As a dictionary, for transformers warns if an output is asked for an old name.
+    fields = dict(output)
     for name in STATES:
         if fields.get(name) is not None:
             return fields[name]
@@ -539,9 +569,10 @@ def sample(
     ends: Collection[int],
     token_bytes: Sequence[bytes],
 ) -> TokenScores:
-    """Draw the tokens of a sampled ``generation``; the plain way if the model keeps no state, or a wrong one.
+    """Draw the tokens of a sampled ``generation``.
 
-    That shows in one more pass over all tokens, which costs little beside a pass for each of them.
+    They are drawn the plain way if the model keeps no state, or a wrong one.  That shows in one
+    more pass over all tokens, which costs little beside a pass for each of them.
     """
     assert generation.sampling is not None
     input_ids = torch.from_numpy(generation.context.astype(np.int64))[None].to(model.device)
@@ -558,9 +589,8 @@ def sample(
         if state is None:
             return plain.generate(model, vocabulary, generation, ends, token_bytes)
         row = output.logits[0, -1:, :vocabulary].float().cpu()
-        token = generation.sampling.draw(
-            row[0, : len(token_bytes)].double().softmax(0).numpy(), len(tokens)
-        )
+        shares = row[0, : len(token_bytes)].double().softmax(0).numpy()
+        token = generation.sampling.draw(shares, len(tokens))
         if token in ends or generation.stopped([*tokens, token], token_bytes):
             break
         tokens.append(token)
@@ -568,9 +598,10 @@ def sample(
         inputs["input_ids"] = input_ids.new_tensor([[token]])
         inputs[argument] = state
     scores = TokenScores.joined(parts)
-    if tokens:
-        reference = plain.score(model, vocabulary, Span(generation.context, scores.tokens)).logprobs
-        rounding = max(1e-3, 64 * torch.finfo(model.dtype).eps)
-        if not np.allclose(scores.logprobs, reference, rtol=0.01, atol=rounding, equal_nan=True):
-            return plain.generate(model, vocabulary, generation, ends, token_bytes)
+    if not tokens:
+        return scores
+    truth = plain.score(model, vocabulary, Span(generation.context, scores.tokens)).logprobs
+    rounding = max(1e-3, 64 * torch.finfo(model.dtype).eps)
+    if not np.allclose(scores.logprobs, truth, rtol=0.01, atol=rounding, equal_nan=True):
+        return plain.generate(model, vocabulary, generation, ends, token_bytes)
     return scores

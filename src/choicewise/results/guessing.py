@@ -84,17 +84,21 @@ def merged(parts: Sequence[Guessing]) -> Guessing:
 def guessing(rows: Sequence[Number]) -> Guessing:
     """Count the numbers better than guessing in ``rows``, which are of one model on one dataset."""
     scores = [row for row in rows if _is_score(row)]
-    if not scores:
-        return Guessing()
-    questions = [row.counts.n for row in scores]
-    return Guessing(
-        scores=len(scores),
-        beating=sum(_is_above(row) for row in scores),
-        better=len(scores) - sum(guesses(scores)),
-        questions=(min(questions), max(questions)),
-        chances=_range([row.chance for row in scores]),
-        needed=_range([enough(row) for row in scores]),
-    )
+    parts = []
+    for row, is_guess in zip(scores, guesses(scores), strict=True):
+        n = row.counts.n
+        needed = enough(row)
+        parts.append(
+            Guessing(
+                scores=1,
+                beating=int(_is_above(row)),
+                better=int(not is_guess),
+                questions=(n, n),
+                chances=(row.chance, row.chance),
+                needed=(needed, needed),
+            )
+        )
+    return merged(parts)
 
 
 def guesses(rows: Sequence[Number]) -> list[bool]:
@@ -129,26 +133,29 @@ def enough(row: Number) -> float:
     It is infinite if 1 is not enough, and NaN if the interval does not follow from the number of
     right answers alone, but from subjects, or from credits of any size.
     """
-    if row.interval.name not in ("wilson", "beta-binomial"):
+    n = row.counts.n
+    interval = row.interval.name
+    if interval not in ("wilson", "beta-binomial"):
         return math.nan
-    if not row.counts.n or math.isnan(row.chance):
+    if not n or math.isnan(row.chance):
         return math.nan
-    low, _ = of_items(row.interval.name, row.value * row.counts.n, row.counts.n)
+    low, _ = of_items(interval, row.value * n, n)
+    # The interval of a sample is narrower, as a part of the items is known.
     if row.population is not None:
-        low = row.value - unseen(row.counts.n, row.population) * (row.value - low)
+        low = row.value - unseen(n, row.population) * (row.value - low)
     if not math.isclose(low, row.interval.low, abs_tol=1e-9):
         return math.nan
 
     def is_above(right: int) -> bool:
-        low, _ = of_items(row.interval.name, right, row.counts.n)
+        low, _ = of_items(interval, right, n)
         if low <= row.chance:
             return False
-        return row.counts.n < FEWEST or binomial_tail(right, row.counts.n, row.chance) <= LEVEL
+        return n < FEWEST or binomial_tail(right, n, row.chance) <= LEVEL
 
-    right = bisect_left(range(row.counts.n + 1), True, key=is_above)
-    if right > row.counts.n:
+    right = bisect_left(range(n + 1), True, key=is_above)
+    if right > n:
         return math.inf
-    return right / row.counts.n
+    return right / n
 
 
 def _is_score(row: Number) -> bool:

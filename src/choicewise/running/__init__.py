@@ -1,5 +1,4 @@
-"""Evaluations: from what is asked to a finished folder, on one device, on several or on a Ray
-cluster.
+"""Evaluations: from a job to finished run folders, on one device, on several or on a Ray cluster.
 
-``evaluate.py`` is one run, ``sweep.py`` several; ``work.py`` is the loop that both go through.
+``job.py`` is the job, ``sweep.py`` evaluates its runs, and ``evaluate.py`` one of them.
 """

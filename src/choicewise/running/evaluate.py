@@ -394,13 +394,13 @@ def _observe(
         report()
         written = {(block.extent, block.asks) for block in folder.manifest.blocks}
         for result in results:
-            place = result.block.extent
+            extent = result.block.extent
             names = tuple(spec.name for spec in result.block.specs)
-            if (place, names) in written:
+            if (extent, names) in written:
                 # This part of the run has the block, which only the digest of the plan needs again.
                 with tracker.block(result):
                     continue
-            with BlockWriter(folder, place, respondent) as writer, tracker.block(result):
+            with BlockWriter(folder, extent, respondent) as writer, tracker.block(result):
                 try:
                     for observed in result.observations:
                         writer.add(observed)

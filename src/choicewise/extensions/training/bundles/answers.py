@@ -538,8 +538,8 @@ class _Intake:
         """Note indices whose tokens have a probability above 1 together."""
         scored = self._bundle.scored
         shares = np.exp(np.where(np.isfinite(self.logprobs), self.logprobs, -np.inf))
-        _, firsts, place = np.unique(self._places, return_index=True, return_inverse=True)
-        totals = np.bincount(place, shares, minlength=len(firsts))
+        _, firsts, position = np.unique(self._places, return_index=True, return_inverse=True)
+        totals = np.bincount(position, shares, minlength=len(firsts))
         over = np.flatnonzero(totals > 1 + SURPLUS)
         why = "more than 1 together (log2 or log10 in the place of nats?)"
         one = f"place has tokens of probability {why}"
@@ -594,14 +594,14 @@ class _Intake:
             columns[_LISTS[name]] = lists.flatten()
         row = row[is_complete]
         expected = expected[is_complete]
-        place = scored.position[ranges(firsts[row], expected)]
-        self._take_tokens(np.repeat(row, expected), place, pa.table(columns))
+        position = scored.position[ranges(firsts[row], expected)]
+        self._take_tokens(np.repeat(row, expected), position, pa.table(columns))
 
-    def _take_tokens(self, row: Integers, place: Integers, table: pa.Table) -> None:
+    def _take_tokens(self, row: Integers, position: Integers, table: pa.Table) -> None:
         token = table["token_id"].to_numpy().astype(np.int64)
         logprobs = table["logprob"].to_numpy()
-        scored, is_usable = self._located(row, place, token)
-        self._refuse_numbers(row, place, logprobs)
+        scored, is_usable = self._located(row, position, token)
+        self._refuse_numbers(row, position, logprobs)
         np.add.at(self._times, scored, 1)
         self.logprobs[scored] = logprobs[is_usable]
         if "rank" in table.column_names:
@@ -617,8 +617,8 @@ class _Intake:
         totals = table["sum_logprob"].to_numpy()
         stated_token = _integers(table, "token_id")
         first = np.searchsorted(scored.row, row)
-        place = scored.position[first]
-        is_label = place == self._bundle.lengths[row]
+        position = scored.position[first]
+        is_label = position == self._bundle.lengths[row]
         # A row of labels has one label for each token, so that a sum must name its token.
         unnamed = np.flatnonzero(is_label & (stated_token < 0))
         one = "sum of a label has no token_id"
@@ -626,8 +626,8 @@ class _Intake:
         # A label without its token was noted above; the first token is only to go on with.
         has_token = is_label & (stated_token >= 0)
         token = np.where(has_token, stated_token, scored.token[first])
-        located, is_usable = self._located(row, place, token)
-        self._refuse_numbers(row, place, totals)
+        located, is_usable = self._located(row, position, token)
+        self._refuse_numbers(row, position, totals)
 
         question = self._question[located]
         sizes = np.diff(scored.starts)[question]
@@ -656,7 +656,7 @@ class _Intake:
             self.ranks[alone] = ranks[~is_long]
 
     def _located(
-        self, row: Integers, place: Integers, token: Integers
+        self, row: Integers, position: Integers, token: Integers
     ) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return the index of each answer among the scored tokens, and mark the usable answers.
 
@@ -668,8 +668,8 @@ class _Intake:
             beyond = f"beyond the vocabulary of {self._vocabulary:,}"
             count = int(is_beyond.sum())
             self._add_problem(count, f"token_id is {beyond}", f"token_ids are {beyond}", ids)
-        is_inside = (place >= 0) & (place < self._width)
-        where = row * self._width + np.where(is_inside, place, 0)
+        is_inside = (position >= 0) & (position < self._width)
+        where = row * self._width + np.where(is_inside, position, 0)
         codes = where * self._vocabulary + np.where(is_beyond, 0, token)
         nearest = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
         is_usable = np.zeros(len(row), np.bool_)
@@ -678,15 +678,15 @@ class _Intake:
         is_scored = is_inside & np.isin(where, self._places)
         strange = np.flatnonzero(~is_scored)
         one = "place is not to be scored"
-        self._refuse(strange, one, "places are not to be scored", _AT, row, place)
+        self._refuse(strange, one, "places are not to be scored", _AT, row, position)
         different = np.flatnonzero(is_scored & ~is_usable & ~is_beyond)
         one = "token_id is not what was asked (another tokenizer?)"
         many = "token_ids are not what was asked (another tokenizer?)"
-        self._refuse(different, one, many, f"{_AT}: {{}}", row, place, token)
+        self._refuse(different, one, many, f"{_AT}: {{}}", row, position, token)
         return self._order[nearest[is_usable]], is_usable
 
     def _refuse_numbers(
-        self, row: Integers, place: Integers, numbers: npt.NDArray[np.float64]
+        self, row: Integers, position: Integers, numbers: npt.NDArray[np.float64]
     ) -> None:
         faults = [
             (np.isnan(numbers), "is NaN", "are NaN"),
@@ -697,7 +697,7 @@ class _Intake:
             one = f"log-probability {is_fault}"
             many = f"log-probabilities {are_fault}"
             wrong = np.flatnonzero(is_wrong)
-            self._refuse(wrong, one, many, f"{_AT}: {{:g}}", row, place, numbers)
+            self._refuse(wrong, one, many, f"{_AT}: {{:g}}", row, position, numbers)
 
     def _refuse(
         self, wrong: Integers, one: str, many: str, pattern: str, rows: Integers, *columns: Any

@@ -230,8 +230,8 @@ class Bundle:
         stop = spans.field("stop").to_numpy().astype(np.int64)
         span = np.repeat(np.arange(len(start)), stop - start)
         row = row_of(span_offsets)[span]
-        place = ranges(start, stop - start)
-        token = tokens[offsets[row] + place]
+        position = ranges(start, stop - start)
+        token = tokens[offsets[row] + position]
 
         label_offsets, labels = _flat(self.rows["label_ids"])
         label_row = row_of(label_offsets)
@@ -241,13 +241,13 @@ class Bundle:
         # Spans and labels were found one after the other, and answers come row by row.
         rows = np.concatenate([row, label_row])
         order = np.argsort(rows, kind="stable")
-        places = np.concatenate([place, label_place.astype(np.int64)])
+        positions = np.concatenate([position, label_place.astype(np.int64)])
         ids = np.concatenate([token, labels.to_numpy()]).astype(np.int64)
         question = np.concatenate([span, label_question])
         starts = np.flatnonzero(np.diff(question[order], prepend=-1))
         return Scored(
             row=rows[order],
-            position=places[order],
+            position=positions[order],
             token=ids[order],
             starts=np.append(starts, len(rows)).astype(np.int64),
         )
@@ -261,10 +261,10 @@ class Bundle:
         starts = scored.starts.tolist()
         for start, stop in pairwise(starts):
             row = int(scored.row[start])
-            place = int(scored.position[start])
+            position = int(scored.position[start])
             # All labels of a row have one context, which is cut only once.
-            if row != last_row or len(context) != place:
-                context = self.ids(row)[:place]
+            if row != last_row or len(context) != position:
+                context = self.ids(row)[:position]
                 last_row = row
             continuation = scored.token[start:stop].astype(np.int32)
             keys.append(prompt_key(b"span", context, continuation))

@@ -1,8 +1,8 @@
-"""Which shots an item gets; curated sets.
+"""Choose the few-shot examples of every item, by a sampler or from a curated set.
 
-A set is named by its path here, ``olmes/arc-easy``, on the axis ``shot_split`` of a protocol with the sampler
-``curated``.  The name is part of the protocol's identity and stands for these texts: a set that changes gets a
-new name.
+A set is named by its path here, ``olmes/arc-easy``, on the axis ``shot_split`` of a protocol with
+the sampler ``curated``.  The name is part of the protocol's identity and stands for these texts: a
+set that changes gets a new name.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib.resources import files
-from itertools import cycle, islice
+from itertools import cycle
 from operator import attrgetter
 from random import Random
 from typing import Any
@@ -31,20 +30,29 @@ from choicewise.protocols.readings import STREAMS, Stream
 from choicewise.util.cache import BoundedCache
 
 Shots = tuple[Item, ...]
-Positions = npt.NDArray[np.int64]  # which rows of a pool, counted from 0
+
+Positions = npt.NDArray[np.int64]
+"""Rows of a pool, counted from 0."""
+
 _CONTENT = attrgetter("question", "choices", "gold")
-_SHARE = 0.05  # of the items with as many choices each, at least one (5 %: Zheng et al. 2024)
+
+_SHARE = 0.05
+"""The share of items that is drawn, of each number of choices, at least one (Zheng et al. 2024)."""
+
 _KEYS = ("id", "question", "choices", "answer", "subject")
-FRESH = tuple(STREAMS)  # samplers that draw other shots for every item
+
+FRESH = tuple(STREAMS)
+"""Samplers that draw other shots for every item."""
 
 
 def sample(
-    protocol: Protocol, dataset: Dataset, subject: str, asked: Sequence[int] | None = None
+    protocol: Protocol, dataset: Dataset, subject: str, positions: Sequence[int] | None = None
 ) -> list[Shots]:
-    """The shots of the items of ``subject`` in the protocol's split, in file order, or of those at positions ``asked``.
+    """Return the shots of a subject's items in the protocol's split, in file order.
 
-    They are drawn for all items of the subject, so that no item's shots change when only a part is asked.  Raises
-    DataError when the subject has no items, too few rows to draw shots from, or no such curated set.
+    ``positions``: only those of the items there.  Shots are drawn for all items of the subject, so
+    that no item's shots change if only a part is asked.  Raises DataError if the subject has no
+    items, too few rows to draw shots from, or no such curated set.
     """
     items = dataset.rows(protocol.split or dataset.evaluated, subject)
     if not items:
@@ -52,42 +60,66 @@ def sample(
             f"{_called(subject)} has no rows in split {protocol.split!r}; the dataset's splits are "
             f"{', '.join(sorted(dataset.splits))}: choose another subject, or a protocol file with another split"
         )
-    asked = range(len(items)) if asked is None else asked
+    wanted = range(len(items)) if positions is None else positions
     if not protocol.shots:
-        return [()] * len(asked)
+        return [()] * len(wanted)
     if protocol.sampler == "curated":
-        return [_chosen(protocol, subject)] * len(asked)
-    pool, count, seed = _pool(protocol, dataset, subject), protocol.shots, protocol.seed
-    stream = STREAMS.get(protocol.sampler)
-    if stream is None and protocol.sampler != "helm":
-        return [tuple(pool[:count])] * len(asked)
+        return [_curated_shots(protocol, subject)] * len(wanted)
+    pool = _pool(protocol, dataset, subject)
+    if protocol.sampler == "helm":
+        rows = _drawn_once(protocol, dataset, subject, items, pool)
+        return [tuple(pool.take(rows))] * len(wanted)
+    if protocol.sampler not in STREAMS:
+        return [tuple(pool[: protocol.shots])] * len(wanted)
+    rows = _drawn_once(protocol, dataset, subject, items, pool)
+    indices = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+    return _drawn(items.take(indices), pool, rows[indices], protocol.shots)
+
+
+def _drawn_once(
+    protocol: Protocol, dataset: Dataset, subject: str, items: Items, pool: Items
+) -> Positions:
+    """Draw rows of ``pool`` for all items of the subject, or return those drawn before."""
+    count = protocol.shots
+    seed = protocol.seed
     key = (protocol.sampler, protocol.split, protocol.shot_split, subject, count, seed)
-    if (drawn := dataset.drawn.get(key)) is None:
-        drawn = (
-            draw(stream, len(items), len(pool), count, seed)
-            if stream
-            else draw_helm(pool.right_texts(), count, seed)
-        )
-        dataset.drawn[key] = drawn
-    if stream is None:
-        return [tuple(pool.take(drawn))] * len(asked)
-    positions = np.fromiter(asked, dtype=np.int64, count=len(asked))
-    return _drawn(items.take(positions), pool, drawn[positions], count)
+    if key not in dataset.drawn:
+        stream = STREAMS.get(protocol.sampler)
+        if stream is None:
+            rows = draw_helm(pool.right_texts(), count, seed)
+        else:
+            rows = draw(stream, len(items), len(pool), count, seed)
+        dataset.drawn[key] = rows
+    return dataset.drawn[key]
 
 
 def has_examples(protocol: Protocol, dataset: Dataset) -> bool:
-    """Whether there is a split, or a curated set, that the shots of ``protocol``, which names its split, can come from.
+    """Check that there is a split, or a curated set, for the shots of ``protocol``.
 
-    Whether it has enough of them for every subject is another question (:func:`sample`).
+    The protocol names its split.  Whether there are enough examples for every subject is checked by
+    :func:`sample`.
     """
     split = protocol.shot_split or ""
-    if protocol.sampler != "curated":
-        spare = protocol.sampler in STREAMS and STREAMS[protocol.sampler].spare
-        return bool(dataset.splits.get(split)) and (split != protocol.split or bool(spare))
-    for subject in dataset.subjects(protocol.split or ""):
-        with suppress(DataError):
-            return bool(curated(split.replace("{subject}", subject)))
+    if protocol.sampler == "curated":
+        return _has_curated(split, dataset.subjects(protocol.split or ""))
+    if not dataset.splits.get(split):
+        return False
+    return split != protocol.split or _spare(protocol) > 0
+
+
+def _has_curated(name: str, subjects: Iterable[str]) -> bool:
+    for subject in subjects:
+        try:
+            return len(curated(name.replace("{subject}", subject))) > 0
+        except DataError:
+            continue
     return False
+
+
+def _spare(protocol: Protocol) -> int:
+    """Return how many rows are drawn besides, so that the item can be left out of its shots."""
+    stream = STREAMS.get(protocol.sampler)
+    return stream.spare if stream is not None else 0
 
 
 def shown_to_themselves(
@@ -97,83 +129,88 @@ def shown_to_themselves(
     items: Sequence[Item],
     positions: Sequence[int],
 ) -> Iterator[Item]:
-    """Those of ``items``, which stand at these ``positions`` of the subject, that are among their own shots.
+    """Yield the ``items``, at these ``positions`` of the subject, that are among their shots.
 
-    Only where a question stands in the pool as well are shots looked at.  Raises DataError as :func:`sample`.
+    Raises DataError if :func:`sample` does.
     """
     if not protocol.shots or not items:
         return
     pool = dataset.rows(protocol.shot_split or "", subject)
-    if protocol.sampler not in STREAMS:  # all items have the same shots
+    # Without a stream all items have the same shots.
+    if protocol.sampler not in STREAMS:
         pool = Items.of(sample(protocol, dataset, subject, range(1))[0])
-    asked, shown = Items.of(items).table()["question"], pool.table()["question"]
-    for place in np.flatnonzero(pc.is_in(asked, value_set=shown.combine_chunks())).tolist():
-        (shots,) = sample(protocol, dataset, subject, positions[place : place + 1])
-        if any(is_same(items[place], shot) for shot in shots):
-            yield items[place]
+    questions = Items.of(items).table()["question"]
+    pool_questions = pool.table()["question"].combine_chunks()
+    # Drawing shots is slow, so it is done only for questions that are in the pool as well.
+    is_in_pool = pc.is_in(questions, value_set=pool_questions)
+    for index in np.flatnonzero(is_in_pool).tolist():
+        (shots,) = sample(protocol, dataset, subject, positions[index : index + 1])
+        if any(is_same(items[index], shot) for shot in shots):
+            yield items[index]
 
 
 def is_same(item: Item, other: Item) -> bool:
-    """Whether two items ask the same: question, choices, answer, and every further text of more than one word."""
+    """Check that two items have the same question, choices, answer and further texts.
+
+    A further text is a field of several words.
+    """
     return _CONTENT(item) == _CONTENT(other) and _further_texts(item) == _further_texts(other)
 
 
 @cache
 def curated(name: str) -> tuple[Item, ...]:
-    """The examples of the set ``name``, in their published order.  Raises DataError if there is no such set."""
-    sources = [
-        source
-        for source in (files("choicewise.protocols") / "curated").iterdir()
-        if source.is_dir()
-    ]
-    sets = {
-        f"{source.name}/{file.name.removesuffix('.jsonl')}": file
-        for source in sources
-        for file in source.iterdir()
-    }
+    """Return the examples of a set, in their published order; DataError if there is no such set."""
+    sets = {}
+    for source in (files("choicewise.protocols") / "curated").iterdir():
+        if source.is_dir():
+            for file in source.iterdir():
+                sets[f"{source.name}/{file.name.removesuffix('.jsonl')}"] = file
     if name not in sets:
         raise DataError(
             f"no set of curated examples is called {name!r}; {did_you_mean(name, sorted(sets))}"
         )
-    return tuple(
-        _item(json.loads(line)) for line in sets[name].read_text(encoding="utf-8").splitlines()
-    )
+    lines = sets[name].read_text(encoding="utf-8").splitlines()
+    return tuple(_item(json.loads(line)) for line in lines)
 
 
-_drawn_last = BoundedCache[tuple[str, str, int], frozenset[str]](
-    1
-)  # every block of items asks for it again
+# Every block of items asks for the items that were drawn last.
+_drawn_last = BoundedCache[tuple[str, str, int], frozenset[str]](1)
 
 
 def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
-    """The ids of the drawn items of ``split``: those whose hashes with ``seed`` are the smallest of their kind.
+    """Return the ids of the drawn items of ``split``.
 
-    So neither the order of the items nor which of them a run is about changes the draw.
+    Of the items with equally many choices, those with the smallest hashes by ``seed`` are drawn, so
+    neither the order of the items nor a selection of them changes the draw.
     """
     key = data.digest, split, seed
-    if (latest := _drawn_last.get(key)) is None:
-        hashes: dict[int, list[tuple[bytes, str]]] = {}
-        for item in data.splits.get(split, ()):
-            hashes.setdefault(len(item.choices), []).append((draw_hash(seed, item.id), item.id))
-        drawn = (sorted(kind)[: max(1, math.floor(_SHARE * len(kind)))] for kind in hashes.values())
-        latest = frozenset(id_ for kind in drawn for _, id_ in kind)
-        _drawn_last.put(key, latest)
-    return latest
+    latest = _drawn_last.get(key)
+    if latest is not None:
+        return latest
+    hashes: dict[int, list[tuple[bytes, str]]] = {}
+    for item in data.splits.get(split, ()):
+        hashes.setdefault(len(item.choices), []).append((draw_hash(seed, item.id), item.id))
+    drawn: set[str] = set()
+    for hashes_of_count in hashes.values():
+        number = max(1, math.floor(_SHARE * len(hashes_of_count)))
+        drawn.update(item_id for _, item_id in sorted(hashes_of_count)[:number])
+    _drawn_last.put(key, frozenset(drawn))
+    return frozenset(drawn)
 
 
 def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Positions:
-    """HELM's ``sample_examples``: one example of each answer in turn, frequent answers first.
+    """Draw rows as HELM's ``sample_examples``: one of each answer in turn, frequent answers first.
 
-    ``answers``: the text of the first right choice of every row of the pool.  Answers with equally many examples are
-    shuffled.
-    stanford-crfm/helm@cab5d89, src/helm/benchmark/adaptation/adapters/in_context_learning_adapter.py.
+    ``answers``: the text of the first right choice of every row of the pool.  Answers with equally
+    many examples are shuffled.  stanford-crfm/helm@cab5d89,
+    src/helm/benchmark/adaptation/adapters/in_context_learning_adapter.py.
     """
-    random, coded = Random(seed), answers.dictionary_encode()
+    random = Random(seed)
+    coded = answers.dictionary_encode()
     codes = coded.indices.to_numpy()
     sizes = np.bincount(codes)
-    alphabetical = pc.sort_indices(
-        coded.dictionary
-    ).to_numpy()  # by UTF-8, which is Python's order too
+    # Arrow sorts by UTF-8, which is Python's order, too.
+    alphabetical = pc.sort_indices(coded.dictionary).to_numpy()
     order: list[int] = []
     for size in np.unique(sizes)[::-1]:
         tied = alphabetical[sizes[alphabetical] == size].tolist()
@@ -186,14 +223,16 @@ def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Position
             break
         if answer not in groups:
             groups[answer] = np.flatnonzero(codes == answer).tolist()
-        if group := groups[answer]:
+        group = groups[answer]
+        if group:
             chosen.append(group.pop(random.randrange(len(group))))
     return np.array(chosen, dtype=np.int64)
 
 
 def draw(stream: Stream, items: int, pool: int, count: int, seed: int | None) -> Positions:
-    """Rows of a pool of ``pool`` for each of ``items``: ``(items, count + spare)`` positions."""
-    random, order = Random(seed), list(range(items))
+    """Draw rows of a pool of ``pool`` for each of ``items``, (items, count + spare) positions."""
+    random = Random(seed)
+    order = list(range(items))
     if stream.shuffled:
         random.shuffle(order)
     drawn = np.empty((items, count + stream.spare), dtype=np.int64)
@@ -202,8 +241,8 @@ def draw(stream: Stream, items: int, pool: int, count: int, seed: int | None) ->
     return drawn
 
 
-def _chosen(protocol: Protocol, subject: str) -> Shots:
-    """The first examples of the curated set that the protocol names; DataError where it has too few."""
+def _curated_shots(protocol: Protocol, subject: str) -> Shots:
+    """Return the first examples of the protocol's curated set; DataError if it has too few."""
     examples = curated((protocol.shot_split or "").replace("{subject}", subject))
     if len(examples) < protocol.shots:
         raise DataError(
@@ -218,16 +257,15 @@ def _further_texts(item: Item) -> set[str]:
 
 
 def _drawn(items: Iterable[Item], pool: Items, drawn: Positions, count: int) -> list[Shots]:
-    """For each item the first ``count`` drawn rows; of spare ones, those that are not the item itself."""
-    wanted = np.unique(drawn)
-    rows = dict(zip(wanted.tolist(), pool.take(wanted), strict=True))
+    """Return for each item the first ``count`` drawn rows; of spare ones, none that is the item."""
+    indices = np.unique(drawn)
+    row_at = dict(zip(indices.tolist(), pool.take(indices), strict=True))
     shots = []
     for item, positions in zip(items, drawn.tolist(), strict=True):
-        spare = len(positions) > count
-        others = (
-            row for row in map(rows.__getitem__, positions) if not (spare and is_same(item, row))
-        )
-        shots.append(tuple(islice(others, count)))
+        rows = [row_at[position] for position in positions]
+        if len(rows) > count:
+            rows = [row for row in rows if not is_same(item, row)]
+        shots.append(tuple(rows[:count]))
     return shots
 
 
@@ -238,9 +276,10 @@ def _called(subject: str) -> str:
 def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
     split = protocol.shot_split or ""
     pool = dataset.rows(split, subject)
-    if protocol.sampler == "first-overall":  # the same rows for every subject
+    # The same rows for every subject.
+    if protocol.sampler == "first-overall":
         pool = Items.of(dataset.splits.get(split, ()))
-    spare = STREAMS[protocol.sampler].spare if protocol.sampler in STREAMS else 0
+    spare = _spare(protocol)
     needed = protocol.shots + spare
     advice = "add rows, ask with fewer shots (NAME@shots=N), or use a protocol file with another shot_split"
     if len(pool) < needed:
@@ -256,12 +295,11 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
 
 
 def _item(row: dict[str, Any]) -> Item:
-    fields = {key: value for key, value in row.items() if key not in _KEYS}
     return Item(
-        row["id"],
-        row["question"],
-        tuple(row["choices"]),
-        (row["answer"],),
-        row.get("subject", ""),
-        fields,
+        id=row["id"],
+        question=row["question"],
+        choices=tuple(row["choices"]),
+        gold=(row["answer"],),
+        subject=row.get("subject", ""),
+        fields={key: value for key, value in row.items() if key not in _KEYS},
     )

@@ -1,4 +1,4 @@
-"""Serve, work."""
+"""Run the commands serve and work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from choicewise.errors import UsageError, install_line
 from choicewise.util.text import command_line, listed
 
 if TYPE_CHECKING:
-    from choicewise.extensions.board.queue import SubmissionService
+    from choicewise.extensions.board.queue import Asked, SubmissionService
     from choicewise.extensions.board.worker import Outcome
 
 
 @dataclass(frozen=True)
 class Submitting:
-    """What is asked of models that are submitted to a board, and who may submit which."""
+    """Hold the options of submissions: how submitted models are evaluated, and who may submit which."""
 
     protocol: Annotated[
         list[str] | None,
@@ -141,7 +141,8 @@ def serve(
     from choicewise.page.embed import check_libraries
 
     check_libraries("serve")
-    service = submit = None
+    service = None
+    submit = None
     if submissions:
         service, submit = open_submissions(folders[0], is_loopback(host), asked)
     bound = listen(host, port)
@@ -160,9 +161,10 @@ def serve(
         where = ", ".join(map(str, folders))
         tell(f"the board of all runs below {where}; Ctrl-C ends it")
         if submissions:
-            work = command_line(
-                "work", folders[0], *(("--queue", asked.queue) if asked.queue else ())
-            )
+            words: list[str | Path] = ["work", folders[0]]
+            if asked.queue:
+                words += ["--queue", asked.queue]
+            work = command_line(*words)
             tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
         if token is not None:
             tell("readers add ?token= and the token to the address once")
@@ -186,59 +188,88 @@ def _check(folders: list[Path]) -> None:
 def open_submissions(
     board: Path, loopback: bool, given: Submitting
 ) -> tuple[SubmissionService, str]:
-    """The submissions of the board in ``board``, with the options ``given``, and the token of who submits.
+    """Return the submissions of the board in ``board``, and the token of submitters.
 
-    That is the one that was given, or on loopback one that is stored.
-    Raises UsageError and StoreError before anything is served.
+    The token is the one that was given, or on loopback one that is stored. Raises UsageError and StoreError before
+    anything is served.
     """
-    from choicewise.bundled import BENCHMARK, PREFIX
-    from choicewise.extensions.board.access import SUBMIT, read_token, stored_token
-    from choicewise.extensions.board.library import AskedThere, asked_there
     from choicewise.extensions.board.queue import (
         QUEUE_FOLDER,
-        Asked,
         SubmissionService,
         make_private,
     )
-    from choicewise.extensions.board.submission import ALLOW, LARGEST, Policy
     from choicewise.running.job import job_of, sources_of
 
-    there = AskedThere() if given.protocol or given.data else asked_there(board)
-    bundled = () if given.protocol or given.data or there.runs else (PREFIX + BENCHMARK.name,)
-    policy = Policy(
-        tuple(given.allow or ALLOW), LARGEST if given.largest is None else parse_size(given.largest)
-    )
-    protocols = tuple(given.protocol or there.protocols or ("mmlu",))
-    part = {"limit": given.limit, "sample": given.sample, "seed": given.seed}
-    if part == dict.fromkeys(part):
-        part = {name: getattr(there, name) for name in part}
-    asked = Asked(protocols, tuple(given.data or there.data or bundled), policy=policy, **part)
-    if not (given.protocol or given.data):
-        what = f"{listed(asked.protocols)}{f' on {listed(asked.data)}' if asked.data else ''}"
-        as_there = ", as the runs there were" * bool(there.runs)
-        tell(f"submitted models are asked {what}{as_there}; --protocol changes it")
+    asked = _asked(board, given)
     sources_of(job_of(asked.plan()))  # what is wrong is said now, not by a worker
     queue = given.queue or board / QUEUE_FOLDER
     make_private(queue)
+    return SubmissionService.begin(board, queue, asked), _submit_token(queue, loopback, given)
+
+
+def _asked(board: Path, given: Submitting) -> Asked:
+    """Return how submitted models are evaluated: as the options say, or else as the runs of the board were."""
+    from choicewise.bundled import BENCHMARK, PREFIX
+    from choicewise.extensions.board.library import AskedThere, asked_there
+    from choicewise.extensions.board.queue import Asked
+    from choicewise.extensions.board.submission import ALLOW, LARGEST, Policy
+
+    is_given = bool(given.protocol or given.data)
+    there = AskedThere()
+    data = tuple(given.data or ())
+    if not is_given:
+        there = asked_there(board)
+        data = there.data
+        if not there.runs:
+            data = (PREFIX + BENCHMARK.name,)
+    limit, sample, seed = given.limit, given.sample, given.seed
+    if limit is None and sample is None and seed is None:
+        limit, sample, seed = there.limit, there.sample, there.seed
+    largest = LARGEST
+    if given.largest is not None:
+        largest = parse_size(given.largest)
+    asked = Asked(
+        protocols=tuple(given.protocol or there.protocols or ("mmlu",)),
+        data=data,
+        limit=limit,
+        policy=Policy(tuple(given.allow or ALLOW), largest),
+        sample=sample,
+        seed=seed,
+    )
+    if not is_given:
+        line = f"submitted models are asked {listed(asked.protocols)}"
+        if asked.data:
+            line += f" on {listed(asked.data)}"
+        if there.runs:
+            line += ", as the runs there were"
+        tell(f"{line}; --protocol changes it")
+    return asked
+
+
+def _submit_token(queue: Path, loopback: bool, given: Submitting) -> str:
+    from choicewise.extensions.board.access import SUBMIT, read_token, stored_token
+
     token = read_token(given.submit_token_file, SUBMIT)
-    if token is None:
-        if not loopback:
-            raise UsageError(
-                "the board can be reached by others and has no token of who submits: write one of your own into a file "
-                f"that only you can read, and name it with --submit-token-file, or put it into the variable {SUBMIT}"
-            )
-        token, new = stored_token(queue / "submit.token")
-        tell(
-            f"the token of who submits {'was written to' if new else 'is in'} {queue / 'submit.token'}"
+    if token is not None:
+        return token
+    if not loopback:
+        raise UsageError(
+            "the board can be reached by others and has no token of who submits: write one of your own into a file "
+            f"that only you can read, and name it with --submit-token-file, or put it into the variable {SUBMIT}"
         )
-    return SubmissionService.begin(board, queue, asked), token
+    file = queue / "submit.token"
+    token, is_new = stored_token(file)
+    verb = "was written to" if is_new else "is in"
+    tell(f"the token of who submits {verb} {file}")
+    return token
 
 
 def parse_size(text: str) -> int:
-    """Bytes from ``20GB``, ``500 MB`` or ``1.5TB``; UsageError for anything else."""
+    """Return the bytes of ``20GB``, ``500 MB`` or ``1.5TB``; UsageError for anything else."""
     from choicewise.util.text import bytes_of
 
-    if (size := bytes_of(text)) < 1:
+    size = bytes_of(text)
+    if size < 1:
         raise UsageError(f"--largest is {text!r}; write it as 20GB")
     return size
 
@@ -272,7 +303,8 @@ def work(
     It runs beside the folder, here or with --executor ray on a cluster; several may work at once, each on a submission
     of its own. What a worker that died has computed is not computed again. Ctrl-C gives back what is under way.
     """
-    if lacking := [package for package in NEEDED if find_spec(package) is None]:
+    lacking = [package for package in NEEDED if find_spec(package) is None]
+    if lacking:
         raise UsageError(f"a worker needs {' and '.join(lacking)}: {install_line('hf')}")
 
     from choicewise.extensions.board.queue import QUEUE_FOLDER, SubmissionService
@@ -283,9 +315,9 @@ def work(
             f"{folder} is an address: name the folder of the board, as the worker runs beside it"
         )
     _check([folder])
-    given: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
-    place = Workplace(
-        here={name: value for name, value in given.items() if value is not None},
+    loading: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
+    workplace = Workplace(
+        here={name: value for name, value in loading.items() if value is not None},
         executor=executor,
         workers=workers,
         say=tell,
@@ -294,8 +326,11 @@ def work(
     )
     watch_end()
     service = SubmissionService.join(folder, queue or folder / QUEUE_FOLDER)
-    worker = Worker(service, place)
-    tell(f"works for the board of {folder}{' until nothing waits' if once else '; Ctrl-C ends it'}")
+    worker = Worker(service, workplace)
+    end = "; Ctrl-C ends it"
+    if once:
+        end = " until nothing waits"
+    tell(f"works for the board of {folder}{end}")
     try:
         worker.work(once)
     except KeyboardInterrupt:
@@ -308,6 +343,6 @@ def work(
 
 
 def _summary(outcomes: list[Outcome]) -> str:
-    """What became of the submissions, in a line."""
+    """Count in a line how the submissions ended."""
     counts = Counter(outcome.end for outcome in outcomes)
     return ", ".join(f"{count} {end}" for end, count in counts.items()) or "nothing waited"

@@ -1,12 +1,4 @@
-"""The submissions of a board: what every model is asked, a queue with leases in SQLite, and where runs of them lie.
-
-The server and the workers beside it (`choicewise work`) use the same folder: what a board asks is a file in it.
-
-Every change of the queue is one transaction, so that no submission is lost, and none is with two workers.  Whoever
-leases one gets a secret, of which the queue keeps the sha256 alone.  Time is that of the board's clock.  A queue has
-several writers at once and must not lose what it answered for, which is what a database in WAL mode is for; nothing
-that was measured lies in it.
-"""
+"""Keep the submissions of a board in a queue with leases, for a server and the workers beside it."""
 
 from __future__ import annotations
 
@@ -43,8 +35,14 @@ from choicewise.util.files import disk_errors, folder_name, new_file, read_bytes
 FOLDER: Final = "submitted"
 """Of all runs of submitted models, in the folder of the board."""
 
+# The server and the workers (`choicewise work`) use the same folder: what a board asks is a file in it. Every change of
+# the queue is one transaction, so that no submission is lost, and none is with two workers. A queue has several writers
+# at once and must not lose what it answered for, which is what a database in WAL mode is for; nothing that was measured
+# is in it. Whoever leases a submission gets a secret, of which the queue keeps the sha256 alone. Time is that of the
+# board's clock.
+
 QUEUE_FOLDER: Final = ".submissions"
-"""Of the queue, in the folder of the board, where no other is named; nobody looks for runs in it."""
+"""The folder of the queue in the folder of the board, if no other is named; nobody looks for runs in it."""
 
 _QUEUE: Final = "queue.sqlite3"
 _ASKED: Final = "asked.json"
@@ -52,7 +50,7 @@ _ASKED: Final = "asked.json"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What every submitted model is asked, as `choicewise sweep` takes it, and what models are taken."""
+    """Hold how every submitted model is evaluated, as `choicewise sweep` takes it, and which models are taken."""
 
     protocols: tuple[str, ...]
     data: tuple[str, ...] = ()
@@ -63,34 +61,37 @@ class Asked:
 
     @property
     def part(self) -> str:
-        """The part of the data, in words; nothing for all of it."""
+        """Return the part of the data in words, an empty text for all of it."""
         return chosen_part(Selection.of(None, self.limit, self.sample, self.seed))
 
     def plan(self) -> dict[str, Any]:
-        """The keys of a sweep's plan."""
-        table: dict[str, Any] = {
-            "protocols": [*self.protocols] or None,
-            "data": [*self.data] or None,
+        """Return the keys of a sweep's plan."""
+        plan: dict[str, Any] = {
+            "protocols": list(self.protocols) or None,
+            "data": list(self.data) or None,
+            "limit": self.limit,
+            "sample": self.sample,
+            "seed": self.seed,
         }
-        table |= {"limit": self.limit, "sample": self.sample, "seed": self.seed}
-        return {name: value for name, value in table.items() if value is not None}
+        return {name: value for name, value in plan.items() if value is not None}
 
 
 class SubmissionService:
-    """The submissions of the board in the folder ``board``, in the folder ``queue``.
+    """Take submissions for the board in the folder ``board``, and keep them in the folder ``queue``.
 
-    Raises StoreError where one of them can't be used.
+    Raises StoreError if one of them can't be used.
     """
 
     def __init__(self, board: Path, queue: Path, asked: Asked) -> None:
-        self.board, self.asked = board, asked
-        _check_place(board)
+        self.board = board
+        self.asked = asked
+        _check_board(board)
         make_private(queue)
         self.queue = Queue(queue / _QUEUE)
 
     @classmethod
     def begin(cls, board: Path, queue: Path, asked: Asked) -> SubmissionService:
-        """The same, for the server: workers beside it ask from now on what is ``asked``."""
+        """Return the service of the server; workers beside it evaluate from now on as ``asked`` says."""
         service = cls(board, queue, asked)
         with new_file(queue / _ASKED) as partial:
             partial.write_bytes(TypeAdapter(Asked).dump_json(asked))
@@ -98,7 +99,7 @@ class SubmissionService:
 
     @classmethod
     def join(cls, board: Path, queue: Path) -> SubmissionService:
-        """The same, for a worker.  Raises StoreError where no board with submissions was there."""
+        """Return the service of a worker; StoreError if no board with submissions was there."""
         try:
             asked = TypeAdapter(Asked).validate_json(read_bytes(queue / _ASKED, 1_000_000))
         except FileNotFoundError:
@@ -117,7 +118,7 @@ class SubmissionService:
         self.queue.close()
 
     def submit(self, wanted: Wanted) -> tuple[Submission, bool]:
-        """The submission of what is wanted, and whether it is new; one that can't be evaluated is listed as refused.
+        """Return the submission of a model and whether it is new; one that can't be evaluated is listed as refused.
 
         Raises NotAllowed and Busy.
         """
@@ -129,51 +130,50 @@ class SubmissionService:
         return self.queue.submit(wanted, refusal(wanted))
 
     def unfinished(self, submission: Submission) -> Path:
-        """Where its runs lie while they are computed; the board looks for none there, and the next worker resumes."""
+        """Return the folder of its runs while they are computed, where the next worker resumes."""
+        # The board looks for no runs in hidden folders.
         return self.board / FOLDER / f".{submission.id}"
 
     def finish(self, lease: Lease, remark: str = "") -> None:
-        """Show the runs of a submission on the board, in one step, with a ``remark`` on how they were asked.
+        """Show the runs of a submission on the board, in one step, with a ``remark`` on how they were evaluated.
 
-        Raises LeaseLost where another worker has it.
+        Raises LeaseLost if another worker has it.
         """
         submission = lease.submission
-        folder = f"{FOLDER}/{_name(submission)}"
-        unfinished, place = self.unfinished(submission), self.board / folder
+        # No other submission has this name, as the id is in it.
+        name = folder_name(submission.wanted.name)[:80].rstrip("-.")
+        folder = f"{FOLDER}/{name}-{submission.id}"
+        unfinished = self.unfinished(submission)
+        finished = self.board / folder
 
         def show() -> None:
-            with disk_errors(place):
+            with disk_errors(finished):
                 if unfinished.is_dir():
-                    remove(place)
-                    unfinished.rename(place)
-                    sync(place.parent)
+                    remove(finished)
+                    unfinished.rename(finished)
+                    sync(finished.parent)
 
         self.queue.finish(submission.id, lease.secret, folder, show, remark)
 
 
 def make_private(folder: Path) -> None:
-    """The folder, which only whoever runs the board can look into."""
+    """Make a folder that only whoever runs the board can look into."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.is_symlink() or not folder.is_dir():
         raise StoreError(f"{folder} is no folder; name another one for the queue")
 
 
-def _name(submission: Submission) -> str:
-    """The folder of a submission's runs, which no other submission has: the id is in it."""
-    return f"{folder_name(submission.wanted.name)[:80].rstrip('-.')}-{submission.id}"
-
-
-def _check_place(board: Path) -> None:
-    """Raise StoreError where the folder of the board can't take runs, or would put them elsewhere."""
-    place = board / FOLDER
-    if place.is_symlink():
+def _check_board(board: Path) -> None:
+    """Raise StoreError if the folder of the board can't take runs, or would put them elsewhere."""
+    folder = board / FOLDER
+    if folder.is_symlink():
         raise StoreError(
-            f"{place} is a link, and runs of submitted models must not lie elsewhere; put a folder there"
+            f"{folder} is a link, and runs of submitted models must not lie elsewhere; put a folder there"
         )
-    if os.path.lexists(place) and not place.is_dir():
+    if os.path.lexists(folder) and not folder.is_dir():
         raise StoreError(
-            f"{place} is no folder; move it away, as the runs of submitted models go there"
+            f"{folder} is no folder; move it away, as the runs of submitted models go there"
         )
     if not os.access(board, os.W_OK | os.X_OK):
         raise StoreError(
@@ -181,56 +181,59 @@ def _check_place(board: Path) -> None:
         )
 
 
-SECONDS = 60.0
+SECONDS: Final = 60.0
 """How long a lease holds unless it is renewed."""
 
-SHOWN = 5.0
+SHOWN: Final = 5.0
 """Seconds after which a lease that has ended shows at the latest."""
 
-ATTEMPTS = 3
+ATTEMPTS: Final = 3
 """How often a submission is taken without getting any further, before it has failed."""
 
-PAUSES = (60.0, 600.0)
+PAUSES: Final = (60.0, 600.0)
 """Seconds before what a worker gave back is leased again: after the first time in a row, and after each further one."""
 
-MOST = 10_000
+MOST: Final = 10_000
 """Submissions that wait."""
 
-_LONGEST = 2000
+_LONGEST: Final = 2000
 """Characters of a reason."""
 
-_COLUMNS = "id, model, revision, dtype, state, reason, submitted, changed, worker, done, total, attempts, folder, until"
+_COLUMNS: Final = (
+    "id, model, revision, dtype, state, reason, submitted, changed, worker, done, total, attempts, "
+    "folder, until"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A submission for one worker, who says ``secret`` with everything about it."""
+    """Hold a submission for one worker, who shows the ``secret`` with every change."""
 
     submission: Submission
     secret: str
 
 
 class Queue:
-    """The queue in the file ``path``, made where it is new.  Threads and processes may use it at once.
+    """Keep submissions in the file ``path``, made if it is new. Threads and processes may use it at once.
 
-    Raises StoreError where the file is damaged, foreign or of a later version, before anything in it changes, and Busy
-    where another process holds it: that may be asked again.
+    Raises StoreError if the file is damaged, foreign or of a later version, before anything in it changes, and Busy if
+    another process holds it.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
-        self._path, self._now, self._lock = path, now, Lock()
-        with self._told():
-            self._connection = (
-                self._connect()
-            )  # so that the log is not folded in after every transaction
+        self._path = path
+        self._now = now
+        self._lock = Lock()
+        with self._in_words():
+            # A connection that stays open keeps SQLite from folding in the log after every transaction.
+            self._connection = self._connect()
             try:
                 self._check()
             except BaseException:
                 self.close()
                 raise
-        with (
-            self._write() as connection
-        ):  # whatever the clock said before, nothing lasts longer than that
+        with self._write() as connection:
+            # Whatever the clock said before, nothing lasts longer than that.
             connection.execute(
                 "UPDATE submissions SET until = min(until, CASE state WHEN 'waiting' THEN ? ELSE ? END)",
                 [now() + PAUSES[-1], now() + SECONDS],
@@ -241,7 +244,7 @@ class Queue:
         self._connection.close()
 
     def submit(self, wanted: Wanted, refused: str = "") -> tuple[Submission, bool]:
-        """The submission of what is ``wanted``, and whether it is new: what is under way or done is not done again.
+        """Return the submission of a model, and whether it is new: what is under way or done is not done again.
 
         ``refused``: why it is only listed, and no worker gets it.
         """
@@ -262,8 +265,11 @@ class Queue:
                 raise Busy(
                     f"{waiting:,} submissions wait already; ask again when workers have taken some"
                 )
-            now, name = self._now(), secrets.token_hex(6)
-            state = State.REFUSED if refused else State.WAITING
+            now = self._now()
+            name = secrets.token_hex(6)
+            state = State.WAITING
+            if refused:
+                state = State.REFUSED
             connection.execute(
                 "INSERT INTO submissions (id, model, revision, dtype, state, reason, submitted, changed) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -272,7 +278,7 @@ class Queue:
             return _get(connection, name, now), True
 
     def submissions(self, most: int = 1000) -> list[Submission]:
-        """The newest ones, the newest first."""
+        """Return the newest submissions, the newest first."""
         with self._read() as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM submissions ORDER BY number DESC LIMIT ?", [most]
@@ -280,35 +286,31 @@ class Queue:
             return [_submission(row, self._now()) for row in rows]
 
     def version(self) -> tuple[int, int]:
-        """What differs where anything that is shown may; leases that end show within some seconds."""
-        with self._told(), self._lock:
+        """Return what changes whenever a page of the queue may; the end of a lease shows within some seconds."""
+        with self._in_words(), self._lock:
             changes = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
         return changes, int(self._now() / SHOWN)
 
     def counts(self) -> dict[State, int]:
-        """How many submissions are in each state, in the order of the states."""
+        """Count the submissions in each state, in the order of the states."""
         with self._read() as connection:
-            counted = dict(
-                connection.execute(
-                    "SELECT state, count(*) FROM submissions GROUP BY state"
-                ).fetchall()
-            )
-            return {state: counted[state] for state in State if state in counted}
+            rows = connection.execute("SELECT state, count(*) FROM submissions GROUP BY state")
+            counts = dict(rows.fetchall())
+        return {state: counts[state] for state in State if state in counts}
 
     def get(self, name: str) -> Submission:
-        """The submission of that id; NoSubmission where there is none."""
+        """Return the submission of that id; NoSubmission if there is none."""
         with self._read() as connection:
             return _get(connection, name, self._now())
 
     def lease(self, worker: str) -> Lease | None:
-        """The submission that waits the longest, for ``worker`` alone; None where nothing waits.
+        """Return the submission that waits the longest, for ``worker`` alone; None if nothing waits.
 
-        Those whose worker did not renew its lease wait again, or have failed where that happens again and again.  What
+        A submission whose worker did not renew its lease waits again, or fails if that happens again and again. What
         was given back is not leased for a while (:data:`PAUSES`): its reason may pass, or another worker come.
         """
-        with (
-            self._read() as connection
-        ):  # most of the time nothing waits, and nobody has to be kept out
+        # Most of the time nothing waits, and nobody has to be kept out.
+        with self._read() as connection:
             now = self._now()
             if not connection.execute(
                 "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') AND (until <= ? OR until > ?) LIMIT 1",
@@ -317,7 +319,7 @@ class Queue:
                 return None
         with self._write() as connection:
             now = self._now()
-            # what lasts longer than anything does was said before the clock was put back; it is counted from now
+            # What lasts longer than anything does was written before the clock was put back, and counts from now.
             connection.execute(
                 "UPDATE submissions SET until = ? WHERE until > ?",
                 [now + SECONDS, now + PAUSES[-1]],
@@ -340,9 +342,9 @@ class Queue:
             return Lease(_get(connection, row["id"], now), secret)
 
     def renew(self, name: str, secret: str, done: int, total: int) -> None:
-        """Keep a lease, and say how far the work is.  LeaseLost where it is no more."""
+        """Keep a lease, and say how far the work is; LeaseLost if it has ended."""
         with self._write() as connection:
-            _held(connection, name, secret)
+            _leased_row(connection, name, secret)
             connection.execute(
                 "UPDATE submissions SET until = max(until, ?), done = ?, total = ?, furthest = max(furthest, ?), "
                 "fruitless = CASE WHEN ? > furthest THEN 0 ELSE fruitless END WHERE id = ?",
@@ -352,12 +354,12 @@ class Queue:
     def finish(
         self, name: str, secret: str, folder: str, show: Callable[[], None], remark: str = ""
     ) -> None:
-        """Its runs lie in ``folder`` once ``show`` has put them there, while nobody else gets the submission.
+        """Note that its runs are in ``folder``, once ``show`` has put them there while nobody else gets the submission.
 
-        ``remark``: how they were asked otherwise than the board says, which is listed as its reason.
+        ``remark``: how they were evaluated otherwise than the board says, which is listed as its reason.
         """
         with self._write() as connection:
-            _held(connection, name, secret)
+            _leased_row(connection, name, secret)
             show()
             connection.execute(
                 "UPDATE submissions SET state = 'done', reason = ?, changed = ?, folder = ?, "
@@ -374,36 +376,38 @@ class Queue:
         counts: bool = True,
         pause: bool = False,
     ) -> None:
-        """The worker gives it back: ``again`` for another one to try, else because the model can't be evaluated.
+        """Give a submission back: ``again`` for another worker to try, else because the model can't be evaluated.
 
-        ``counts``: whether it was an attempt; a worker that somebody ended tried nothing in vain, and the next one may
-        take it at once, unless there is reason to ``pause``.
+        ``counts``: whether it was an attempt. A worker that somebody ended tried nothing in vain, and the next one may
+        take the submission at once, unless there is reason to ``pause``.
         """
         with self._write() as connection:
             row = connection.execute("SELECT * FROM submissions WHERE id = ?", [name]).fetchone()
             if row is not None and row["state"] == State.FAILED and _same(row["lease"], secret):
                 return
-            now, after = self._now(), 0.0
+            now = self._now()
+            after = 0.0
             if again and not counts:
                 connection.execute(
                     "UPDATE submissions SET fruitless = max(fruitless - 1, 0) WHERE id = ?", [name]
                 )
-            row = _held(connection, name, secret)
+            row = _leased_row(connection, name, secret)
             if counts or pause or not again:
-                after = now + PAUSES[min(max(row["fruitless"], 1), len(PAUSES)) - 1]
+                attempt = min(max(row["fruitless"], 1), len(PAUSES))
+                after = now + PAUSES[attempt - 1]
             _release(connection, row, reason, now, again, after)
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else writes beside; all of it happens, or nothing."""
-        with self._told(), closing(self._connect()) as connection, connection:
+        """Open a transaction that nobody else writes beside; all of it happens, or nothing."""
+        with self._in_words(), closing(self._connect()) as connection, connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
-        """What the file holds at one moment, whoever writes meanwhile."""
-        with self._told(), closing(self._connect()) as connection:
+        """Open a transaction that sees the file at one moment, whoever writes meanwhile."""
+        with self._in_words(), closing(self._connect()) as connection:
             connection.execute("BEGIN")
             yield connection
 
@@ -418,10 +422,8 @@ class Queue:
 
     def _check(self) -> None:
         connection = self._connection
-        version, application = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("user_version", "application_id")
-        )
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
         if version and application != _APPLICATION:
             raise StoreError(
                 f"{self._path} is a database of something else; name another folder for the queue"
@@ -440,37 +442,41 @@ class Queue:
                 for statement in _TABLES.split(";\n"):
                     connection.execute(statement)
             connection.execute("COMMIT")
-        if (mode := connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]) != "wal":
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
             raise StoreError(
                 f"the disk of the queue {self._path} can't share it ({mode}); name a folder on another one"
             )
-        if (told := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise StoreError(_damaged(self._path, told))
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise StoreError(_damaged(self._path, problem))
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say in our words what SQLite says."""
+    def _in_words(self) -> Iterator[None]:
+        """Raise errors of SQLite as errors of ours."""
         try:
             yield
         except sqlite3.Error as error:
-            raise self._in_words(error) from error
+            raise self._store_error(error) from error
 
-    def _in_words(self, error: sqlite3.Error) -> StoreError:
+    def _store_error(self, error: sqlite3.Error) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StoreError(_damaged(self._path, str(error)))
-        full = "its disk is full; what it holds is safe: free some space there and ask again"
-        held = "another process holds it; ask again in some seconds"
-        busy = {sqlite3.SQLITE_BUSY: held, sqlite3.SQLITE_LOCKED: held, sqlite3.SQLITE_FULL: full}
-        if code in busy:
-            return Busy(f"the queue {self._path.name} can't be written now: {busy[code]}")
+        reason = ""
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            reason = "another process holds it; ask again in some seconds"
+        elif code == sqlite3.SQLITE_FULL:
+            reason = "its disk is full; what it holds is safe: free some space there and ask again"
+        if reason:
+            return Busy(f"the queue {self._path.name} can't be written now: {reason}")
         return StoreError(
             f"the queue {self._path} can't be used: {error}; see that its folder can be written"
         )
 
 
-def _held(connection: sqlite3.Connection, name: str, secret: str) -> sqlite3.Row:
-    """The row of a submission, where ``secret`` is of the lease that counts."""
+def _leased_row(connection: sqlite3.Connection, name: str, secret: str) -> sqlite3.Row:
+    """Return the row of a submission if ``secret`` is of the lease that counts, else raise LeaseLost."""
     row: sqlite3.Row | None = connection.execute(
         "SELECT * FROM submissions WHERE id = ?", [name]
     ).fetchone()
@@ -491,13 +497,19 @@ def _release(
     again: bool,
     after: float = 0.0,
 ) -> None:
-    """Let it wait until it may be leased ``after`` that time; or fail."""
-    ended = not again or row["fruitless"] >= ATTEMPTS
-    words = f"{reason} (after {row['attempts']} attempts)" if again and ended else reason
-    lease = (row["lease"], 0.0) if ended else ("", after)
+    """Let a submission wait until it may be leased ``after`` that time, or fail if it had too many attempts."""
+    state = State.WAITING
+    lease = ""
+    until = after
+    if not again or row["fruitless"] >= ATTEMPTS:
+        state = State.FAILED
+        lease = row["lease"]  # so that a worker that says the same twice is no error
+        until = 0.0
+        if again:
+            reason = f"{reason} (after {row['attempts']} attempts)"
     connection.execute(
         "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? WHERE id = ?",
-        [*((State.FAILED if ended else State.WAITING), words[:_LONGEST], now), *lease, row["id"]],
+        [state, reason[:_LONGEST], now, lease, until, row["id"]],
     )
 
 
@@ -509,10 +521,12 @@ def _get(connection: sqlite3.Connection, name: str, now: float) -> Submission:
 
 
 def _submission(row: sqlite3.Row, now: float) -> Submission:
-    """What the row says; who did not renew a lease has none, though nobody asked for the submission since."""
-    state, reason = State(row["state"]), row["reason"]
+    """Return the submission of a row; it waits if its lease has ended, though nobody leased it since."""
+    state = State(row["state"])
+    reason = row["reason"]
     if state is State.LEASED and row["until"] < now:
-        state, reason = State.WAITING, _unheard(row["worker"])
+        state = State.WAITING
+        reason = _unheard(row["worker"])
     after = 0.0
     if row["state"] == State.WAITING and row["until"] > now:
         after = row["until"]
@@ -536,31 +550,31 @@ def _unheard(worker: str) -> str:
     return f"its worker {worker} was not heard of any more"
 
 
-def _same(kept: str, secret: str) -> bool:
-    return bool(kept) and secrets.compare_digest(kept, _digest(secret))
+def _same(digest: str, secret: str) -> bool:
+    return bool(digest) and secrets.compare_digest(digest, _digest(secret))
 
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
-VERSION = 2
-"""Of the tables; files of a later one are left alone."""
+VERSION: Final = 2
+"""The version of the tables; files of a later one are left alone."""
 
-PATIENCE = 2.0
+PATIENCE: Final = 2.0
 """Seconds that a transaction waits for another process."""
 
-_APPLICATION = 0x43485753
-"""Says in the head of the file that it is ours."""
+_APPLICATION: Final = 0x43485753
+"""The mark in the head of the file that it is ours."""
 
-_SETTINGS = (
+_SETTINGS: Final = (
     f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
 )
-"""Of every connection: what was answered for is on the disk."""
+"""The settings of every connection: what was answered for is on the disk."""
 
-_TABLES = f"""
+_TABLES: Final = f"""
 -- until: the end of a lease, or before which no worker gets what waits
 CREATE TABLE submissions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -589,8 +603,8 @@ PRAGMA user_version = {VERSION};
 """
 
 
-def _damaged(path: Path, told: str) -> str:
+def _damaged(path: Path, problem: str) -> str:
     return (
-        f"the queue {path} is damaged ({told}); move it elsewhere and start again: runs that are on the board stay "
+        f"the queue {path} is damaged ({problem}); move it elsewhere and start again: runs that are on the board stay "
         "there, and what still waited must be submitted again"
     )

@@ -1,4 +1,4 @@
-"""The pages and routes by which people submit models, and follow what becomes of them."""
+"""Serve the pages by which people submit models and follow their submissions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RETRY_LATER = 5
 """Seconds after which a busy queue may be asked again."""
 
 THERE = "there"
-"""After the address of a submission: it was there when somebody submitted the same."""
+"""The query of the address of a submission that was there when somebody submitted the same model."""
 
 LISTED = 1000
 """Submissions in a list."""
@@ -68,12 +68,14 @@ STATUS: Mapping[type[Exception], int] = {
     NoSubmission: 404,
     Busy: 503,
 }
-"""What each error is in HTTP."""
+"""Error → its status in HTTP."""
 
 
 class SubmissionRoutes:
-    """The routes of a board that evaluates; ``token`` is of who submits, ``tell`` gets what only whoever runs the board
-    may read."""
+    """Answer the requests about submissions.
+
+    ``token``: that of submitters. ``tell`` receives lines that only whoever runs the board may read.
+    """
 
     def __init__(
         self,
@@ -83,13 +85,16 @@ class SubmissionRoutes:
         token: str,
         tell: Callable[[str], None],
     ) -> None:
-        self._service, self._library, self._links = service, library, links
-        self._token, self._tell = token, tell
+        self._service = service
+        self._library = library
+        self._links = links
+        self._token = token
+        self._tell = tell
         self._threads = Threads(8)
         self._cache = BoundedCache[Hashable, bytes](CACHED, len)
 
     def routes(self) -> list[Route]:
-        """Of the pages and of who submits."""
+        """Return the routes of the pages and of submitters."""
         return [
             Route(SUBMISSIONS, self._submitted, methods=["POST"], max_body_size=FORM),
             Route(SUBMISSIONS, self._listed, methods=["GET"]),
@@ -98,68 +103,70 @@ class SubmissionRoutes:
         ]
 
     def refused(self, request: Request, error: Exception) -> Response:
-        """The answer for an error: JSON to a program, words to a browser."""
-        status, words, headers = self._told(error)
+        """Return the answer to an error: JSON to a program, words to a browser."""
+        status, words, headers = self._describe(error)
         json = _wants_json(request) or (request.method == "POST" and not _is_form(request))
         return refusal(request, status, words, headers, json)
 
-    def _told(self, error: Exception) -> tuple[int, str, dict[str, str]]:
-        """Status, words and headers; what only whoever runs the board may read goes to ``tell``."""
-        status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 0)
+    def _describe(self, error: Exception) -> tuple[int, str, dict[str, str]]:
+        """Return status, words and headers of the answer to an error."""
+        status = _status_of(error)
         words = str(error)
         if not status:
             self._tell(f"error with a submission: {error}")
-            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in (
-                errno.ENOSPC,
-                errno.EDQUOT,
-            )
-            status, words = (
-                503,
-                "something is wrong on the disk of this board; whoever runs it can see what",
-            )
-            if full:
-                status, words = 507, "the disk of this board is full; ask again later"
-        headers = {"cache-control": "no-store"} | (AUTHENTICATE if status == 401 else {})
-        return status, words, headers | ({"retry-after": str(RETRY_LATER)} if status == 503 else {})
+            status = 503
+            words = "something is wrong on the disk of this board; whoever runs it can see what"
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+                status = 507
+                words = "the disk of this board is full; ask again later"
+        headers = {"cache-control": "no-store"}
+        if status == 401:
+            headers |= AUTHENTICATE
+        if status == 503:
+            headers["retry-after"] = str(RETRY_LATER)
+        return status, words, headers
 
     async def _listed(self, request: Request) -> Response:
         def listed() -> bytes:
             submissions = self._service.queue.submissions(LISTED)
             if json:
-                return _json({"submissions": [self._record(each) for each in submissions]})
+                records = [self._record(submission) for submission in submissions]
+                return _json({"submissions": records})
             return self._list_page(submissions, self._service.queue.counts())
 
         json = _wants_json(request)
         return _response(await self._cached(("", json, False), listed), json)
 
     async def _one(self, request: Request) -> Response:
-        name, json = request.path_params["id"].removesuffix(".json"), _wants_json(request)
+        name = request.path_params["id"].removesuffix(".json")
+        json = _wants_json(request)
         there = not json and request.url.query == THERE
 
-        def shown() -> bytes:
+        def page() -> bytes:
             submission = self._service.queue.get(name)
             if json:
                 return _json(self._record(submission))
             runs = self._runs_of(submission)
-            refresh = (
-                b""
-                if submission.state.final and (submission.state is not State.DONE or runs)
-                else _REFRESH
-            )
-            return refresh + self._page(
-                "submission.html.j2", each=submission, runs=runs, there=there
-            )
+            body = self._page("submission.html.j2", each=submission, runs=runs, there=there)
+            waits_for_runs = submission.state is State.DONE and not runs
+            if waits_for_runs or not submission.state.final:
+                body = _REFRESH + body
+            return body
 
-        body = await self._cached((name, json, there), shown)
-        headers = {"refresh": str(RETRY_AFTER)} if body.startswith(_REFRESH) else None
+        body = await self._cached((name, json, there), page)
+        headers = {}
+        if body.startswith(_REFRESH):
+            headers = {"refresh": str(RETRY_AFTER)}
         return _response(body.removeprefix(_REFRESH), json, headers)
 
-    async def _cached(self, asked: Hashable, make: Callable[[], bytes]) -> bytes:
-        """What ``make`` returns, once for each state of the queue and of the board."""
+    async def _cached(self, page: Hashable, make: Callable[[], bytes]) -> bytes:
+        """Return what ``make`` returns, computed once for each state of the queue and of the board."""
 
         def cached() -> bytes:
-            key = self._service.queue.version(), self._library.snapshot.number, asked
-            if (body := self._cache.get(key)) is None:
+            key = self._service.queue.version(), self._library.snapshot.number, page
+            body = self._cache.get(key)
+            if body is None:
                 body = make()
                 self._cache.put(key, body)
             return body
@@ -167,46 +174,60 @@ class SubmissionRoutes:
         return await self._threads.run(cached)
 
     async def _submitted(self, request: Request) -> Response:
-        form, given, shown = _is_form(request), dict[str, Any](), request.state.reads
+        is_form = _is_form(request)
+        fields: dict[str, Any] = {}
+        may_read = request.state.reads
         try:
-            given = await _fields(request)
-            offered = [*bearer_tokens(request), str(given.get("token", "")).strip()]
-            if not any(same_token(each, self._token) for each in offered):
+            fields = await _fields(request)
+            tokens = [*bearer_tokens(request), str(fields.get("token", "")).strip()]
+            if not any(same_token(token, self._token) for token in tokens):
                 raise NoToken(
                     "the token is missing or wrong; ask whoever runs this board for the token of who submits"
                 )
-            shown = True
-            asked = wanted(given.get("model"), given.get("revision"), given.get("dtype"))
-            submission, new = await self._threads.run(lambda: self._service.submit(asked))
+            may_read = True
+            model = wanted(fields.get("model"), fields.get("revision"), fields.get("dtype"))
+            submission, is_new = await self._threads.run(lambda: self._service.submit(model))
         except ChoicewiseError as error:
-            if not (form and shown):
+            # The form is shown again with its fields, but the list beside it only to readers of the board.
+            if not is_form or not may_read:
                 raise
-            status, words, headers = self._told(error)
-            return _response(self._list_page((), {}, words, given), False, headers, status)
-        if form:
-            place = f"/submission/{submission.id}" + ("" if new else f"?{THERE}")
-            return RedirectResponse(place, 303, {"cache-control": "no-store"})
+            status, words, headers = self._describe(error)
+            return _response(self._list_page((), {}, words, fields), False, headers, status)
+        if is_form:
+            address = f"/submission/{submission.id}"
+            if not is_new:
+                address += f"?{THERE}"
+            return RedirectResponse(address, 303, {"cache-control": "no-store"})
         record = self._record(submission)
         if submission.state is State.REFUSED:
-            return _response(
-                _json({"error": submission.reason, "submission": record}), True, status=422
-            )
-        return _response(_json(record), True, status=201 if new else 200)
+            refused = {"error": submission.reason, "submission": record}
+            return _response(_json(refused), True, status=422)
+        status = 201 if is_new else 200
+        return _response(_json(record), True, status=status)
 
     def _list_page(
         self,
-        listed: Sequence[Submission],
+        submissions: Sequence[Submission],
         counts: Mapping[State, int],
         error: str = "",
-        given: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """The form and the list; ``error`` says what was wrong with what was ``given``, which the form shows, without
-        the token."""
-        fields = {
-            name: str((given or {}).get(name, ""))[:300] for name in ("model", "revision", "dtype")
-        }
-        about = {"listed": listed[:SHOWN], "counts": counts, "total": sum(counts.values())}
-        return self._page("submissions.html.j2", error=error, given=fields, dtypes=DTYPES, **about)
+        """Return the page with the form and the list.
+
+        ``error``: what was wrong with the ``fields`` of the form, which it shows again without the token.
+        """
+        values = dict.fromkeys(("model", "revision", "dtype"), "")
+        if fields is not None:
+            values = {name: str(fields.get(name, ""))[:300] for name in values}
+        return self._page(
+            "submissions.html.j2",
+            error=error,
+            given=values,
+            dtypes=DTYPES,
+            listed=submissions[:SHOWN],
+            counts=counts,
+            total=sum(counts.values()),
+        )
 
     def _page(self, template: str, **context: Any) -> bytes:
         common = {"service": self._service, "State": State, "moment": _shown_moment}
@@ -217,17 +238,24 @@ class SubmissionRoutes:
         return submission.as_json([f"/run/{run.id}" for run in self._runs_of(submission)])
 
     def _runs_of(self, submission: Submission) -> list[ListedRun]:
-        """The runs of a submission that the board has noticed by now."""
+        """Return the runs of a submission that the board has noticed by now."""
         if not submission.folder:
             return []
-        place = self._service.board / submission.folder
-        return [
-            run for run in self._library.snapshot.board.runs if run.folder.is_relative_to(place)
-        ]
+        folder = self._service.board / submission.folder
+        runs = self._library.snapshot.board.runs
+        return [run for run in runs if run.folder.is_relative_to(folder)]
+
+
+def _status_of(error: Exception) -> int:
+    """Return the status of an error, 0 for one that only whoever runs the board may read."""
+    for kind, status in STATUS.items():
+        if isinstance(error, kind):
+            return status
+    return 0
 
 
 _REFRESH = b"refresh\n"
-"""Before a cached page that asks again by itself."""
+"""The beginning of a cached page that is to be loaded again by itself."""
 
 
 def _shown_moment(seconds: float) -> str:
@@ -245,13 +273,17 @@ def _json(content: Any) -> bytes:
 def _response(
     body: bytes, json: bool, headers: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
-    """What nobody else keeps.  The form says where it comes from, to this server alone, which looks at that."""
-    own = {"cache-control": "no-store", "referrer-policy": "same-origin", **(headers or {})}
-    return Response(body, status, own, "application/json" if json else "text/html; charset=utf-8")
+    """Return an answer that nobody keeps."""
+    # The form says where it comes from, to this server alone, which checks that.
+    every = {"cache-control": "no-store", "referrer-policy": "same-origin", **(headers or {})}
+    media_type = "text/html; charset=utf-8"
+    if json:
+        media_type = "application/json"
+    return Response(body, status, every, media_type)
 
 
 def _is_form(request: Request) -> bool:
-    """Whether it comes from a form of a page."""
+    """Check that a request comes from a form of a page."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind == "application/x-www-form-urlencoded"
 
@@ -261,18 +293,17 @@ _FIELDS = 16
 
 
 async def _fields(request: Request) -> dict[str, Any]:
-    """The fields of a form, or the JSON object in the request, whatever it says that it is.  UsageError for neither."""
-    content, form = await request.body(), _is_form(request)
+    """Return the fields of a form, or else the JSON object in the request; UsageError if it has neither."""
+    content = await request.body()
+    if _is_form(request):
+        try:
+            text = content.decode("utf-8")
+            return dict(parse_qsl(text, max_num_fields=_FIELDS, strict_parsing=bool(content)))
+        except ValueError as error:
+            words = "the form can't be read; send model, revision, dtype and token"
+            raise UsageError(words) from error
+    # Whatever the request says of its content: programs forget the header.
     try:
-        if form:
-            return dict(
-                parse_qsl(
-                    content.decode("utf-8"), max_num_fields=_FIELDS, strict_parsing=bool(content)
-                )
-            )
         return TypeAdapter(dict[str, Any]).validate_json(content or b"{}")
     except ValueError as error:
-        form_words = "the form can't be read; send model, revision, dtype and token"
-        raise UsageError(
-            form_words if form else "the content must be a JSON object in UTF-8"
-        ) from error
+        raise UsageError("the content must be a JSON object in UTF-8") from error

@@ -260,6 +260,9 @@ class ModelRecord:
         """Return the fields that what the model computes depends on: all but the kind."""
         content = asdict(self)
         del content["kind"]
+        # Ids of exports are made of it, and most models had no products before.
+        if not self.products:
+            del content["products"]
         return content
 
     @property
@@ -578,7 +581,7 @@ class Manifest:
 
 
 NEW_FIELDS = {
-    "model": ("kind",),
+    "model": ("kind", "products"),
     "selection": ("sample", "seed", "drawn_from"),
     "server": ("endpoint",),
 }

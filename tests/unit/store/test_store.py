@@ -567,3 +567,11 @@ def test_keys_are_a_set(steps: list[tuple[list[str], list[str]]]) -> None:
         reference.update(added)
         assert keys.without(asked) == [key for key in asked if key not in reference]
     assert tables.Keys(reference).without(sorted(reference)) == []
+
+
+def test_a_model_without_products_is_stored_as_before_there_were_any() -> None:
+    assert not {"kind", "products"} & MANIFEST.stored()["model"].keys()
+    assert "products" not in MODEL.computation
+    library = replace(MODEL, products="onednn")
+    assert replace(MANIFEST, model=library).stored()["model"]["products"] == "onednn"
+    assert library.computation != MODEL.computation

@@ -185,8 +185,14 @@ class Preparation:
         if assignment.share is not None:
             # A server answers a block at once; shards of it go to different processes.
             tokens = tokens or DEVICE_TOKENS
-        with ThreadPoolExecutor(1) as thread, _Awaited(self.model) as awaited:
-            yield Upcoming(thread.submit(self._prepare, block, awaited, tokens) for block in blocks)
+        awaited = _Awaited(self.model)
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                yield Upcoming(
+                    thread.submit(self._prepare, block, awaited, tokens) for block in blocks
+                )
+            finally:
+                awaited.ended.set()
 
     def _prepare(self, block: Block, awaited: _Awaited, tokens: int | None) -> Ready:
         prepared = prepare_block(self.data, block, awaited, self.skip_bad_items, self.rendered)
@@ -209,10 +215,6 @@ class Upcoming:
         self._jobs = jobs
         self._job = next(jobs, None)
 
-    def __iter__(self) -> Iterator[Ready]:
-        while (ready := self.take()) is not None:
-            yield ready
-
     def take(self, wait: bool = True) -> Ready | None:
         """Return the next block, None after the last; without ``wait`` None if it is not ready."""
         job = self._job
@@ -233,19 +235,13 @@ class _Awaited:
 
     def __init__(self, model: Model) -> None:
         self.window = model.window
+        self.ended = Event()
         self._model = model
-        self._ended = Event()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer; CancelledError after the ``with``."""
-        if self._ended.is_set():
+        """Return the model's tokenizer; CancelledError if the preparation has ``ended``."""
+        if self.ended.is_set():
             raise CancelledError
         return self._model.tokenizer
 
@@ -293,7 +289,7 @@ class InProcess:
         with self._preparation.ready(blocks, assignment) as upcoming:
             # This loads the model, while the thread renders the first block.
             model.check(0)
-            for ready in upcoming:
+            while (ready := upcoming.take()) is not None:
                 prepared = ready.prepared
                 assigned = assignment.take(ready.block, ready.shards)
                 # A part of a run checks as deeply as the whole run would.

@@ -131,7 +131,10 @@ class PlanDigest:
         self._sha = hashlib.sha256()
 
     def add(
-        self, extent: tuple[str, str, int, int], asks: Sequence[str], shards: Sequence[Iterable[str]]
+        self,
+        extent: tuple[str, str, int, int],
+        asks: Sequence[str],
+        shards: Sequence[Iterable[str]],
     ) -> None:
         """Add the next block; the order of keys in a shard does not matter."""
         self._sha.update(repr((extent, tuple(asks), [sorted(shard) for shard in shards])).encode())

@@ -106,7 +106,11 @@ def sweep(
     )
     if alone:
         check_folder(folder)
-        runs.record = _only_cell(runs)
+        cells = []
+        for model in runs.models:
+            for source in sources:
+                cells.append(CellRecord(model.label, source.name, ".", ""))
+        runs.record = Sweep(cells=tuple(cells))
         return runs.run()
     # A foreign folder is refused before it is locked; once it is, another process may have
     # written to it, so it is read again.
@@ -139,14 +143,6 @@ class _Loaded:
 
     model: Model | None
     failure: str
-
-
-def _only_cell(runs: _Sweep) -> Sweep:
-    cells = []
-    for model in runs.models:
-        for source in runs.sources:
-            cells.append(CellRecord(model.label, source.name, ".", ""))
-    return Sweep(cells=tuple(cells))
 
 
 @dataclass(kw_only=True)

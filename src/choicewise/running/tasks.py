@@ -49,7 +49,14 @@ def sources_of(
     refused = _refusal(job, tasks, spelled)
     if refused:
         raise UsageError(refused)
-    return [*sources, *_task_sources(tasks, job)]
+    selectors_of_library: dict[TaskLibrary, list[str]] = {}
+    for task in tasks:
+        library = library_of(task)
+        assert library is not None
+        selectors_of_library.setdefault(library, []).append(task)
+    for library, selectors in selectors_of_library.items():
+        sources += library.sources(selectors, job)
+    return sources
 
 
 TASK_OPTIONS: Final = ("include_path", "allow_task_code")
@@ -88,16 +95,3 @@ def _without_use(reason: str, useless: Sequence[str], spelled: Callable[[str], s
         return ""
     options = " and ".join(map(spelled, useless))
     return f"{reason} no use for {options}; leave {options} out"
-
-
-def _task_sources(tasks: Sequence[str], job: Job) -> list[Source]:
-    """Return the sources of questions of ``tasks``, those of a library together."""
-    selectors_of_library: dict[TaskLibrary, list[str]] = {}
-    for selector in tasks:
-        library = library_of(selector)
-        assert library is not None
-        selectors_of_library.setdefault(library, []).append(selector)
-    sources: list[Source] = []
-    for library, selectors in selectors_of_library.items():
-        sources += library.sources(selectors, job)
-    return sources

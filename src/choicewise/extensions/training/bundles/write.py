@@ -185,6 +185,7 @@ class _NotingModel:
         """Write the questions to the spool, and yield an empty answer for each."""
         spans = [question for question in questions if isinstance(question, Span)]
         self.unique += unique_tokens(spans, self.tokenizer)
+        # Rows with equal contexts become neighbours, so that an engine's cache of prefixes hits.
         ordered = sorted(spans, key=_token_bytes)
         columns = [
             pa.array([span.key for span in ordered]),
@@ -326,6 +327,7 @@ def _rows(
         label_ids = []
         longer_rows = []
         for key, _, continuation in same_context:
+            # One forward pass over the context scores all its labels.
             if len(continuation) == 1:
                 label_spans.append(spans[key])
                 label_ids.append(int(continuation[0]))

@@ -684,7 +684,7 @@ class Task:
         kept: Job | None = None,
         command: Sequence[str] = (),
     ) -> Task:
-        """Select the work of ``job``; errors as of :meth:`.Work.of`.
+        """Select the work of ``job``; errors as of :meth:`choicewise.running.work.Work.of`.
 
         ``rendered``: requests that another tool rendered, beside those of the source.
         """

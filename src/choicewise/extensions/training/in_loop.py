@@ -74,11 +74,12 @@ Integers = npt.NDArray[np.int64]
 class InLoop:
     """Evaluate a model in memory on a bundle, at any step of its training.
 
-    ``bundle``: a folder that `choicewise requests` made, or a :class:`.bundle.Bundle`.  It holds
-    tokens, so no tokenizer is needed.  ``out``: the folder of the run folders, ``step1000`` and so
-    on, which all commands read.  ``name``: the model's name there.  ``every``: the interval of
-    :meth:`when_due`, in steps.  ``metrics``: names of `choicewise report`, for the protocols that
-    measure accuracy; other protocols have one metric.
+    ``bundle``: a folder that `choicewise requests` made, or a
+    :class:`~choicewise.extensions.training.bundles.bundle.Bundle`.  It holds tokens, so no
+    tokenizer is needed.  ``out``: the folder of the run folders, ``step1000`` and so on, which all
+    commands read.  ``name``: the model's name there.  ``every``: the interval of :meth:`when_due`,
+    in steps.  ``metrics``: names of `choicewise report`, for the protocols that measure accuracy;
+    other protocols have one metric.
 
     ``tokenizer``: that of the training, to compare with the bundle's once; a folder, a name, or an
     object of transformers.  ``forward``: for a model that does not take ids [rows, tokens] and

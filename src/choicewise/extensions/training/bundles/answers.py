@@ -79,7 +79,8 @@ _AT = "{} place {}"
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """Hold answers in the order of :attr:`.bundle.Bundle.scored`.
+    """Hold answers in the order of
+    :attr:`choicewise.extensions.training.bundles.bundle.Bundle.scored`.
 
     ``model``: its name.  ``logprobs``: natural log-probabilities over the whole vocabulary (nats),
     float32 [tokens].  ``ranks``: how many tokens of the vocabulary are strictly likelier, int32

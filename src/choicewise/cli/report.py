@@ -1,4 +1,4 @@
-"""Report: what runs say."""
+"""Print the numbers of runs, or the answer of an analysis: ``choicewise report``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Interval = StrEnum(
 
 @dataclass(frozen=True)
 class Scored:
-    """What is scored of the observations: the run's own protocols where nothing is given."""
+    """Options that choose what is scored of the observations, by default the run's protocols."""
 
     protocol: Annotated[
         list[str] | None,
@@ -56,61 +56,76 @@ class Scored:
 
     @property
     def given(self) -> bool:
-        """Whether the run's own numbers are not enough."""
+        """Return whether other numbers than the stored ones are wanted."""
         return bool(self.protocol or self.score or self.metric)
 
     def runs(self, folders: Sequence[Path]) -> list[Run]:
-        """The runs in the folders, without the metrics; says which are not complete."""
+        """Open the runs in the folders, without the metrics; tell which are not complete."""
         from choicewise.protocols.catalogue import having_score
         from choicewise.results.run import open_run
         from choicewise.results.sweep import run_folders
 
         runs = [open_run(folder).choose(self.protocol) for folder in run_folders(folders)]
-        if (score := self.score) is not None:
-            runs = [run.under(having_score(run.protocols, score)) for run in runs]
+        if self.score is not None:
+            runs = [run.under(having_score(run.protocols, self.score)) for run in runs]
         _tell_state(runs)
         return runs
 
     def parts(self, run: Run, together: bool = False) -> Iterator[Run]:
-        """The run under each of the metrics, or ``together`` under all; with the temperatures that fit another run.
+        """Yield the run under each of the metrics, or ``together`` under all; tell which protocols can't have which.
 
-        Says which of its protocols can't have which.
+        If another run names temperatures, they are applied to metrics of a softmax.
         """
         from choicewise.protocols.between import apply_metrics, refuse_metrics
-        from choicewise.protocols.metrics import METRICS
         from choicewise.results.outcomes import read_together
-        from choicewise.results.reliability import with_temperature
         from choicewise.results.run import open_run
 
         if self.metric is None:
             yield run
             return
-        fitted_on = None if self.temperature_from is None else open_run(self.temperature_from)
-        softmax = False
-        before: set[Protocol] = set()
-        asked = [self.metric] if together else [[metric] for metric in self.metric]
-        applied = [apply_metrics(run.protocols, metrics) for metrics in asked]
-        for each in applied:
-            refuse_metrics([each])
-            tell(*(f"note: {run.folder}: {line}" for line in each.lines))
+        fitted_on = None
+        if self.temperature_from is not None:
+            fitted_on = open_run(self.temperature_from)
+        groups = [self.metric] if together else [[metric] for metric in self.metric]
+        applied = [apply_metrics(run.protocols, metrics) for metrics in groups]
+        for changes in applied:
+            refuse_metrics([changes])
+            tell(*(f"note: {run.folder}: {line}" for line in changes.lines))
         if not together:
-            read_together(run, [run.under(each.protocols).protocols for each in applied])
-        for made in (each.protocols for each in applied):
-            part = run.under(
-                {name: protocol for name, protocol in made.items() if protocol not in before}
-            )
-            before.update(made.values())
-            if fitted_on is not None and any(
-                METRICS[each.metric].softmax for each in part.protocols.values()
-            ):
-                part, lines = with_temperature(part, fitted_on)
-                tell(*lines)
-                softmax = True
+            read_together(run, [run.under(changes.protocols).protocols for changes in applied])
+        is_fitted = False
+        yielded: set[Protocol] = set()
+        for changes in applied:
+            # Several metrics may leave a protocol as it is.
+            new = {
+                name: protocol
+                for name, protocol in changes.protocols.items()
+                if protocol not in yielded
+            }
+            yielded.update(new.values())
+            part = run.under(new)
+            if fitted_on is not None and _has_softmax(part):
+                part = _with_temperature(part, fitted_on)
+                is_fitted = True
             yield part
-        if fitted_on is not None and not softmax:
+        if fitted_on is not None and not is_fitted:
             raise UsageError(
                 "a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece"
             )
+
+
+def _has_softmax(run: Run) -> bool:
+    from choicewise.protocols.metrics import METRICS
+
+    return any(METRICS[protocol.metric].softmax for protocol in run.protocols.values())
+
+
+def _with_temperature(run: Run, fitted_on: Run) -> Run:
+    from choicewise.results.reliability import with_temperature
+
+    run, lines = with_temperature(run, fitted_on)
+    tell(*lines)
+    return run
 
 
 @options.grouped
@@ -139,17 +154,19 @@ def report(
         name = chosen.analysis.name
         options.refuse_without_use(f"{name} has", by=by, interval=interval, ids=output.ids)
     output.check()
-    options.refuse_without_use(
-        "without --metric there is",
-        temperature_from=scored.temperature_from if scored.metric is None else None,
-    )
+    if scored.metric is None:
+        options.refuse_without_use(
+            "without --metric there is", temperature_from=scored.temperature_from
+        )
     if chosen is not None:
         chosen.show(_analysed(chosen, scored, folders), output)
     elif not (scored.given or by or interval):
         print_folders(folders, output)
     else:
-        output = replace(output, every=output.every or (by is not None and not output.json))
-        print_runs([*_summaries(scored, folders, by, interval)], folders, output, by=by)
+        # Groups have a row each, which the short form has no room for.
+        if by is not None and not output.json:
+            output = replace(output, every=True)
+        print_runs(list(_summaries(scored, folders, by, interval)), folders, output, by=by)
 
 
 def _analysed(
@@ -157,21 +174,24 @@ def _analysed(
 ) -> Sequence[Run] | Sequence[Summary]:
     """Return the runs in the folders as the analysis needs them."""
     if chosen.analysis.needs == "runs":
-        return [part for run in scored.runs(folders) for part in scored.parts(run, together=True)]
+        parts: list[Run] = []
+        for run in scored.runs(folders):
+            parts += scored.parts(run, together=True)
+        return parts
     if scored.given:
         return list(_summaries(scored, folders))
     return _read_summaries(folders)
 
 
 def print_folders(folders: Sequence[Path], output: options.Output, above: int = 0) -> None:
-    """All runs in the folders, and the averages of the suites that they were asked for; ``above`` as of print_runs."""
+    """Print all runs in the folders, and the averages of their suites; ``above`` as in :func:`print_runs`."""
     from choicewise.results.sweep import averages, sweeps
 
     runs = {run.folder: run for run in _read_summaries(folders)}
-    whole = [
-        average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, runs)
-    ]
-    print_runs([*runs.values()], folders, output, averages=whole, above=above)
+    suites: list[Average] = []
+    for folder, sweep in sweeps(folders):
+        suites += averages(folder, sweep, runs)
+    print_runs(list(runs.values()), folders, output, averages=suites, above=above)
 
 
 def print_runs(
@@ -183,24 +203,28 @@ def print_runs(
     averages: Sequence[Average] = (),
     above: int = 0,
 ) -> None:
-    """The numbers of the ``runs`` in ``folders``: in short, with what to run next on stderr, or all, or as JSON.
+    """Print the numbers of the ``runs`` in ``folders``: in short, with commands to run next, or all, or as JSON.
 
     ``by``: the groups that their rows are of.  ``averages``: of the suites.  ``above``: lines that were printed before,
-    which count among the nine.  Of runs that are samples, estimates for all items where the other runs allow them.
+    which count among the nine.  Runs of samples have estimates for all items if the other runs allow them.
     """
     from choicewise.report.estimates import estimate_lines, estimate_table
     from choicewise.report.tables import average_tables, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
     from choicewise.results.sample import sample_estimates
 
-    outcomes = [run.outcomes for run in runs]
-    rows = bounded(ranked([row for run in runs for row in run.rows]), outcomes, by)
+    all_rows: list[Number] = []
+    for run in runs:
+        all_rows += run.rows
+    rows = bounded(ranked(all_rows), [run.outcomes for run in runs], by)
     estimates = sample_estimates(runs)
     tell(*(f"note: {note}" for note in estimates.notes))
     if output.json:
         tell(*serious_warnings(rows))
-        numbers = [*(row.as_json() for row in rows), *(each.as_json() for each in averages)]
-        print_json([*numbers, *(each.as_json() for each in estimates.rows)])
+        numbers = [row.as_json() for row in rows]
+        numbers += [average.as_json() for average in averages]
+        numbers += [estimate.as_json() for estimate in estimates.rows]
+        print_json(numbers)
         return
     if output.every or output.ids:
         if rows:
@@ -212,43 +236,62 @@ def print_runs(
             print_parts([estimate_table(estimates.rows)])
         tell(*serious_warnings(rows, guesses=False))
         return
-    from choicewise.report.brief import FEWEST, LINES, first_lines, height
-    from choicewise.results.finding import unchanged
-
-    own = unchanged(rows)
-    names, changed = {row.identity.protocol for row in own}, len(own) < len(rows)
-    outcomes = [
-        replace(each, outcomes=tuple(one for one in each.outcomes if one.name in names))
-        for each in outcomes
-    ]
-    following = next_lines(
-        own, folders, [run.folder for run in runs], LINES - FEWEST - above, changed
-    )
-    print_parts(average_tables(averages))
-    show(
-        *first_lines(own, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above))
-    )
+    following = _print_short(runs, folders, rows, averages, above)
     show(*estimate_lines(estimates.rows, rows))
     tell(*following)
 
 
-def print_numbers(rows: Sequence[Number], shown: Finding, ids: bool = False) -> None:
-    """What the rows say in sentences (``shown``); the range of each family where they are many; every row; the words.
+def _print_short(
+    runs: Sequence[Summary],
+    folders: Sequence[Path],
+    rows: Sequence[Number],
+    averages: Sequence[Average],
+    above: int,
+) -> list[str]:
+    """Print the averages and the first lines about items that were not changed; return the commands to run next."""
+    from choicewise.report.brief import FEWEST, LINES, first_lines, height
+    from choicewise.report.tables import average_tables
+    from choicewise.results.finding import unchanged
 
-    ``ids``: with those of every row.
+    plain_rows = unchanged(rows)
+    names = {row.identity.protocol for row in plain_rows}
+    outcomes = []
+    for run in runs:
+        kept = tuple(outcome for outcome in run.outcomes.outcomes if outcome.name in names)
+        outcomes.append(replace(run.outcomes, outcomes=kept))
+    following = next_lines(
+        plain_rows,
+        folders,
+        [run.folder for run in runs],
+        LINES - FEWEST - above,
+        changed=len(plain_rows) < len(rows),
+    )
+    room = max(FEWEST, LINES - height(following) - above)
+    print_parts(average_tables(averages))
+    show(*first_lines(plain_rows, outcomes, bool(averages), room))
+    return following
+
+
+def print_numbers(rows: Sequence[Number], numbers: Finding, ids: bool = False) -> None:
+    """Print what rows show in sentences, the range of each family if they are many, every row, and the legend.
+
+    ``ids``: whether every row has its ids.
     """
     from choicewise.report.findings import sentences
     from choicewise.report.tables import family_tables, legend, long, report_tables
 
-    print_parts([" ".join(sentences(shown))])
+    print_parts([" ".join(sentences(numbers))])
     if long(rows):
         print_parts(family_tables([row for row in rows if row.share]))
     print_parts(report_tables(rows, ids=ids))
     show(*legend(rows, ids))
 
 
-FOLDERS, BESIDE = 4, "  |  "
-"""Run folders that the commands to run next name at most; what parts two commands on one line."""
+# Run folders that the commands to run next name at most.
+FOLDERS = 4
+
+# What separates two commands on one line.
+BESIDE = "  |  "
 
 
 def next_lines(
@@ -258,35 +301,30 @@ def next_lines(
     most: int,
     changed: bool = False,
 ) -> list[str]:
-    """The commands to run next with the ``runs`` in ``folders``, at most three, in two lines where paths are not long.
+    """Return at most three commands to run next with the ``runs`` in ``folders``, in two lines if paths are not long.
 
-    ``rows``: of the runs.  ``changed``: whether there are others of changed questions.  Further commands than the first
-    are left out where they take more than ``most`` lines.
+    ``rows``: of the runs.  ``changed``: whether there are others of changed items.  Further commands than the first
+    are left out if they take more than ``most`` lines.
     """
-    from choicewise.protocols.protocol import parse_signature
-    from choicewise.report.brief import WIDTH, extremes, height
+    from choicewise.report.brief import WIDTH, height
 
     if len(folders) > FOLDERS:
         return []
-    others = (
-        []
-        if any(row.share for row in rows)
-        else [*dict.fromkeys(row.identity.metric for row in rows)]
-    )
-    metrics = ["--metric", ",".join(others)] if others and "perplexity" not in others else []
+    metrics: list[str] = []
+    if not any(row.share for row in rows):
+        names = list(dict.fromkeys(row.identity.metric for row in rows))
+        if names and "perplexity" not in names:
+            metrics = ["--metric", ",".join(names)]
     commands = [
         command_line("report", *folders, *metrics, "--all"),
         command_line("page", *folders, *metrics, "--out", "page.html"),
     ]
-    ends = extremes(rows) if len(runs) == 1 else None
     if changed:
         commands.insert(1, command_line("report", *folders, "invariance"))
-    elif (
-        ends
-        and ends[0].value < ends[1].value
-        and len({parse_signature(row.identity.signature).kind for row in ends}) == 1
-    ):
-        commands.append(command_line("ladder", *(row.identity.protocol for row in ends), *runs))
+    elif len(runs) == 1:
+        protocols = _ends_of_ladder(rows)
+        if protocols:
+            commands.append(command_line("ladder", *protocols, *runs))
     lines = [f"next  {commands[0]}"]
     for command in commands[1:]:
         if len(lines[-1]) + len(BESIDE) + len(command) <= WIDTH:
@@ -296,6 +334,20 @@ def next_lines(
     while len(lines) > 1 and height(lines) > most:
         lines.pop()
     return lines
+
+
+def _ends_of_ladder(rows: Sequence[Number]) -> list[str]:
+    """Return the lowest and the highest protocol of one kind, nothing if they are equal."""
+    from choicewise.protocols.protocol import parse_signature
+    from choicewise.report.brief import extremes
+
+    ends = extremes(rows)
+    if not ends or ends[0].value >= ends[1].value:
+        return []
+    kinds = {parse_signature(row.identity.signature).kind for row in ends}
+    if len(kinds) > 1:
+        return []
+    return [row.identity.protocol for row in ends]
 
 
 def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
@@ -313,11 +365,11 @@ def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
 
 
 def _read_summaries(folders: Sequence[Path]) -> list[Summary]:
-    """The summaries of all runs in the folders; says which are not complete."""
+    """Read the summaries of all runs in the folders; tell which are not complete."""
     from choicewise.results.summary import summarize
     from choicewise.results.sweep import run_folders
 
-    runs = [*map(summarize, run_folders(folders))]
+    runs = list(map(summarize, run_folders(folders)))
     _tell_state(runs)
     return runs
 
@@ -325,7 +377,7 @@ def _read_summaries(folders: Sequence[Path]) -> list[Summary]:
 def _summaries(
     scored: Scored, folders: Sequence[Path], by: str | None = None, interval: str | None = None
 ) -> Iterator[Summary]:
-    """What remains of each of the runs in the folders, in these groups, with these intervals, a metric at a time."""
+    """Yield the summary of each run in the folders, in these groups, with these intervals, a metric at a time."""
     from choicewise.results.outcomes import OutcomeKeeper, Summary
 
     keeper = OutcomeKeeper()
@@ -335,9 +387,11 @@ def _summaries(
         for part in scored.parts(run):
             rows += part.rows(by, interval)
             kept.append(keeper.keep(part))
-        outcomes = replace(kept[0], outcomes=tuple(each for part in kept for each in part.outcomes))
+        every = tuple(outcome for outcomes in kept for outcome in outcomes.outcomes)
+        outcomes = replace(kept[0], outcomes=every)
         yield Summary(folder=run.folder, manifest=run.manifest, rows=tuple(rows), outcomes=outcomes)
         run.release()
 
 
-report.command_class = ReportCommand  # type: ignore[attr-defined]  # commands.application makes it of this class
+# commands.application makes it a command of this class.
+report.command_class = ReportCommand  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Run, sweep, ladder."""
+"""Evaluate models: ``choicewise run``, ``choicewise sweep`` and ``choicewise ladder``."""
 
 from __future__ import annotations
 
@@ -100,22 +100,26 @@ def run(
     from choicewise.running.job import job_of
 
     # What is wrong is said as early as can be: each step loads more than the one before.
-    spoken = {"chat": None if chat is None else str(chat), "system": system}
-    choice = {"name": model, **{name: value for name, value in spoken.items() if value is not None}}
-    given = {
-        **part.given,
-        **part.data([] if data is None else [data]),
-        **tasks.given,
-        **loading.given,
-        **spread.given,
-    }
-    asked = {
-        "protocols": protocol,
-        "shots": options.shots_of(shots),
-        "score": score,
-        "panel": panel or None,
-    }
-    job = job_of({"models": [choice], **asked, "without_missing": without_missing, **given})
+    choice = {"name": model}
+    if chat is not None:
+        choice["chat"] = str(chat)
+    if system is not None:
+        choice["system"] = system
+    job = job_of(
+        {
+            "models": [choice],
+            "protocols": protocol,
+            "shots": options.shots_of(shots),
+            "score": score,
+            "panel": panel or None,
+            "without_missing": without_missing,
+            **part.given,
+            **part.data([] if data is None else [data]),
+            **tasks.given,
+            **loading.given,
+            **spread.given,
+        }
+    )
     sources = options.sources_of(job)
     for source in sources:
         job.choices[0].in_chat(source.recipes)
@@ -137,8 +141,8 @@ def run(
 def _run_one(
     job: Job, sources: Sequence[Source], out: Path, output: Output, command: Sequence[str]
 ) -> None:
-    """The one run that there is, in the folder ``out`` itself, and what it says."""
-    asked: dict[str, Protocol] = {}
+    """Evaluate one source into the folder ``out`` itself, and print its numbers."""
+    evaluated: set[str] = set()
     title = job.choices[0].name
     do_sweep(
         job,
@@ -147,48 +151,55 @@ def _run_one(
         title,
         alone=True,
         command=command,
-        ready=lambda *given: asked.update(given[-1]),
+        ready=lambda model, source, recipes: evaluated.update(recipes),
     )
     from choicewise.results.run import open_run
     from choicewise.results.summary import keep_summary
 
     result = open_run(out)
-    if (shard := result.manifest.shard) is not None and not shard.whole:
+    shard = result.manifest.shard
+    if shard is not None and not shard.whole:
         _tell_shard(out, job.shard)
         return
-    check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
-    if check is not None and result.manifest.server is None and check.rung not in ("flex", "tree"):
-        model = job.choices[0]
-        given = {"--model": model.name, "--adapter": model.adapter, "--dtype": model.dtype}
-        given |= {"--tokenizer": model.tokenizer}
-        words = [
-            word for name, value in given.items() if value is not None for word in (name, value)
-        ]
-        tell(f"path {check.rung!r}: {check.cost}; `{command_line('check', *words)}` says why")
-    if spent is not None:
-        tell(token_savings(spent))
-    if unanswered := result.unanswered:
+    _tell_slow_path(result, job)
+    if result.manifest.engine.spent is not None:
+        tell(token_savings(result.manifest.engine.spent))
+    unanswered = result.unanswered
+    if unanswered:
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])
         tell(
             f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one"
         )
-    whole = keep_summary(result)
-    print_runs(
-        [replace(whole, rows=tuple(row for row in whole.rows if row.identity.protocol in asked))],
-        [out],
-        output,
-    )
+    summary = keep_summary(result)
+    rows = tuple(row for row in summary.rows if row.identity.protocol in evaluated)
+    print_runs([replace(summary, rows=rows)], [out], output)
+
+
+def _tell_slow_path(run: Run, job: Job) -> None:
+    """Tell which path a local model took if a faster one was refused."""
+    check = run.manifest.engine.selfcheck
+    if check is None or run.manifest.server is not None or check.rung in ("flex", "tree"):
+        return
+    model = job.choices[0]
+    words = ["--model", model.name]
+    if model.adapter is not None:
+        words += ["--adapter", model.adapter]
+    if model.dtype is not None:
+        words += ["--dtype", model.dtype]
+    if model.tokenizer is not None:
+        words += ["--tokenizer", model.tokenizer]
+    tell(f"path {check.rung!r}: {check.cost}; `{command_line('check', *words)}` says why")
 
 
 def _tell_shard(out: Path, shard: str | None) -> None:
-    """That a folder is no run by itself, and what is next."""
+    """Tell that a folder is no run by itself, and the command that makes one of all."""
     line = f"{command_line('merge', out)} DIR... --out RUN"
     tell(f"{out} holds shard {shard}; when the others are there, `{line}` makes the run of all")
 
 
 def _print_folder(job: Job, out: Path, output: Output) -> None:
-    """What the runs in a folder say; of shards, that they are some."""
+    """Print the numbers of the runs in a folder, or tell that they are shards."""
     if job.shard is None or job.shard == "1/1":
         print_folders([out], output)
     else:
@@ -196,7 +207,7 @@ def _print_folder(job: Job, out: Path, output: Output) -> None:
 
 
 INCOMPLETE = 7
-"""The exit code where something is missing."""
+"""The exit code if something is missing."""
 
 
 @grouped
@@ -266,26 +277,32 @@ def sweep(
         job = read_plan(plan).model_copy(
             update=job_of({"protocols": ["-"], **tasks.given, **spread.given}).of_command
         )
-    elif lacking := [
-        f"--{name}" for name, value in {"model": model, "protocol": protocol}.items() if not value
-    ]:
-        raise UsageError(f"{' and '.join(lacking)} missing: name a plan, or models and protocols")
     else:
+        _refuse_lacking(
+            {"model": model, "protocol": protocol}, "name a plan, or models and protocols"
+        )
         job = job_of(
             {"models": model, "protocols": protocol, **given, **tasks.given, **spread.given}
         )
     record = do_sweep(job, options.sources_of(job, fitting=True), out, "all runs")
     _print_folder(job, out, output)
-    if missing := record.missing:
-        reasons: dict[str, list[str]] = {}
-        for cell in missing:
-            reasons.setdefault(cell.failure or "not begun", []).append(
-                f"{cell.model} on {cell.dataset}"
-            )
-        tell(f"{len(missing)} of {len(record.cells)} runs are missing:")
-        tell(*(f"  {listed(names)}: {reason}" for reason, names in reasons.items()))
-    if missing:
-        raise typer.Exit(INCOMPLETE)
+    missing = record.missing
+    if not missing:
+        return
+    reasons: dict[str, list[str]] = {}
+    for cell in missing:
+        names = reasons.setdefault(cell.failure or "not begun", [])
+        names.append(f"{cell.model} on {cell.dataset}")
+    tell(f"{len(missing)} of {len(record.cells)} runs are missing:")
+    tell(*(f"  {listed(names)}: {reason}" for reason, names in reasons.items()))
+    raise typer.Exit(INCOMPLETE)
+
+
+def _refuse_lacking(needed: Mapping[str, object], advice: str) -> None:
+    """Raise UsageError if an option of ``needed`` (by name) was not given."""
+    lacking = [f"--{name}" for name, value in needed.items() if not value]
+    if lacking:
+        raise UsageError(f"{' and '.join(lacking)} missing: {advice}")
 
 
 def do_sweep(
@@ -299,7 +316,10 @@ def do_sweep(
     ready: Ready = lambda model, source, recipes: None,
     command: Sequence[str] = (),
 ) -> Sweep:
-    """The runs of ``job``, with their progress on stderr; ``ready`` as of the audience, the rest as of the sweep."""
+    """Evaluate the runs of ``job``, with progress on stderr.
+
+    ``ready`` is called when a model is loaded; the other arguments are those of :func:`choicewise.running.sweep.sweep`.
+    """
     from choicewise.running.sweep import Audience
     from choicewise.running.sweep import sweep as run_sweep
 
@@ -310,7 +330,12 @@ def do_sweep(
         options.tell_system_texts(model, recipes)
         ready(model, source, recipes)
 
-    with progress(title, lambda: models[-1].computed if alone and models else None) as report:
+    def computed() -> int | None:
+        if not alone or not models:
+            return None
+        return models[-1].computed
+
+    with progress(title, computed) as report:
         audience = Audience(
             report, tell, lambda source: _tell_notes(source, job), begin, show_download()
         )
@@ -325,7 +350,7 @@ def _tell_notes(source: OpenedSource, job: Job) -> None:
 
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
-    """What a run would ask: of each of several benchmarks, and in all."""
+    """Print what a run would compute: of each of several benchmarks, and in all."""
     from choicewise.running.job import Task, open_all, refuse
     from choicewise.running.plan import plan, total
 
@@ -341,7 +366,10 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
 
     tell(*how_asked(model))
     for name, source in opened.items():
-        with progress(f"plan of {model.name}{f' on {name}' if len(sources) > 1 else ''}") as report:
+        title = f"plan of {model.name}"
+        if len(sources) > 1:
+            title += f" on {name}"
+        with progress(title) as report:
             task = Task.of(model, source, choice.in_chat(source.protocols), job)
             plans[name] = plan(task, progress=report)
     if len(sources) == 1:
@@ -353,10 +381,13 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
         return
     plans["all"] = total(list(plans.values()))
     if json:
-        print_json([{"dataset": name, **_as_json(each, model)} for name, each in plans.items()])
+        rows = [{"dataset": name, **_as_json(part, model)} for name, part in plans.items()]
+        print_json(rows)
         return
-    for number, (name, each) in enumerate(plans.items()):
-        show(*([""] if number else []), name, *(f"  {line}" for line in _lines(each, model)))
+    for number, (name, part) in enumerate(plans.items()):
+        if number:
+            show("")
+        show(name, *(f"  {line}" for line in _lines(part, model)))
 
 
 _HELP = "A catalogue name (with several scores: its headline), one of its scores, a signature or a TOML file."
@@ -409,23 +440,17 @@ def ladder(
         given = {**needed, **part.given, "mapping": part.mapping, **loading.given}
         options.refuse_without_use("a run folder has", **given)
         _show_run(start, end, folder, served, metric, json)
-    elif model is None or data is None or out is None:
-        lacking = [f"--{name}" for name, value in needed.items() if value is None]
-        raise UsageError(
-            f"{' and '.join(lacking)} missing: name a run folder after the protocols, or all three of these"
-        )
-    else:
-        loading.refuse_foreign(model)
-        options.refuse_without_use(
-            "a run that is still to be evaluated has", metric=metric, served=served
-        )
-        _evaluate(
-            start,
-            end,
-            {"models": [model], **part.given, **part.data([data]), **loading.given},
-            out,
-            json,
-        )
+        return
+    advice = "name a run folder after the protocols, or all three of these"
+    _refuse_lacking(needed, advice)
+    assert model is not None
+    assert out is not None
+    loading.refuse_foreign(model)
+    options.refuse_without_use(
+        "a run that is still to be evaluated has", metric=metric, served=served
+    )
+    table = {"models": [model], **part.given, **part.data([data]), **loading.given}
+    _evaluate(start, end, table, out, json)
 
 
 def _show_run(
@@ -443,26 +468,32 @@ def _show_run(
 
     folder = one_run(folder)
     run = open_run(folder)
-    (first, one), (last, other) = _named(start, run), _named(end, run)
+    first, first_word = _named(start, run)
+    last, last_word = _named(end, run)
     _refuse_same(first, last)
 
     def line() -> str:
-        """The line that asks all between the two."""
-        return resuming_command(run.manifest, run.folder, [f"{one}{MARK}{other}"])
+        """Return the command that adds all protocols between the two; tells on stderr if it lacks paths."""
+        return resuming_command(run.manifest, run.folder, [f"{first_word}{MARK}{last_word}"])
 
-    if lacking := run.lacking({side.name: side.protocol for side in (first, last)}):
-        ask = f"{' and '.join(lacking)} ask{'s' * (len(lacking) == 1)}"
-        raise UsageError(f"{folder} was not asked what {ask}; `{line()}` asks it and all between")
+    lacking = run.lacking({first.name: first.protocol, last.name: last.protocol})
+    if lacking:
+        verb = "asks" if len(lacking) == 1 else "ask"
+        raise UsageError(
+            f"{folder} was not asked what {' and '.join(lacking)} {verb}; `{line()}` asks it and all between"
+        )
     if not run.manifest.complete:
         tell(not_complete(folder, run.manifest))
-    way = f"{first.label}{MARK}{last.label}:"
-    new = not any(name.startswith(way) for name in run.protocols)
-    rung = None if served is None else _last_rung(run, last, open_run(one_run(served)))
-    _print(run, first, last, metrics, json, lambda: line() if new else None, rung)
+    between = f"{first.label}{MARK}{last.label}:"
+    has_between = any(name.startswith(between) for name in run.protocols)
+    rung = None
+    if served is not None:
+        rung = _last_rung(run, last, open_run(one_run(served)))
+    _print(run, first, last, metrics, json, None if has_between else line, rung)
 
 
 def _last_rung(run: Run, last: End, served: Run) -> LastRung:
-    """From the end of a ladder to the endpoint that has its layout: what nothing in between explains."""
+    """Return the step from the end of a ladder to the endpoint that has its layout."""
     from choicewise.ports import PairAnalysis, all_of
 
     for analysis in all_of(PairAnalysis):
@@ -483,13 +514,14 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
     from choicewise.running.job import job_of
     from choicewise.running.work import check_all
 
-    first, last = one(start), one(end)
+    first = one(start)
+    last = one(end)
     _refuse_same(first, last)
-    job = job_of(
-        {**table, "protocols": [f"{start}{MARK}{end}"], "shots": "error"}
-    )  # its ends are those named
+    # Without examples the ends would be other protocols than those that are named, so that is an error.
+    job = job_of({**table, "protocols": [f"{start}{MARK}{end}"], "shots": "error"})
     ends = {first.name: first.protocol, last.name: last.protocol}
-    sources, title = options.sources_of(job), job.choices[0].folder
+    sources = options.sources_of(job)
+    title = job.choices[0].folder
     do_sweep(
         job,
         sources,
@@ -499,9 +531,9 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
         ready=lambda model, source, _: check_all(model, source.data, ends),
     )
     run = open_run(out)
-    _print(run, first, last, None, json, lambda: None)
-    if (spent := run.manifest.engine.spent) is not None:
-        tell(token_savings(spent))
+    _print(run, first, last, None, json)
+    if run.manifest.engine.spent is not None:
+        tell(token_savings(run.manifest.engine.spent))
     tell(f"wrote {out}; `{command_line('ladder', start, end, out)}` shows this again")
 
 
@@ -511,35 +543,36 @@ def _print(
     end: End,
     metrics: Sequence[str] | None,
     json: bool,
-    line: Callable[[], str | None],
+    line: Callable[[], str] | None = None,
     rung: LastRung | None = None,
 ) -> None:
-    """The ladder, or that of each metric; where the run did not ask all between, with the ``line`` that does.
+    """Print the ladder, or that of each metric; if the run lacks protocols between, with the ``line`` that adds them.
 
-    ``rung``: what is left from its end to the run that was named as served.
+    ``rung``: the step from its end to the run of an endpoint.
     """
     from choicewise.protocols.catalogue import names
     from choicewise.report.comparison import ladder_table
     from choicewise.results.ladder import both_ways
 
-    asked = (
-        [(run, start, end)]
-        if metrics is None
-        else [_measured(run, start, end, metric) for metric in metrics]
-    )
-    ladders = [both_ways(*each, names()) for each in asked]
-    rest = line() if ladders[0].coarse else None
+    if metrics is None:
+        ladders = [both_ways(run, start, end, names())]
+    else:
+        ladders = [both_ways(*_measured(run, start, end, metric), names()) for metric in metrics]
+    rest = None
+    if line is not None and ladders[0].coarse:
+        rest = line()
     if json:
-        last = {} if rung is None else {"served": rung[1]}
-        told = [
-            {"in_order": each.in_order, "in_reverse": each.in_reverse, "turns": each.turns, **last}
-            for each in ladders
-        ]
-        print_json(
-            {**told[0], "rest": rest}
-            if metrics is None
-            else [{**each, "rest": rest} for each in told]
-        )
+        content = []
+        for ladder in ladders:
+            record = {
+                "in_order": ladder.in_order,
+                "in_reverse": ladder.in_reverse,
+                "turns": ladder.turns,
+            }
+            if rung is not None:
+                record["served"] = rung[1]
+            content.append({**record, "rest": rest})
+        print_json(content[0] if metrics is None else content)
         return
     print_parts(map(ladder_table, ladders))
     if rung is not None:
@@ -552,40 +585,49 @@ def _print(
 
 
 def _measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, End]:
-    """The run and the two ends under a metric; UsageError where one of these can't have it, or they become the same."""
-    from choicewise.protocols.between import End, apply_metrics, under_metrics
+    """Return the run and the two ends under a metric; UsageError if an end can't have it, or both become the same."""
+    from choicewise.protocols.between import apply_metrics
 
-    one, other = (
-        End(name, protocol, each.label)
-        for each in (start, end)
-        for name, protocol in under_metrics({each.name: each.protocol}, [metric]).items()
-    )
-    if one.protocol == other.protocol:
+    new_start = _under_metric(start, metric)
+    new_end = _under_metric(end, metric)
+    if new_start.protocol == new_end.protocol:
         raise UsageError(
             f"{start.name} and {end.name} are the same protocol under {metric}, which is of one score"
         )
-    return run.under(apply_metrics(run.protocols, [metric]).protocols), one, other
+    recipes = apply_metrics(run.protocols, [metric]).protocols
+    return run.under(recipes), new_start, new_end
+
+
+def _under_metric(end: End, metric: str) -> End:
+    from choicewise.protocols.between import End, under_metrics
+
+    ((name, protocol),) = under_metrics({end.name: end.protocol}, [metric]).items()
+    return End(name, protocol, end.label)
 
 
 def _tell_example(run: Run, climbed: Ladder) -> None:
-    """How to see an item that the greatest step turns right, or wrong."""
-    named = [step for step in climbed.steps if step.gained_items or step.lost_items]
-    if named:
-        step = max(named, key=lambda step: abs(step.change))
-        item, *_ = (*step.gained_items, *step.lost_items)
-        turns = "right" if step.gained_items else "wrong"
-        line = command_line("explain", run.folder, "--item", item)
-        tell(f"an item that {step.axes[0].axis} turns {turns}: `{line}`")
+    """Tell the command that shows an item which the greatest step turns right, or wrong."""
+    steps = [step for step in climbed.steps if step.gained_items or step.lost_items]
+    if not steps:
+        return
+    greatest = max(steps, key=lambda step: abs(step.change))
+    turns = "wrong"
+    items = greatest.lost_items
+    if greatest.gained_items:
+        turns = "right"
+        items = greatest.gained_items
+    line = command_line("explain", run.folder, "--item", items[0])
+    tell(f"an item that {greatest.axes[0].axis} turns {turns}: `{line}`")
 
 
 def _named(text: str, run: Run) -> tuple[End, str]:
-    """The protocol that the run has under this name, else what the catalogue knows by it; and how a line says it."""
+    """Return the protocol of the run under this name, else of the catalogue, and its word in a command line."""
     from choicewise.protocols.between import End
     from choicewise.protocols.catalogue import names, one
     from choicewise.protocols.protocol import signature
 
     protocol = run.protocols.get(text)
-    published = {name: known for known, name in names().items() if name == text}
+    published = {name: recipe for recipe, name in names().items() if name == text}
     if protocol is None or run.on_its_split(published).get(text) == protocol:
         return one(text), text
     return End(text, protocol, text), signature(protocol)
@@ -601,59 +643,66 @@ def _refuse_same(start: End, end: End) -> None:
 
 
 def token_savings(spent: Spent) -> str:
-    """How many input tokens were asked and how many computed; of a server with how many requests."""
+    """Compare the input tokens of all prompts with those that were computed; of a server also the requests."""
     fewer = f"{spent.tokens_asked / max(spent.tokens_computed, 1):.1f} × fewer"
+    if spent.requests and not spent.tokens_asked:
+        return f"{spent.requests:,} requests; the endpoint counts {spent.tokens_computed:,} input tokens"
     if spent.requests:
-        if not spent.tokens_asked:
-            return f"{spent.requests:,} requests; the endpoint counts {spent.tokens_computed:,} input tokens"
-        asked = f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests"
-        known = (
-            f": {fewer}"
-            if spent.tokens_computed < spent.tokens_asked
-            else ", as it says nothing of its cache"
+        savings = ", as it says nothing of its cache"
+        if spent.tokens_computed < spent.tokens_asked:
+            savings = f": {fewer}"
+        return (
+            f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests;"
+            f" the server computed {spent.tokens_computed:,} at most{savings}"
         )
-        return f"{asked}; the server computed {spent.tokens_computed:,} at most{known}"
-    said = f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
-    if not spent.tokens_unique:
-        return said
-    ratio = spent.tokens_computed / spent.tokens_unique
-    return f"{said}, {ratio:.2f} × the {spent.tokens_unique:,} unique ones"
+    line = f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
+    if spent.tokens_unique:
+        ratio = spent.tokens_computed / spent.tokens_unique
+        line += f", {ratio:.2f} × the {spent.tokens_unique:,} unique ones"
+    return line
 
 
 def _as_json(plan: Plan, model: Model) -> dict[str, object]:
-    asked = asdict(plan)
-    derived = {
+    values = asdict(plan)
+    speed = values.pop("speed")
+    return {
+        "model": model.name,
+        "rung": _path(model),
+        **values,
         "ratio": plan.ratio,
-        "tokens_per_second": asked.pop("speed"),
+        "tokens_per_second": speed,
         "seconds": plan.seconds,
     }
-    return {"model": model.name, "rung": _path(model)} | asked | derived
 
 
 def _lines(plan: Plan, model: Model) -> list[str]:
     from choicewise.results.run import by_reason
 
-    lines = {
-        "requests": f"{plan.requests:,}",
-        **({} if plan.sent is None else {"requests to the server": f"{plan.sent:,}"}),
-        "tokens as asked": f"{plan.tokens_asked:,}",
-        "unique tokens": f"{plan.tokens_unique:,} ({plan.ratio:.1f} × fewer)",
-    }
+    lines = {"requests": f"{plan.requests:,}"}
+    if plan.sent is not None:
+        lines["requests to the server"] = f"{plan.sent:,}"
+    lines["tokens as asked"] = f"{plan.tokens_asked:,}"
+    lines["unique tokens"] = f"{plan.tokens_unique:,} ({plan.ratio:.1f} × fewer)"
     if plan.speed is not None and plan.seconds is not None:
-        path = " ".join(filter(None, [_path(model), f"{model.dtype} on {model.device}"]))
-        path = path if plan.sent is None else "with the answers of a short probe"
+        path = f"{model.dtype} on {model.device}"
+        if plan.sent is not None:
+            path = "with the answers of a short probe"
+        elif model.selfcheck is not None:
+            path = f"{_path(model)} {path}"
         lines["estimated time"] = f"{duration(plan.seconds)} ({plan.speed:,.0f} tokens/s, {path})"
     if plan.shots_dropped:
         lines["lose shots"] = f"{plan.shots_dropped:,} requests"
     if plan.tokens_dropped:
         lines["lose tokens"] = f"{plan.tokens_dropped:,} requests"
-    refused = {
-        f"refused {len(names):,}": reason for reason, names in by_reason(plan.refused).items()
-    }
-    lines |= {f"missing {count:,}": reason for reason, count in plan.missing.items()} | refused
+    for reason, count in plan.missing.items():
+        lines[f"missing {count:,}"] = reason
+    for reason, names in by_reason(plan.refused).items():
+        lines[f"refused {len(names):,}"] = reason
     width = max(map(len, lines))
     return [f"{name:<{width}}  {value}" for name, value in lines.items()]
 
 
 def _path(model: Model) -> str | None:
-    return None if model.selfcheck is None else f"{model.selfcheck.rung} path"
+    if model.selfcheck is None:
+        return None
+    return f"{model.selfcheck.rung} path"

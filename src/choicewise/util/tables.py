@@ -170,32 +170,30 @@ def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
         content, _ = _structure(footer, 0)
         lengths = [element.get(2, 0) for element in content[2].values() if not element.get(5)]
         for group in content[4].values():
-            columns = enumerate(group[1].values())
-            yield [_chunk(number, column[3], lengths) for number, column in columns]
+            chunks = []
+            for number, column in enumerate(group[1].values()):
+                metadata = column[3]
+                kind = metadata[1]
+                start = metadata[9]
+                dictionary = metadata.get(11, 0)
+                # The page of the dictionary, if there is one, comes before those of the data.
+                if 0 < dictionary < start:
+                    start = dictionary
+                chunk = _Chunk(
+                    number=number,
+                    kind=kind,
+                    width=lengths[number] if kind == _FIXED else _WIDTHS[kind],
+                    path=[part.decode() for part in metadata[3].values()],
+                    start=start,
+                    length=metadata[7],
+                    values=metadata[5],
+                )
+                if min(chunk.width, chunk.start, chunk.length, chunk.values) < 0:
+                    raise ValueError(chunk)
+                chunks.append(chunk)
+            yield chunks
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise Refused("its footer is damaged") from error
-
-
-def _chunk(number: int, metadata: dict[int, Any], lengths: Sequence[int]) -> _Chunk:
-    """Return a column from the fields of its ``ColumnMetaData``; ``lengths``: of texts of fixed length."""
-    start = metadata[9]
-    dictionary = metadata.get(11, 0)
-    # The page of the dictionary, if there is one, comes before those of the data.
-    if 0 < dictionary < start:
-        start = dictionary
-    kind = metadata[1]
-    chunk = _Chunk(
-        number=number,
-        kind=kind,
-        width=lengths[number] if kind == _FIXED else _WIDTHS[kind],
-        path=[part.decode() for part in metadata[3].values()],
-        start=start,
-        length=metadata[7],
-        values=metadata[5],
-    )
-    if min(chunk.width, chunk.start, chunk.length, chunk.values) < 0:
-        raise ValueError(chunk)
-    return chunk
 
 
 class _Size(NamedTuple):
@@ -338,6 +336,13 @@ _DEEPEST = 16
 # Bytes of a value of a kind: true, false, a byte, a number with a point.
 _BYTES_OF = {1: 1, 2: 1, 3: 1, 7: 8}
 
+# Kinds of values.
+_FLAGS = (1, 2)
+_NUMBERS = (4, 5, 6)
+_BINARY = 8
+_LISTS = (9, 10)
+_STRUCTURE = 12
+
 # In place of the number of elements that a list has.
 _IS_STRUCTURE = -1
 
@@ -349,11 +354,9 @@ def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
     when ``inside`` ends, each with the number of its last value, the kind of its values, and the size of a list.
     """
     root = dict[int, Any]()
-    inside = root
-    number = 0
-    kind = 0
-    size = _IS_STRUCTURE
-    outer = [(root, 0, 0, _IS_STRUCTURE)]
+    whole = (root, 0, 0, _IS_STRUCTURE)
+    inside, number, kind, size = whole
+    outer = [whole]
     while outer:
         if size == _IS_STRUCTURE:
             head = content[at]
@@ -371,24 +374,27 @@ def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
         if ended:
             inside, number, kind, size = outer.pop()
             continue
-        value: Any
+        value: Any = {}
         inner_kind = 0
         inner_size = _IS_STRUCTURE
-        if kind in (9, 10):
-            # A list or a set.
-            value = {}
+        # There are thousands of values, so only long numbers and rare kinds call a function.
+        if kind in _LISTS:
             inner_kind = content[at] & 15
             inner_size = content[at] >> 4
-            at += 1
-            if inner_size == 15:
-                inner_size, at = _varint(content, at)
-        elif kind == 12:
-            value = {}
-        elif kind in (1, 2) and size == _IS_STRUCTURE:
+            is_long = inner_size == 15
+            inner_size, at = _varint(content, at + 1) if is_long else (inner_size, at + 1)
+        elif kind in _NUMBERS:
+            value, at = _varint(content, at) if content[at] > 127 else (content[at], at + 1)
+            value = (value >> 1) ^ -(value & 1)
+        elif kind == _BINARY:
+            length, at = _varint(content, at) if content[at] > 127 else (content[at], at + 1)
+            value = content[at : at + length]
+            at += length
+        elif kind in _FLAGS and size == _IS_STRUCTURE:
             # A flag of a structure has its value in its kind.
-            value = kind == 1
-        else:
-            value, at = _scalar(content, at, kind)
+            value = kind == _FLAGS[0]
+        elif kind != _STRUCTURE:
+            value, at = _byte(content, at, kind)
         inside[number] = value
         if isinstance(value, dict):
             outer.append((inside, number, kind, size))
@@ -401,22 +407,12 @@ def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
     return root, at
 
 
-def _scalar(content: bytes, at: int, kind: int) -> tuple[Any, int]:
-    """Return a number, a flag or a text, and where it ends."""
-    if kind in _BYTES_OF:
-        at += _BYTES_OF[kind]
-        return content[at - 1], at
-    if kind not in (4, 5, 6, 8):
+def _byte(content: bytes, at: int, kind: int) -> tuple[int, int]:
+    """Return the last byte of a value that only has to be skipped, and where it ends."""
+    if kind not in _BYTES_OF:
         raise ValueError("no head of a page")
-    value = content[at]
-    at += 1
-    if value > 127:
-        value, at = _varint(content, at - 1)
-    if kind == 8:
-        # A text comes after its length.
-        end = at + value
-        return content[at:end], end
-    return (value >> 1) ^ -(value & 1), at
+    at += _BYTES_OF[kind]
+    return content[at - 1], at
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:

@@ -110,9 +110,9 @@ class Chart:
 
 
 def _text_layer(text: Mapping[str, Any], x: float, y: float) -> dict[str, Any]:
-    look = {"type": "text", "align": "left", "baseline": "top", "aria": False}
+    look: Record = {"type": "text", "align": "left", "baseline": "top", "aria": False}
     position = {"x": {"value": x}, "y": {"value": y}}
-    return {"data": {"values": [{}]}, "mark": look | text, "encoding": position}
+    return {"data": {"values": [{}]}, "mark": {**look, **text}, "encoding": position}
 
 
 Record = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The bump chart: models over protocols, by rank or value."""
+"""Draw the bump chart: models over protocols, by rank or value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,86 +18,133 @@ from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
 from choicewise.util.text import counted
 
+SHOWN: Final = len(chart.MODELS)
+"""Models that have a colour and a shape; of more, the others are grey."""
+
+MODEL: Final = 11
+"""Width of the names of models, in sizes of the font."""
+
+PROTOCOL: Final = 13
+"""Width of the names of protocols, in sizes of the font."""
+
+_LEFT: Final = 64
+"""Pixels left of the columns."""
+
+_COLUMN: Final = 12
+"""Pixels of a column at least."""
+
+_RANK: Final = 44
+"""Pixels of a rank."""
+
+_LOWEST: Final = 190
+"""Pixels of all ranks at least."""
+
+_HIGHEST: Final = 640
+"""Pixels of all ranks at most."""
+
+_VALUE: Final = 380
+"""Pixels from 0 to 100 %."""
+
+_MANY: Final = 40
+"""Models from which on the grey lines are hairlines."""
+
+_DISTANCE: Final = 15
+"""Pixels between two names of models."""
+
+_TAU: Final = 8
+"""Pixels below the columns at which Kendall's τ begins."""
+
+_NAME: Final = 48
+"""Pixels below the columns at which the names of protocols begin."""
+
+_BESIDE: Final = 0.5
+"""Part of a column over which the intervals of the models are side by side."""
+
+_FEW: Final = 70
+"""Columns from which on intervals take that part; with fewer they take less."""
+
+_NAMED: Final = 20
+"""Models that all have their names beside their lines; of more, only those in colour."""
+
+_TIED: Final = 0.3
+"""How far apart lines of equal rank are, in ranks."""
+
+Column = Mapping[str, Number]
+"""What was measured the same way, by model."""
+
 
 def caption(values: Records, rank: bool = True) -> str:
-    """How to read a chart of such values, of ranks or of values: it names what is drawn, and nothing else."""
+    """Return how to read a chart of such values, of ranks or of values: it names what is drawn, and nothing else."""
     edge = "rank_low" if rank else "ci_low"
-    bounds = (record.get(edge) for record in values if record["kind"] == "place")
-    drawn = {record["kind"] for record in values}
+    kinds = {record["kind"] for record in values}
     parts = ["Every column is a protocol; neighbours order the models alike."]
-    if "crossing" in drawn:
+    if "crossing" in kinds:
         parts.append(
             "Lines are thick where two models change places and each is significantly ahead on its side (paired test, "
             "Holm's correction over protocols)."
         )
-    parts += (
-        ["Pale bars: 95 % intervals."]
-        if any(each is not None and each == each for each in bounds)
-        else []
-    )
-    parts += ["Grey: the other models."] if "line" in drawn else []
-    return " ".join([*parts, "τ: Kendall's rank agreement with the first column."])
+    for record in values:
+        bound = record.get(edge) if record["kind"] == "place" else None
+        if bound is not None and not math.isnan(bound):
+            parts.append("Pale bars: 95 % intervals.")
+            break
+    if "line" in kinds:
+        parts.append("Grey: the other models.")
+    parts.append("τ: Kendall's rank agreement with the first column.")
+    return " ".join(parts)
 
 
 def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[str, Any]:
-    """The chart of such values, of ranks or of values; wider than ``width`` where that leaves columns too little room.
+    """Return the chart of such values, of ranks or of values; it is wider than ``width`` if columns need more room.
 
-    Its data differ from ``values`` in the places of the models' names, which must not lie on each other.
+    Its data differ from ``values`` in the positions of the models' names, which must not lie on each other.
     """
-    columns = sum(record["kind"] == "column" for record in values)
-    lines = {
-        (record["kind"], record.get("slot", record.get("line")))
-        for record in values
-        if "place" in record
-    }
-    models = max(sum(kind in ("place", "line") for kind, _ in lines), 1)
-    height = min(max(models * _RANK, _LOWEST), _HIGHEST) if rank else _VALUE
-    right = MODEL * chart.NORMAL + 48
-    width = max(width, _LEFT + right + columns * _COLUMN)
-    at = "place" if rank else "value"
-    scale: dict[str, Any] = (
-        {"domain": [0.5, models + 0.5], "reverse": True} if rank else {"domain": [0, 1]}
-    )
+    lines = set()
+    label_widths = [0.0]
+    for record in values:
+        if record["kind"] in ("place", "line"):
+            lines.add((record["kind"], record.get("slot", record.get("line"))))
+        elif record["kind"] == "column":
+            label_widths.append(chart.em(record["label"]))
+    columns = len(label_widths) - 1
+    models = max(len(lines), 1)
+    at = "value"
+    domain = (0.0, 1.0)
+    height = _VALUE
+    pixels: float = height
+    scale: dict[str, Any] = {"domain": [0, 1]}
+    axis: dict[str, Any] = dict(chart.PERCENT_AXIS)
+    if rank:
+        at = "place"
+        domain = (0.5, models + 0.5)
+        height = min(max(models * _RANK, _LOWEST), _HIGHEST)
+        pixels = height / models
+        scale = {"domain": [0.5, models + 0.5], "reverse": True}
+        axis = {**chart.rank_axis(models), "title": None}
     scale |= {"nice": False, "zero": False}
-    up = chart.number(
-        at,
-        scale=scale,
-        axis={**chart.rank_axis(models), "title": None} if rank else chart.PERCENT_AXIS,
-    )
     across = chart.number(
         "column",
         axis=None,
         scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False},
     )
-    pixels = height / models if rank else height
-    longest = max(
-        (chart.em(record["label"]) for record in values if record["kind"] == "column"), default=0.0
-    )
+    up = chart.number(at, scale=scale, axis=axis)
+    right = MODEL * chart.NORMAL + 48
+    title = "rank" if rank else ""
     return chart.frame(
-        _with_room(values, at, _DISTANCE / pixels, (0.5, models + 0.5) if rank else (0.0, 1.0)),
+        _with_room(values, at, _DISTANCE / pixels, domain),
         [
-            *_bump_columns(across, "rank" if rank else ""),
+            *_bump_columns(across, title),
             *_lines(across, up, rank, columns, models),
             *_names(up),
         ],
-        width=width,
+        width=max(width, _LEFT + right + columns * _COLUMN),
         left=_LEFT,
         right=right,
         top=24,
-        bottom=round(longest * chart.SMALL) + _NAME + 8,
+        bottom=round(max(label_widths) * chart.SMALL) + _NAME + 8,
         height=height,
-        description=_about(models, columns, rank),
+        description=_description(models, columns, rank),
     )
-
-
-SHOWN = len(chart.MODELS)
-"""Models that have a colour and a shape; of more, the others are grey."""
-
-MODEL, PROTOCOL = 11, 13
-"""Widths of the names of models and protocols, in sizes of the font."""
-
-Column = Mapping[str, Number]
-"""What was measured the same way, by model."""
 
 
 def values(
@@ -106,82 +153,66 @@ def values(
     highlight: Sequence[str] = (),
     first: str | None = None,
 ) -> list[Record]:
-    """Records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in colour or grey),
+    """Return records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in colour or grey),
     ``crossing`` and ``model`` (a name).
 
-    ``rows``: ranked, of several models (or of one).  A column holds what was measured the same way, if two models were.
-    ``significant``: two lines between neighbouring columns are thick where they cross and each of the two orders is
-    among these.  ``highlight``: models in colour, unless given those with the best median rank.  ``first``: protocol of
-    the first column, unless given the one whose order agrees best with all others.
+    ``rows``: ranked, of several models (or of one). A column holds what was measured the same way, if two models were.
+    ``significant``: two lines between neighbouring columns are thick if they cross and each of the two orders is
+    among these. ``highlight``: models in colour, by default those with the best median rank. ``first``: protocol of
+    the first column, by default the one whose order agrees best with all others.
     """
     models = list(dict.fromkeys(row.identity.model for row in rows))
-    columns = _bump_values_columns(rows, min(len(models), 2))
+    columns = _measured_columns(rows, min(len(models), 2))
     table = np.array([[_value(column, model) for model in models] for column in columns])
     table = table.reshape(len(columns), len(models))
-    names = [next(iter(column.values())).identity.protocol for column in columns]
+    names = list(map(_protocol, columns))
     order = seriated(table, names.index(first) if first in names else None)
-    columns, names, table = (
-        [columns[each] for each in order],
-        [names[each] for each in order],
-        table[order],
-    )
-    shown = shown_models(rows, highlight)
-    drawn = [_places(column, models) for column in columns]
-    agreement = order_agreement(table)[0].tolist() if columns else []
-    prefix = chart.shared_prefix(names)
-    labels = chart.cut_distinct([name.removeprefix(prefix) for name in names], PROTOCOL)
-    records = [
-        _column(at, name, labels[name.removeprefix(prefix)], tau)
-        for at, (name, tau) in enumerate(zip(names, agreement, strict=True))
-    ]
+    columns = [columns[index] for index in order]
+    names = [names[index] for index in order]
+    coloured = shown_models(rows, highlight)
+    heights = [_heights(column, models) for column in columns]
+    records = _column_records(names, order_agreement(table[order])[0].tolist() if columns else [])
+    intervals_width = min(_BESIDE, len(columns) / _FEW)
     for line, model in enumerate(models):
-        if model not in shown:
-            records += _grey(model, line, columns, drawn)
+        if model not in coloured:
+            records += _grey(model, line, columns, heights)
             continue
-        slot = shown.index(model)
-        for at, column in enumerate(columns):
-            place = drawn[at].get(model, math.nan)
-            beside = at + ((slot + 0.5) / len(shown) - 0.5) * min(_BESIDE, len(columns) / _FEW)
-            records.append(_place(column.get(model), model, len(models), slot, at, beside, place))
-    records += _crossings(columns, names, drawn, shown, significant)
-    named = models if len(models) <= _NAMED else shown
-    return records + _models(columns, drawn, named, shown)
+        slot = coloured.index(model)
+        # The intervals of models would hide each other at the middle of a column.
+        shift = ((slot + 0.5) / len(coloured) - 0.5) * intervals_width
+        for number, column in enumerate(columns):
+            record = {
+                "kind": "place",
+                "model": model,
+                "slot": slot,
+                "column": number,
+                "place": heights[number].get(model, math.nan),
+                "beside": number + shift,
+            }
+            records.append(record | _number_fields(column.get(model), model, len(models)))
+    records += _crossings(columns, heights, coloured, significant)
+    named = models if len(models) <= _NAMED else coloured
+    return records + _models(columns, heights, named, coloured)
 
 
 def shown_models(rows: Sequence[Number], highlight: Sequence[str] = ()) -> list[str]:
-    """The models in colour, in the order of all models: of ``highlight``, else of all, those with the best ranks."""
+    """Return the models in colour, in the order of all models: those of ``highlight``, or with the best ranks."""
     ranks: dict[str, list[float]] = {}
     for row in rows:
-        ranks.setdefault(row.identity.model, []).append(
-            math.inf if row.ranks.rank is None else row.ranks.rank
-        )
-    chosen = [model for model in ranks if model in highlight] if highlight else list(ranks)
-    best = sorted(chosen, key=lambda model: median(ranks[model]))[:SHOWN]
+        rank = math.inf if row.ranks.rank is None else row.ranks.rank
+        ranks.setdefault(row.identity.model, []).append(rank)
+    candidates = list(ranks)
+    if highlight:
+        candidates = [model for model in ranks if model in highlight]
+    best = sorted(candidates, key=lambda model: median(ranks[model]))[:SHOWN]
     return [model for model in ranks if model in best]
 
 
-_LEFT, _COLUMN = 64, 12  # pixels left of the columns, and of a column at least
-
-_RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380
-"""Pixels of a rank, of all ranks at least and at most, and from 0 to 100 %."""
-
-_MANY = 40  # with more models, the grey lines are hairlines
-_DISTANCE = 15  # pixels between two names of models
-_TAU, _NAME = (
-    8,
-    48,
-)  # pixels below the columns at which Kendall's τ and the names of protocols begin
-
-
-def _bump_columns(across: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
-    """A line, Kendall's τ and the name of the protocol for every column, and what the figures are."""
+def _bump_columns(across: Mapping[str, Any], title: str) -> list[dict[str, Any]]:
+    """Return a line, Kendall's τ and the name of the protocol for every column, and titles of the figures."""
     below = {"x": across, "y": {"value": "height"}}
     turned = {"angle": 270, "align": "right"}
-    heading = chart.layer(
-        "column", chart.note(align="right"), {"field": "column", "equal": 0}, x={"value": -10}
-    )
-    texts = {what: (0, -10), "τ": ("height", _TAU + 12), "protocol": ("height", _NAME + 22)}
-    return [
+    layers = [
         chart.layer(
             "column", chart.hairline(opacity=0.6), x=across, y={"value": 0}, y2={"value": "height"}
         ),
@@ -195,23 +226,37 @@ def _bump_columns(across: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
             text=chart.words("label"),
             description=chart.DESCRIPTION,
         ),
-        *(
-            {
-                **heading,
-                "mark": {**heading["mark"], "dy": dy},
-                "encoding": {**heading["encoding"], "y": {"value": y}, "text": {"value": text}},
-            }
-            for text, (y, dy) in texts.items()
-        ),
     ]
+    heights: dict[str, tuple[Any, int]] = {
+        title: (0, -10),
+        "τ": ("height", _TAU + 12),
+        "protocol": ("height", _NAME + 22),
+    }
+    for text, (y, dy) in heights.items():
+        layers.append(
+            chart.layer(
+                "column",
+                chart.note(align="right", dy=dy),
+                {"field": "column", "equal": 0},
+                x={"value": -10},
+                y={"value": y},
+                text={"value": text},
+            )
+        )
+    return layers
 
 
 def _lines(
     across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns: int, models: int
 ) -> list[dict[str, Any]]:
-    at, low, high = ("place", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
+    at = "place" if rank else "value"
+    low = "rank_low" if rank else "ci_low"
+    high = "rank_high" if rank else "ci_high"
     coloured = {"color": chart.slots(chart.MODELS)}
     size = 60 if columns <= 20 else 36
+    grey: dict[str, Any] = {"color": chart.MARK, "strokeWidth": 1}
+    if models > _MANY:
+        grey = {"color": chart.LINE, "strokeWidth": 0.5}
     dot = {
         "type": "point",
         "filled": True,
@@ -222,13 +267,8 @@ def _lines(
     }
     bar = {"type": "rule", "strokeWidth": 2, "opacity": 0.28}
     ends = {"x": across, "x2": {"field": "next"}, "y": up, "y2": {"field": f"next_{at}"}}
-    known = {"field": low, "valid": True}
+    has_bounds = {"field": low, "valid": True}
     path = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-    grey = (
-        {"color": chart.LINE, "strokeWidth": 0.5}
-        if models > _MANY
-        else {"color": chart.MARK, "strokeWidth": 1}
-    )
     detail = {"field": "line", "type": "nominal"}
     return [
         chart.layer(
@@ -237,7 +277,7 @@ def _lines(
         chart.layer(
             "place",
             bar,
-            known,
+            has_bounds,
             x=chart.number("beside", axis=None),
             y=chart.number(low),
             y2={"field": high},
@@ -273,23 +313,24 @@ def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
         "color": chart.INK,
         "limit": MODEL * chart.NORMAL + 8,
     }
-    coloured, grey = {"field": "slot", "valid": True}, {"field": "slot", "valid": False}
-    place = {"x": {"value": "width"}, "y": beside}
+    coloured = {"field": "slot", "valid": True}
+    grey = {"field": "slot", "valid": False}
+    position = {"x": {"value": "width"}, "y": beside}
     return [
         chart.layer(
             "model",
             sign,
             coloured,
-            **place,
+            **position,
             color=chart.slots(chart.MODELS),
             shape=chart.slots(chart.SHAPES),
         ),
-        chart.layer("model", {**text, "dx": 17}, coloured, **place, text=chart.words("label")),
+        chart.layer("model", {**text, "dx": 17}, coloured, **position, text=chart.words("label")),
         chart.layer(
             "model",
             {**text, "dx": 17, "color": chart.SOFT},
             grey,
-            **place,
+            **position,
             text=chart.words("label"),
         ),
     ]
@@ -298,162 +339,168 @@ def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _with_room(
     values: Records, at: str, distance: float, bounds: tuple[float, float]
 ) -> list[Record]:
-    """The records, those of names with the place ``label_at``: ``distance`` from each other or more, in ``bounds``."""
-    names = sorted(
-        (record for record in values if record["kind"] == "model"), key=lambda record: record[at]
-    )
-    places: list[float] = []
+    """Return the records, those of names with ``label_at``: ``distance`` from each other or more, in ``bounds``."""
+    names = []
+    records = []
+    for record in values:
+        if record["kind"] == "model":
+            names.append(record)
+        else:
+            records.append(record)
+    names.sort(key=lambda record: record[at])
+    lowest, limit = bounds
+    positions: list[float] = []
     for record in names:
-        places.append(max(record[at], places[-1] + distance if places else bounds[0]))
-    limit = bounds[1]
-    for number_ in reversed(range(len(places))):
-        places[number_] = min(places[number_], limit)
-        limit = places[number_] - distance
-    shifted = [{**record, "label_at": place} for record, place in zip(names, places, strict=True)]
-    return [*(record for record in values if record["kind"] != "model"), *shifted]
+        positions.append(max(record[at], lowest))
+        lowest = positions[-1] + distance
+    # Names that were pushed beyond the edge go back, and push those before them.
+    for index in reversed(range(len(positions))):
+        positions[index] = min(positions[index], limit)
+        limit = positions[index] - distance
+    for record, position in zip(names, positions, strict=True):
+        records.append({**record, "label_at": position})
+    return records
 
 
-def _about(models: int, columns: int, rank: bool) -> str:
-    what = "ranks" if rank else "values"
-    return f"The {what} of {models} models under {columns} protocols, sorted by the similarity of their orders"
+def _description(models: int, columns: int, rank: bool) -> str:
+    numbers = "ranks" if rank else "values"
+    return f"The {numbers} of {models} models under {columns} protocols, sorted by the similarity of their orders"
 
 
-_BESIDE, _FEW = 0.5, 70
-"""Part of a column over which the intervals of the models stand beside each other, less where columns are few."""
-
-_NAMED = 20  # with more models, only those in colour have their names beside their lines
-_TIED = 0.3  # how far apart lines of equal rank are, in ranks
-
-
-def _bump_values_columns(rows: Sequence[Number], fewest: int) -> list[Column]:
+def _measured_columns(rows: Sequence[Number], fewest: int) -> list[Column]:
+    """Return what was measured the same way on ``fewest`` models, and on one at least."""
     columns: dict[tuple[str, ...], dict[str, Number]] = {}
     for row in rows:
         columns.setdefault(measured_as(row), {})[row.identity.model] = row
-    return [
-        column
-        for column in columns.values()
-        if sum(not math.isnan(row.value) for row in column.values()) >= max(fewest, 1)
-    ]
+    kept: list[Column] = []
+    for column in columns.values():
+        scored = sum(not math.isnan(row.value) for row in column.values())
+        if scored >= max(fewest, 1):
+            kept.append(column)
+    return kept
+
+
+def _protocol(column: Column) -> str:
+    return next(iter(column.values())).identity.protocol
 
 
 def _value(column: Column, model: str) -> float:
     return column[model].value if model in column else math.nan
 
 
-def _places(column: Column, models: Sequence[str]) -> dict[str, float]:
-    """Where the lines go: at the rank; those of equal rank beside each other at the middle of the ranks they share."""
+def _heights(column: Column, models: Sequence[str]) -> dict[str, float]:
+    """Return the rank of each model; lines of equal rank are side by side at the middle of the ranks they share."""
     tied: dict[int, list[str]] = {}
     for model in models:
-        if model in column and (rank := column[model].ranks.rank) is not None:
+        rank = column[model].ranks.rank if model in column else None
+        if rank is not None:
             tied.setdefault(rank, []).append(model)
-    return {
-        model: rank + (len(own) - 1) / 2 + (number - (len(own) - 1) / 2) * _TIED
-        for rank, own in tied.items()
-        for number, model in enumerate(own)
-    }
+    heights = {}
+    for rank, group in tied.items():
+        middle = (len(group) - 1) / 2
+        for number, model in enumerate(group):
+            heights[model] = rank + middle + (number - middle) * _TIED
+    return heights
 
 
-def _column(at: int, name: str, label: str, tau: float) -> Record:
-    agreement = "" if math.isnan(tau) else f"{tau:.2f}".replace("-", "−")
-    about = f"{chart.cut(name, chart.SAID)}: Kendall's τ with the first column {agreement or 'is not defined'}"
-    text = {"label": label, "agreement": agreement or "–", "description": about}
-    return {"kind": "column", "column": at, "protocol": name, "tau": tau, **text}
-
-
-def _grey(
-    model: str, line: int, columns: Sequence[Column], drawn: Sequence[Mapping[str, float]]
-) -> list[Record]:
-    """The places of a line without colour; what is said of it stands with the first, since the line is one mark."""
-    ranks = [
-        rank
-        for column in columns
-        if model in column and (rank := column[model].ranks.rank) is not None
-    ]
-    under = counted(len(ranks), "protocol")
-    said = f"rank {min(ranks)} to {max(ranks)} under {under}" if ranks else "no item was scored"
-    records: list[Record] = [
-        {
-            "kind": "line",
-            "line": line,
-            "column": at,
-            "place": own.get(model, math.nan),
-            "value": _value(column, model),
-        }
-        for at, (column, own) in enumerate(zip(columns, drawn, strict=True))
-    ]
-    records[0] |= {"model": model, "description": f"{chart.cut(model, chart.SAID)}: {said}"}
+def _column_records(names: Sequence[str], agreement: Sequence[float]) -> list[Record]:
+    prefix = chart.shared_prefix(names)
+    labels = chart.cut_distinct([name.removeprefix(prefix) for name in names], PROTOCOL)
+    records = []
+    for number, (name, tau) in enumerate(zip(names, agreement, strict=True)):
+        text = "" if math.isnan(tau) else f"{tau:.2f}".replace("-", "−")
+        records.append(
+            {
+                "kind": "column",
+                "column": number,
+                "protocol": name,
+                "tau": tau,
+                "label": labels[name.removeprefix(prefix)],
+                "agreement": text or "–",
+                "description": (
+                    f"{chart.cut(name, chart.SAID)}: Kendall's τ with the first column {text or 'is not defined'}"
+                ),
+            }
+        )
     return records
 
 
-def _place(
-    row: Number | None, model: str, models: int, slot: int, at: int, beside: float, place: float
-) -> Record:
-    record: Record = {
-        "kind": "place",
-        "model": model,
-        "slot": slot,
-        "column": at,
-        "place": place,
-        "beside": beside,
-    }
+def _grey(
+    model: str, line: int, columns: Sequence[Column], heights: Sequence[Mapping[str, float]]
+) -> list[Record]:
+    """Return the points of a line without colour; the first has its description, since the line is one mark."""
+    ranks = []
+    records: list[Record] = []
+    for number, (column, height) in enumerate(zip(columns, heights, strict=True)):
+        rank = column[model].ranks.rank if model in column else None
+        if rank is not None:
+            ranks.append(rank)
+        records.append(
+            {
+                "kind": "line",
+                "line": line,
+                "column": number,
+                "place": height.get(model, math.nan),
+                "value": _value(column, model),
+            }
+        )
+    text = "no item was scored"
+    if ranks:
+        text = f"rank {min(ranks)} to {max(ranks)} under {counted(len(ranks), 'protocol')}"
+    records[0] |= {"model": model, "description": f"{chart.cut(model, chart.SAID)}: {text}"}
+    return records
+
+
+def _number_fields(row: Number | None, model: str, models: int) -> Record:
+    name = chart.cut(model, chart.SAID)
     if row is None or math.isnan(row.value):
-        name = chart.cut(model, chart.SAID)
-        return {
-            **record,
-            "value": math.nan,
-            "rank": None,
-            "description": f"{name}: no item was scored",
-        }
-    bounds = "" if row.ranks.low is None else f" (95 %: {row.ranks.low} to {row.ranks.high})"
-    about = f"{chart.cut(model, chart.SAID)} under {chart.cut(row.identity.protocol, chart.SAID)}: "
-    about += f"rank {row.ranks.rank} of {models}{bounds}, {chart.share(row.value)} of {counted(row.counts.n, 'item')}"
-    about += chart.bounds(row.interval.low, row.interval.high)
-    return {
-        **record,
-        "protocol": row.identity.protocol,
-        "value": row.value,
-        "ci_low": row.interval.low,
-        "ci_high": row.interval.high,
-        "rank": row.ranks.rank,
-        "rank_low": row.ranks.low,
-        "rank_high": row.ranks.high,
-        "n": row.counts.n,
-        "description": about,
-    }
+        return {"value": math.nan, "rank": None, "description": f"{name}: no item was scored"}
+    ranks = row.ranks
+    bounds = "" if ranks.low is None else f" (95 %: {ranks.low} to {ranks.high})"
+    description = (
+        f"{name} under {chart.cut(row.identity.protocol, chart.SAID)}: rank {ranks.rank} of {models}{bounds}, "
+        f"{chart.share(row.value)} of {counted(row.counts.n, 'item')}"
+        f"{chart.bounds(row.interval.low, row.interval.high)}"
+    )
+    return {**chart.number_fields(row), "description": description}
 
 
 def _crossings(
     columns: Sequence[Column],
-    names: Sequence[str],
-    drawn: Sequence[Mapping[str, float]],
-    shown: Sequence[str],
+    heights: Sequence[Mapping[str, float]],
+    coloured: Sequence[str],
     significant: Collection[Lead],
 ) -> list[Record]:
-    """The stretches of lines that are thick."""
+    """Return the stretches of lines that are thick."""
+    leads = set(significant)
     records = []
     for at in range(len(columns) - 1):
-        here, there = names[at], names[at + 1]
-        crossed = {
-            model: (one, other)
-            for one, other in combinations(shown, 2)
-            for model in (one, other)
-            if {(here, one, other), (there, other, one)} <= set(significant)
-            or {(here, other, one), (there, one, other)} <= set(significant)
-        }
-        for model, pair in crossed.items():
-            both = " and ".join(chart.cut(each, chart.SAID) for each in pair)
-            between = f"{chart.cut(here, chart.SAID)} and {chart.cut(there, chart.SAID)}"
+        left = columns[at]
+        right = columns[at + 1]
+        here = _protocol(left)
+        there = _protocol(right)
+        # A model may cross several others: the last of them is named.
+        crossed = {}
+        for one, other in combinations(coloured, 2):
+            falls = {(here, one, other), (there, other, one)}
+            rises = {(here, other, one), (there, one, other)}
+            if falls <= leads or rises <= leads:
+                crossed[one] = (one, other)
+                crossed[other] = (one, other)
+        between = f"{chart.cut(here, chart.SAID)} and {chart.cut(there, chart.SAID)}"
+        for model, (one, other) in crossed.items():
+            both = f"{chart.cut(one, chart.SAID)} and {chart.cut(other, chart.SAID)}"
             records.append(
                 {
                     "kind": "crossing",
                     "model": model,
-                    "slot": shown.index(model),
+                    "slot": coloured.index(model),
                     "column": at,
                     "next": at + 1,
-                    "place": drawn[at][model],
-                    "next_place": drawn[at + 1][model],
-                    "value": columns[at][model].value,
-                    "next_value": columns[at + 1][model].value,
+                    "place": heights[at][model],
+                    "next_place": heights[at + 1][model],
+                    "value": left[model].value,
+                    "next_value": right[model].value,
                     "description": f"{both} change places between {between}: significantly ahead under each",
                 }
             )
@@ -462,21 +509,27 @@ def _crossings(
 
 def _models(
     columns: Sequence[Column],
-    drawn: Sequence[Mapping[str, float]],
+    heights: Sequence[Mapping[str, float]],
     named: Sequence[str],
-    shown: Sequence[str],
+    coloured: Sequence[str],
 ) -> list[Record]:
-    """The names of the models, where their lines end."""
+    """Return the names of the models, at the ends of their lines."""
     records: list[Record] = []
-    short = chart.cut_distinct(named, MODEL)
+    labels = chart.cut_distinct(named, MODEL)
     for model in named:
-        ends = [at for at in range(len(columns)) if model in drawn[at]]
-        if ends:
-            end = {
-                "column": ends[-1],
-                "place": drawn[ends[-1]][model],
-                "value": columns[ends[-1]][model].value,
+        ends = [number for number, height in enumerate(heights) if model in height]
+        if not ends:
+            continue
+        last = ends[-1]
+        records.append(
+            {
+                "kind": "model",
+                "model": model,
+                "slot": coloured.index(model) if model in coloured else None,
+                "label": labels[model],
+                "column": last,
+                "place": heights[last][model],
+                "value": columns[last][model].value,
             }
-            about = {"model": model, "slot": shown.index(model) if model in shown else None}
-            records.append({"kind": "model", **about, "label": short[model], **end})
+        )
     return records

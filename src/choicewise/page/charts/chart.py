@@ -24,6 +24,7 @@ from choicewise.util.text import common_start, disarmed, percent, safe
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from choicewise.results.number import Number
     from choicewise.results.outcomes import Axis
 
 MIME = "application/vnd.vegalite.v6+json"
@@ -455,7 +456,21 @@ def bounds(low: float, high: float) -> str:
     return f", 95 % interval {percent(low)} to {percent(high)}"
 
 
-_VERSION = "6.4"
+def number_fields(row: Number) -> Record:
+    """Return what the record of a number has of it."""
+    return {
+        "protocol": row.identity.protocol,
+        "value": row.value,
+        "ci_low": row.interval.low,
+        "ci_high": row.interval.high,
+        "rank": row.ranks.rank,
+        "rank_low": row.ranks.low,
+        "rank_high": row.ranks.high,
+        "n": row.counts.n,
+    }
+
+
+_VERSION: Final = "6.4"
 
 
 def _renderer() -> ModuleType:
@@ -468,7 +483,7 @@ def _renderer() -> ModuleType:
     return vl_convert
 
 
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
 def _harmless(record: Record) -> Record:

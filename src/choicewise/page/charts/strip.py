@@ -1,10 +1,10 @@
-"""The strip chart: all numbers of one model, by family."""
+"""Draw the strip chart: all numbers of one model, by family."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
@@ -13,80 +13,64 @@ from choicewise.results.compare import published
 from choicewise.results.number import Number
 from choicewise.util.text import counted
 
+_FAMILY: Final = 11
+"""Width of the names of families, in sizes of the font."""
+
+_PROTOCOL: Final = 14
+"""Width of the names of protocols, in sizes of the font."""
+
+_PLOT: Final = 38
+"""Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font."""
+
+_LANE: Final = 9
+"""Pixels of a lane."""
+
+_TALL: Final = 1080
+"""Pixels of all lanes together if there are many."""
+
+_HEADING: Final = 18
+"""Pixels above the numbers of a family."""
+
 
 def caption(values: Records, rank: bool = False) -> str:
-    """How to read a chart of such values, of the ranks where ``rank``: it names what is drawn, and nothing else."""
-    numbers = [record for record in values if record["kind"] == "number"]
+    """Return how to read a chart of such values, or of ranks: it names what is drawn, and nothing else."""
+    numbers = _of_kind(values, "number")
     if not numbers:
         return "No number of this model is a share of the items; its numbers stand under the other metrics."
     edge = "rank_low" if rank else "ci_low"
-    bounded = any(record[edge] is not None and not math.isnan(record[edge]) for record in numbers)
-    kinds = set() if rank else {record["kind"] for record in values}
-    told = f"Every dot is {'the rank' if rank else 'a number'} of the model under one protocol"
-    told += ", the line its 95 % interval." if bounded else "."
-    told += " Dashed: what guessing gives." if "chance" in kinds else ""
-    return told + " Hollow: numbers that others published for other models, on MMLU." * (
-        "published" in kinds
-    )
+    dot = "the rank" if rank else "a number"
+    text = f"Every dot is {dot} of the model under one protocol"
+    bounds = [record[edge] for record in numbers if record[edge] is not None]
+    text += "." if all(map(math.isnan, bounds)) else ", the line its 95 % interval."
+    if not rank and _of_kind(values, "chance"):
+        text += " Dashed: what guessing gives."
+    if not rank and _of_kind(values, "published"):
+        text += " Hollow: numbers that others published for other models, on MMLU."
+    return text
+
+
+def _of_kind(values: Records, kind: str) -> list[Record]:
+    return [record for record in values if record["kind"] == kind]
 
 
 def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
-    """The chart of such values; ``rank``: of the rank among the models measured alike instead of the value."""
+    """Return the chart of such values, or of the ranks among the models measured alike."""
     narrow = width < chart.NARROW
-    left, right = (12, 28) if narrow else (_FAMILY * chart.NORMAL + 24, 32)
-    at, low, high = ("rank", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
-    across = chart.number(
-        at,
-        **(
-            _rank_axis(values)
-            if rank
-            else {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
-        ),
-    )
-    numbers = [record for record in values if record["kind"] == "number"]
+    left = 12 if narrow else _FAMILY * chart.NORMAL + 24
+    right = 28 if narrow else 32
+    numbers = _of_kind(values, "number")
     step = _lane_pixels(len(numbers))
-    tops = chart.lane("top", max((record["lane"] for record in numbers), default=0), bandPosition=0)
+    last_lane = max((record["lane"] for record in numbers), default=0)
+    tops = chart.lane("top", last_lane, bandPosition=0)
     layers = [
         chart.layer("family", chart.hairline(), x={"value": -left}, x2={"value": "width"}, y=tops)
     ]
-    layers += [] if rank else [*_chance_layers(), _published_layer()]
-    for chosen, line, dot in ((False, chart.SOFT, chart.INK), (True, chart.ACCENT, chart.ACCENT)):
-        own = ({"field": at, "valid": True}, chart.where("chosen", chosen))
-        bar = {
-            "type": "rule",
-            "color": line,
-            "strokeWidth": (2 if chosen else 1.25) * min(step / 5, 1),
-        }
-        point = {
-            "type": "point",
-            "fill": dot,
-            "opacity": 1,
-            "size": 40 if chosen else min(5 * step, 40),
-        }
-        point |= {"stroke": chart.PAPER, "strokeWidth": min(step / 9, 1)}
-        layers.append(
-            chart.layer(
-                "number", bar, *own, x=chart.number(low), x2={"field": high}, y=chart.lane()
-            )
-        )
-        layers.append(
-            chart.layer(
-                "number", point, *own, x=across, y=chart.lane(), description=chart.DESCRIPTION
-            )
-        )
-    missing = {
-        "x": {"value": 0},
-        "y": chart.lane(),
-        "text": chart.words("absent"),
-        "description": chart.DESCRIPTION,
-    }
-    layers.append(
-        chart.layer(
-            "number", chart.note(align="left", dx=4), {"field": at, "valid": False}, **missing
-        )
-    )
+    if not rank:
+        layers += [*_chance_layers(), _published_layer()]
+    layers += _number_layers(values, rank, step)
     layers += _family_layers(left, narrow)
-    layers += [] if rank else _name_layers(narrow)
+    if not rank:
+        layers += _name_layers(narrow)
     return chart.frame(
         values,
         layers,
@@ -96,15 +80,66 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[
         top=22,
         bottom=42 if rank else 26,
         height={"step": step},
-        description=_about(values),
+        description=_description(numbers),
     )
 
 
-def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]:
-    """Records of the kinds ``family``, ``number``, ``name``, ``published`` and ``chance``, in lanes from the top.
+def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any]]:
+    """Return the dots with their intervals, and words for what has no number."""
+    at = "value"
+    low = "ci_low"
+    high = "ci_high"
+    scale: dict[str, Any] = {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
+    if rank:
+        at = "rank"
+        low = "rank_low"
+        high = "rank_high"
+        scale = _rank_axis(values)
+    across = chart.number(at, **scale)
+    layers = []
+    for chosen in (False, True):
+        filters = ({"field": at, "valid": True}, chart.where("chosen", chosen))
+        bar = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.25 * min(step / 5, 1)}
+        point = {
+            "type": "point",
+            "fill": chart.INK,
+            "opacity": 1,
+            "size": min(5 * step, 40),
+            "stroke": chart.PAPER,
+            "strokeWidth": min(step / 9, 1),
+        }
+        if chosen:
+            bar |= {"color": chart.ACCENT, "strokeWidth": 2 * min(step / 5, 1)}
+            point |= {"fill": chart.ACCENT, "size": 40}
+        layers.append(
+            chart.layer(
+                "number", bar, *filters, x=chart.number(low), x2={"field": high}, y=chart.lane()
+            )
+        )
+        layers.append(
+            chart.layer(
+                "number", point, *filters, x=across, y=chart.lane(), description=chart.DESCRIPTION
+            )
+        )
+    layers.append(
+        chart.layer(
+            "number",
+            chart.note(align="left", dx=4),
+            {"field": at, "valid": False},
+            x={"value": 0},
+            y=chart.lane(),
+            text=chart.words("absent"),
+            description=chart.DESCRIPTION,
+        )
+    )
+    return layers
 
-    ``rows``: of one model, one per protocol and group.  Families stand in the order of their first row, their numbers
-    from the greatest to the least, those without a value last.  ``chosen``: protocols to point out.
+
+def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]:
+    """Return records of the kinds ``family``, ``number``, ``name``, ``published`` and ``chance``, from the top.
+
+    ``rows``: of one model, one per protocol and group. Families are in the order of their first row, their numbers
+    from the greatest to the least, those without a value last. ``chosen``: protocols to point out.
     """
     families: dict[str, list[Number]] = {}
     for row in rows:
@@ -113,20 +148,26 @@ def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]
     records: list[Record] = []
     above = math.ceil(_HEADING / _lane_pixels(len(rows)))
     top = 0
-    for own in families.values():
-        start = top + above + (len(own) == 1)  # the name of the family and its count take two lines
-        ordered = sorted(own, key=lambda row: math.inf if math.isnan(row.value) else -row.value)
+    for family in families.values():
+        start = top + above
+        if len(family) == 1:
+            # The name of the family and its count take two lines.
+            start += 1
+        ordered = sorted(family, key=_greatest_first)
         records.append(_family(ordered, top, start))
-        absent = [row.identity.protocol for row in ordered if math.isnan(row.value)]
-        for place, row in enumerate(ordered, start):
-            told = _absent(absent) if [row.identity.protocol] == absent[:1] else ""
-            records += [
-                _number(row, place, row.identity.protocol in chosen, told),
-                *_published(row, place),
-            ]
+        empty = [row.identity.protocol for row in ordered if math.isnan(row.value)]
+        for lane, row in enumerate(ordered, start):
+            # One line names all protocols without a number, where the first of them would be.
+            absent = _absent(empty) if [row.identity.protocol] == empty[:1] else ""
+            records.append(_number(row, lane, row.identity.protocol in chosen, absent))
+            records += _published(row, lane)
         records += _names(ordered, start, start - (above + 1) // 2, prefix, chosen)
-        top = start + len(own)
+        top = start + len(family)
     return records + _chances(records)
+
+
+def _greatest_first(row: Number) -> float:
+    return math.inf if math.isnan(row.value) else -row.value
 
 
 def _chance_layers() -> list[dict[str, Any]]:
@@ -188,22 +229,22 @@ def _published_layer() -> dict[str, Any]:
 
 
 def _name_layers(narrow: bool) -> list[dict[str, Any]]:
-    """The names; on narrow charts only what stands right of the middle, as the families' names stand on the left."""
-    sides: dict[str, dict[str, Any]] = {
+    """Return the names; on narrow charts those right of the middle alone, as the families' names are on the left."""
+    looks: dict[str, dict[str, Any]] = {
         "center": {"align": "center"},
         "left": {"align": "left"},
         "right": {"align": "right"},
+        "before": {"align": "right", "dx": -6},
+        "after": {"align": "left", "dx": 8},
     }
-    sides |= {"before": {"align": "right", "dx": -6}, "after": {"align": "left", "dx": 8}}
     right_half = [{"field": "at", "gte": 0.6}] if narrow else []
     layers = []
-    for side, place in sides.items():
+    for side, look in looks.items():
         for chosen, colour in ((False, chart.SOFT), (True, chart.ACCENT)):
             filters = (chart.where("side", side), chart.where("chosen", chosen), *right_half)
-            mark = chart.note(**place, color=colour)
             layers += chart.named(
                 "name",
-                mark,
+                chart.note(**look, color=colour),
                 *filters,
                 x=chart.number("at"),
                 y=chart.lane(),
@@ -213,24 +254,16 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
 
 
 def _rank_axis(values: Records) -> dict[str, Any]:
-    """The best rank on the right, as the greatest value is."""
-    ranks = [
-        record[name]
-        for record in values
-        if record["kind"] == "number"
-        for name in ("rank", "rank_high")
-    ]
-    most = max((rank for rank in ranks if rank is not None), default=1)
+    """Return the axis with the best rank on the right, as the greatest value is."""
+    most = 1
+    for record in _of_kind(values, "number"):
+        most = max(most, record["rank"] or 1, record["rank_high"] or 1)
     scale = {"domain": [1, max(most, 2)], "reverse": True, "zero": False, "nice": False}
     return {"scale": scale, "axis": chart.rank_axis(most)}
 
 
-def _about(values: Records) -> str:
-    shares = [
-        record["value"]
-        for record in values
-        if record["kind"] == "number" and not math.isnan(record["value"])
-    ]
+def _description(numbers: Records) -> str:
+    shares = [record["value"] for record in numbers if not math.isnan(record["value"])]
     if not shares:
         return "All numbers of one model: no item was scored"
     return (
@@ -239,31 +272,24 @@ def _about(values: Records) -> str:
     )
 
 
-_FAMILY, _PROTOCOL = 11, 14  # widths of the names of families and protocols, in sizes of the font
-
-_PLOT = 38  # width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font
-
-_LANE, _TALL, _HEADING = 9, 1080, 18
-"""Pixels of a lane, of all lanes together where there are many, and above the numbers of a family."""
-
-
 def _lane_pixels(numbers: int) -> int:
-    """Pixels of a lane, the fewer the more numbers there are."""
+    """Return the pixels of a lane, the fewer the more numbers there are."""
     return max(min(_LANE, _TALL // max(numbers, 1)), 1)
 
 
 def _family(rows: Sequence[Number], top: int, start: int) -> Record:
+    family = rows[0].identity.family
+    name = chart.cut(family, _FAMILY)
     shares = [row.value for row in rows if not math.isnan(row.value)]
-    spread = (
-        f"{chart.share(min(shares))} to {chart.share(max(shares))}"
-        if shares
-        else "no item was scored"
-    )
-    name, numbers = chart.cut(rows[0].identity.family, _FAMILY), counted(len(rows), "number")
-    numbers = numbers if len(shares) == len(rows) else f"{len(shares)} of {numbers}"
+    spread = "no item was scored"
+    if shares:
+        spread = f"{chart.share(min(shares))} to {chart.share(max(shares))}"
+    numbers = counted(len(rows), "number")
+    if len(shares) < len(rows):
+        numbers = f"{len(shares)} of {numbers}"
     return {
         "kind": "family",
-        "family": rows[0].identity.family,
+        "family": family,
         "label": name,
         "count": numbers,
         "heading": f"{name}, {numbers}",
@@ -274,125 +300,146 @@ def _family(rows: Sequence[Number], top: int, start: int) -> Record:
     }
 
 
-def _number(row: Number, place: int, chosen: bool, absent: str) -> Record:
-    name = chart.cut(row.identity.protocol, chart.SAID) + (
-        f", {chart.cut(row.identity.subject, chart.SAID)}"
-        if row.identity.subject not in ("", "all")
-        else ""
-    )
-    parts = [
-        f"{chart.share(row.value)} of {counted(row.counts.n, 'item')}",
-        chart.bounds(row.interval.low, row.interval.high)[2:],
-    ]
-    if row.ranks.rank is not None and row.ranks.low is not None:  # else there is no rival
-        parts.append(f"rank {row.ranks.rank} (95 %: {row.ranks.low} to {row.ranks.high})")
-    parts.append(f"warnings: {warnings}" if (warnings := chart.harmless(words(row))) else "")
-    lines = [part for part in parts if part]
+def _number(row: Number, lane: int, chosen: bool, absent: str) -> Record:
+    name = chart.cut(row.identity.protocol, chart.SAID)
+    if row.identity.subject not in ("", "all"):
+        name += f", {chart.cut(row.identity.subject, chart.SAID)}"
+    lines = ["no item was scored"]
+    if not math.isnan(row.value):
+        lines = _number_lines(row)
     return {
         "kind": "number",
         "model": row.identity.model,
         "family": row.identity.family,
-        "protocol": row.identity.protocol,
         "subject": row.identity.subject,
         "id": row.identity.id,
-        "value": row.value,
-        "ci_low": row.interval.low,
-        "ci_high": row.interval.high,
-        "n": row.counts.n,
         "chance": row.chance,
-        "rank": row.ranks.rank,
-        "rank_low": row.ranks.low,
-        "rank_high": row.ranks.high,
-        "lane": place,
+        **chart.number_fields(row),
+        "lane": lane,
         "chosen": chosen,
         "absent": absent,
-        "lines": ["no item was scored"] if math.isnan(row.value) else lines,
-        "description": f"{name}: no item was scored"
-        if math.isnan(row.value)
-        else f"{name}: {', '.join(lines)}",
+        "lines": lines,
+        "description": f"{name}: {', '.join(lines)}",
     }
 
 
+def _number_lines(row: Number) -> list[str]:
+    lines = [f"{chart.share(row.value)} of {counted(row.counts.n, 'item')}"]
+    bounds = chart.bounds(row.interval.low, row.interval.high).removeprefix(", ")
+    if bounds:
+        lines.append(bounds)
+    # Without a rival there are no bounds of the rank.
+    if row.ranks.rank is not None and row.ranks.low is not None:
+        lines.append(f"rank {row.ranks.rank} (95 %: {row.ranks.low} to {row.ranks.high})")
+    warnings = chart.harmless(words(row))
+    if warnings:
+        lines.append(f"warnings: {warnings}")
+    return lines
+
+
 def _absent(protocols: Sequence[str]) -> str:
-    """Words for those of a family under which nothing was measured; they stand where the first of them would be."""
-    more = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
-    return f"{chart.cut(protocols[0], _PROTOCOL)}{more}: no item was scored"
+    """Return words for the protocols of a family under which nothing was measured."""
+    others = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
+    return f"{chart.cut(protocols[0], _PROTOCOL)}{others}: no item was scored"
 
 
 def _names(
     rows: Sequence[Number], start: int, above: int, prefix: str, chosen: Collection[str]
 ) -> list[Record]:
-    """Names where there is room: of the greatest above it, of the least on its left, of what was chosen."""
-    known = [row for row in rows if not math.isnan(row.value)]
-    if not known:
+    """Return names if there is room: of the greatest above it, of the least on its left, of what was chosen."""
+    scored = [row for row in rows if not math.isnan(row.value)]
+    if not scored:
         return []
-    names = [chart.cut(row.identity.protocol.removeprefix(prefix), _PROTOCOL) for row in known]
-    best = known[0].value
+    names = [chart.cut(row.identity.protocol.removeprefix(prefix), _PROTOCOL) for row in scored]
+    best = scored[0]
+    side = "center"
+    at = best.value
     half = chart.em(names[0]) / 2 / _PLOT
-    side = "left" if best < half else "right" if best > 1 - half else "center"
-    at = {"left": 0.0, "center": best, "right": 1.0}[side]
-    shown = [_name(known[0], names[0], above, at, side, chosen)]
-    low = known[-1].value if math.isnan(known[-1].interval.low) else known[-1].interval.low
-    if len(known) > 1 and low * _PLOT > chart.em(names[-1]) + 1:
-        shown.append(_name(known[-1], names[-1], start + len(known) - 1, low, "before", chosen))
-    for place, (row, name) in enumerate(list(zip(known, names, strict=True))[1:-1], start + 1):
-        if row.identity.protocol in chosen:
-            room = (1 - row.interval.high) * _PLOT > chart.em(name) + 1
-            at, side = (row.interval.high, "after") if room else (row.interval.low, "before")
-            shown.append(_name(row, name, place, at, side, chosen))
-    return shown
+    if best.value < half:
+        side = "left"
+        at = 0.0
+    elif best.value > 1 - half:
+        side = "right"
+        at = 1.0
+    records = [_name(best, names[0], above, at, side, chosen)]
+    if len(scored) == 1:
+        return records
+    worst = scored[-1]
+    low = worst.value if math.isnan(worst.interval.low) else worst.interval.low
+    if low * _PLOT > chart.em(names[-1]) + 1:
+        lane = start + len(scored) - 1
+        records.append(_name(worst, names[-1], lane, low, "before", chosen))
+    for index in range(1, len(scored) - 1):
+        row = scored[index]
+        if row.identity.protocol not in chosen:
+            continue
+        side = "before"
+        at = row.interval.low
+        if (1 - row.interval.high) * _PLOT > chart.em(names[index]) + 1:
+            side = "after"
+            at = row.interval.high
+        records.append(_name(row, names[index], start + index, at, side, chosen))
+    return records
 
 
 def _name(
-    row: Number, label: str, place: int, at: float, side: str, chosen: Collection[str]
+    row: Number, label: str, lane: int, at: float, side: str, chosen: Collection[str]
 ) -> Record:
     return {
         "kind": "name",
         "label": label,
-        "lane": place,
+        "lane": lane,
         "at": at,
         "side": side,
         "chosen": row.identity.protocol in chosen,
     }
 
 
-def _published(row: Number, place: int) -> list[Record]:
-    """The published numbers of a protocol, and the name of the greatest where it hides nothing."""
+def _published(row: Number, lane: int) -> list[Record]:
+    """Return the published numbers of a protocol, and the name of the greatest if it hides nothing."""
+    protocol = row.identity.protocol
     numbers = published().get(row.identity.id, ())
-    shown: list[Record] = [
-        {
-            "kind": "published",
-            "protocol": row.identity.protocol,
-            "lane": place,
-            "published_model": each.model,
-            "published": each.value,
-            "url": each.url,
-            "description": f"published: {each.model} {chart.share(each.value)} "
-            f"under {row.identity.protocol}; {each.source}",
-        }
-        for each in numbers
-    ]
-    if numbers:
-        best = max(numbers, key=lambda each: each.value)
-        name = f"published: {chart.cut(best.model.rpartition('/')[2], 9)}"
-        end = best.value + (chart.em(name) + 1) / _PLOT
-        if row.interval.high < best.value or row.interval.low > end:
-            shown.append(_name(row, name, place, best.value, "after", ()))
-    return shown
+    records: list[Record] = []
+    for number in numbers:
+        value = f"{number.model} {chart.share(number.value)} under {protocol}"
+        records.append(
+            {
+                "kind": "published",
+                "protocol": protocol,
+                "lane": lane,
+                "published_model": number.model,
+                "published": number.value,
+                "url": number.url,
+                "description": f"published: {value}; {number.source}",
+            }
+        )
+    if not numbers:
+        return []
+    best = max(numbers, key=lambda number: number.value)
+    name = f"published: {chart.cut(best.model.rpartition('/')[2], 9)}"
+    end = best.value + (chart.em(name) + 1) / _PLOT
+    if row.interval.high < best.value or row.interval.low > end:
+        records.append(_name(row, name, lane, best.value, "after", ()))
+    return records
 
 
 def _chances(records: Records) -> list[Record]:
-    """A line per stretch of families with the same chance of guessing, named at its top."""
+    """Return a line per stretch of families with the same chance of guessing, named at its top."""
     lines: list[Record] = []
-    tops = {record["family"]: record["top"] for record in records if record["kind"] == "family"}
-    for record in records:
-        if record["kind"] != "number" or math.isnan(record["chance"]):
+    tops = {record["family"]: record["top"] for record in _of_kind(records, "family")}
+    for record in _of_kind(records, "number"):
+        chance = record["chance"]
+        if math.isnan(chance):
             continue
-        if not lines or abs(lines[-1]["chance"] - record["chance"]) >= 5e-4:
-            top = tops.get(record["family"], 0) if lines else 0
-            label = f"chance {chart.share(record['chance'])}"
+        if not lines or abs(lines[-1]["chance"] - chance) >= 5e-4:
             lines.append(
-                {"kind": "chance", "chance": record["chance"], "first": top, "label": label}
+                {
+                    "kind": "chance",
+                    "chance": chance,
+                    # The first line begins above all families.
+                    "first": tops.get(record["family"], 0) if lines else 0,
+                    "label": f"chance {chart.share(chance)}",
+                }
             )
         lines[-1]["last"] = record["lane"]
     return lines

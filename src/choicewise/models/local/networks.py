@@ -1,7 +1,8 @@
-"""Networks: from a folder of weights to devices, what all have in common, and those that answer in padded batches.
+"""Load networks from folders of weights, and answer in padded batches with those that can.
 
-transformers loads the weights where accelerate places them, and accelerate's hooks move what goes from layer to layer.
-Nothing is placed in main memory or on disk, from where every pack would fetch its weights anew.
+transformers loads the weights where accelerate places them, and accelerate's hooks move the states
+from layer to layer.  Nothing is placed in main memory or on disk, from where every pack would fetch
+its weights anew.
 """
 
 from __future__ import annotations
@@ -52,27 +53,23 @@ from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.cache import read_user_cache, write_user_cache
 from choicewise.util.files import read_text
 
+# Weights that scores of texts don't need: other inputs, further tokens, constants that the code
+# computes, and what masked models were trained with to judge whole texts.
 _NOT_MISSED = re.compile(
     r"vision|visual|image|audio|speech|multi_modal|mm_proj|\bmtp|inv_freq|masked_bias|attn\.bias$|position_ids$"
     r"|\bpooler\.|\bseq_relationship\.|\bsop_classifier\."
 )
-"""Weights that scores of texts don't need: other inputs, further tokens, constants that the code computes itself, and
-what masked models were trained with to judge whole texts."""
-
+# Of quanto: scales of activations, which no file has and transformers leaves at 1, as it takes
+# quantised weights alone (``validate_environment`` of its quantizer).
 _STAY_ONE = re.compile(r"\.(?:input|output)_scale$")
-"""Of quanto: scales of activations, which no file has and transformers leaves at 1, as it takes quantised weights alone
-(``validate_environment`` of its quantizer)."""
-
+# Numbers that a model may have beyond those in its files: tables of positions, and constants.
+_SLACK = 100_000_000
+_PACKED = 16  # weights that a byte in the files of a quantised model may stand for
 _BATCH_TOKENS = 4096  # input tokens computed at once, by default
-_LOGIT_BYTES = {
-    "cpu": 200_000_000,
-    "cuda": 2_000_000_000,
-}  # in float32 that a batch may have, by device
-_RUNGS = (
-    "auto",
-    "padded",
-    "plain",
-)  # several texts at once, or one; auto: padded where that is right
+# Bytes of float32 logits that a batch may have, by device.
+_LOGIT_BYTES = {"cpu": 200_000_000, "cuda": 2_000_000_000}
+# Several texts at once, or one; auto takes padded if that is right.
+_RUNGS = ("auto", "padded", "plain")
 _EXACT = 1e-3  # nats a token by which padding may change a score in float32
 _NARROW = 0.5  # the same in a 16-bit dtype
 
@@ -86,65 +83,48 @@ def load_network(
     spread: Spread | None = None,
     values: Mapping[str, Tensor] | None = None,
 ) -> Any:
-    """The torch module of a folder with this ``config``, in evaluation mode on ``device``, or where ``spread`` puts it.
+    """Load the torch module of a folder with this ``config``, in evaluation mode.
 
-    ``values`` by name take the place of the folder's weight files.  Where ``device`` is what several processes share,
-    this one's part of it.
+    It is on ``device``, or where ``spread`` puts it; if several processes share ``device``, it is
+    the part of this one.  ``values`` by name are taken instead of the folder's weight files.
 
-    Quantised weights are loaded where they stay.  Raises ModelError when they can't be computed with, and when weights
-    and configuration do not fit: missing ones would be random, and what has no place was trained to be used.  Weights
-    of other kinds of input than text, and copies of constants, are not missed.
+    Quantised weights are loaded where they stay.  Raises ModelError if they can't be computed with,
+    and if weights and configuration do not fit: missing ones would be random, and what has no place
+    was trained to be used.  Weights of other kinds of input than text, and copies of constants, are
+    not missed.
     """
-    if (
-        "auto_map" in config
-        and not trust_remote_code
-        and config.get("model_type") not in transformers.CONFIG_MAPPING
-    ):
-        raise ModelError(
-            f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
-            "then pass trust_remote_code=True to load_model"
-        )
-    kind, quantised = model_kind(config), "quantization_config" in config
-    if values is None:
-        stored = sum(file.stat().st_size for file in weight_files(folder))
-    else:
-        stored = sum(value.nbytes for value in values.values())
-    _refuse_size(folder, kind, stored * (_PACKED if quantised else 1), trust_remote_code)
-    at_once: dict[str, Any] = {"device_map": {"": device}} if quantised and device != "cpu" else {}
+    _refuse_code(folder, config, trust_remote_code)
+    kind = model_kind(config)
+    is_quantised = "quantization_config" in config
+    _refuse_size(folder, kind, _stored(folder, values, is_quantised), trust_remote_code)
     generation = folder / "generation_config.json"
     if generation.exists():
         with readable(folder):
             read_text(generation)  # transformers would read a file of any size
+
+    options = _options(folder, config, device, spread, values)
     loader = getattr(transformers, kind.loader)
-    source: Path | None = folder
     if values is not None:
         loader = getattr(transformers, config["architectures"][0])
-        source = None
-        at_once["config"] = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        at_once["state_dict"] = values
-    if is_shared(device):
-        at_once |= parallel.placement()
-    if spread is not None:
-        at_once |= spread.options
     try:
         with quiet():
             model, report = loader.from_pretrained(
-                source,
+                folder if values is None else None,
                 dtype=dtype,
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=trust_remote_code,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # refused below, where they can be named
-                **at_once,
+                **options,
             )
             if spread is not None:
                 spread.refuse_offloaded(model)
-            placed = quantised or spread is not None or is_shared(device)
-            model = model.eval() if placed else model.to(device).eval()
-            if (
-                quantised and kind is not ENCODER_DECODER
-            ):  # a kernel may not take this device, or these shapes
+            elif not is_quantised and not is_shared(device):
+                model = model.to(device)
+            model = model.eval()
+            if is_quantised and kind is not ENCODER_DECODER:
+                # A kernel may not take this device, or these shapes.
                 with torch.inference_mode():
                     model(input_ids=torch.zeros((1, 2), dtype=torch.long, device=model.device))
     except ModelError:
@@ -152,43 +132,89 @@ def load_network(
     except Exception as error:  # configurations, weights and devices fail in every way there is
         reason = _conversion_error(error) or str(error)
         raise ModelError(f"{folder} can't be loaded as {kind.name}: {reason}") from error
-    if quantised and config["quantization_config"].get("quant_method") == "quanto":
+    if is_quantised and config["quantization_config"].get("quant_method") == "quanto":
         report["missing_keys"] = [
             name for name in report["missing_keys"] if not _STAY_ONE.search(name)
         ]
-    mismatched = report["mismatched_keys"]
-    report["mismatched_keys"] = [
-        f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched
-    ]
-    for trouble in ("missing_keys", "mismatched_keys", "error_msgs"):
-        if wrong := sorted(map(str, report[trouble])):
+    _refuse_report(folder, kind, report)
+    return model
+
+
+def _stored(folder: Path, values: Mapping[str, Tensor] | None, is_quantised: bool) -> int:
+    """Return how many numbers the weights have room for."""
+    if values is not None:
+        stored = sum(value.nbytes for value in values.values())
+    else:
+        stored = sum(file.stat().st_size for file in weight_files(folder))
+    return stored * _PACKED if is_quantised else stored
+
+
+def _options(
+    folder: Path,
+    config: Mapping[str, Any],
+    device: str,
+    spread: Spread | None,
+    values: Mapping[str, Tensor] | None,
+) -> dict[str, Any]:
+    """Return the arguments of ``from_pretrained`` that say which weights go to which device."""
+    options: dict[str, Any] = {}
+    if "quantization_config" in config and device != "cpu":
+        options["device_map"] = {"": device}
+    if values is not None:
+        options["config"] = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        options["state_dict"] = values
+    if is_shared(device):
+        options |= parallel.placement()
+    if spread is not None:
+        options |= spread.options
+    return options
+
+
+def _refuse_code(folder: Path, config: Mapping[str, Any], trust_remote_code: bool) -> None:
+    """Raise ModelError if the model needs code in its folder, and that is not trusted."""
+    if "auto_map" not in config or trust_remote_code:
+        return
+    if config.get("model_type") in transformers.CONFIG_MAPPING:
+        return
+    raise ModelError(
+        f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
+        "then pass trust_remote_code=True to load_model"
+    )
+
+
+def _refuse_report(folder: Path, kind: ModelKind, report: Mapping[str, Any]) -> None:
+    """Raise ModelError if transformers reports that weights and configuration do not fit."""
+    mismatched = []
+    for name, shape, model_shape in report["mismatched_keys"]:
+        mismatched.append(f"{name} has shape {list(shape)} instead of {list(model_shape)}")
+    problems = {
+        "missing_keys": report["missing_keys"],
+        "mismatched_keys": mismatched,
+        "error_msgs": report["error_msgs"],
+    }
+    for trouble, names in problems.items():
+        if names:
+            first = ", ".join(sorted(map(str, names))[:3])
             raise ModelError(
                 f"the weights in {folder} do not fit its config.json, and parts of the model would be random "
-                f"({trouble}: {', '.join(wrong[:3])}; {len(wrong)} in all); fetch the folder again"
+                f"({trouble}: {first}; {len(names)} in all); fetch the folder again"
             )
-    if unused := sorted(name for name in report["unexpected_keys"] if not _NOT_MISSED.search(name)):
-        shown = f"{', '.join(unused[:3])}; {len(unused)} in all"
+    unused = sorted(name for name in report["unexpected_keys"] if not _NOT_MISSED.search(name))
+    if unused:
+        first = f"{', '.join(unused[:3])}; {len(unused)} in all"
         raise ModelError(
-            f"{folder} holds weights for which the model of its config.json has no place ({shown}), so that its "
+            f"{folder} holds weights for which the model of its config.json has no place ({first}), so that its "
             "numbers would be another model's; fetch the folder again, or, if config.json is right, save it "
             f'without them: python -c "from transformers import {kind.loader} as M; '
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
-    return model
-
-
-_SLACK = 100_000_000
-"""Numbers that a model may have beyond those in its files: tables of positions, and constants."""
-
-_PACKED = 16
-"""Weights that one byte in the files of a quantised model may stand for."""
 
 
 def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bool) -> None:
     """Raise ModelError if ``config.json`` describes a model of many more numbers than ``most``.
 
-    ``most``: as many as the files have room for, whatever they say of themselves.  The model is built without memory
-    for its numbers: loading it would take memory for whatever is described.
+    ``most``: as many as the files have room for, whatever they say of themselves.  The model is
+    built without memory for its numbers: loading it would take memory for whatever is described.
     """
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
@@ -199,7 +225,7 @@ def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bo
             model = getattr(transformers, kind.loader).from_config(config, **options)
     except Exception:
         return  # loading fails likewise, and says why
-    described = sum(each.numel() for each in (*model.parameters(), *model.buffers()))
+    described = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if described > most + _SLACK:
         raise ModelError(
             f"{folder}/config.json describes a model of {described:,} numbers, but the weights hold {most:,} at most;"
@@ -208,48 +234,50 @@ def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bo
 
 
 class Spread:
-    """Where the model in ``folder``, of which it is known what is ``needed``, may lie on the devices called ``device``.
+    """The layers of the model in ``folder`` on the devices called ``device``.
 
-    Raises ModelError, with the bytes, where the weights do not fit beside what it takes to compute on each.
+    ``needed``: what the model needs.  Raises ModelError, with the bytes, if the weights do not fit
+    beside what it takes to compute on each device.
     """
 
     def __init__(self, folder: Path, device: str, needed: Footprint) -> None:
-        self._folder, self._device, self._needed = folder, device, needed
-        self._free = {
-            place.index: free_bytes(place) for place in map(torch.device, devices_of(device))
-        }
+        self._folder = folder
+        self._device = device
+        self._needed = needed
+        devices = map(torch.device, devices_of(device))
+        self._free = {part.index: free_bytes(part) for part in devices}
         self._room = {index: max(0, size - needed.workspace) for index, size in self._free.items()}
         if needed.weights > sum(self._room.values()):
             raise self._too_large()
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of ``from_pretrained``."""
+        """Return the arguments of ``from_pretrained`` that place the layers."""
         return {"device_map": "auto", "max_memory": {**self._room, "cpu": 0}}
 
     def refuse_offloaded(self, model: Any) -> None:
-        """ModelError where part of ``model`` lies elsewhere: it fits as a whole, but not layer by layer."""
-        if {str(place) for place in model.hf_device_map.values()} & {"cpu", "disk"}:
+        """Raise ModelError if part of ``model`` lies elsewhere: it does not fit layer by layer."""
+        if not {"cpu", "disk"}.isdisjoint(map(str, model.hf_device_map.values())):
             raise self._too_large()
 
     def _too_large(self) -> ModelError:
-        each = ", ".join(f"{size:,}" for size in self._free.values())
+        sizes = ", ".join(f"{size:,}" for size in self._free.values())
         needed = self._needed
         return ModelError(
             f"{self._folder} does not fit on {self._device}: it has {needed.weights:,} bytes of weights, in layers of "
             f"up to {needed.layer:,}, and takes {needed.workspace:,} on each device to compute; free are "
-            f"{sum(self._free.values()):,} ({each}); use more or larger GPUs, a narrower dtype, quantised weights, or "
+            f"{sum(self._free.values()):,} ({sizes}); use more or larger GPUs, a narrower dtype, quantised weights, or "
             "packs of fewer tokens"
         )
 
 
 @dataclass(eq=False, repr=False)
 class NetworkModel:
-    """What models of a loaded network have in common.
+    """A model of a loaded network; subclasses answer.
 
-    ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``.  ``rung``: the compute path that alone is
-    tried, or ``auto``; ``batch_tokens``: the most tokens computed at once.  ``paths`` remembers the self-check, for
-    other processes.
+    ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``.  ``rung``: the compute
+    path that alone is tried, or ``auto``; ``batch_tokens``: the most tokens computed at once.
+    ``paths`` remembers the self-check, for other processes.
     """
 
     model: Any
@@ -272,24 +300,27 @@ class NetworkModel:
 
     @property
     def computed(self) -> int:
-        """Input tokens that went through the model so far, those of the self-check included."""
+        """Return the input tokens that went through the model, with those of the self-check."""
         return self._work.computed
 
     @property
     def planned(self) -> int:
-        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        """Return the input tokens needed for all questions so far, and those computed."""
         return max(self._work.planned, self._work.computed)
 
     def objection(self, question: Prompt) -> str | None:
-        """None: it answers every question of the kinds that it supports."""
+        """Return None: it answers every question of the kinds that it supports."""
         return None
 
     def refuse_tokens(self, tokens: Ids, inputs: int | None = None) -> None:
-        """ModelError where ``tokens`` are too many, or the model does not know one.
+        """Raise ModelError if ``tokens`` are too many, or the model does not know one.
 
         ``inputs``: how many are inputs before a last one that is not; by default all are.
         """
-        sent, inputs = (len(tokens), len(tokens)) if inputs is None else (inputs + 1, inputs)
+        if inputs is None:
+            inputs = sent = len(tokens)
+        else:
+            sent = inputs + 1
         if inputs > self.window:
             raise ModelError(
                 f"{sent} tokens are too many for {self.name}, whose window is {self.window}; "
@@ -319,42 +350,36 @@ class PathCache:
             torch.version.cuda,
             devices,
         ]
-        code = hashlib.sha256()  # our compute paths as they stand: a version may be under way
-        for file in (
-            *sorted(Path(__file__).parent.glob("*.py")),
-            Path(__file__).parents[2] / "engine.py",
-        ):
+        # The code of our compute paths is hashed, as a version may be under way.
+        code = hashlib.sha256()
+        files = sorted(Path(__file__).parent.glob("*.py"))
+        for file in (*files, Path(__file__).parents[2] / "engine.py"):
             code.update(file.read_bytes())
-        versions = [
-            torch.__version__,
-            transformers.__version__,
-            version("choicewise"),
-            code.hexdigest(),
-        ]
+        versions = [torch.__version__, transformers.__version__]
+        versions += [version("choicewise"), code.hexdigest()]
         self._key = json.dumps([*identity, machine, versions])
 
     def load(self) -> SelfCheck | None:
-        """As it was stored; None where nothing is, or what is damaged."""
+        """Return the stored self-check; None if there is none, or a damaged one."""
         entry = read_user_cache("paths", self._key)
         try:
             fields = json.loads(entry or "null")
-            return SelfCheck(
-                **{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])}
-            )
+            fields["trials"] = tuple(Trial(**trial) for trial in fields["trials"])
+            return SelfCheck(**fields)
         except (ValueError, TypeError, KeyError):
             return None
 
     def store(self, checked: SelfCheck) -> None:
-        """For the next process."""
+        """Store the self-check for the next process."""
         write_user_cache("paths", self._key, json.dumps(asdict(checked)))
 
 
 @dataclass(eq=False, repr=False)
 class PaddedModel(NetworkModel, ABC):
-    """A transformers model that answers one kind of question, all others being refused with a ModelError.
+    """A transformers model that answers one kind of question, and refuses others with a ModelError.
 
-    ``rung`` is one of :data:`_RUNGS`.  The same question has the same answer within the noise of the self-check,
-    whatever else is asked.
+    ``rung`` is one of :data:`_RUNGS`.  A question has the same answer within the noise of the
+    self-check, whatever else is asked.
     """
 
     def __post_init__(self) -> None:
@@ -366,7 +391,7 @@ class PaddedModel(NetworkModel, ABC):
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """How exact the padded path is on this model, as measured last, or now; None where the rung is plain."""
+        """Return how exact the padded path is, as measured last, or now; None if the rung is plain."""
         if self._checked is None and self.rung != "plain":
             self._checked = check(self)
             if self.rung == "padded" and self._checked.rung != "padded":
@@ -378,111 +403,117 @@ class PaddedModel(NetworkModel, ABC):
         return self._checked
 
     def check(self, depth: int) -> SelfCheck | None:
-        """The self-check, measured or taken from ``paths`` when first asked; None for a ``depth`` of 0 before that."""
+        """Return the self-check, measured or taken from ``paths`` at first.
+
+        It is None for a ``depth`` of 0 before that.
+        """
         if depth and self._checked is None and self.rung != "plain":
-            self._checked = None if self.paths is None else self.paths.load()
+            if self.paths is not None:
+                self._checked = self.paths.load()
             return self._checked or self.selfcheck
         return self._checked
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """The answers, the longest texts first."""
-        asked = [self.accepted(question) for question in questions]
-        checked = self.check(len(asked))
-        self._work.planned = self._work.computed + sum(question.inputs for question in asked)
-        padded = checked is not None and checked.rung == "padded"
+        """Yield the answers, the longest texts first."""
+        accepted = [self.accepted(question) for question in questions]
+        checked = self.check(len(accepted))
+        self._work.planned = self._work.computed + sum(question.inputs for question in accepted)
+        is_padded = checked is not None and checked.rung == "padded"
         try:
-            yield from self.scores(asked, padded)
+            yield from self.scores(accepted, is_padded)
         finally:
             self._work.settle()
 
     @torch.inference_mode()
     def scores(self, questions: Sequence[Any], padded: bool) -> Answers:
-        """The answers, from rows of several questions at once where ``padded``, else from one row at a time."""
-        passes = [
-            each
-            for index, question in enumerate(questions)
-            for each in self.passes(index, question)
-        ]
-        needed, known = (
-            Counter(each.index for each in passes),
-            defaultdict[int, dict[int, TokenScores]](dict),
-        )
+        """Yield the answers, from rows of several questions at once if ``padded``."""
+        passes: list[_Pass] = []
+        for index, question in enumerate(questions):
+            passes += self.passes(index, question)
+        needed = Counter(row.index for row in passes)
+        parts_of = defaultdict[int, dict[int, TokenScores]](dict)
         for batch in self._batches(passes, padded):
-            for each, scores in zip(batch, self.compute(questions, batch), strict=True):
-                known[each.index][each.part] = scores
-                self._work.computed += each.tokens
-                if len(known[each.index]) == needed[each.index]:
-                    parts = known.pop(each.index)
-                    yield each.index, TokenScores.joined([parts[part] for part in sorted(parts)])
+            for row, scores in zip(batch, self.compute(questions, batch), strict=True):
+                parts_of[row.index][row.part] = scores
+                self._work.computed += row.tokens
+                if len(parts_of[row.index]) == needed[row.index]:
+                    parts = parts_of.pop(row.index)
+                    yield row.index, TokenScores.joined([parts[part] for part in sorted(parts)])
 
     def _batches(self, passes: list[_Pass], padded: bool) -> Iterator[list[_Pass]]:
-        """Passes of about one length together."""
-        most = self.batch_tokens or _BATCH_TOKENS
-        widest = _LOGIT_BYTES.get(self.model.device.type, _LOGIT_BYTES["cpu"]) // (
-            4 * self.vocabulary
-        )
+        """Yield passes of about one length together."""
+        most_tokens = self.batch_tokens or _BATCH_TOKENS
+        logit_bytes = _LOGIT_BYTES.get(self.model.device.type, _LOGIT_BYTES["cpu"])
+        most_logits = logit_bytes // (4 * self.vocabulary)
         batch: list[_Pass] = []
-        for each in sorted(passes, key=lambda one: (-one.tokens, one.index, one.part)):
-            longest, rows = (batch or [each])[0].tokens, len(batch) + 1
-            width = max(one.width for one in [*batch, each])
-            if batch and (not padded or rows * longest > most or rows * width > widest):
+        for row in sorted(passes, key=lambda row: (-row.tokens, row.index, row.part)):
+            rows = [*batch, row]
+            # The first row of a batch is the longest.
+            tokens = len(rows) * rows[0].tokens
+            logits = len(rows) * max(other.width for other in rows)
+            is_full = not padded or tokens > most_tokens or logits > most_logits
+            if batch and is_full:
                 yield batch
-                batch = []
-            batch.append(each)
+                rows = [row]
+            batch = rows
         if batch:
             yield batch
 
     def ids(self, rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-        """Rows padded on the right with 0, and the mask that says which are tokens; int64 [rows, tokens]."""
-        tokens, mask = np.zeros((2, len(rows), max(map(len, rows))), dtype=np.int64)
+        """Return rows padded on the right with 0, and the mask of tokens; int64 [rows, tokens]."""
+        tokens = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+        mask = np.zeros_like(tokens)
         for row, ids in enumerate(rows):
-            tokens[row, : len(ids)], mask[row, : len(ids)] = ids, 1
+            tokens[row, : len(ids)] = ids
+            mask[row, : len(ids)] = 1
         return to_device(tokens, self.model.device), to_device(mask, self.model.device)
 
     @abstractmethod
     def accepted(self, question: Prompt) -> Any:
-        """``question``, of the kind that the model answers; ModelError for any other."""
+        """Return ``question``.  Raises ModelError for a kind that the model does not answer."""
 
     @abstractmethod
     def passes(self, index: int, question: Any) -> list[_Pass]:
-        """The passes that ``question``, number ``index``, takes."""
+        """Return the passes that ``question``, number ``index``, takes."""
 
     @abstractmethod
     def compute(self, questions: Sequence[Any], batch: Sequence[_Pass]) -> Iterator[TokenScores]:
-        """The scores of each pass, in order."""
+        """Yield the scores of each pass, in order."""
 
     @abstractmethod
     def plain_scores(self, question: Any) -> TokenScores:
-        """The answer without anything that :meth:`compute` does to save time: the reference."""
+        """Return the answer without what :meth:`compute` does to save time: the reference."""
 
     @abstractmethod
     def probe(self) -> list[Any]:
-        """Questions about random tokens that show whether padding changes their answers."""
+        """Return questions about random tokens, by which padding is compared with the reference."""
 
 
 @dataclass(eq=False, repr=False)
 class EncoderDecoder(PaddedModel):
     """A transformers encoder-decoder that answers :class:`~choicewise.questions.Rendition`.
 
-    Questions of a batch about the same source share its encoder pass.  Raises ModelError where the configuration names
-    no token that starts the decoder's text.
+    Questions of a batch about the same source share its encoder pass.  Raises ModelError if the
+    configuration names no token that starts the decoder's text.
     """
 
     supports = ENCODER_DECODER.supports
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        configs = self.model.config, getattr(self.model, "generation_config", None)
-        named = (getattr(config, "decoder_start_token_id", None) for config in configs)
-        if not (starts := [token for token in named if token is not None]):
+        start = getattr(self.model.config, "decoder_start_token_id", None)
+        if start is None:
+            generation = getattr(self.model, "generation_config", None)
+            start = getattr(generation, "decoder_start_token_id", None)
+        if start is None:
             raise ModelError(
                 f"config.json of {self.name} names no decoder_start_token_id, with which its decoder would start; "
                 "fetch the folder again, or name the token there"
             )
-        self._start = np.asarray(starts[:1], dtype=np.int32)
+        self._start = np.asarray([start], dtype=np.int32)
 
     def accepted(self, question: Prompt) -> Rendition:
-        """A rendition whose two texts fit."""
+        """Return a rendition whose two texts fit."""
         if not isinstance(question, Rendition):
             raise ModelError(
                 f"{self.name} is an encoder-decoder and can't answer {type(question).__name__}"
@@ -492,67 +523,66 @@ class EncoderDecoder(PaddedModel):
         return question
 
     def passes(self, index: int, question: Rendition) -> list[_Pass]:
-        """One."""
+        """Return one pass."""
         return [_Pass(index, 0, question.inputs, len(question.continuation))]
 
     def compute(
         self, questions: Sequence[Rendition], batch: Sequence[_Pass]
     ) -> Iterator[TokenScores]:
-        """From one encoder pass for every distinct source, and one decoder pass."""
-        asked = [questions[each.index] for each in batch]
-        sources = {question.source.tobytes(): question.source for question in asked}
-        number = {key: row for row, key in enumerate(sources)}
+        """Yield scores from one encoder pass for every distinct source, and one decoder pass."""
+        renditions = [questions[row.index] for row in batch]
+        sources = {rendition.source.tobytes(): rendition.source for rendition in renditions}
+        row_of_source = {key: row for row, key in enumerate(sources)}
         tokens, mask = self.ids(list(sources.values()))
         states = self.model.get_encoder()(input_ids=tokens, attention_mask=mask)[0]
-        rows = torch.tensor(
-            [number[question.source.tobytes()] for question in asked], device=mask.device
-        )
-        written, _ = self.ids([self._before(question.continuation) for question in asked])
-        logits = self.model(
+        numbers = [row_of_source[rendition.source.tobytes()] for rendition in renditions]
+        rows = torch.tensor(numbers, device=mask.device)
+        written, _ = self.ids([self._before(rendition.continuation) for rendition in renditions])
+        output = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states[rows.to(states.device)]),
             attention_mask=mask[rows],
             decoder_input_ids=written,
             use_cache=False,
-        ).logits
-        for row, question in enumerate(asked):
-            own = logits[row, : len(question.continuation), : self.vocabulary].float()
-            yield plain.scores(own, question.continuation)
+        )
+        for logits, rendition in zip(output.logits, renditions, strict=True):
+            scored = logits[: len(rendition.continuation), : self.vocabulary].float()
+            yield plain.scores(scored, rendition.continuation)
 
     @torch.inference_mode()
     def plain_scores(self, question: Rendition) -> TokenScores:
-        """The answer from one forward pass without padding or mask."""
-        source, written = (
-            self.ids([tokens])[0]
-            for tokens in (question.source, self._before(question.continuation))
-        )
+        """Return the answer from one forward pass without padding or mask."""
+        source, _ = self.ids([question.source])
+        written, _ = self.ids([self._before(question.continuation)])
         logits = self.model(input_ids=source, decoder_input_ids=written, use_cache=False).logits
         return plain.scores(logits[0, :, : self.vocabulary].float(), question.continuation)
 
     def _before(self, continuation: Ids) -> Ids:
-        """What the decoder has read when it writes each token of ``continuation``."""
+        """Return what the decoder reads: the start, and all tokens but the last."""
         return np.concatenate([self._start, continuation[:-1]])
 
     def probe(self) -> list[Rendition]:
-        """Random sources of many lengths, each with a short continuation and a longer one."""
-        random, texts = np.random.default_rng(0), []
+        """Draw sources of many lengths, each with a short continuation and a longer one."""
+        random = np.random.default_rng(0)
+        texts = []
         for tokens in np.unique(np.geomspace(1, min(self.window, 128), 8).astype(int)):
             source = random.integers(0, self.vocabulary, tokens, dtype=np.int32)
-            written = (
-                random.integers(0, self.vocabulary, length, dtype=np.int32)
-                for length in (1, int(tokens))
-            )
-            texts += [Rendition(source, continuation) for continuation in written]
+            for length in (1, int(tokens)):
+                continuation = random.integers(0, self.vocabulary, length, dtype=np.int32)
+                texts.append(Rendition(source, continuation))
         return texts
 
 
 @dataclass(eq=False, repr=False)
 class MaskedLM(PaddedModel):
-    """A transformers masked model that answers :class:`~choicewise.questions.Blanks`: a pass for every blank."""
+    """A transformers masked model that answers :class:`~choicewise.questions.Blanks`.
+
+    It computes a pass for every blank.
+    """
 
     supports = MASKED.supports
 
     def accepted(self, question: Prompt) -> Blanks:
-        """Blanks in a text that fits."""
+        """Return blanks in a text that fits."""
         if not isinstance(question, Blanks):
             raise ModelError(
                 f"{self.name} is a masked model and can't answer {type(question).__name__}"
@@ -562,26 +592,29 @@ class MaskedLM(PaddedModel):
         return question
 
     def passes(self, index: int, question: Blanks) -> list[_Pass]:
-        """One for every scored token."""
+        """Return one pass for every scored token."""
         return [_Pass(index, part, len(question.text), 1) for part in range(len(question.places))]
 
     def compute(self, questions: Sequence[Blanks], batch: Sequence[_Pass]) -> Iterator[TokenScores]:
-        """From logits at the blanks alone, as a vocabulary at every token takes more than the rest of the model."""
-        asked = [(questions[each.index], each.part) for each in batch]
-        tokens, mask = self.ids([_row(question, part) for question, part in asked])
-        places = [int(question.places[part]) for question, part in asked]
-        logits = self._logits_at(places, tokens, mask)[:, : self.vocabulary].float()
-        for row, (question, part) in enumerate(asked):
-            yield plain.scores(logits[row : row + 1], question.continuation[part : part + 1])
+        """Yield scores from logits at the blanks alone.
 
-    def _logits_at(self, places: Sequence[int], tokens: Tensor, mask: Tensor) -> Tensor:
-        """Logits at one place of each row, shape [rows, vocabulary]: the model's own head sees these states only."""
+        A vocabulary at every token takes more than the rest of the model.
+        """
+        rows = [_row(questions[row.index], row.part) for row in batch]
+        blanks = [int(questions[row.index].places[row.part]) for row in batch]
+        tokens, mask = self.ids(rows)
+        logits = self._logits_at(blanks, tokens, mask)[:, : self.vocabulary].float()
+        for number, row in enumerate(batch):
+            token = questions[row.index].continuation[row.part : row.part + 1]
+            yield plain.scores(logits[number : number + 1], token)
+
+    def _logits_at(self, positions: Sequence[int], tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return logits at one position of each row [rows, vocabulary]: the head sees no others."""
 
         def select(module: Any, inputs: Any, output: Any) -> Any:
             hidden = output.last_hidden_state
-            rows, columns = (
-                torch.tensor(each, device=hidden.device) for each in (range(len(places)), places)
-            )
+            rows = torch.arange(len(positions), device=hidden.device)
+            columns = torch.tensor(positions, device=hidden.device)
             output.last_hidden_state = hidden[rows, columns][:, None]
             return output
 
@@ -594,36 +627,35 @@ class MaskedLM(PaddedModel):
 
     @torch.inference_mode()
     def plain_scores(self, question: Blanks) -> TokenScores:
-        """The answer from one forward pass for every blank, without padding or mask, logits everywhere."""
+        """Return the answer from one forward pass for every blank, with logits at all tokens."""
         parts = []
-        for row, place in zip(question.rows(), question.places, strict=True):
-            logits = (
-                self.model(input_ids=self.ids([row])[0])
-                .logits[0, place : place + 1, : self.vocabulary]
-                .float()
-            )
-            parts.append(plain.scores(logits, question.text[place : place + 1]))
+        for row, position in zip(question.rows(), question.places, strict=True):
+            tokens, _ = self.ids([row])
+            logits = self.model(input_ids=tokens).logits[0, position : position + 1]
+            scored = logits[:, : self.vocabulary].float()
+            parts.append(plain.scores(scored, question.text[position : position + 1]))
         return TokenScores.joined(parts)
 
     def probe(self) -> list[Blanks]:
-        """Random texts of many lengths, each with blanks at its start, in its middle and at its end."""
-        random, texts = np.random.default_rng(0), []
+        """Draw texts of many lengths, each with blanks at its start, in its middle and at its end."""
+        random = np.random.default_rng(0)
+        texts = []
         for tokens in np.unique(np.geomspace(1, min(self.window, 128), 12).astype(int)):
             text = random.integers(0, self.vocabulary, tokens, dtype=np.int32)
-            places = np.unique([0, tokens // 2, tokens - 1]).astype(np.int32)
-            texts.append(Blanks(text, places, places + 1, int(self.tokenizer.mask_id or 0)))
+            blanks = np.unique([0, tokens // 2, tokens - 1]).astype(np.int32)
+            texts.append(Blanks(text, blanks, blanks + 1, int(self.tokenizer.mask_id or 0)))
         return texts
 
 
 @torch.inference_mode()
 def check(model: PaddedModel) -> SelfCheck:
-    """The padded path compared with one text at a time on random texts: taken where it is right, else ``plain``.
+    """Compare the padded path with one text at a time on random texts, and choose one of them.
 
-    The noise of a 16-bit model is its distance from a float32 copy, where one fits in memory.  Raises ModelError for a
-    model that answers with NaN or infinity.
+    The noise of a 16-bit model is its distance from a float32 copy, if one fits in memory.  Raises
+    ModelError for a model that answers with NaN or infinity.
     """
     questions = model.probe()
-    truth = [running_sums(model.plain_scores(question).logprobs) for question in questions]
+    truth = _plain_sums(model, questions)
     if not np.isfinite(np.concatenate(truth)).all():
         raise ModelError(
             f"{model.name} answers random tokens with NaN or infinity: its weights are damaged or too large for "
@@ -632,32 +664,51 @@ def check(model: PaddedModel) -> SelfCheck:
     padded: Sums = [np.full(len(sums), np.nan) for sums in truth]
     for index, scores in model.scores(questions, padded=True):
         padded[index] = running_sums(scores.logprobs)
-    difference, allowed = (
-        largest_difference(padded, truth),
-        _EXACT if model.model.dtype.itemsize >= 4 else _NARROW,
-    )
-    exact: Sums | None = None  # of a float32 copy of a 16-bit model
-    if (copied := float32_copy(model.model)) is not None:
-        before, model.model = model.model, copied
+    difference = largest_difference(padded, truth)
+    tolerance = _EXACT if model.model.dtype.itemsize >= 4 else _NARROW
+    floor = difference
+    noise = noise_of(padded, truth)
+    copied = float32_copy(model.model)
+    if copied is not None:
+        before = model.model
+        model.model = copied
         try:
-            exact = [running_sums(model.plain_scores(question).logprobs) for question in questions]
+            exact = _plain_sums(model, questions)
         finally:
             model.model = before
-    floor = difference if exact is None else largest_difference(exact, truth)
-    noise = max(noise_of(padded, truth), 0.0 if exact is None else noise_of(exact, truth))
-    wrong = (
-        f"differs by {difference:.2g} nats where {allowed:.2g} are allowed"
-        if difference > allowed
-        else None
-    )
-    depth = max(each.tokens for question in questions for each in model.passes(0, question))
-    limits = floor, allowed, noise, depth
-    trial = Trial("padded", difference, wrong)
-    if wrong is None:
-        return SelfCheck("padded", difference, *limits, (trial,), "padded batches")
+        floor = largest_difference(exact, truth)
+        noise = max(noise, noise_of(exact, truth))
+    rung = "padded"
+    cost = "padded batches"
+    trials: tuple[Trial, ...] = (Trial("padded", difference, None),)
+    if difference > tolerance:
+        wrong = f"differs by {difference:.2g} nats where {tolerance:.2g} are allowed"
+        rung = "plain"
+        cost = "one text at a time"
+        trials = (Trial("padded", difference, wrong), Trial("plain", 0.0, None))
     return SelfCheck(
-        "plain", 0.0, *limits, (trial, Trial("plain", 0.0, None)), "one text at a time"
+        rung=rung,
+        difference=difference if rung == "padded" else 0.0,
+        floor=floor,
+        tolerance=tolerance,
+        noise=noise,
+        depth=_depth(model, questions),
+        trials=trials,
+        cost=cost,
     )
+
+
+def _plain_sums(model: PaddedModel, questions: Sequence[Any]) -> Sums:
+    return [running_sums(model.plain_scores(question).logprobs) for question in questions]
+
+
+def _depth(model: PaddedModel, questions: Sequence[Any]) -> int:
+    """Return the most input tokens of a pass."""
+    depth = 0
+    for question in questions:
+        for row in model.passes(0, question):
+            depth = max(depth, row.tokens)
+    return depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -677,7 +728,10 @@ def _row(question: Blanks, part: int) -> Any:
 
 
 def _conversion_error(error: Exception) -> str | None:
-    """Why weights could not be brought into the form the model has, which transformers says only in a log."""
+    """Return why weights could not be brought into the form of the model, or None.
+
+    Transformers says it only in a log.
+    """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         reasons = getattr(frame.f_locals.get("loading_info"), "conversion_errors", None)
         if reasons:

@@ -466,7 +466,8 @@ def _number_markup(row: Number, column: Column) -> str:
     if not row.share:
         markup += f"<small>{interval(row.interval.low, row.interval.high, plain)}</small>"
     elif not math.isnan(row.interval.low):
-        markup += bar(row.interval.low, row.interval.high, column.chance)
+        # A Markup would escape the text that it is added to.
+        markup += str(bar(row.interval.low, row.interval.high, column.chance))
     return markup
 
 

@@ -1,4 +1,4 @@
-"""The board as an application of Starlette, and the server that answers by it."""
+"""Serve a board over HTTP, as an application of Starlette."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from html import unescape
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -71,24 +71,29 @@ from choicewise.results.explain import Explanation
 from choicewise.util.background import Busy, Threads
 from choicewise.util.cache import Answers
 
-PORT = 8470
-"""The port that is taken where nobody asks for one; another one where it is in use."""
+PORT: Final = 8470
+"""The port if nobody names one; another one if it is in use."""
 
-LONGEST = 16384
+LONGEST: Final = 16384
 """Bytes of a request line with its headers."""
 
-GRACE = 3
+GRACE: Final = 3
 """Seconds that answers which are being given at the end may take."""
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens on ``host`` at ``port``; None: at :data:`PORT`, or at a free one where that is in use.
+    """Return a socket that listens on ``host`` at ``port``; None: at :data:`PORT`, or at a free one if that is in use.
 
     Raises UsageError for a host that is not this machine's, or a port that is in use.
     """
     name = host.strip("[]")
-    family = socket.AF_INET6 if ":" in name else socket.AF_INET
-    for chosen in (PORT, 0) if port is None else (port,):
+    family = socket.AF_INET
+    if ":" in name:
+        family = socket.AF_INET6
+    ports = [PORT, 0]
+    if port is not None:
+        ports = [port]
+    for chosen in ports:
         try:
             bound = socket.create_server((name, chosen), family=family, backlog=128)
             # An answer leaves in two pieces; the second one must not wait 40 ms for the reader's word on the first.
@@ -105,14 +110,16 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def address(bound: socket.socket) -> str:
-    """The address to open in a browser."""
+    """Return the address to open in a browser."""
     host, port, *_ = bound.getsockname()
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
+    if ":" in name:
+        name = f"[{name}]"
+    return f"http://{name}:{port}/"
 
 
 class BoardServer:
-    """The board of a library on a socket, answered by a thread of its own; with ``service`` it takes submissions."""
+    """Answer on a socket by a thread, with the board of a library; with ``service`` it takes submissions."""
 
     def __init__(
         self,
@@ -122,24 +129,26 @@ class BoardServer:
         tell: Callable[[str], None],
         service: SubmissionService | None = None,
     ) -> None:
-        self._library, self._service = library, service
+        self._library = library
+        self._service = service
         self._site = Site(library, access, tell, service)
         # No log of uvicorn's: paths may hold what a terminal would obey.
-        settings: dict[str, Any] = {
-            "log_config": None,
-            "log_level": "critical",
-            "access_log": False,
-        }
-        settings |= {"http": BoardConnection, "ws": "none", "lifespan": "off", "loop": "asyncio"}
-        settings |= {
-            "server_header": False,
-            "proxy_headers": False,
-            "timeout_graceful_shutdown": GRACE,
-        }
-        settings |= {"h11_max_incomplete_event_size": LONGEST}
-        self._server = uvicorn.Server(
-            uvicorn.Config(self._site.application(), timeout_keep_alive=5, **settings)
+        config = uvicorn.Config(
+            self._site.application(),
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            http=BoardConnection,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=GRACE,
+            h11_max_incomplete_event_size=LONGEST,
         )
+        self._server = uvicorn.Server(config)
         self._thread = Thread(target=self._server.run, args=([bound],), name="server", daemon=True)
 
     def start(self) -> None:
@@ -148,7 +157,7 @@ class BoardServer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the server ends, which it does not by itself."""
+        """Wait until the server ends, which it does not by itself."""
         while self._thread.is_alive():
             self._thread.join(1.0)
 
@@ -163,32 +172,31 @@ class BoardServer:
             self._service.close()
 
 
-LOOKS = ("page.css", "board.css")
-PATIENCE = 1.5
+LOOKS: Final = ("page.css", "board.css")
+PATIENCE: Final = 1.5
 """Seconds that a request waits for the document of a run that is being made, or for ranges of ranks."""
 
-STRIPS = 3
+STRIPS: Final = 3
 """Charts of runs on one part of the data that the page of a model has."""
 
-CHART_PATIENCE = 20.0
-"""The same for a chart, which a browser asks for apart from the page."""
+CHART_PATIENCE: Final = 20.0
+"""Seconds that a request waits for a chart, which a browser loads apart from the page."""
 
-PROCESSES = 2
+PROCESSES: Final = 2
 """Processes that make something of runs at once."""
 
-WAITING = 32
+WAITING: Final = 32
 """Things that wait for one of them, or for one of the threads that make pages; further ones are refused."""
 
-FOREVER = "private, max-age=31536000, immutable"
+FOREVER: Final = "private, max-age=31536000, immutable"
 """How long to keep what its address names by its content."""
 
 
 class Site:
-    """The pages of a library, and of ``submissions`` where models can be submitted.
+    """Answer requests for the pages of a library, and of submissions if there is a ``service`` for them."""
 
-    What is kept is answered at once.  The rest is made by threads: one for the board as it is first seen, some for the
-    other pages, and some for what processes make of runs, so that what is slow keeps nobody from what is fast.
-    """
+    # What is kept is answered at once. Threads make the other answers: one the board as it is first seen, some the
+    # other pages, and some what processes make of runs, so that what is slow keeps nobody from what is fast.
 
     def __init__(
         self,
@@ -197,26 +205,29 @@ class Site:
         tell: Callable[[str], None],
         service: SubmissionService | None = None,
     ) -> None:
-        self._library, self._access, self._tell = library, access, tell
-        self._looks = {
-            f"{_digest(static_file(name).encode())}-{name}": static_file(name).encode()
-            for name in LOOKS
-        }
-        looks = dict(zip(LOOKS, self._looks, strict=True))
-        self._links = Links(looks, submissions="" if service is None else SUBMISSIONS)
+        self._library = library
+        self._access = access
+        self._tell = tell
+        self._looks: dict[str, bytes] = {}
+        look_names = {}
+        for file in LOOKS:
+            content = static_file(file).encode()
+            look_names[file] = f"{_digest(content)}-{file}"
+            self._looks[look_names[file]] = content
+        self._links = Links(look_names)
         self._submissions = None
         if service is not None:
             assert access.submit, "who submits needs a token"
+            self._links = Links(look_names, submissions=SUBMISSIONS)
             self._submissions = SubmissionRoutes(service, library, self._links, access.submit, tell)
-        self._answers, self._runs = Answers(), RunProcesses(PROCESSES, library.metrics)
-        self._first, self._pages, self._slow = (
-            Threads(1, WAITING),
-            Threads(2, WAITING),
-            Threads(PROCESSES, WAITING),
-        )
+        self._answers = Answers()
+        self._runs = RunProcesses(PROCESSES, library.metrics)
+        self._first = Threads(1, WAITING)
+        self._pages = Threads(2, WAITING)
+        self._slow = Threads(PROCESSES, WAITING)
 
     def application(self) -> ASGIApp:
-        """The routes, behind the rules of access."""
+        """Return the routes, behind the rules of access."""
 
         def refused(request: Request, error: Exception) -> Response:
             assert isinstance(error, HTTPException)
@@ -268,9 +279,7 @@ class Site:
     async def _board(self, request: Request) -> Response:
         if request.url.path.endswith(".json") or accepts_json(request):
             return await self._view(request, "json", _board_json)
-        return await self._view(
-            request, "html", lambda snapshot, view: board_page(snapshot, view, self._links)
-        )
+        return await self._view(request, "html", partial(board_page, links=self._links))
 
     async def _csv(self, request: Request) -> Response:
         response = await self._view(request, "csv", board_csv)
@@ -280,41 +289,44 @@ class Site:
     async def _view(
         self, request: Request, kind: str, make: Callable[[Snapshot, View], str]
     ) -> Response:
-        """The board as the query says; kept where it says nothing but what the board has."""
+        """Return the board in the state of the query."""
         snapshot = self._library.snapshot
-        view, known = known_view(snapshot.board, read_view(request.query_params.multi_items()))
-        threads = self._first if view == View() else self._pages
-        whole = (
-            snapshot if kind == "csv" else await self._with_means(snapshot, view, threads, known)
-        )
+        # Answers are kept if the query says only what the board has: of these there are so many.
+        view, keep = known_view(snapshot.board, read_view(request.query_params.multi_items()))
+        threads = self._pages
+        if view == View():
+            threads = self._first
+        with_means: Snapshot | None = snapshot
+        if kind != "csv":
+            with_means = await self._with_means(snapshot, view, threads, keep)
 
         def text() -> str:
             self._library.want([column.id for column in chosen_columns(snapshot.board, view)])
-            return make(whole or snapshot, view)
+            return make(with_means or snapshot, view)
 
-        key = (snapshot.number, "board", view, whole is None)
-        response = await self._answer(request, kind, key, threads, text, known)
-        if whole is None and kind == "html":
-            response.headers.update({"refresh": "2", "cache-control": "no-store"})
+        key = (snapshot.number, "board", view, with_means is None)
+        response = await self._answer(request, kind, key, threads, text, keep)
+        if with_means is None and kind == "html":
+            response.headers.update(_RELOAD)
         return response
 
     async def _with_means(
-        self, snapshot: Snapshot, view: View, threads: Threads, known: bool
+        self, snapshot: Snapshot, view: View, threads: Threads, keep: bool
     ) -> Snapshot | None:
-        """The snapshot with the ranges of ranks by the mean that ``view`` shows; None while they are computed.
+        """Return the snapshot with the ranges of ranks by the mean that ``view`` shows; None while they are computed.
 
-        Those of a board that is still being read are left out, as they change with every run.  ``known``: as of a view.
+        ``keep``: whether the names of the columns are kept.
         """
         part = View(data=view.data, family=view.family, protocol=view.protocol)
 
         def measured() -> bytes:
             return " ".join(headlines(snapshot.board, part).measured).encode()
 
-        told = await self._answers.get(
-            (snapshot.number, "columns", part), threads, measured, keep=known
-        )
-        assert told is not None
-        columns = tuple(told.decode().split())
+        key = (snapshot.number, "columns", part)
+        names = await self._answers.get(key, threads, measured, keep=keep)
+        assert names is not None
+        columns = tuple(names.decode().split())
+        # Those of a board that is still being read are left out, as they change with every run.
         if not columns or columns in snapshot.means or snapshot.waiting:
             return snapshot
         if part == View():
@@ -324,18 +336,15 @@ class Site:
             self._library.means.get(snapshot.board, columns)
             return b"there"
 
+        key_of_means = (snapshot.number, "means", columns)
         try:
-            there = await self._answers.get(
-                (snapshot.number, "means", columns), self._slow, computed, PATIENCE
-            )
+            computed_in_time = await self._answers.get(key_of_means, self._slow, computed, PATIENCE)
         except Busy:
             return None
-        if there is None:
+        if computed_in_time is None:
             return None
-        return replace(
-            snapshot,
-            means={**snapshot.means, columns: self._library.means.get(snapshot.board, columns)},
-        )
+        ranges = self._library.means.get(snapshot.board, columns)
+        return replace(snapshot, means={**snapshot.means, columns: ranges})
 
     async def _model(self, request: Request) -> Response:
         name, json = _name(request)
@@ -343,37 +352,39 @@ class Site:
         model = model_name(snapshot, name)
         if model is None:
             raise HTTPException(404, "No model has that address; it may have gone with its run.")
-        strips = {} if json else await self._strips(snapshot, model)
+        strips: Strips = {}
+        if not json:
+            strips = await self._strips(snapshot, model)
 
         def text() -> str:
-            return (
-                as_json(model_record(snapshot, model))
-                if json
-                else model_page(snapshot, model, self._links, strips)
-            )
+            if json:
+                return as_json(model_record(snapshot, model))
+            return model_page(snapshot, model, self._links, strips)
 
-        there = tuple(strip is not None for strip in strips.values())
-        response = await self._page(request, json, (snapshot.number, "model", name, there), text)
-        if not all(there):
-            response.headers.update({"refresh": "2", "cache-control": "no-store"})
+        is_drawn = tuple(strip is not None for strip in strips.values())
+        key = (snapshot.number, "model", name, is_drawn)
+        response = await self._page(request, json, key, text)
+        if not all(is_drawn):
+            response.headers.update(_RELOAD)
         return response
 
     async def _strips(self, snapshot: Snapshot, model: str) -> Strips:
-        """The charts of the page of a model: an image inside the page, so that it comes with the page or not at all."""
-        runs = {
-            run
-            for part in measured(snapshot, model)
-            for run in [each for each in part.runs if each.rows][:STRIPS]
-        }
+        """Return the charts of the page of a model as images inside the page, so that it comes whole."""
+        runs: dict[ListedRun, None] = {}
+        for part in measured(snapshot, model):
+            with_rows = [run for run in part.runs if run.rows]
+            runs |= dict.fromkeys(with_rows[:STRIPS])
         strips: dict[str, str | None] = {}
         for run in runs:
-            if run.state is State.READ:
-                try:
-                    drawn = await self._drawn("strip", run, PATIENCE)
-                except ChoicewiseError:
-                    continue  # the page of the run says why
-                code = None if drawn is None else b64encode(drawn).decode()
-                strips[run.id] = None if code is None else f"data:image/svg+xml;base64,{code}"
+            if run.state is not State.READ:
+                continue
+            try:
+                drawn = await self._drawn("strip", run, PATIENCE)
+            except ChoicewiseError:
+                continue  # the page of the run says why
+            strips[run.id] = None
+            if drawn is not None:
+                strips[run.id] = f"data:image/svg+xml;base64,{b64encode(drawn).decode()}"
         return strips
 
     async def _protocol(self, request: Request) -> Response:
@@ -381,15 +392,13 @@ class Site:
         snapshot = self._library.snapshot
 
         def text() -> str:
-            asked = asked_protocol(snapshot, name)
-            if asked is None:
+            protocol = asked_protocol(snapshot, name)
+            if protocol is None:
                 raise HTTPException(404, "No run was asked under that protocol.")
-            self._library.want([column.id for column in asked.columns])
-            return (
-                as_json(protocol_record(snapshot, asked))
-                if json
-                else protocol_page(snapshot, asked, self._links)
-            )
+            self._library.want([column.id for column in protocol.columns])
+            if json:
+                return as_json(protocol_record(snapshot, protocol))
+            return protocol_page(snapshot, protocol, self._links)
 
         return await self._page(request, json, (snapshot.number, "protocol", name), text)
 
@@ -403,40 +412,43 @@ class Site:
             return await self._document(request, snapshot, run)
 
         def text() -> str:
-            record = {**run_record(run), "rows": [row.as_json() for row in run.rows]}
-            return as_json(record) if json else run_page(snapshot, run, self._links)
+            if json:
+                return as_json({**run_record(run), "rows": [row.as_json() for row in run.rows]})
+            return run_page(snapshot, run, self._links)
 
         return await self._page(request, json, (snapshot.number, "run", name), text)
 
     async def _document(self, request: Request, snapshot: Snapshot, run: ListedRun) -> Response:
-        """The document of a complete run, under its own policy; while it is being made a page that asks again."""
-        words, refresh = (
-            "its page is being made and appears here by itself in a moment",
-            {"refresh": "2"},
-        )
+        """Return the document of a complete run, or while it is being made a page that is loaded again."""
+        reason = "its page is being made and appears here by itself in a moment"
+        headers = _RELOAD
         try:
             drawn = await self._drawn("document", run, PATIENCE)
         except ChoicewiseError as error:
-            drawn, words, refresh = None, f"its page can't be made: {error}", {}
+            drawn = None
+            reason = f"its page can't be made: {error}"
+            headers = {}
         if drawn is None:
-            told, key = replace(run, reason=words), (snapshot.number, "run", run.id, words)
-            response = await self._page(
-                request, False, key, lambda: run_page(snapshot, told, self._links)
-            )
-            response.headers.update(refresh and {**refresh, "cache-control": "no-store"})
+            with_reason = replace(run, reason=reason)
+
+            def text() -> str:
+                return run_page(snapshot, with_reason, self._links)
+
+            key = (snapshot.number, "run", run.id, reason)
+            response = await self._page(request, False, key, text)
+            response.headers.update(headers)
             return response
-        # the policy that the document says it needs: hashes of its own scripts and style
-        head = drawn.decode("utf-8", "replace").partition(
-            'http-equiv="Content-Security-Policy" content="'
-        )[2]
+        # The document says which policy it needs: hashes of its scripts and style.
+        html = drawn.decode("utf-8", "replace")
+        policy = html.partition('http-equiv="Content-Security-Policy" content="')[2].partition('"')[
+            0
+        ]
         response = _answered(request, drawn, "html")
-        response.headers["content-security-policy"] = (
-            unescape(head.partition('"')[0]) + "; frame-ancestors 'none'"
-        )
+        response.headers["content-security-policy"] = f"{unescape(policy)}; frame-ancestors 'none'"
         return response
 
     async def _drawn(self, kind: str, run: ListedRun, wait: float) -> bytes | None:
-        """What a process draws of a run; None where that takes longer."""
+        """Return what a process draws of a run; None if that takes longer than ``wait`` seconds."""
         board = self._links.board(View())
 
         def drawn() -> bytes:
@@ -461,16 +473,19 @@ class Site:
 
     async def _item(self, request: Request) -> Response:
         name, json = _name(request)
-        snapshot, pairs = self._library.snapshot, request.query_params
-        part, item = part_of(snapshot, name), pairs.get("id", "")
+        snapshot = self._library.snapshot
+        query = request.query_params
+        part = part_of(snapshot, name)
         if part is None:
             raise HTTPException(404, "No run measured that part of the data.")
-        asked = read_view(pairs.multi_items())
-        view, known = known_view(
-            snapshot.board, replace(asked, data=(), warning="", sort="", order="")
+        item = query.get("id", "")
+        run_id = query.get("run", "")
+        if snapshot.run(run_id) is None:
+            run_id = ""
+        columns_of_view = replace(
+            read_view(query.multi_items()), data=(), warning="", sort="", order=""
         )
-        run = snapshot.run(pairs.get("run", ""))
-        run_id = "" if run is None else run.id
+        view, keep = known_view(snapshot.board, columns_of_view)
 
         def explained(run: ListedRun, item: str) -> Explanation:
             return self._runs.use(run, lambda process: process.explain(run, item))
@@ -478,21 +493,19 @@ class Site:
         def text() -> str:
             try:
                 choices = ItemChoices(item, self._library.decisions.get)
-                shown = shown_item(snapshot, choices, explained, part, run_id, view)
+                item_of_run = shown_item(snapshot, choices, explained, part, run_id, view)
             except UsageError:
-                shown = None
+                item_of_run = None
             except ChoicewiseError as error:
                 raise HTTPException(404, f"The item can't be read: {error}") from error
-            if shown is None:
+            if item_of_run is None:
                 raise HTTPException(404, "No run has that item.")
-            return (
-                as_json(item_record(shown))
-                if json
-                else item_page(snapshot, shown, self._links, view)
-            )
+            if json:
+                return as_json(item_record(item_of_run))
+            return item_page(snapshot, item_of_run, self._links, view)
 
         key = snapshot.number, "item", name, item, run_id, view
-        return await self._answer(request, "json" if json else "html", key, self._slow, text, known)
+        return await self._answer(request, _kind(json), key, self._slow, text, keep)
 
     async def _artefact(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -525,7 +538,7 @@ class Site:
     async def _page(
         self, request: Request, json: bool, key: tuple[Hashable, ...], make: Callable[[], str]
     ) -> Response:
-        return await self._answer(request, "json" if json else "html", key, self._pages, make)
+        return await self._answer(request, _kind(json), key, self._pages, make)
 
     async def _answer(
         self,
@@ -536,12 +549,24 @@ class Site:
         make: Callable[[], str],
         keep: bool = True,
     ) -> Response:
-        """The answer of that kind, which one of the ``threads`` makes where it is not kept."""
-        body = await self._answers.get(
-            (kind, *key), threads, lambda: make().encode("utf-8", "backslashreplace"), keep=keep
-        )
+        """Return the answer of that kind, which one of the ``threads`` makes if it is not kept."""
+
+        def encoded() -> bytes:
+            return make().encode("utf-8", "backslashreplace")
+
+        body = await self._answers.get((kind, *key), threads, encoded, keep=keep)
         assert body is not None
         return _answered(request, body, kind)
+
+
+_RELOAD: Final = {"refresh": "2", "cache-control": "no-store"}
+"""Headers of a page that is loaded again in two seconds, when the rest of it is made."""
+
+_MEDIA_TYPES: Final = {"html": "text/html", "json": "application/json", "csv": "text/csv"}
+
+
+def _kind(json: bool) -> str:
+    return "json" if json else "html"
 
 
 def _board_json(snapshot: Snapshot, view: View) -> str:
@@ -549,17 +574,16 @@ def _board_json(snapshot: Snapshot, view: View) -> str:
 
 
 def _answered(request: Request, body: bytes, kind: str) -> Response:
-    """The answer, or 304 where it is known."""
-    media = {"html": "text/html", "json": "application/json", "csv": "text/csv"}[kind]
+    """Return the answer, or 304 if the reader has it."""
     tag = f'"{_digest(body)}"'
     headers = {"etag": tag, "vary": "Accept, Cookie, Authorization"}
     if tag in request.headers.get("if-none-match", ""):
         return Response(b"", 304, headers)
-    return Response(body, 200, headers, f"{media}; charset=utf-8")
+    return Response(body, 200, headers, f"{_MEDIA_TYPES[kind]}; charset=utf-8")
 
 
 def _name(request: Request) -> tuple[str, bool]:
-    """The name that the address ends in, and whether JSON is wanted."""
+    """Return the name at the end of the address, and whether JSON is wanted."""
     name: str = request.path_params["name"]
     return name.removesuffix(".json"), name.endswith(".json") or accepts_json(request)
 

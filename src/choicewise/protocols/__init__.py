@@ -1,4 +1,5 @@
-"""What a published protocol is: prompt, reading, score, decision and metric as declared values, with their citation.
+"""Published protocols as declared values, with citations: prompt, reading, score and metric.
 
-Nothing here asks a model or computes a score.  The protocols themselves are the files of ``catalog/`` and ``suites/``.
+Nothing here asks a model or computes a score.  The protocols are the files of ``catalog/`` and
+``suites/``.
 """

@@ -1,14 +1,14 @@
-"""Every metric: what it is made of, its range, and which way is better.
+"""Declare every metric: what it is made of, its range, and which way is better.
 
-A metric is the protocol's axis ``metric``.  Those of probabilities are computed from the scores of any run, without a
-call of the model, by :mod:`choicewise.scoring.probabilities`; what other tools call them, :data:`METRIC_NAMES` says.
+A metric is the protocol's axis ``metric``.  :mod:`choicewise.scoring.probabilities` computes those
+of probabilities from the scores of any run, without a call of the model.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from choicewise.protocols.readings import SUMS
@@ -16,23 +16,23 @@ from choicewise.protocols.readings import SUMS
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is made of the scores of all items.
+    """Describe a number that is made of the scores of all items.
 
-    ``predicted``: whether an item's credit says that the predicted choice is right, and nothing else.
-    ``counted``: whether an item's credit is 0, 1 or a part of a tie, so that the number is a proportion of the items.
-    ``share``: whether the number is a share of 1 that can stand beside accuracies.
-    ``likelihood``: whether the scores must be log-likelihoods of the choices, or means of such.
-    ``scores``: those that it can be made of; empty for all.
-    ``softmax``: whether it looks at the softmax of an item's scores, which may have a temperature.
-    ``of_text``: whether an answer in text has it, too, with the probability of the whole text for its confidence.
-    ``orders``: whether it compares the answers to several orders of an item's options.
-    ``pooled``: whether the number belongs to all items together, and is no mean of numbers that items have.
-    ``exponential``: whether it is exp(-mean of the credits).
-    ``higher``: whether more is better.  ``low``, ``high``: its range.  ``unit``: empty for shares and other plain
+    ``predicted``: an item's credit says that the predicted choice is right, and nothing else.
+    ``counted``: an item's credit is 0, 1 or a part of a tie, so that the number is a proportion of
+    the items.  ``share``: the number is a share of 1 that can stand beside accuracies.
+    ``likelihood``: the scores must be log-likelihoods of the choices, or means of such.
+    ``scores``: those that it can be made of; empty for all.  ``softmax``: it looks at the softmax
+    of an item's scores, which may have a temperature.  ``of_text``: an answer in text has it, too,
+    with the probability of the whole text as its confidence.  ``orders``: it compares the answers
+    to several orders of an item's options.  ``pooled``: it belongs to all items together, and is no
+    mean of the items' numbers. ``exponential``: it is exp(-mean of the credits).  ``higher``: a
+    greater number is better. ``low``, ``high``: its range.  ``unit``: "" for shares and other plain
     numbers.
     """
 
     description: str
+    _: KW_ONLY
     predicted: bool = False
     counted: bool = False
     share: bool = False
@@ -50,33 +50,31 @@ class Metric:
 
     @property
     def credited(self) -> bool:
-        """Whether a greater credit of an item is better; those of an ``exponential`` metric are log-likelihoods."""
+        """Check if a greater credit is better; an ``exponential`` metric negates credits."""
         return self.higher or self.exponential
 
     @property
     def direction(self) -> str:
-        """The unit, where it has one, and which way is better: ``bits/byte, less is better``."""
-        return ", ".join(
-            filter(None, (self.unit, f"{'more' if self.higher else 'less'} is better"))
-        )
+        """Say the unit, if any, and which way is better: ``bits/byte, less is better``."""
+        better = "more is better" if self.higher else "less is better"
+        return f"{self.unit}, {better}" if self.unit else better
 
     @property
     def probable(self) -> bool:
-        """Whether it is computed from the scores of every choice, which must then all be known."""
-        return (
-            self.softmax
-            or self.orders
-            or (self.likelihood and not self.share and not self.exponential)
-        )
+        """Check if it is computed from the scores of every choice, of which none may be missing."""
+        if self.softmax or self.orders:
+            return True
+        return self.likelihood and not self.share and not self.exponential
 
 
-_error = partial(
-    Metric, softmax=True, higher=False
-)  # a proper score or another error of the softmax, less is better
-_of_score = partial(
-    Metric, likelihood=True, scores=SUMS
-)  # of the right choice's score itself, sum or mean
+_error = partial(Metric, softmax=True, higher=False)
+"""A proper score or another error of the softmax."""
+
+_of_score = partial(Metric, likelihood=True, scores=SUMS)
+"""A metric of the right choice's score, sum or mean."""
+
 _gap = partial(_error, pooled=True, of_text=True)
+"""A calibration error."""
 
 _CONFIDENCE = (
     "expected calibration error: the confidence (highest probability of an item, or that of the text it is answered "
@@ -217,12 +215,13 @@ METRICS: Mapping[str, Metric] = {
         low=-1.0,
     ),
 }
-"""Every metric by the name it has on the axis ``metric``."""
+"""Every metric by its name on the axis ``metric``."""
 
 CHAIN = ("logprob", "prob", "norm-prob", "brier", "acc")
-"""From the log-probability of the right answer to accuracy: each step lets wrong options or a threshold in.
+"""From the log-probability of the right answer to accuracy, by steps that let wrong options in.
 
-Schaeffer et al. 2024 (2406.04391) find that each step lowers the correlation with the compute of training.
+Schaeffer et al. 2024 (2406.04391) find that each step lowers the correlation with the compute of
+training.
 """
 
 ABSTAINING = ("ternary", "ternary-75", "ternary-90", "dcs")
@@ -234,14 +233,19 @@ SOFT = ("brier-soft", "kl", "tv", "soft-accuracy")
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """A name of a metric elsewhere: ``axes`` of the protocol, whose it is, and where it differs from ours."""
+    """Describe another tool's name of a metric by ``axes`` of the protocol.
+
+    ``note``: how it differs from ours.
+    """
 
     axes: Mapping[str, str]
     tool: str
     note: str = ""
 
 
-_DATADECIDE, _HARNESS, _OLMO = "DataDecide", "LM Evaluation Harness 0.5", "olmo-eval"
+_DATADECIDE = "DataDecide"
+_HARNESS = "LM Evaluation Harness 0.5"
+_OLMO = "olmo-eval"
 _BYTES = "bytes of the continuation with its space; bare under a chat template"
 
 METRIC_NAMES: Mapping[str, MetricName] = {
@@ -301,6 +305,7 @@ METRIC_NAMES: Mapping[str, MetricName] = {
 }
 """Names of metrics in other tools.
 
-Not offered, because they are mistakes there: DataDecide's ``correct_prob_per_byte`` (exp of bits per byte, above 1) and
-``total_prob_per_byte`` (made of characters), compile_results.py@68abc496:161-166.
+Two are not offered, because they are mistakes there: DataDecide's ``correct_prob_per_byte`` (exp of
+bits per byte, above 1) and ``total_prob_per_byte`` (made of characters),
+compile_results.py@68abc496:161-166.
 """

@@ -1,4 +1,4 @@
-"""What scores and protocols are called elsewhere: every such name once, with whose it is."""
+"""List the names that other tools have for our scores and protocols."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ HARNESS: Final = "LM Evaluation Harness"
 
 @dataclass(frozen=True, slots=True)
 class ScoreName:
-    """A name of the accuracy by one of our scores.
+    """Describe another tool's name of the accuracy by one of our scores.
 
-    ``score``: which, as the catalogue calls it (:data:`choicewise.protocols.catalogue.SCORES`).  ``tool``: whose name
-    it is.  ``description``: what decides, in words.
+    ``score``: the catalogue's name of it (:data:`choicewise.protocols.catalogue.SCORES`).
+    ``tool``: the tool with this name.  ``description``: what decides, in words.
     """
 
     score: str
@@ -42,7 +42,7 @@ SCORE_NAMES: Final[Mapping[str, ScoreName]] = {
         "byte_mean", "OLMES", "log-likelihood by byte, with the space before it"
     ),
 }
-"""Names of scores that are the same in every protocol; a name that an entry has of its own goes before them."""
+"""Names of scores that are the same in every protocol; a name that an entry declares goes first."""
 
 FORMULATIONS: Final[Mapping[str, str]] = {"mcf": "olmes-mcf", "cf": "olmes-cf"}
-"""OLMES's two ways of asking → what the entry of each family is called: ``mmlu/cf`` is ``mmlu/olmes-cf``."""
+"""The entry of a family by OLMES's formulation: ``mmlu/cf`` is ``mmlu/olmes-cf``."""

@@ -1,18 +1,18 @@
-"""What axes of a protocol name: readings and scores, one row each, random streams, orders of options, calibrations.
+"""Declare what axes of a protocol name: readings, scores, random streams, views and calibrations.
 
-A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.prompters`, and its observations
-are combined by :mod:`choicewise.scoring.combine`.
+A reading called ``noisy-channel`` gets its prompts from :mod:`choicewise.requests.prompters`, and
+its observations are combined by :mod:`choicewise.scoring.combine`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import permutations
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from choicewise import ports
 from choicewise.errors import ProtocolError
@@ -29,52 +29,61 @@ from choicewise.questions import (
     Span,
 )
 
-Order = tuple[int, ...]  # for every label the option that stands under it
-MOST = 4  # options at most that are shown in every order: there are 24 of 4, and 120 of 5
-DRAWING = ("cyclic-5%",)  # views that draw items at random, and need a seed
-PERMUTED = ("cyclic", "full")  # views that show every item in several orders of its options
-CONTENT_FREE = (
-    "N/A",
-    "",
-    "[MASK]",
-)  # texts that say nothing, for question and options (Zhao et al. 2021)
-OVER_CHAINS = (
-    "marginal",
-    "vote",
-)  # what is made of an option's probabilities after several chains of thought
-ALONG = {"at_0": 0.0, "at_25": 0.25, "at_50": 0.5, "at_75": 0.75, "sum": 1.0}
-"""Scores along a thought, and after which share of its tokens each is observed."""
+Order = tuple[int, ...]
+"""For every label the option under it."""
 
-OVER_SPELLINGS = (
-    "likeliest",
-)  # what is made of the probabilities of a label's spellings, besides their sum
+MOST = 4
+"""Options at most that are shown in every order: there are 24 orders of 4, and 120 of 5."""
+
+DRAWING = ("cyclic-5%",)
+"""Views that draw items at random, and need a seed."""
+
+PERMUTED = ("cyclic", "full")
+"""Views that show every item in several orders of its options."""
+
+CONTENT_FREE = ("N/A", "", "[MASK]")
+"""Texts that say nothing, for question and options (Zhao et al. 2021)."""
+
+OVER_CHAINS = ("marginal", "vote")
+"""Scores from an option's probabilities after several chains of thought."""
+
+ALONG = {"at_0": 0.0, "at_25": 0.25, "at_50": 0.5, "at_75": 0.75, "sum": 1.0}
+"""Scores along a thought, and the share of its tokens after which they are observed."""
+
+OVER_SPELLINGS = ("likeliest",)
+"""Scores from the probabilities of a label's spellings, besides their sum."""
+
+CHOOSING = ("argmax", "greedy-match")
+"""Decisions that are made from scores."""
+
 _CORRECTED = frozenset({"shots", "correction"})
-CHOOSING = ("argmax", "greedy-match")  # decisions that are made from scores
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A way of asking.
+    """Describe a way to read a choice's number from a model.
 
-    ``scores``: what can be made of its observations; ``none`` where it gives the number itself.
-    ``needs``: kinds of question that a model must support.
-    ``lines``: fewest and most continuations of one choice, one a line of the axis ``continuation``; (1, 1) takes the
-    axis as one text, newlines included.
-    ``takes``: optional axes that mean something for it: ``outside``, ``views``, ``shots``, ``chains``, ``new_tokens``,
-    ``thought_tokens``, and ``correction`` where a boundary policy may correct its log-likelihoods.
-    ``fits`` and ``boundaries``: values of the axes ``fit`` and ``boundary`` that it can follow; empty for all.
-    ``enclosed``: whether it asks whole texts, after which the tokenizer may put tokens of its own.
-    ``proposal``: whether the axis of that name must name the option, because the continuations don't.
-    ``one_likelihood``: whether it observes one log-likelihood of each choice and nothing else, so that numeric noise
-    has a known effect.  ``text``: whether a rule reads its answer from generated text.  ``renormalised``: whether it
-    changes the model's probabilities before they are scored.  ``unordered``: whether the list of options is shown as a
-    set, so that nothing may name their places.  ``along``: whether it cuts the thought that the model writes, closes
-    it, and scores after it.  ``family``: what it asks for (:mod:`choicewise.protocols.protocol`), empty where the
-    continuation says it.
+    ``scores``: what can be made of its observations; ``none`` if it gives the number itself.
+    ``needs``: kinds of question that a model must support.  ``lines``: fewest and most
+    continuations of one choice, one a line of the axis ``continuation``; (1, 1) takes the axis as
+    one text, newlines included.  ``takes``: optional axes that mean something for it: ``outside``,
+    ``views``, ``shots``, ``chains``, ``new_tokens``, ``thought_tokens``, and ``correction`` if a
+    boundary policy may correct its log-likelihoods.  ``fits`` and ``boundaries``: values of the
+    axes ``fit`` and ``boundary`` that it can follow; empty for all.
+
+    ``enclosed``: it asks whole texts, after which the tokenizer may put special tokens.
+    ``proposal``: the axis of that name must name the option, because the continuations don't.
+    ``one_likelihood``: it observes one log-likelihood of each choice and nothing else, so that the
+    effect of numeric noise is known.  ``text``: a rule reads its answer from generated text.
+    ``renormalised``: it changes the model's probabilities before they are scored.  ``unordered``:
+    the list of options is shown as a set, so that nothing may name their positions.  ``along``: it
+    cuts the thought that the model writes, closes it, and scores after it.  ``family``: what it
+    asks for (:func:`choicewise.protocols.protocol.family`), "" if the continuation says it.
     """
 
     description: str
     scores: tuple[str, ...]
+    _: KW_ONLY
     needs: tuple[type, ...] = (Span,)
     lines: tuple[int, int] = (1, 1)
     takes: frozenset[str] = frozenset({"shots"})
@@ -90,63 +99,66 @@ class Reading:
     family: str = ""
 
     def has_score(self, name: str) -> bool:
-        """Return whether it has a score of that name; scores of extensions look at tokens one by one."""
-        return name in self.scores or (
-            TOKENWISE[0] in self.scores and ports.find(ports.Score, name) is not None
-        )
+        """Check if it has a score of that name, one of an extension included."""
+        if name in self.scores:
+            return True
+        # Scores of extensions look at tokens one by one.
+        return TOKENWISE[0] in self.scores and ports.find(ports.Score, name) is not None
 
     @property
     def several(self) -> bool:
-        """Whether a choice has several continuations."""
+        """Check if a choice has several continuations."""
         return self.lines != (1, 1)
 
     @property
     def by_choice(self) -> bool:
-        """Whether it scores a label or a text of each choice after one prompt."""
-        return (self.one_likelihood or self.several) and not (self.proposal or self.unordered)
+        """Check if it scores a label or a text of each choice after one prompt."""
+        if self.proposal or self.unordered:
+            return False
+        return self.one_likelihood or self.several
 
 
 SUMS = (
-    *(
-        "sum",
-        "token_mean",
-        "byte_mean",
-        "byte_mean_bare",
-        "char_mean",
-        "char_mean_bare",
-        "word_mean",
-    ),
-    *("token_power_0.5", "gnmt_0.6"),
+    "sum",
+    "token_mean",
+    "byte_mean",
+    "byte_mean_bare",
+    "char_mean",
+    "char_mean_bare",
+    "word_mean",
+    "token_power_0.5",
+    "gnmt_0.6",
 )
-"""Scores that need no more than a continuation's log-likelihood and its length."""
+"""Scores that need only a continuation's log-likelihood and its length."""
 
 TOKENWISE = ("arithmetic_mean", "harmonic_mean", "least_likely", "first_token", "greedy")
 """Scores that look at a continuation's tokens one by one."""
 
 CONDITIONAL = ("pmi", "dc_pmi", "normalised_pmi", "domain_conditional")
-"""Scores that compare a continuation with the same one after a null context."""
+"""Scores that compare a continuation with itself after a null context."""
 
 SELECT = (
-    *("token_length_normalized", "token_length_normalized_with_prompt", "greedy_token_selection"),
+    "token_length_normalized",
+    "token_length_normalized_with_prompt",
+    "greedy_token_selection",
     "unconditional_likelihood_normalized",
 )
-"""What SGLang's select compares: scores of what the reading of that name observes, and of nothing else."""
+"""Scores of SGLang's select, which need what the reading of that name observes."""
 
 
 ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
 """Scores that compare the choices of an item as continuations of one context."""
 
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
-"""Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
+"""Every score by name, for which :mod:`choicewise.scoring.scores` has a function."""
 
 SCORE_NAMES = tuple(
     dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *OVER_SPELLINGS, *ALONG, "none"])
 )
-"""What the axis ``score`` may be without an extension."""
+"""The values of the axis ``score`` without those of extensions."""
 
-_labels = partial(
-    Reading, scores=("sum",), takes=_CORRECTED
-)  # a reading whose lines are the labels of one choice
+_labels = partial(Reading, scores=("sum",), takes=_CORRECTED)
+"""A reading whose lines are the labels of one choice."""
 
 _pseudo = partial(
     Reading,
@@ -284,47 +296,48 @@ READINGS: Mapping[str, Reading] = ports.OpenTable(
     ports.Reading,
     lambda addition: addition.declaration(),
 )
-"""Every reading by the name it has on the axis ``reading``."""
+"""Every reading by its name on the axis ``reading``."""
 
 
 def supported_readings(supports: frozenset[type]) -> list[str]:
-    """The readings that a model which ``supports`` these kinds of question can be asked with."""
+    """Return the readings of a model that ``supports`` these kinds of question."""
     return [name for name, reading in READINGS.items() if supports.issuperset(reading.needs)]
 
 
 CORRECTION_NEEDS = (Mass,)
-"""Kinds of question that a boundary policy with a correction needs besides those of the reading."""
+"""Kinds of question that a boundary policy with a correction needs besides the reading's."""
 
 
 EXTRACTIONS = (
-    *("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958"),
-    *(
-        "harness-letter@4e7e0d4",
-        "inspect@0.3.42",
-        "inspect@0.3.121",
-        "inspect@0.3.221",
-        "inspect@0.3.264",
-    ),
-    *(
-        "inspect@499e615",
-        "mmlu-pro@f418b11",
-        "harness-answer-is@4e7e0d4",
-        "helm-gpqa@63754d0",
-        "evalscope@1.14.1",
-    ),
-    *("olmo-eval-gpqa@e8b88f1", "lighteval-indices@3fd1526", "opencompass@a5acc4b"),
+    "simple-evals@f517a91",
+    "simple-evals-multilingual@f517a91",
+    "opencompass@14ca958",
+    "harness-letter@4e7e0d4",
+    "inspect@0.3.42",
+    "inspect@0.3.121",
+    "inspect@0.3.221",
+    "inspect@0.3.264",
+    "inspect@499e615",
+    "mmlu-pro@f418b11",
+    "harness-answer-is@4e7e0d4",
+    "helm-gpqa@63754d0",
+    "evalscope@1.14.1",
+    "olmo-eval-gpqa@e8b88f1",
+    "lighteval-indices@3fd1526",
+    "opencompass@a5acc4b",
 )
-"""Published rules that find an option's letter in generated text, by the commit or the release they were read at."""
+"""Published rules that find an option's letter in text, by the commit or release of their source."""
 
 NUMBERS = ("gsm8k@b281b09", "gsm8k-strict@4e7e0d4", "gsm8k-flexible@4e7e0d4")
-"""Published rules that compare the number in generated text with that of a solution, likewise."""
+"""Published rules that compare the number in generated text with that of a solution."""
 
 
-class Stream(NamedTuple):
-    """One random stream of a task: new examples for every item, drawn in the order in which the items are asked.
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Describe a random stream of a task, which draws new examples for every item in order.
 
-    ``shuffled``: whether the items are shuffled first, by the same stream.  ``spare``: how many rows more than asked
-    for are drawn, so that the item itself can be left out.
+    ``shuffled``: the items are shuffled first, by the same stream.  ``spare``: further rows that
+    are drawn, so that the item can be left out of its examples.
     """
 
     shuffled: bool
@@ -341,29 +354,47 @@ STREAMS: Mapping[str, Stream] = {
 
 ``harness-v0``: 2023, tasks without training rows.  ``harness-v0-train``: 2023, tasks with them
 (EleutherAI/lm-evaluation-harness@e47e01b and @b281b09, lm_eval/{evaluator,base}.py; seed 42).
-``harness``: today, tasks that name a test split.  ``harness-spare``: today, tasks that name neither a test split nor
-one for shots, or the same for both; the two are compared, and None equals None, so that one row more is drawn for
-HellaSwag or PIQA, although their shots come from train (@4e7e0d4, lm_eval/api/{samplers,task}.py; seed 1234).
 
-The harness has one stream per task; here there is one per subject, which is the same where a task has one subject.
-Today's harness run on several processes has one stream in each, and so other shots; these are those of one process.
+``harness``: today, tasks that name a test split.  ``harness-spare``: today, tasks that name neither
+a test split nor one for shots, or the same for both; the two are compared, and None equals None, so
+that one further row is drawn for HellaSwag or PIQA, although their shots come from train (@4e7e0d4,
+lm_eval/api/{samplers,task}.py; seed 1234).
+
+The harness has one stream per task; here there is one per subject, which is the same if a task has
+one subject.  Today's harness run on several processes has one stream in each, and so other shots;
+these are those of one process.
 """
 
 
-def _turned(options: int, turns: int) -> list[Order]:
-    return [tuple((turn + label) % options for label in range(options)) for turn in range(turns)]
+def _given(options: int, drawn: bool) -> list[Order]:
+    return [tuple(range(options))]
+
+
+def _cyclic(options: int, drawn: bool) -> list[Order]:
+    orders = []
+    for turn in range(options):
+        orders.append(tuple((turn + label) % options for label in range(options)))
+    return orders
+
+
+def _cyclic_if_drawn(options: int, drawn: bool) -> list[Order]:
+    return _cyclic(options, drawn) if drawn else _given(options, drawn)
+
+
+def _full(options: int, drawn: bool) -> list[Order]:
+    return list(permutations(range(options)))
 
 
 VIEWS: Mapping[str, Callable[[int, bool], list[Order]]] = {
-    "given": lambda options, drawn: [tuple(range(options))],
-    "cyclic": lambda options, drawn: _turned(options, options),
-    "cyclic-5%": lambda options, drawn: _turned(options, options if drawn else 1),
-    "full": lambda options, drawn: list(permutations(range(options))),
-    "content-free": lambda options, drawn: [tuple(range(options))],
+    "given": _given,
+    "cyclic": _cyclic,
+    "cyclic-5%": _cyclic_if_drawn,
+    "full": _full,
+    "content-free": _given,
 }
-"""Name → the orders of so many options, for an item that is drawn or not; the first is the order as given.
+"""The orders of a number of options, for an item that is drawn or not, by the name of the view.
 
-``content-free`` shows the ``CONTENT_FREE`` texts besides.
+The first is the order as given.  ``content-free`` shows the ``CONTENT_FREE`` texts besides.
 """
 
 CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
@@ -374,34 +405,44 @@ CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
     "permutation": PERMUTED,
     "permutation-geometric": PERMUTED,
 }
-"""What is made of the labels' probabilities → the views that it can be made of."""
+"""The views that a calibration of the labels' probabilities can be made of."""
 
 
 _TAKEN = (
-    *("messages", "tools", "documents", "conversations", "chat_template", "add_generation_prompt"),
-    *("continue_final_message", "return_assistant_tokens_mask"),
+    "messages",
+    "tools",
+    "documents",
+    "conversations",
+    "chat_template",
+    "add_generation_prompt",
+    "continue_final_message",
+    "return_assistant_tokens_mask",
 )
-"""Names that a template is told anyway."""
+"""Arguments that every template gets."""
 
 
 def template_arguments(template: str | None) -> dict[str, Any]:
-    """What the axis says by name: values of JSON, and texts where they are none.  ProtocolError for what is no name."""
-    told: dict[str, Any] = {}
-    for line in () if template is None else template.split("\n"):
+    """Read the axis ``template``: JSON or texts by name; ProtocolError for a bad name."""
+    if template is None:
+        return {}
+    arguments: dict[str, Any] = {}
+    for line in template.split("\n"):
         name, equals, value = line.partition("=")
-        if not (equals and name.isidentifier()) or name in _TAKEN or name in told:
+        is_new = name not in _TAKEN and name not in arguments
+        if not equals or not name.isidentifier() or not is_new:
             raise ProtocolError(
                 f"template {line!r} says nothing by a name of its own; write NAME=VALUE, one a line"
             )
         try:
-            told[name] = json.loads(value, parse_constant=_finite, parse_float=_finite)
+            arguments[name] = json.loads(value, parse_constant=_finite, parse_float=_finite)
         except (ValueError, RecursionError):
-            told[name] = value
-    return told
+            arguments[name] = value
+    return arguments
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise ValueError(text)  # which no JSON has, and so is a text
+        # JSON has no such number, so that it is a text.
+        raise ValueError(text)
     return number

@@ -174,7 +174,7 @@ def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict
     - one of these with other axes (``mmlu/original@shots=0``),
     - a signature, or the path of a TOML file,
     - two of these, ``FROM..TO``: both and every protocol between
-      (:func:`~choicewise.protocols.between.protocols_between`), or ``FROM..TO:axis`` for one of them.
+      (:func:`~choicewise.protocols.between.protocols_between`); ``FROM..TO:axis`` is one of them.
 
     With ``+turns`` or ``+message`` at the end, or before a score, it is a chat (:func:`in_chat`):
     ``mmlu/harness+turns:acc``.  Protocols may be named twice; raises ProtocolError if one name

@@ -335,14 +335,14 @@ PREPARATIONS: Mapping[str, Preparation] = ports.OpenTable(
             ending=partial(_stripped, title=_TITLE),
         ),
         # The prompt with its listed endings is cleaned as one text: so the context keeps a space at
-        # its end, an ending has none at its beginning, and the full stop and space of its label take
-        # part (hellaswag_std.py again).
+        # its end, an ending has none at its beginning, and the full stop and space of its label
+        # take part (hellaswag_std.py again).
         "hellaswag-olmes-listed": partial(
             _hellaswag,
             question=_olmes_listed_context,
             ending=_olmes_listed_ending,
         ),
-        # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; the same in 2023.
+        # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; 2023 has it, too.
         "hellaswag": partial(_hellaswag, question=_stripped, ending=_stripped),
         # Nothing is stripped, the question ends with a space: lighteval@8d9ecd6,
         # src/lighteval/tasks/default_prompts.py.

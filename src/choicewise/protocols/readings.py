@@ -326,7 +326,7 @@ EXTRACTIONS = (
     "lighteval-indices@3fd1526",
     "opencompass@a5acc4b",
 )
-"""Published rules that find an option's letter in text, by the commit or release of their source."""
+"""Published rules that find an option's letter in text, by commit or release of their source."""
 
 NUMBERS = ("gsm8k@b281b09", "gsm8k-strict@4e7e0d4", "gsm8k-flexible@4e7e0d4")
 """Published rules that compare the number in generated text with that of a solution."""

@@ -26,7 +26,7 @@ from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.observed import Floats, Integers, Mask
 
 TOLERANCE = 1e-4
-"""Nats between two sums that count as agreement, if the run measured no more than half as much noise."""
+"""Nats between two sums that count as agreement, unless the run measured over half as much noise."""
 
 CAUSES = {
     "no tokens": "one of the two came without its tokens, so the cause is not known",
@@ -81,9 +81,10 @@ class Agreement:
 
 
 def agreement(run: Run) -> list[Agreement]:
-    """Return how far each two protocols agree that retrieve the same texts, in the order of the run.
+    """Compare each two protocols that retrieve the same texts, in the order of the run.
 
-    Texts of which the run has a single retrieval are left out, even if several scores are made of it.
+    Texts of which the run has a single retrieval are left out, even if several scores are made of
+    it.
     """
     names_of_texts: dict[tuple[object, ...], list[str]] = {}
     for name, protocol in run.protocols.items():
@@ -109,8 +110,9 @@ def agreement(run: Run) -> list[Agreement]:
 class Retrieval:
     """Hold what one protocol retrieves of every option, a row for each item and choice.
 
-    ``sums``: log-likelihoods in nats, float64 [rows].  ``tokens``: a digest of the ids of the scored
-    tokens, uint64 [rows], 0 if there are none.  ``counts``: the number of these tokens, int64 [rows].
+    ``sums``: log-likelihoods in nats, float64 [rows].  ``tokens``: a digest of the ids of the
+    scored tokens, uint64 [rows], 0 if there are none.  ``counts``: the number of these tokens,
+    int64 [rows].
     """
 
     measured: Measurement
@@ -204,9 +206,10 @@ class RetrievalPair:
         return self.ids[item].as_py(), choice, text
 
     def cause_of_flip(self, item: int, differs: Mask) -> str:
-        """Return the cause of different predictions for an item, whose options may differ in the sum.
+        """Return the cause of different predictions for an item.
 
-        It is the divisor if the sums alone would predict the same.
+        ``differs``: options whose sums differ.  The cause is the divisor if the sums alone would
+        predict the same.
         """
         is_option = self.item == item
         sums = self.sums[:, is_option]

@@ -89,7 +89,7 @@ VERDICTS = {
     "not comparable": "the protocols differ: the difference comes from them as much as from the models",
     "no shared items": "no item is in both: nothing can be compared item by item",
 }
-"""Verdicts from the ids that agree: protocol (P), texts (I), tokens (T) of shared items, run (R)."""
+"""Verdicts, and the ids that agree: protocol, texts and tokens of the shared items, and run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -346,7 +346,7 @@ def _scored(
     observed: _Observed,
     chain_tokens: Mapping[int, int],
 ) -> ScoredContinuation:
-    """Describe a span; ``chain_tokens``: tokens between the context and the continuation, by part."""
+    """Describe a span; ``chain_tokens``: tokens of thoughts before the continuation, by part."""
     answer = observed.answer(span["key"])
     before_answer = observed.answer(span["before"])
     after_answer = observed.answer(span["after"])

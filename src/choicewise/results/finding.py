@@ -39,9 +39,9 @@ class Measured(typing.Protocol):
 class ReversalContest:
     """Compare two models under one protocol, over the ``n`` items that both score.
 
-    ``left``, ``right``: shares of 1.  ``first``: of the protocols with the same prompt.  ``guessed``:
-    neither number is better than guessing.  ``test``: paired by items.  ``p``: of the test, after
-    Holm's correction.
+    ``left``, ``right``: shares of 1.  ``first``: it is the first protocol with its prompt.
+    ``guessed``: neither number is better than guessing.  ``test``: paired by items.  ``p``: of the
+    test, after Holm's correction.
     """
 
     protocol: str
@@ -164,8 +164,9 @@ class Lead:
     per protocol and group if ``grouped``.  ``first``: contests in which the best model is first;
     ``tied``: of these, with others at the same value; ``open``: contests in which answers that were
     cut could change who is first.  ``significant``: of its leads alone, None without a test.
-    ``level``: other models that are first alone as often.  ``behind``: protocols under which another
-    model leads.  ``same_order``: no two models change places.  ``items``: the most of a contest.
+    ``level``: other models that are first alone as often.  ``behind``: protocols under which
+    another model leads.  ``same_order``: no two models change places.  ``items``: the most of a
+    contest.
     """
 
     dataset: str
@@ -495,7 +496,7 @@ class _LeadContest:
 
 
 def _lead_contests(rows: Sequence[Number]) -> list[_LeadContest]:
-    """Group rows that were measured the same way, if they have ranks, or if cut answers hide them."""
+    """Group rows that were measured the same way, if they have ranks or cut answers hide them."""
     by_measure: dict[tuple[str, ...], dict[str, Number]] = {}
     for row in rows:
         if not math.isnan(row.value):
@@ -594,5 +595,5 @@ def _split(axis: str, values: Sequence[str], ahead: Sequence[bool]) -> Turn:
 
 
 def _wrong(turn: Turn) -> int:
-    """Count the protocols that a turn predicts wrong: first among ``values``, or behind elsewhere."""
+    """Count the protocols that contradict a turn: first with ``values``, or behind with others."""
     return turn.first + turn.others - turn.otherwise

@@ -44,7 +44,7 @@ class Guessing:
 
     @property
     def few(self) -> bool:
-        """Check that too few questions were asked for some score above guessing, or for any score."""
+        """Check that there are too few questions for a score above guessing, or for any score."""
         least_needed, _ = self.needed
         if least_needed > 1:
             return True

@@ -41,8 +41,8 @@ EXACT = 1e-9
 class Turn:
     """Compare what some ``axes`` change on two ways between the same protocols; shares of 1.
 
-    ``difference``: the change in order minus that in reverse.  ``se``: its standard error, paired by
-    items.  ``differ``: the choice of items does not explain the difference (:data:`LEVEL`).
+    ``difference``: the change in order minus that in reverse.  ``se``: its standard error, paired
+    by items.  ``differ``: the choice of items does not explain the difference (:data:`LEVEL`).
     """
 
     axes: Axes
@@ -57,13 +57,13 @@ class Turn:
 class Step:
     """Describe a step from one protocol to the next; values are shares of 1.
 
-    ``axes``: the axes that change.  If several change ``together`` no protocol lies between the two;
-    otherwise the run has none of those between.  ``name``, ``signature``, ``value``: of the protocol
-    that the step reaches.  ``change``: of the values, each under the aggregation of its protocol.
-    ``se``: the standard error of the change, paired by items, NaN if all items change alike.
-    ``n``: items that both score; ``missing``: items that one of them scores.
-    ``gained``: items of ``n`` whose credit becomes better; ``lost``: items whose credit becomes
-    worse; ``gained_items`` and ``lost_items``: the ids of the first few.
+    ``axes``: the axes that change.  If several change ``together`` no protocol lies between the
+    two; otherwise the run has none of those between.  ``name``, ``signature``, ``value``: of the
+    protocol that the step reaches.  ``change``: of the values, each under the aggregation of its
+    protocol.  ``se``: the standard error of the change, paired by items, NaN if all items change
+    alike.  ``n``: items that both score; ``missing``: items that one of them scores.  ``gained``:
+    items of ``n`` whose credit becomes better; ``lost``: items whose credit becomes worse;
+    ``gained_items`` and ``lost_items``: the ids of the first few.
     """
 
     axes: tuple[Axis, ...]
@@ -85,8 +85,8 @@ class Step:
 class Ladder:
     """Describe the steps from the number under ``start`` to that under ``end``, names in the run.
 
-    Values are in the unit of ``metric``, mostly shares of 1.  ``start_n``, ``end_n``: the items that
-    the two values are means over.  The changes of the ``steps`` add up.
+    Values are in the unit of ``metric``, mostly shares of 1.  ``start_n``, ``end_n``: the items
+    that the two values are means over.  The changes of the ``steps`` add up.
     """
 
     model: str
@@ -105,8 +105,8 @@ class Ladder:
 class BothWays:
     """Hold two ladders between two protocols: axes changed in order, and in reverse.
 
-    ``in_reverse``: the ladder from the second protocol to the first, read backwards.  ``turns``: the
-    changes side by side, in order; axes of one step on either way are compared together.
+    ``in_reverse``: the ladder from the second protocol to the first, read backwards.  ``turns``:
+    the changes side by side, in order; axes of one step on either way are compared together.
     """
 
     in_order: Ladder
@@ -126,9 +126,10 @@ class BothWays:
 def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> BothWays:
     """Return the ladders of ``run`` over all protocols between two, in order and in reverse.
 
-    ``names``: of protocols between the two (:func:`choicewise.protocols.between.protocols_between`).
-    Raises UsageError if the two are the same, if rounding leaves a number open, or if the run does
-    not have one of them (:meth:`choicewise.results.run.Run.under`).
+    ``names``: of protocols between the two
+    (:func:`choicewise.protocols.between.protocols_between`).  Raises UsageError if the two are the
+    same, if rounding leaves a number open, or if the run does not have one of them
+    (:meth:`choicewise.results.run.Run.under`).
     """
     start_kind = start.protocol.kind
     end_kind = end.protocol.kind
@@ -163,7 +164,7 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
 
 
 def turns(in_order: Sequence[Outcome], in_reverse: Sequence[Outcome]) -> tuple[Turn, ...]:
-    """Compare the changes on two ways between the same ends axis by axis, in the order of the first."""
+    """Compare the changes on two ways between the same ends axis by axis."""
     early_steps = list(pairwise(in_order))
     late_steps = list(pairwise(in_reverse))
     step_axes = [_step_axes(step) for step in (*early_steps, *late_steps)]
@@ -336,9 +337,9 @@ def main_effects(outcomes: Outcomes) -> list[Effect]:
     """Return the effects of the axes in which two protocols differ alone, the greatest first.
 
     Axes that only change together (:func:`choicewise.protocols.between.inseparable`) count as the
-    first of them.  Protocols that can't differ (:func:`choicewise.results.outcomes.first_alike`) are
-    no pair, and pairs of the same two groups of such protocols count once.  Raises UsageError if no
-    two protocols are a pair.
+    first of them.  Protocols that can't differ (:func:`choicewise.results.outcomes.first_alike`)
+    are no pair, and pairs of the same two groups of such protocols count once.  Raises UsageError
+    if no two protocols are a pair.
     """
     outcomes = outcomes.shares
     influences = {outcome.name: influence(outcome) for outcome in outcomes.outcomes}
@@ -439,7 +440,7 @@ def _turn(axes: Axes, early: Sequence[_Step], late: Sequence[_Step]) -> Turn:
     for before, after in (*early, *late):
         influences += [influence(before), influence(after)]
     _, _, moved = aligned(influences)
-    # A step is its end minus its start, and the steps in reverse are subtracted from those in order.
+    # A step is its end minus its start; the steps in reverse are subtracted from those in order.
     sign = np.array([-1.0, 1.0] * len(early) + [1.0, -1.0] * len(late))
     values = sign * [known.value for known in influences]
     early_values, late_values = np.split(values, [2 * len(early)])
@@ -678,7 +679,7 @@ def _distances(values: Floats) -> Floats:
 
 
 def _untangle(way: list[int], distances: Floats, fixed: int) -> None:
-    """Turn stretches round (2-opt) while the way becomes shorter; its first ``fixed`` columns stay."""
+    """Turn stretches round (2-opt) while the way gets shorter; its first ``fixed`` columns stay."""
     is_shorter = True
     while is_shorter:
         is_shorter = False

@@ -1,4 +1,4 @@
-"""Show how far a run's probabilities can be believed: reliability, temperatures, a chain of metrics."""
+"""Measure how far a run's probabilities can be believed, and fit temperatures to them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Run:
 
     @property
     def tables(self) -> RunTables:
-        """The four tables of the folder in full, checked by the manifest; they can take gigabytes."""
+        """The four tables of the folder in full, checked; they can take gigabytes."""
         return self.evidence.tables
 
     def under(self, protocols: Mapping[str, Protocol]) -> Run:
@@ -118,7 +118,7 @@ class Run:
         return names
 
     def on_its_split(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        """Return ``protocols``, on the run's split if they name none and the run has a single one."""
+        """Return ``protocols``; those without a split get the run's, if it has a single one."""
         splits = {block.split for block in self.manifest.blocks}
         if len(splits) != 1:
             return dict(protocols)
@@ -287,7 +287,7 @@ def asked_protocols(folder: Path, manifest: Manifest) -> dict[str, Protocol]:
 
 
 def refused_lines(refused: Mapping[str, str]) -> list[str]:
-    """Return a line per reason in ``refused`` (name → reason), with the names of its protocols."""
+    """Return a line per reason, with the names of its protocols; ``refused``: reasons by name."""
     lines = []
     for reason, names in by_reason(refused).items():
         lines.append(f"{_refused_names(names)}: {reason}")

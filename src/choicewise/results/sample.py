@@ -37,7 +37,7 @@ class SampleEstimate:
     estimate: Estimate
 
     def as_json(self) -> dict[str, Any]:
-        """Return a row of a report with the ``population``; its metric is called ``...-estimate``."""
+        """Return a row of a report with the population; its metric is called ``...-estimate``."""
         content = asdict(self)
         content |= content.pop("estimate")
         content |= {"subject": "all", "missing": 0, "interval": "t"}

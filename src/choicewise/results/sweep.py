@@ -96,7 +96,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def sweeps(folders: Iterable[str | Path]) -> list[tuple[Path, Sweep]]:
-    """Return the records of the folders that are sweeps, and the folders that their cells lie in."""
+    """Return the records of the sweeps among ``folders``, and the folders their cells lie in."""
     records = [_sweep(Path(folder)) for folder in folders]
     return [record for record in records if record is not None]
 

@@ -1,10 +1,10 @@
-"""Protocols, prompts."""
+"""Show the catalogue of protocols, and the requests of one: ``choicewise protocols`` and ``prompts``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ from choicewise.util.text import counted
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
-    from choicewise.protocols.catalogue import Suite
+    from choicewise.protocols.catalogue import Entry, Suite
     from choicewise.protocols.protocol import Protocol
     from choicewise.requests.render import RenderedRequests
     from choicewise.running.job import Job
@@ -34,61 +34,77 @@ Name = Annotated[str, typer.Argument(help="A catalogue name, a signature or a TO
 @protocols.callback(invoke_without_command=True)
 def listing(context: typer.Context, json: options.Json = False) -> None:
     """List the catalogue, and the names of groups."""
-    if (command := context.invoked_subcommand) is not None:
+    command = context.invoked_subcommand
+    if command is not None:
         if json:
             raise UsageError(f"--json before {command} is about the list; write it after {command}")
         return
+    if json:
+        terminal.print_json(_catalogue())
+    else:
+        _show_catalogue()
+
+
+def _catalogue() -> list[dict[str, Any]]:
+    """Return a record of every entry, group and suite."""
     from choicewise.protocols.catalogue import entries, groups, suite, suite_names
 
-    suites = [suite(name) for name in suite_names()]
-    if json:
-        sets = [
-            (
-                name,
-                _members(name),
-                [protocol for each in members for protocol in each.protocols],
-                None,
-            )
-            for name, members in groups().items()
-        ]
-        alone, averaged = (
-            [(each.name, each.title, [*each.protocols], each.source) for each in own]
-            for own in (entries(), suites)
+    records = [_record(entry) for entry in entries()]
+    for name, members in groups().items():
+        protocols: list[str] = []
+        for entry in members:
+            protocols += entry.protocols
+        records.append(
+            {"name": name, "title": _members(name), "protocols": protocols, "source": None}
         )
-        keys = ("name", "title", "protocols", "source")
-        terminal.print_json(
-            [dict(zip(keys, row, strict=True)) for row in (*alone, *sets, *averaged)]
-        )
-        return
-    width = max(map(len, (*groups(), *suite_names(), *(each.name for each in entries()))))
-    for each in entries():
-        more = f" ({len(each.protocols)} scores)" if len(each.protocols) > 1 else ""
-        terminal.show(f"{each.name:<{width}} {each.title}{more}")
+    records += [_record(suite(name)) for name in suite_names()]
+    return records
+
+
+def _record(published: Entry | Suite) -> dict[str, Any]:
+    return {
+        "name": published.name,
+        "title": published.title,
+        "protocols": list(published.protocols),
+        "source": published.source,
+    }
+
+
+def _show_catalogue() -> None:
+    from choicewise.protocols.catalogue import entries, groups, suite, suite_names
+    from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
+
+    names = [*groups(), *suite_names(), *(entry.name for entry in entries())]
+    width = max(map(len, names))
+    for entry in entries():
+        scores = ""
+        if len(entry.protocols) > 1:
+            scores = f" ({len(entry.protocols)} scores)"
+        terminal.show(f"{entry.name:<{width}} {entry.title}{scores}")
     terminal.show("", "groups: a name for several at once")
     for name in groups():
         terminal.show(f"{name:<{width}} {_members(name)}")
-    terminal.show(*(["", "suites: several benchmarks, and their average"] if suites else []))
-    for one in suites:
-        terminal.show(f"{one.name:<{width}} {one.title}")
+    if suite_names():
+        terminal.show("", "suites: several benchmarks, and their average")
+    for name in suite_names():
+        terminal.show(f"{name:<{width}} {suite(name).title}")
     terminal.show(
         "",
         "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some",
     )
-    from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
-
     terminal.show(
         "", "names of scores elsewhere: mmlu/cf:acc_norm, or --score acc_norm for all that have it"
     )
-    for called, meant in SCORE_NAMES.items():
-        terminal.show(f"{called:<{width}} {meant.score:<14} {meant.tool}: {meant.description}")
-    for called, ours in FORMULATIONS.items():
-        terminal.show(f"{f'FAMILY/{called}':<{width}} FAMILY/{ours}")
+    for name, score in SCORE_NAMES.items():
+        terminal.show(f"{name:<{width}} {score.score:<14} {score.tool}: {score.description}")
+    for name, formulation in FORMULATIONS.items():
+        terminal.show(f"{f'FAMILY/{name}':<{width}} FAMILY/{formulation}")
 
 
 def _members(group: str) -> str:
     from choicewise.protocols.catalogue import groups
 
-    members = [each.name for each in groups()[group]]
+    members = [entry.name for entry in groups()[group]]
     if "/" in group or len(members) == 1:
         return ", ".join(members)
     return f"all {len(members)} of the family"
@@ -127,70 +143,71 @@ def show(name: Name, json: options.Json = False) -> None:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Lines that can be read in any terminal; names and addresses stay whole."""
-    parts = text.strip().split("\n")
-    return [
-        line
-        for part in parts
-        for line in wrap(part, 79, break_long_words=False, break_on_hyphens=False) or [""]
-    ]
+    """Break a text into lines for any terminal; names and addresses stay whole."""
+    lines = []
+    for part in text.strip().split("\n"):
+        lines += wrap(part, 79, break_long_words=False, break_on_hyphens=False) or [""]
+    return lines
 
 
-def _show_suite(shown: Suite, json: bool) -> None:
+def _show_suite(suite: Suite, json: bool) -> None:
     if json:
-        terminal.print_json(shown)
+        terminal.print_json(suite)
         return
-    terminal.show(f"{shown.name}: {shown.title}", "", *_paragraphs(shown.description), "")
-    terminal.show(f"cite    {shown.citation}", f"source  {shown.source}", "")
+    terminal.show(f"{suite.name}: {suite.title}", "", *_paragraphs(suite.description), "")
+    terminal.show(f"cite    {suite.citation}", f"source  {suite.source}", "")
     lines = [("benchmark", "shots", "metric", "protocol")]
-    for part in shown.parts:
-        lines += (
-            [(part.benchmark, "", "", f"can't be scored here: {part.unscored}")]
-            if part.unscored
-            else []
-        )
-        lines += [
-            (
-                part.benchmark,
-                str(protocol.shots),
-                f"{protocol.metric} ({protocol.aggregation})",
-                name,
-            )
-            for name, protocol in part.protocols.items()
-        ]
+    several = False
+    for part in suite.parts:
+        if part.unscored:
+            lines.append((part.benchmark, "", "", f"can't be scored here: {part.unscored}"))
+        several = several or len(part.protocols) > 1
+        for name, protocol in part.protocols.items():
+            metric = f"{protocol.metric} ({protocol.aggregation})"
+            lines.append((part.benchmark, str(protocol.shots), metric, name))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        terminal.show(
-            "  ".join(f"{word:<{width}}" for word, width in zip(line, widths, strict=True)).rstrip()
-        )
-    several = any(len(part.protocols) > 1 for part in shown.parts)
-    average = {"mean": "the plain mean of the benchmarks", "none": "none"}[shown.average]
-    average += ", each from guessing (0) to all right (1)" if shown.normalised else ""
-    average += (
-        "; of several protocols of a benchmark the best counts"
-        if several and shown.average != "none"
-        else ""
-    )
+        cells = [f"{word:<{width}}" for word, width in zip(line, widths, strict=True)]
+        terminal.show("  ".join(cells).rstrip())
+    average = {"mean": "the plain mean of the benchmarks", "none": "none"}[suite.average]
+    if suite.normalised:
+        average += ", each from guessing (0) to all right (1)"
+    if several and suite.average != "none":
+        average += "; of several protocols of a benchmark the best counts"
     terminal.show("", f"average  {average}")
 
 
 @protocols.command(cls=Command)
 def diff(left: Name, right: Name, json: options.Json = False) -> None:
     """Show the axes in which two protocols differ (of the first, where a name has several scores)."""
-    from choicewise.protocols.catalogue import resolve
     from choicewise.protocols.protocol import axis_differences
 
-    (one, first), (other, second) = (next(iter(resolve(name).items())) for name in (left, right))
-    differences = axis_differences(first, second)
+    left_name, left_protocol = _headline(left)
+    right_name, right_protocol = _headline(right)
+    differences = axis_differences(left_protocol, right_protocol)
     if json:
-        terminal.print_json([{"axis": axis, one: a, other: b} for axis, a, b in differences])
+        rows = []
+        for axis, left_value, right_value in differences:
+            rows.append({"axis": axis, left_name: left_value, right_name: right_value})
+        terminal.print_json(rows)
         return
     if not differences:
-        terminal.show(f"{one} and {other} are the same protocol")
+        terminal.show(f"{left_name} and {right_name} are the same protocol")
         return
-    width = max(len(one), len(other))
-    for axis, a, b in differences:
-        terminal.show(axis, f"  {one:<{width}}  {a}", f"  {other:<{width}}  {b}")
+    width = max(len(left_name), len(right_name))
+    for axis, left_value, right_value in differences:
+        terminal.show(
+            axis,
+            f"  {left_name:<{width}}  {left_value}",
+            f"  {right_name:<{width}}  {right_value}",
+        )
+
+
+def _headline(name: str) -> tuple[str, Protocol]:
+    """Return the first protocol that ``name`` means, with its full name."""
+    from choicewise.protocols.catalogue import resolve
+
+    return next(iter(resolve(name).items()))
 
 
 @grouped
@@ -227,7 +244,9 @@ def prompts(
         options.refuse_without_use(
             "several benchmarks, with subjects of their own, have", subject=part.subject
         )
-    recipes = {name: recipe for source in sources for name, recipe in source.recipes.items()}
+    recipes: dict[str, Protocol] = {}
+    for source in sources:
+        recipes |= source.recipes
     template = _chat_template(recipes, model, tokenizer)
     for source in sources:
         dataset = source.open(show_download())
@@ -243,42 +262,61 @@ def _print(
     job: Job,
     template: ChatTemplate | None,
 ) -> None:
-    """Every request about ``dataset``, once; how many items are left out, where bad ones are skipped."""
-    from choicewise.requests.blocks import list_sections, request_source, settle_sample, with_split
-    from choicewise.requests.render import Refusal, rendered_line
+    """Print every request about ``dataset`` once; tell how many items are left out if bad ones are skipped."""
+    from choicewise.requests.blocks import settle_sample, with_split
 
     recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
-    if said := settle_sample(dataset, recipes, job.selection)[1]:
-        tell(f"note: {said}")
+    _, note = settle_sample(dataset, recipes, job.selection)
+    if note:
+        tell(f"note: {note}")
+    printed = set()
     left_out: dict[str, list[str]] = {}
-    first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}
     for name, recipe in recipes.items():
-        if first_names[recipe.prompt_digest] != name:
-            continue  # an earlier protocol has the same requests
-        source = request_source(recipe, dataset, rendered, template)
-        for section in list_sections(dataset, {name: recipe}, job.selection):
-            positions = section.positions(0, len(section.items))
-            for request in source.requests(section.subject, section.items, positions):
-                if not isinstance(request, Refusal):
-                    try:
-                        print_json(
-                            {**rendered_line(request, recipe.reading), "protocol": name},
-                            indent=None,
-                        )
-                    except (
-                        DataError
-                    ) as reason:  # of a run it is a missing item, whatever becomes of bad ones
-                        left_out.setdefault(name, []).append(reason.message)
-                elif job.on_bad_item == "error":
-                    raise request.reason
-                else:
-                    left_out.setdefault(name, []).append(request.reason.message)
+        # An earlier protocol may have the same requests.
+        if recipe.prompt_digest in printed:
+            continue
+        printed.add(recipe.prompt_digest)
+        reasons = _print_requests(dataset, name, recipe, rendered, job, template)
+        if reasons:
+            left_out[name] = reasons
     for name, reasons in left_out.items():
         tell(f"note: {name} leaves out {counted(len(reasons), 'item')}: {reasons[0]}")
 
 
+def _print_requests(
+    dataset: Dataset,
+    name: str,
+    recipe: Protocol,
+    rendered: Sequence[RenderedRequests],
+    job: Job,
+    template: ChatTemplate | None,
+) -> list[str]:
+    """Print the requests of one protocol; return why items have none."""
+    from choicewise.requests.blocks import list_sections, request_source
+    from choicewise.requests.render import Refusal, rendered_line
+
+    reasons = []
+    source = request_source(recipe, dataset, rendered, template)
+    for section in list_sections(dataset, {name: recipe}, job.selection):
+        positions = section.positions(0, len(section.items))
+        for request in source.requests(section.subject, section.items, positions):
+            if isinstance(request, Refusal):
+                if job.on_bad_item == "error":
+                    raise request.reason
+                reasons.append(request.reason.message)
+                continue
+            try:
+                line = rendered_line(request, recipe.reading)
+            except DataError as reason:
+                # A run has it as a missing item, whatever becomes of bad ones.
+                reasons.append(reason.message)
+                continue
+            print_json({**line, "protocol": name}, indent=None)
+    return reasons
+
+
 def _message_alone(recipes: Mapping[str, Protocol]) -> ChatTemplate:
-    """What stands for the template of a model that is not named; UsageError for a chat of several messages."""
+    """Return a template for chats of one message without a model; UsageError for a chat of several messages."""
     from choicewise.protocols.protocol import begins
     from choicewise.tokens.chat_template import MessageAlone
 
@@ -297,7 +335,7 @@ def _message_alone(recipes: Mapping[str, Protocol]) -> ChatTemplate:
 def _chat_template(
     recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None
 ) -> ChatTemplate | None:
-    """The template of ``model``, where a protocol needs one."""
+    """Return the chat template of ``model`` if a protocol needs one."""
     chats = [name for name, recipe in recipes.items() if recipe.chat != "none"]
     if not chats:
         options.refuse_without_use(
@@ -310,9 +348,9 @@ def _chat_template(
     from choicewise.requests.blocks import no_chat
 
     options.refuse_foreign(model, tokenizer=tokenizer)
-    template = load_model(
-        model, progress=show_download(), say=tell, tokenizer=tokenizer
-    ).tokenizer.chat
-    if reason := no_chat(recipes[chats[0]], model, template):
+    loaded = load_model(model, progress=show_download(), say=tell, tokenizer=tokenizer)
+    template = loaded.tokenizer.chat
+    reason = no_chat(recipes[chats[0]], model, template)
+    if reason:
         raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")
     return template

@@ -1,7 +1,8 @@
-"""Check, score."""
+"""Measure ways of computing a score, and score texts: ``choicewise check`` and ``choicewise score``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from choicewise.table import Column, Table
 from choicewise.util.files import read_text
 
 if TYPE_CHECKING:
+    from choicewise.models.local.local_model import LocalModel
     from choicewise.models.model import Model
 
 
@@ -49,19 +51,24 @@ def check(
     With --against, in place of all that: the mean KL divergence of the other model's next-token distribution from
     that of --model, token by token over texts, with its 95 % interval.
     """
-    options.refuse_without_use(
-        "without --against there is", texts=texts if against is None else None
-    )
+    if against is None:
+        options.refuse_without_use("without --against there is", texts=texts)
     loaded = loading.load(model)
     if against is not None:
-        measured = measure_twins(loaded, loading.load(against), texts)
-        print_json(measured) if json else show(*_twin_lines(measured))
+        twins = measure_twins(loaded, loading.load(against), texts)
+        if json:
+            print_json(twins)
+        else:
+            show(*_twin_lines(twins))
         return
     from choicewise.running.work import served_model
 
     if served_model(loaded) is not None:
-        measured = measure_server(loaded)
-        print_json(measured) if json else show_server(measured)
+        server = measure_server(loaded)
+        if json:
+            print_json(server)
+        else:
+            show_server(server)
         return
     noise = measure_noise(loaded)
     if json:
@@ -74,7 +81,7 @@ def check(
 
 
 def measure_noise(model: Model) -> dict[str, Any]:
-    """The self-check of ``model`` with its noise, and by how much common ways to run it differ (nats)."""
+    """Return the self-check of ``model`` with its noise, and by how much common ways to run it differ (nats)."""
     from choicewise.models.kinds import kind_of
     from choicewise.protocols.readings import supported_readings
 
@@ -89,43 +96,46 @@ def measure_noise(model: Model) -> dict[str, Any]:
     if of_kind is not None:
         measured, compared = of_kind
         return {**head, **measured, "compared": compared}
-    if (check := model.selfcheck) is None:
+    check = model.selfcheck
+    if check is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
-    from choicewise.models.local.folder_model import FolderModel
-    from choicewise.models.local.local_model import LocalModel, SharedModel
     from choicewise.models.local.selfcheck import path_differences
 
-    local = model.local if isinstance(model, FolderModel) else model
-    alone = isinstance(local, LocalModel) and not isinstance(
-        local, SharedModel
-    )  # others would wait for this rank
-    differences = path_differences(local.lm) if isinstance(local, LocalModel) and alone else []
+    paths = []
+    local = _local_model(model)
+    if local is not None:
+        paths = [asdict(difference) for difference in path_differences(local.lm)]
     compared = "largest difference from one sequence at a time, of n tokens over √n"
-    return {**head, **asdict(check), "paths": [*map(asdict, differences)], "compared": compared}
+    return {**head, **asdict(check), "paths": paths, "compared": compared}
+
+
+def _local_model(model: Model) -> LocalModel | None:
+    """Return the causal model that this process alone computes, None for any other model."""
+    from choicewise.models.local.folder_model import FolderModel
+    from choicewise.models.local.local_model import LocalModel, SharedModel
+
+    local = model.local if isinstance(model, FolderModel) else model
+    # Other ranks of a shared model would wait for this one.
+    if isinstance(local, SharedModel) or not isinstance(local, LocalModel):
+        return None
+    return local
 
 
 def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, Any]:
-    """KL(model ‖ other) in nats a token, and the share of tokens with the same likeliest one; means over all tokens
-    after the first of each text, whose errors are those of ratios over texts.
+    """Return KL(model ‖ other) in nats a token, and the share of tokens with the same likeliest one.
 
+    They are means over all tokens after the first of each text, and their errors are those of ratios over texts.
     ``file``: texts, one a line; None for the bundled questions, :data:`_QUESTIONS` of each subject.  Raises ModelError
     for models that are not causal ones on this machine, or whose tokens differ.
     """
     import numpy as np
 
-    from choicewise.models.local.folder_model import FolderModel
-    from choicewise.models.local.local_model import LocalModel, SharedModel
     from choicewise.models.local.selfcheck import text_divergence
     from choicewise.scoring.significance import lost_per_token
 
-    networks = [each.local if isinstance(each, FolderModel) else each for each in (model, other)]
-    left, right = (each if isinstance(each, LocalModel) else None for each in networks)
-    if (
-        left is None
-        or right is None
-        or isinstance(left, SharedModel)
-        or isinstance(right, SharedModel)
-    ):
+    left = _local_model(model)
+    right = _local_model(other)
+    if left is None or right is None:
         raise ModelError(
             "--against compares two causal models that this process computes itself; of others run both and "
             "`choicewise compare` the runs"
@@ -137,30 +147,25 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
         )
     longest = min(model.window, other.window) + 1
     encoded = model.tokenizer.encode(_texts(file), special=True)
-    kept = [ids[:longest] for ids in encoded if len(ids) > 1]
-    if not kept:
+    texts = [ids[:longest] for ids in encoded if len(ids) > 1]
+    if not texts:
         raise DataError(f"{file} holds no text of two tokens; write one text a line")
-    each = [text_divergence(left.lm, right.lm, ids) for ids in kept]
-    tokens = np.array([one.tokens for one in each])
-    offsets, every, nothing = (
-        np.arange(len(each) + 1),
-        np.ones(len(each), dtype=np.bool_),
-        np.zeros(len(each)),
-    )
-    means = {
-        "divergence": np.array([one.nats for one in each]),
-        "same_likeliest": np.array([one.alike for one in each], dtype=np.float64),
-    }
+    divergences = [text_divergence(left.lm, right.lm, ids) for ids in texts]
+    tokens = np.array([divergence.tokens for divergence in divergences])
+    nats = np.array([divergence.nats for divergence in divergences])
+    agreeing = np.array([divergence.alike for divergence in divergences], dtype=np.float64)
+    # Every text is an item of its own, against nothing.
+    offsets = np.arange(len(texts) + 1)
+    chosen = np.ones(len(texts), dtype=np.bool_)
+    nothing = np.zeros(len(texts))
     return {
         "model": model.name,
         "against": other.name,
-        "texts": len(each),
+        "texts": len(texts),
         "cut": sum(len(ids) > longest for ids in encoded),
         "tokens": int(tokens.sum()),
-        **{
-            name: lost_per_token(sums, nothing, tokens, offsets, every)
-            for name, sums in means.items()
-        },
+        "divergence": lost_per_token(nats, nothing, tokens, offsets, chosen),
+        "same_likeliest": lost_per_token(agreeing, nothing, tokens, offsets, chosen),
     }
 
 
@@ -185,22 +190,28 @@ def _texts(file: Path | None) -> list[str]:
 
     by_subject: dict[str, list[str]] = {}
     for item in open_dataset(BENCHMARK).splits["test"]:
-        by_subject.setdefault(item.subject, []).append("\n".join([item.question, *item.choices]))
-    return [text for own in by_subject.values() for text in own[:_QUESTIONS]]
+        text = "\n".join([item.question, *item.choices])
+        by_subject.setdefault(item.subject, []).append(text)
+    texts: list[str] = []
+    for texts_of_subject in by_subject.values():
+        texts += texts_of_subject[:_QUESTIONS]
+    return texts
 
 
 def _twin_lines(measured: dict[str, Any]) -> list[str]:
     from choicewise.report.tables import nats
     from choicewise.util.text import counted, interval, percent, safe
 
-    alike, cut = measured["same_likeliest"], measured["cut"]
-    share = f"{percent(alike.value)} % [{interval(alike.ci_low, alike.ci_high)}]"
+    same = measured["same_likeliest"]
+    share = f"{percent(same.value)} % [{interval(same.ci_low, same.ci_high)}]"
+    cut = ""
+    if measured["cut"]:
+        cut = f", {measured['cut']:,} of them cut to the window"
     return [
         f"A  {safe(measured['model'])}",
         f"B  {safe(measured['against'])}",
         f"KL(A‖B)  {nats(measured['divergence'])} nats a token, over {measured['tokens']:,} tokens of "
-        f"{counted(measured['texts'], 'text')}"
-        + (f", {cut:,} of them cut to the window" if cut else ""),
+        f"{counted(measured['texts'], 'text')}{cut}",
         f"the likeliest next token is the same after {share} of them",
     ]
 
@@ -250,13 +261,16 @@ def _noise_columns(name: str) -> list[Column]:
 
 
 def measure_server(model: Model) -> dict[str, Any]:
-    """What the probe measured: the server, each way of asking that was tried, noise (nats a token), and protocols."""
+    """Return what the probe measured: the server, the routes that were tried, noise (nats a token), and protocols."""
     from choicewise.protocols.readings import supported_readings
     from choicewise.running.servable import plausible, servable
     from choicewise.running.work import served_model
 
     likely = plausible(model)
-    served, check, judged = served_model(model), model.selfcheck, servable(model)
+    served = served_model(model)
+    check = model.selfcheck
+    judged = servable(model)
+    # A model behind a server has both.
     assert served is not None
     assert check is not None
     return {
@@ -351,14 +365,16 @@ def _protocol_table(protocols: dict[str, Any]) -> Table:
 def _agreement(front: list[int] | None) -> str:
     if front is None:
         return "the server does not say how it encodes texts"
-    return f"its tokens are the server's, which puts {f'tokens {front}' if front else 'nothing'} before a text"
+    tokens = f"tokens {front}" if front else "nothing"
+    return f"its tokens are the server's, which puts {tokens} before a text"
 
 
-def _some(names: list[str] | tuple[str, ...]) -> str:
+def _some(names: Sequence[str]) -> str:
     entries = list(dict.fromkeys(name.partition(":")[0] for name in names))
-    return ", ".join(entries[:6]) + (
-        f" and {len(entries) - 6} more entries" if len(entries) > 6 else ""
-    )
+    text = ", ".join(entries[:6])
+    if len(entries) > 6:
+        text += f" and {len(entries) - 6} more entries"
+    return text
 
 
 @grouped

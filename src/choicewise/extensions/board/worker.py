@@ -1,4 +1,4 @@
-"""A worker: takes submissions from the queue of a board, beside the board's folder, and evaluates them there."""
+"""Take submissions from the queue of a board and evaluate them beside the board's folder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.util.background import Every, give_model_back
 from choicewise.util.files import is_locked
 
-SHORTEST, LONGEST = 1.0, 30.0
+SHORTEST: Final = 1.0
+LONGEST: Final = 30.0
 """Seconds between two looks whether a submission waits."""
 
 MOST: Final = 3
@@ -60,7 +61,7 @@ MOST: Final = 3
 
 
 class End(StrEnum):
-    """How it ended with one submission."""
+    """Say how a submission ended for a worker."""
 
     DONE = "done"
     FAILED = "failed"
@@ -73,7 +74,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the submission of the model that is ``called`` so, and why.
+    """Hold how the submission of the model ``called`` so ended, and why.
 
     ``here``: whether this machine may be the reason that it was given back.
     """
@@ -86,11 +87,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Workplace:
-    """How a worker evaluates.  UsageError for an executor that there is not.
+    """Hold how a worker evaluates; UsageError for an executor that nobody adds.
 
-    ``here``: further arguments of :func:`choicewise.load_model`, such as the device.  ``executor``
-    and ``workers``: as of a job.  ``say`` gets a line now and then; ``shown`` takes a title and gives what
-    hears of (done, total); ``download`` hears of downloads.
+    ``here``: further arguments of :func:`choicewise.load_model`, such as the device. ``executor``, ``workers``: those
+    of a job. ``say`` receives a line now and then. ``shown`` takes a title and opens what receives (done, total).
+    ``download`` receives the progress of downloads.
     """
 
     here: Mapping[str, Any] = field(default_factory=dict)
@@ -107,20 +108,22 @@ class Workplace:
 
 
 class Worker:
-    """Takes submissions from ``service`` and evaluates them as ``place`` says.
+    """Take submissions from ``service`` and evaluate them as ``workplace`` says.
 
-    ``pauses``: the shortest and the longest seconds between two looks whether something waits.  ``outcomes``: what
-    became of every submission so far.
+    ``pauses``: the shortest and the longest seconds between two looks whether something waits. ``outcomes``: how every
+    submission ended so far.
     """
 
     def __init__(
         self,
         service: SubmissionService,
-        place: Workplace,
+        workplace: Workplace,
         *,
         pauses: tuple[float, float] = (SHORTEST, LONGEST),
     ) -> None:
-        self.service, self.place, self.outcomes = service, place, list[Outcome]()
+        self.service = service
+        self.workplace = workplace
+        self.outcomes: list[Outcome] = []
         self._shortest, self._longest = pauses
         self.name = f"{socket.gethostname()}-{os.getpid()}"
 
@@ -130,7 +133,8 @@ class Worker:
         Raises whatever this machine fails by with every model: that submission is given back before.
         KeyboardInterrupt and whatever else ends it gives it back as well.
         """
-        pause, troubles = self._shortest, set[str]()
+        pause = self._shortest
+        troubles: set[str] = set()
         while True:
             lease = self._next()
             if lease is None:
@@ -140,45 +144,48 @@ class Worker:
                 continue
             outcome = self._do(lease)
             self.outcomes.append(outcome)
-            self.place.say(
-                ": ".join(filter(None, (outcome.called, str(outcome.end), outcome.reason)))
-            )
+            line = f"{outcome.called}: {outcome.end}"
+            if outcome.reason:
+                line += f": {outcome.reason}"
+            self.workplace.say(line)
             if outcome.end is not End.BACK:
-                troubles = set()
+                troubles.clear()
             elif outcome.here:
-                troubles |= {lease.submission.id}
+                troubles.add(lease.submission.id)
             if len(troubles) >= MOST:
                 raise ChoicewiseError(
                     f"{len(troubles)} submissions in a row could not be evaluated here, the last one because: "
                     f"{outcome.reason}; look at this machine's memory and network, then start the worker again"
                 )
-            pause = self._wait(pause) if outcome.end is End.BACK and not once else self._shortest
+            if outcome.end is End.BACK and not once:
+                pause = self._wait(pause)
+            else:
+                pause = self._shortest
 
     def _next(self) -> Lease | None:
         while True:
             try:
                 return self.service.queue.lease(self.name)
             except Busy as error:
-                self.place.say(f"{error.message}; it is asked again")
+                self.workplace.say(f"{error.message}; it is asked again")
                 Event().wait(self._shortest)
 
     def _wait(self, pause: float) -> float:
-        """Wait so long; the next pause."""
+        """Wait so many seconds, and return the next pause."""
         Event().wait(pause)
         return min(2 * pause, self._longest)
 
     def _do(self, lease: Lease) -> Outcome:
-        """What becomes of a submission; raises what ends the worker, after it was given back."""
+        """Evaluate a submission and return how it ended; raises what ends the worker, after it was given back."""
         called = lease.submission.wanted.name
         folder = self.service.unfinished(lease.submission)
-        self.place.say(f"takes {called} (submission {lease.submission.id})")
-        if folder.is_dir() and is_locked(
-            folder
-        ):  # of a worker that did not renew its lease and goes on
+        self.workplace.say(f"takes {called} (submission {lease.submission.id})")
+        # A worker that did not renew its lease may go on.
+        if folder.is_dir() and is_locked(folder):
             reason = "another worker still writes to its runs"
             self._give_back(lease, reason, again=True, counts=False, pause=True)
             return Outcome(called, End.BACK, reason, here=False)
-        job = _Job(self.service, lease, self.place)
+        job = _Job(self.service, lease, self.workplace)
         try:
             with Every(SECONDS / 4, job.renew):
                 job.do(folder)
@@ -187,8 +194,9 @@ class Worker:
             return Outcome(called, End.LOST, "another worker has it by now")
         except Exception as error:
             outcome = self._failed(lease, job, folder, error)
+            # This worker would meet these with every other model: its disk, its data, its version.
             if isinstance(error, StoreError | DataError | ProtocolError | UsageError):
-                raise  # this worker would meet the same with every other model: its disk, its data, its version
+                raise
             return outcome
         except BaseException as error:
             if _is_panic(error):
@@ -199,41 +207,44 @@ class Worker:
         return Outcome(called, End.DONE)
 
     def _failed(self, lease: Lease, job: _Job, folder: Path, error: BaseException) -> Outcome:
-        """What becomes of a submission over which that was raised, once the queue knows."""
-        reason, of_model = _words(error), is_of_model(error)
-        ended = of_model and not job.opened
-        if ended:
+        """Give a submission back after an error, and return how it ended."""
+        reason = _words(error)
+        of_model = is_of_model(error)
+        end = End.BACK
+        if of_model and not job.opened:
+            end = End.FAILED
             shutil.rmtree(folder, ignore_errors=True)
-        given = self._give_back(lease, reason, again=not ended)
-        end = End.FAILED if ended else End.BACK
-        return Outcome(
-            lease.submission.wanted.name, end if given else End.LOST, reason, here=not of_model
-        )
+        if not self._give_back(lease, reason, again=end is End.BACK):
+            end = End.LOST
+        return Outcome(lease.submission.wanted.name, end, reason, here=not of_model)
 
     def _give_back(self, lease: Lease, reason: str, again: bool, **how: bool) -> bool:
-        """Whether it was still this worker's."""
+        """Give a submission back, and return whether it was still this worker's."""
         try:
             self.service.queue.fail(lease.submission.id, lease.secret, reason, again, **how)
         except LeaseLost:
             return False
         except Busy as error:  # the lease runs out
-            self.place.say(f"{lease.submission.wanted.name} is not given back: {error.message}")
+            self.workplace.say(f"{lease.submission.wanted.name} is not given back: {error.message}")
         return True
 
 
 class _Interrupted(BaseException):
-    """The lease is lost: whoever computes stops here.  No error, so that nobody takes it for one of the model."""
+    """The lease is lost, and computing stops. No Exception, so that nobody takes it for an error of the model."""
 
 
 class _Job:
-    """A submission under a ``lease``, which a thread renews.
+    """Evaluate a submission under a ``lease``, which a thread renews.
 
-    ``opened``: whether the model was, so that what fails from then on may be this machine's fault.
+    ``opened``: whether the model was opened; what fails from then on may be this machine's fault.
     """
 
-    def __init__(self, service: SubmissionService, lease: Lease, place: Workplace) -> None:
-        self._service, self._lease, self._place = service, lease, place
-        self._progress, self._lost = (0, 0), Event()
+    def __init__(self, service: SubmissionService, lease: Lease, workplace: Workplace) -> None:
+        self._service = service
+        self._lease = lease
+        self._workplace = workplace
+        self._progress = (0, 0)
+        self._lost = Event()
         self.opened = False
 
     def renew(self) -> None:
@@ -249,17 +260,22 @@ class _Job:
     def do(self, folder: Path) -> None:
         """Evaluate it into ``folder``, where an earlier worker may have begun.
 
-        Raises Refused and other ModelErrors where the model can't be evaluated, StoreError where this disk is the
-        reason, DataError where the questions can't be had, and Interrupted where the lease is lost meanwhile.
+        Raises Refused and other ModelErrors if the model can't be evaluated, StoreError if this disk is the reason,
+        DataError if the questions can't be had, and Interrupted if the lease is lost meanwhile.
         """
-        wanted, place = self._lease.submission.wanted, self._place
+        wanted = self._lease.submission.wanted
+        workplace = self._workplace
         pinned = check_model(wanted, self._service.asked.policy)
-        options: dict[str, Any] = {"dtype": wanted.dtype} if wanted.dtype else {}
-        executor = executor_of(place.executor, place.workers)
-        here = {**place.here, **loading_options(executor, pinned, place.here.get("device"))}
-        opened = load_model(pinned, progress=self._download, say=place.say, **{**here, **options})
+        options: dict[str, Any] = {}
+        if wanted.dtype:
+            options["dtype"] = wanted.dtype
+        executor = executor_of(workplace.executor, workplace.workers)
+        loading = dict(workplace.here)
+        loading |= loading_options(executor, pinned, workplace.here.get("device"))
+        loading |= options
+        opened = load_model(pinned, progress=self._download, say=workplace.say, **loading)
         self.opened = True
-        if wanted.revision:  # else the board would call all revisions of a model the same
+        if wanted.revision:  # else the board would give all revisions of a model one name
             opened.name = wanted.name
         model = _CheckedModel(name=wanted.name, opened=opened, **options)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +285,7 @@ class _Job:
             unfinished = _unfinished(folder)
             if isinstance(error.__cause__, OSError) or not unfinished:  # the disk
                 raise
-            place.say(
+            workplace.say(
                 f"what was computed before does not go on ({error.message}); it is computed again"
             )
             for run in unfinished:
@@ -279,81 +295,85 @@ class _Job:
         give_model_back()
 
     def remark(self, folder: Path) -> str:
-        """How the runs in ``folder`` were asked otherwise than the board says: without shots; else nothing."""
-        manifests = [read_manifest(folder / cell.folder) for cell in read_sweep(folder).cells]
+        """Return how the runs in ``folder`` differ from what the board says: without shots; else an empty text."""
         names = self._service.asked.protocols
-        recipes = resolve(*names)
-        lines = (
-            without_shots(each.dataset.name, names, recipes, each.protocols) for each in manifests
-        )
-        return "; ".join(dict.fromkeys(filter(None, lines)))
+        protocols = resolve(*names)
+        lines: dict[str, None] = {}
+        for cell in read_sweep(folder).cells:
+            manifest = read_manifest(folder / cell.folder)
+            line = without_shots(manifest.dataset.name, names, protocols, manifest.protocols)
+            if line:
+                lines[line] = None
+        return "; ".join(lines)
 
     def _sweep(self, model: _CheckedModel, folder: Path) -> None:
-        place = self._place
-        own = {"models": (model,), "executor": place.executor, "workers": place.workers}
-        job = job_of(self._service.asked.plan()).model_copy(update=own)
+        workplace = self._workplace
+        changes = {
+            "models": (model,),
+            "executor": workplace.executor,
+            "workers": workplace.workers,
+        }
+        job = job_of(self._service.asked.plan()).model_copy(update=changes)
 
         def opened(source: OpenedSource) -> None:
             if source.without:
-                place.say(f"note: {source.without}")
+                workplace.say(f"note: {source.without}")
 
-        with place.shown(model.name) as shown:
+        with workplace.shown(model.name) as show_progress:
 
             def progress(done: int, total: int) -> None:
-                shown(done, total)
+                show_progress(done, total)
                 self._progress = done, total
                 self._check()
 
-            sweep(
-                job,
-                folder,
-                Audience(progress, place.say, opened, download=self._download),
-                go_on=False,
-            )
+            audience = Audience(progress, workplace.say, opened, download=self._download)
+            sweep(job, folder, audience, go_on=False)
         self._check()
 
     def _check(self) -> None:
-        """A safe point: raises Interrupted where the lease is lost."""
+        """Raise Interrupted if the lease is lost; called where it is safe to stop."""
         if self._lost.is_set():
             raise _Interrupted
 
     def _download(self, name: str, done: int, total: int) -> None:
         self._check()
-        if self._place.download is not None:
-            self._place.download(name, done, total)
+        if self._workplace.download is not None:
+            self._workplace.download(name, done, total)
 
 
 class _CheckedModel(ModelChoice):
-    """``name`` and the options are what was submitted, the same on every worker; ``opened`` is that model here.
+    """Choose the model ``opened`` under the ``name`` and with the options that were submitted.
 
-    On what device it runs here, and at which commit its revision is, does not change what its runs are called.
+    On what device it runs here, and at which commit its revision is, does not change the names of its runs.
     """
 
     opened: Any = Field(repr=False)
 
     @property
     def state(self) -> object:
-        """What changes when the model of that name becomes another: its digest."""
+        """Return what changes when the model of that name becomes another: its digest."""
         return self.label, self.opened.digest
 
     def load(
         self,
         progress: Download | None = None,
         say: Callable[[str], None] = lambda line: None,
-        **more: Any,
+        **options: Any,
     ) -> Model:
-        """The model, which is there already."""
+        """Return the model, which is open already."""
         return self.opened
 
 
 def _unfinished(folder: Path) -> list[Path]:
-    """The runs in ``folder`` that a sweep has begun and not done."""
-    cells = read_sweep(folder).missing if (folder / SWEEP).exists() else ()
-    return [run for cell in cells if (run := folder / cell.folder).is_dir()]
+    """Return the runs in ``folder`` that a sweep has begun and not done."""
+    if not (folder / SWEEP).exists():
+        return []
+    runs = [folder / cell.folder for cell in read_sweep(folder).missing]
+    return [run for run in runs if run.is_dir()]
 
 
 class Refused(ChoicewiseError):
-    """The model can't be evaluated, as can be told before its weights are downloaded."""
+    """The model can't be evaluated, which is known before its weights are downloaded."""
 
 
 SMALL: Final = 64_000_000
@@ -363,12 +383,11 @@ _CONFIG: Final = "config.json"
 
 
 def check_model(wanted: Wanted, policy: Policy) -> str:
-    """The name by which exactly the model that was checked is loaded: of one on the Hub with its commit.
+    """Check a model, and return the name by which it is loaded: for one on the Hub with the commit that was checked.
 
-    Raises Refused where it can't or may not be evaluated: it is not there, ``policy`` does not take it, it is too
-    large, needs code of its own, or its weights are not safetensors.  Of a model on the Hub the listing, the
-    configuration and the index of weights are read.  Raises another ModelError where that can't be said now, because
-    the Hub can't be asked.
+    Raises Refused if it can't or may not be evaluated: it is not there, ``policy`` does not take it, it is too large,
+    needs code of its own, or its weights are not safetensors. From the Hub the listing, the configuration and the index
+    of weights are read. Raises another ModelError if the Hub can't be reached.
     """
     name = wanted.model
     if not policy.takes(name):
@@ -378,12 +397,12 @@ def check_model(wanted: Wanted, policy: Policy) -> str:
     if name in FAKES:
         return name
     try:
-        if (
-            is_bundled(name) or Path(name).is_absolute()
-        ):  # ORG/NAME is never a folder that is here by chance
+        # ORG/NAME is never a folder that is here by chance.
+        if is_bundled(name) or Path(name).is_absolute():
             _check_folder(name, wanted.revision, policy)
             return name
-        if (on_hub := hub_name(wanted.name)) is None:
+        on_hub = hub_name(wanted.name)
+        if on_hub is None:
             raise Refused(
                 f"{wanted.name} is no model that a worker evaluates; submit one of the Hub, as ORG/NAME"
             )
@@ -395,7 +414,8 @@ def check_model(wanted: Wanted, policy: Policy) -> str:
 
 
 def _check_folder(name: str, revision: str, policy: Policy) -> None:
-    if reason := refusal(Wanted(name, revision)):
+    reason = refusal(Wanted(name, revision))
+    if reason:
         raise Refused(reason)
     if revision:
         raise Refused(f"{name} is no model of the Hub and has no revisions; leave that out")
@@ -414,25 +434,27 @@ def _check_on_hub(name: HubName, policy: Policy) -> str:
             f"{snapshot.source} holds no {_CONFIG}, so it is no model that transformers reads"
         )
     pinned = HubName(name.repository, name.config, snapshot.commit)
-    known, paths = open_hub_model(pinned)  # refuses what has no safetensors
+    pinned_snapshot, paths = open_hub_model(pinned)  # refuses what has no safetensors
     weights = [path for path in paths if path.endswith(".safetensors")]
-    _check_size(sum(known.files[path] for path in weights), known.source, policy)
+    size = sum(pinned_snapshot.files[path] for path in weights)
+    _check_size(size, pinned_snapshot.source, policy)
     for path in paths:
         if path not in weights:
-            _check_small(known, path)
-    [file] = known.download([_CONFIG])
+            _check_small(pinned_snapshot, path)
+    [file] = pinned_snapshot.download([_CONFIG])
     try:
         config = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
-        raise Refused(f"{_CONFIG} of {known.source} is no JSON object")
-    _check_code(config, known.source)
+        raise Refused(f"{_CONFIG} of {pinned_snapshot.source} is no JSON object")
+    _check_code(config, pinned_snapshot.source)
     return str(pinned)
 
 
 def _check_small(snapshot: Snapshot, path: str) -> None:
-    if (size := snapshot.files.get(path, 0)) > SMALL:
+    size = snapshot.files.get(path, 0)
+    if size > SMALL:
         raise Refused(f"{path} of {snapshot.source} has {size:,} bytes, and may have {SMALL:,}")
 
 
@@ -445,7 +467,7 @@ def _check_size(size: int, name: str, policy: Policy) -> None:
 
 
 def _check_code(config: Mapping[str, Any], name: str) -> None:
-    """Refused for a model that can only be loaded by code that comes with it, which is never run."""
+    """Raise Refused for a model that can only be loaded by code that comes with it, which is never run."""
     if "auto_map" not in config:
         return
     import transformers
@@ -458,7 +480,7 @@ def _check_code(config: Mapping[str, Any], name: str) -> None:
 
 
 def is_of_model(error: BaseException) -> bool:
-    """Whether another worker would meet the same: neither network nor disk nor memory are the reason."""
+    """Check that another worker would meet the same error: neither network nor disk nor memory are the reason."""
     from httpx2 import HTTPError
     from huggingface_hub import errors
     from torch import OutOfMemoryError
@@ -467,29 +489,31 @@ def is_of_model(error: BaseException) -> bool:
         return True
     if not isinstance(error, ModelError):
         return False
-    of_name = (
+    of_model = (
         errors.RepositoryNotFoundError,
         errors.RevisionNotFoundError,
         errors.DisabledRepoError,
+        errors.HFValidationError,
+        errors.RemoteEntryNotFoundError,
     )
-    of_model = (*of_name, errors.HFValidationError, errors.RemoteEntryNotFoundError)
-    # what the Hub's library raises about network and disk is nearly always an OSError
     of_machine = (
         OutOfReach,
         HTTPError,
         errors.CachedRepoTreeNotFoundError,
-        OSError,
+        OSError,  # nearly all that the Hub's library raises about network and disk
         MemoryError,
         OutOfMemoryError,
+        MachinesLost,
     )
-    causes = [*_causes(error)]
-    if any(isinstance(each, of_model) for each in causes):
+    causes = list(_causes(error))
+    # The errors of a model come first: some of them are OSErrors, too.
+    if any(isinstance(cause, of_model) for cause in causes):
         return True
-    return not any(isinstance(each, (*of_machine, MachinesLost)) for each in causes)
+    return not any(isinstance(cause, of_machine) for cause in causes)
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether a package written in Rust gave up, over a tokenizer for instance: no Exception, though it is one."""
+    """Check that a package written in Rust gave up, over a tokenizer for instance, which is no Exception."""
     return not isinstance(error, Exception | KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
@@ -500,7 +524,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _words(error: BaseException) -> str:
-    """Why, in a line."""
+    """Return the reason in a line."""
     if isinstance(error, ChoicewiseError) and error.message:
         return "; ".join((error.message, *error.problems))
     return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -1,7 +1,8 @@
-"""Numbers of a report, made from measurements, with their warnings and ids.
+"""Numbers of a report are made from measurements, with their warnings and short ids.
 
-``#P`` the protocol (:func:`choicewise.protocols.protocol.short_signature`), ``#I`` the texts that were sent, ``#T``
-what was asked and scored in tokens, ``#R`` the model and how it was computed, ``#D`` the data.
+``#P`` is the protocol (:func:`choicewise.protocols.protocol.short_signature`), ``#I`` the texts
+that were sent, ``#T`` the tokens that were sent and scored, ``#R`` the model and how it was
+computed, ``#D`` the data.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -69,6 +71,20 @@ from choicewise.scoring.significance import (
     validity,
 )
 
+_MARGIN: Final = 1e-12
+"""Margins up to this are zero."""
+
+_LOW_MASS: Final = 0.5
+_MISMATCH: Final = 0.3
+_CONSISTENT: Final = 0.7
+"""Shares of items that raise a warning: above the first, from the second on, up to the third."""
+
+_MANY: Final = 3
+"""Subjects that are named; if there are more, they are counted."""
+
+_DIGITS: Final = 6
+"""Hex digits of a short id."""
+
 
 def rows(
     manifest: Manifest,
@@ -80,23 +96,32 @@ def rows(
     """Return the numbers of a measurement: under its protocol's aggregation, or one per group of ``by``.
 
     ``intervals`` names another interval (``results/measurement.py``); ``siblings`` are the run's measurements.
-    The texts were read before (:func:`choicewise.results.evidence.read_texts`).
+    The texts must have been read (:func:`choicewise.results.evidence.read_texts`).
     """
-    protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
+    protocol = measured.protocol
+    dataset = manifest.dataset
     aggregation = by or protocol.aggregation
-    extremes, chances = measured.extremes(aggregation), measured.chances(aggregation)
+    extremes = measured.extremes(aggregation)
+    chances = measured.chances(aggregation)
     groups = measured.groups(aggregation)
     if intervals == "clustered":
-        check_clusters(dataset.name, groups.tolist(), evidence.subjects)
-    changed = "" if manifest.server is None else manifest.server.changed
+        check_clusters(dataset.name, groups.tolist(), measured.evidence.subjects)
+    server_changed = ""
+    if manifest.server is not None:
+        server_changed = manifest.server.changed
     numbers = []
     for group, mean in measured.values(aggregation).items():
         among = np.asarray(groups == group, dtype=np.bool_)
         interval_name, value = _interval(measured, among, mean, aggregation == "macro", intervals)
         population = _population(manifest.selection, measured, aggregation, group)
+        # A clustered interval is about further subjects, for which a sample is just fewer items.
         if population is not None and interval_name != "clustered":
             value = _of_sample(value, population)
         low, high = extremes[group]
+        diagnosis = _diagnose(measured, among, value, chances[group], siblings)
+        if server_changed:
+            warnings = ("served-model", *diagnosis.warnings)
+            diagnosis = replace(diagnosis, warnings=warnings)
         answers = None
         if measured.statuses is not None:
             answers = answer_counts(measured.statuses[among], protocol)
@@ -112,11 +137,11 @@ def rows(
                 rounding=measured.rounding(among, value.value),
             ),
             counts=_counts(measured, among, value, len(dataset.skipped)),
-            diagnosis=_diagnose(measured, among, value, chances[group], siblings, bool(changed)),
+            diagnosis=diagnosis,
             unused=unused(protocol, dataset.content),
             missing_reasons=measured.missing_reasons(among),
             skipped_reasons=_skipped_reasons(dataset.skipped),
-            server_changed=changed,
+            server_changed=server_changed,
             calibrated=measured.if_calibrated(among),
             answers=answers,
             population=population,
@@ -174,77 +199,79 @@ def _counts(measured: Measurement, among: Mask, value: Value, skipped: int) -> C
 
 
 def selection(manifest: Manifest, measured: Measurement) -> str:
-    """The part of the data that a number is about, in words: subjects, a limit, a sample, or how much is there yet."""
-    asked, every = measured.item_counts
-    lacking = f"incomplete: {asked:,} of {every:,} items" if asked < every else ""
-    return ", ".join(
-        filter(
-            None,
-            (chosen_part(manifest.selection), lacking or "incomplete" * (not manifest.complete)),
-        )
-    )
+    """Describe the part of the data of a number: subjects, a limit, a sample, or how much is there yet."""
+    parts = []
+    if part := chosen_part(manifest.selection):
+        parts.append(part)
+    count, whole = measured.item_counts
+    if count < whole:
+        parts.append(f"incomplete: {count:,} of {whole:,} items")
+    elif not manifest.complete:
+        parts.append("incomplete")
+    return ", ".join(parts)
 
 
 def chosen_part(chosen: Selection) -> str:
-    """The part of the data that a run is to ask, in words; nothing for all of it."""
-    subjects, limit = chosen.subjects, chosen.limit
-    named = (
-        []
-        if subjects is None
-        else subjects
-        if len(subjects) <= _MANY
-        else [f"{len(subjects)} subjects"]
-    )
-    first = [] if limit is None else [f"first {limit} of each subject"]
-    drawn = [] if chosen.sample is None else [f"sample of {chosen.sample}, seed {chosen.seed}"]
-    return ", ".join([*named, *first, *drawn])
+    """Describe the part of the data that a run was started for; "" for all of it."""
+    parts: list[str] = []
+    if chosen.subjects is not None:
+        if len(chosen.subjects) <= _MANY:
+            parts += chosen.subjects
+        else:
+            parts.append(f"{len(chosen.subjects)} subjects")
+    if chosen.limit is not None:
+        parts.append(f"first {chosen.limit} of each subject")
+    if chosen.sample is not None:
+        parts.append(f"sample of {chosen.sample}, seed {chosen.seed}")
+    return ", ".join(parts)
 
 
-def text_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
-    """``#I``: the texts sent about the items at ``places`` (None: all) and their right answers, in the order of ids.
+def text_id(evidence: Evidence, protocol: Protocol, items: Integers | None = None) -> str:
+    """Return ``#I``: the texts sent for ``items`` (indices; None: all) and their right answers, in order of item ids.
 
-    It agrees for two models that were asked the same, whatever their tokenizers.  The texts were read before
-    (:func:`choicewise.results.evidence.read_texts`); what ``protocol`` adds to them, such as other orders of the
-    options, follows from its axes.
+    It is the same for two models that got the same texts, whatever their tokenizers.  The texts must have been read
+    (:func:`choicewise.results.evidence.read_texts`); further texts that ``protocol`` sends, such as other orders of
+    the options, follow from its axes.
     """
     seed = protocol.seed if protocol.views in DRAWING else None
-    added = (protocol.proposal, protocol.views, seed)
-    axes = "" if added == ("", "given", None) else json.dumps(added)
-    return f"#I{_digest([evidence.ordered(TEXTS, places), axes.encode()])}"
+    further = (protocol.proposal, protocol.views, seed)
+    axes = ""
+    if further != ("", "given", None):
+        axes = json.dumps(further)
+    return f"#I{_digest([evidence.ordered(TEXTS, items), axes.encode()])}"
 
 
-def token_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
-    """``#T``: the tokens that were asked and scored, those after a null context as well where the score needs it.
+def token_id(evidence: Evidence, protocol: Protocol, items: Integers | None = None) -> str:
+    """Return ``#T``: the tokens sent and scored for ``items``, with those after a null context if the score needs it.
 
-    It agrees for two models with the same tokenizer that were asked the same, whatever their weights and type.
+    It is the same for two models with one tokenizer that got the same texts, whatever their weights and type.
     """
     contexts = dict.fromkeys((None, protocol.null))
-    return f"#T{_digest([evidence.ordered(tokens_column(each), places) for each in contexts])}"
+    return f"#T{_digest([evidence.ordered(tokens_column(context), items) for context in contexts])}"
 
 
 def run_id(manifest: Manifest) -> str:
-    """``#R``: the model but for its name and where it came from, the path by which it was computed, and the versions.
-
-    What a model has not (a chat template) is left out, so that ids of before it was known stay the same.
-    """
-    model = {name: value for name, value in manifest.model.computation.items() if value != ""} | {
-        "name": ""
-    }
+    """Return ``#R``: the model without its name and source, its path of computation, and the versions."""
+    # Empty fields are left out, so that ids from before a field existed (a chat template) stay.
+    model = {}
+    for name, value in manifest.model.computation.items():
+        if value != "":
+            model[name] = value
+    model["name"] = ""
     model.pop("source", None)
     identity = {"model": model, "versions": manifest.versions, "engine": engine_path(manifest)}
-    return (
-        f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:_DIGITS]}"
-    )
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return f"#R{digest[:_DIGITS]}"
 
 
 def engine_path(manifest: Manifest) -> str:
-    """The path by which the model was computed; ``-`` where it has only one."""
+    """Return the path by which the model was computed; ``-`` if it has only one."""
     check = manifest.engine.selfcheck
     return "-" if check is None else check.rung
 
 
 def data_id(dataset: DatasetRecord) -> str:
-    """``#D``: the data."""
+    """Return ``#D``: the data."""
     return f"#D{dataset.digest[:_DIGITS]}"
 
 
@@ -253,37 +280,35 @@ def nearest(
     siblings: Sequence[Measurement],
     fits: Callable[[Protocol, Protocol], bool],
 ) -> Measurement | None:
-    """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
-    fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
-    return min(
-        fitting,
-        key=lambda each: len(axis_differences(each.protocol, measured.protocol)),
-        default=None,
-    )
-
-
-_MARGIN = 1e-12
-"""Margins up to so much are zero."""
-
-_MANY = 3
-"""Subjects that are named; more of them are counted."""
+    """Return the first sibling whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
+    best = None
+    fewest = math.inf
+    for sibling in siblings:
+        if not fits(sibling.protocol, measured.protocol):
+            continue
+        count = len(axis_differences(sibling.protocol, measured.protocol))
+        if count < fewest:
+            best = sibling
+            fewest = count
+    return best
 
 
 @lru_cache(maxsize=8)
 def _skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
-    """Why rows of the data could not be used."""
+    """Count why rows of the data could not be used."""
     return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
 
 
 def _interval(
     measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None
 ) -> tuple[str, Value]:
+    """Return the name of the interval, and the value with it."""
     if not measured.metric.counted:
         return "pooled" if measured.metric.pooled else "t", value
     if name is None:
         return "wilson", value
     scored = among & ~measured.decisions.missing
-    subjects = [measured.evidence.subjects[place] for place in np.flatnonzero(scored)]
+    subjects = [measured.evidence.subjects[item] for item in np.flatnonzero(scored)]
     low, high = interval(name, measured.decisions.credit[scored], subjects, macro)
     return name, replace(value, ci_low=low, ci_high=high)
 
@@ -291,25 +316,23 @@ def _interval(
 def _population(
     chosen: Selection, measured: Measurement, aggregation: str, group: str
 ) -> int | None:
-    """How many items a sample of a group was drawn from; None where all of it was asked."""
-    sizes = chosen.drawn_from.get(measured.protocol.split or "", {})
-    group_of = {subject: GROUPS[aggregation](subject, measured.categories) for subject in sizes}
-    return sum(size for subject, size in sizes.items() if group_of[subject] == group) or None
+    """Return how many items the sample of a group was drawn from; None if it is no sample."""
+    group_of = GROUPS[aggregation]
+    total = 0
+    for subject, size in chosen.drawn_from.get(measured.protocol.split or "", {}).items():
+        if group_of(subject, measured.categories) == group:
+            total += size
+    return total or None
 
 
 def _of_sample(value: Value, population: int) -> Value:
-    """The value with the error and the interval of a sample for the number of all items that it was drawn from.
-
-    Every subject has its share of a sample, so that one factor holds for means over subjects as well.  A clustered
-    interval is about further subjects and their questions, for which a sample is just fewer questions.
-    """
-    left, mean = unseen(value.n, population), value.value
-    low, high = mean - left * (mean - value.ci_low), mean + left * (value.ci_high - mean)
-    return replace(value, se=left * value.se, ci_low=low, ci_high=high)
-
-
-_DIGITS = 6
-"""Hex digits of a short id."""
+    """Return the value with the error and interval of a sample for all items that it was drawn from."""
+    # Every subject has its share of a sample, so one factor holds for means over subjects too.
+    factor = unseen(value.n, population)
+    mean = value.value
+    low = mean - factor * (mean - value.ci_low)
+    high = mean + factor * (value.ci_high - mean)
+    return replace(value, se=factor * value.se, ci_low=low, ci_high=high)
 
 
 def _digest(parts: Sequence[bytes]) -> str:
@@ -325,93 +348,119 @@ def _diagnose(
     value: Value,
     chance: float,
     siblings: Sequence[Measurement],
-    served_changed: bool = False,
 ) -> Diagnosis:
-    """What the run's measurements (``siblings``) say of the items ``among`` (bool [items]), with mean ``value``.
-
-    ``chance``: the value that guessing is expected to have.  ``served_changed``: whether the server of the run was
-    found to be otherwise after the last question.
-    """
+    """Diagnose the items ``among`` (bool [items]), whose mean is ``value``, by all measurements of the run."""
     evidence = measured.evidence
-    rows = among[row_of(evidence.item_offsets)]
-    offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
     decisions = measured.decisions.among(among)
+    choice_counts = np.diff(evidence.item_offsets)
+    rows = among[row_of(evidence.item_offsets)]
+    offsets = np.concatenate([[0], np.cumsum(choice_counts[among])])
     signs = validity(decisions, offsets, evidence.right[rows], measured.guesses[among])
-    several = np.diff(evidence.item_offsets) > 1
-    single = among & several & (evidence.gold_index >= 0) & measured.metric.predicted
+
+    # Preferences show where there is a choice, one right answer, and a predicted one.
+    single = among & (choice_counts > 1) & (evidence.gold_index >= 0) & measured.metric.predicted
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
-    mass = evidence.mass[among] if measured.likelihoods else np.array([])
-    low_mass = low_mass_rate(mass) if _labels(measured.protocol) else math.nan
-    known = value.n > 0 and bool(measured.bounded[among].all())
-    near_ties = float((measured.near_ties & among).sum() / value.n) if known else math.nan
-    kinds = (_is_text_of, _is_permuted, _is_choices_only_of)
-    text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
-    mismatch, consistency = (
-        _mismatch(text, measured, among),
-        _consistency(permuted, measured, among),
-    )
-    alone, alone_p = _alone(choices, measured, among)
-    length, length_chance = _length(measured, single)
-    golds = evidence.gold_index[among]
-    impossible = evidence.impossible(measured.protocol.null)[among]
-    margins = decisions.margin[~np.isnan(decisions.margin)]
-    alike = len(margins) > 1 and bool((np.abs(margins) <= _MARGIN).all())
-    raised = {
-        "served-model": served_changed,
-        "positive": bool((impossible & POSITIVE).any()),
-        "placeholder": bool((impossible & PLACEHOLDER).any()),
-        "margins": alike,
-        "cut": measured.statuses is not None
-        and bool(is_cut(measured.statuses)[among].mean() > CUT_SHARE),
-        # Without any number, as of what a log does not hold, there is none to speak against.
-        "many-missing": value.n > 0 and value.missing > MISSING_SHARE * (value.n + value.missing),
-        "many-unparsed": (measured.invalid & among).sum() > UNPARSED_SHARE * value.n,
-        "many-tied": value.ties > TIED_SHARE * value.n and not alike,
-        "chance": signs.at_chance and not measured.metric.pooled,
-        "constant": signs.constant,
-        "gold-constant": value.ties > 0
-        and len(golds) > 1
-        and golds[0] >= 0
-        and bool((golds == golds[0]).all()),
-        "position": position.p < SIGNIFICANT,
-        "length": abs(length) >= LENGTH_SHIFT and length_chance < SIGNIFICANT,
-        "rounded": measured.step is not None and measured.protocol.metric in OPEN,
-        "mass": low_mass > 0.5,
-        "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
-        "label/text": mismatch >= 0.3,
-        "permutation": consistency <= 0.7,
-        "choices-only": alone_p < SIGNIFICANT,
-    }
-    return Diagnosis(
-        warnings=tuple(name for name in WARNINGS if raised[name]),
+    length_shift, length_chance = _length(measured, single)
+
+    mass = np.array([])
+    if measured.likelihoods:
+        mass = evidence.mass[among]
+    median_mass = math.nan
+    if (~np.isnan(mass)).any():
+        median_mass = float(np.nanmedian(mass))
+    low_mass = math.nan
+    if _labels(measured.protocol):
+        low_mass = low_mass_rate(mass)
+    near_tie_rate = math.nan
+    if value.n > 0 and measured.bounded[among].all():
+        near_tie_rate = float((measured.near_ties & among).sum() / value.n)
+
+    text = nearest(measured, siblings, _is_text_of)
+    permuted = nearest(measured, siblings, _is_permuted)
+    choices = nearest(measured, siblings, _is_choices_only_of)
+    choices_only, choices_only_p = _choices_only(choices, measured, among)
+    diagnosis = Diagnosis(
+        warnings=(),
         chance=chance,
         guessing_p=_guessing_p(measured.metric, decisions.credit, measured.guesses[among]),
         predictions=_digest([decisions.prediction.tobytes(), decisions.credit.tobytes()]),
         most_common=signs.most_common,
         position_rstd=position.rstd,
         position_p=position.p,
-        length_shift=length,
+        length_shift=length_shift,
         length_p=length_chance,
-        mass=float(np.nanmedian(mass)) if (~np.isnan(mass)).any() else math.nan,
+        mass=median_mass,
         low_mass=low_mass,
-        near_tie_rate=near_ties,
+        near_tie_rate=near_tie_rate,
         tie_rate=signs.tie_rate,
-        label_text=mismatch,
-        text_sibling=text.name if text else None,
-        permutation_consistency=consistency,
-        permutation_sibling=permuted.name if permuted else None,
-        choices_only=alone,
-        choices_only_p=alone_p,
-        choices_sibling=choices.name if choices else None,
+        label_text=_mismatch(text, measured, among),
+        text_sibling=_name(text),
+        permutation_consistency=_consistency(permuted, measured, among),
+        permutation_sibling=_name(permuted),
+        choices_only=choices_only,
+        choices_only_p=choices_only_p,
+        choices_sibling=_name(choices),
     )
+    raised = _item_warnings(measured, among, value) | _rate_warnings(diagnosis, value)
+    raised["chance"] = signs.at_chance and not measured.metric.pooled
+    raised["constant"] = signs.constant
+    return replace(diagnosis, warnings=tuple(name for name in WARNINGS if raised.get(name)))
+
+
+def _name(measured: Measurement | None) -> str | None:
+    return None if measured is None else measured.name
+
+
+def _item_warnings(measured: Measurement, among: Mask, value: Value) -> dict[str, bool]:
+    """Return which warnings the items ``among`` (bool [items]) raise."""
+    evidence = measured.evidence
+    impossible = evidence.impossible(measured.protocol.null)[among]
+    margins = measured.decisions.margin[among]
+    margins = margins[~np.isnan(margins)]
+    no_margins = len(margins) > 1 and bool((np.abs(margins) <= _MARGIN).all())
+    golds = evidence.gold_index[among]
+    one_gold = len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all())
+    is_often_cut = False
+    if measured.statuses is not None:
+        is_often_cut = bool(is_cut(measured.statuses)[among].mean() > CUT_SHARE)
+    # Without any number, such as for what a log does not hold, there is none to speak against.
+    many_missing = value.n > 0 and value.missing > MISSING_SHARE * (value.n + value.missing)
+    unparsed = (measured.invalid & among).sum()
+    return {
+        "positive": bool((impossible & POSITIVE).any()),
+        "placeholder": bool((impossible & PLACEHOLDER).any()),
+        "margins": no_margins,
+        "cut": is_often_cut,
+        "many-missing": many_missing,
+        "many-unparsed": bool(unparsed > UNPARSED_SHARE * value.n),
+        "many-tied": value.ties > TIED_SHARE * value.n and not no_margins,
+        "gold-constant": value.ties > 0 and one_gold,
+        "rounded": measured.step is not None and measured.protocol.metric in OPEN,
+    }
+
+
+def _rate_warnings(diagnosis: Diagnosis, value: Value) -> dict[str, bool]:
+    """Return which warnings the rates of a diagnosis raise; none for a rate that is NaN."""
+    is_shifted = abs(diagnosis.length_shift) >= LENGTH_SHIFT
+    return {
+        "position": diagnosis.position_p < SIGNIFICANT,
+        "length": is_shifted and diagnosis.length_p < SIGNIFICANT,
+        "mass": diagnosis.low_mass > _LOW_MASS,
+        "near-ties": diagnosis.near_tie_rate > (value.ci_high - value.ci_low) / 2,
+        "label/text": diagnosis.label_text >= _MISMATCH,
+        "permutation": diagnosis.permutation_consistency <= _CONSISTENT,
+        "choices-only": diagnosis.choices_only_p < SIGNIFICANT,
+    }
 
 
 def _guessing_p(metric: Metric, credit: Floats, chance: Floats) -> float:
-    """Return how likely guessing is as good; NaN where the metric is no share of 1."""
+    """Return how likely guessing is as good; NaN if the metric is no share of 1."""
+    if not metric.share:
+        return math.nan
     scored = ~np.isnan(credit)
-    if metric.counted and metric.share:
+    if metric.counted:
         return guessing_p(credit[scored], chance[scored])
-    return positive_p((credit - chance)[scored]) if metric.share else math.nan
+    return positive_p((credit - chance)[scored])
 
 
 def _labels(protocol: Protocol) -> bool:
@@ -428,63 +477,67 @@ def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
 
 
 def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
-    is_share = (
-        METRICS[other.metric].counted and METRICS[other.metric].predicted
-    )  # which guessing can be as good as
-    return (
-        is_share
-        and not _shows_question(other)
-        and _shows_question(protocol)
-        and _labels(other) == _labels(protocol)
-    )
+    # Guessing can be as good as a share of predictions only.
+    metric = METRICS[other.metric]
+    if not metric.counted or not metric.predicted:
+        return False
+    if _shows_question(other) or not _shows_question(protocol):
+        return False
+    return _labels(other) == _labels(protocol)
 
 
 def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
-    """Whether the first asks the same with the options in several orders."""
+    """Check that the first sends the same with the options in several orders."""
     return other.views in PERMUTED and _in_one_order(other) == _in_one_order(protocol)
 
 
 def _in_one_order(protocol: Protocol) -> str:
-    """The digest of the prompt with the options as given, without the seed where only the views need it."""
-    seed = None if protocol.views in DRAWING and not protocol.shots else protocol.seed
-    return replace(
-        as_accuracy(protocol), views="given", calibration="none", seed=seed
-    ).prompt_digest
+    """Return the digest of the prompt with the options as given, without a seed that only the views need."""
+    seed = protocol.seed
+    if protocol.views in DRAWING and not protocol.shots:
+        seed = None
+    plain = replace(as_accuracy(protocol), views="given", calibration="none", seed=seed)
+    return plain.prompt_digest
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
-    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
+    """Return the share of items predicted alike in every order of the sibling; NaN if it is of another split."""
+    if sibling is None or not same_items(sibling, measured):
         return math.nan
     evidence = sibling.evidence
-    views, offsets = sibling.protocol.views, evidence.item_offsets
-    predictions = order_predictions(views, evidence.part_sums, offsets, evidence.part_lows)
+    predictions = order_predictions(
+        sibling.protocol.views, evidence.part_sums, evidence.item_offsets, evidence.part_lows
+    )
     return permutation_consistency(predictions[:, among])
 
 
 def _mismatch(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
-    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
+    """Return the share of items predicted differently by the sibling; NaN if it is of another split."""
+    if sibling is None or not same_items(sibling, measured):
         return math.nan
     left, right = paired_predictions([measured, sibling])[:, among]
     both = (left >= 0) & (right >= 0)
-    return float((left != right)[both].mean()) if both.any() else math.nan
+    if not both.any():
+        return math.nan
+    return float((left != right)[both].mean())
 
 
-def _alone(sibling: Measurement | None, measured: Measurement, among: Mask) -> tuple[float, float]:
-    """The accuracy of the sibling on the same items, and how likely guessing is as good."""
-    if sibling is None or not same_items(sibling, measured):  # another split: nothing to compare
+def _choices_only(
+    sibling: Measurement | None, measured: Measurement, among: Mask
+) -> tuple[float, float]:
+    """Return the accuracy of the sibling on these items, and how likely guessing is as good."""
+    if sibling is None or not same_items(sibling, measured):
         return math.nan, math.nan
     scored = among & ~sibling.decisions.missing
-    chance = guess(sibling.evidence.item_offsets, sibling.evidence.right, sibling.protocol.metric)[
-        scored
-    ]
-    return micro(sibling.decisions, among).value, guessing_p(sibling.credit[scored], chance)
+    evidence = sibling.evidence
+    chance = guess(evidence.item_offsets, evidence.right, sibling.protocol.metric)
+    accuracy = micro(sibling.decisions, among).value
+    return accuracy, guessing_p(sibling.credit[scored], chance[scored])
 
 
 def _length(measured: Measurement, among: Mask) -> tuple[float, float]:
-    """Return how much longer predicted choices are than the right ones, and how likely so much is by chance.
-
-    Of scored choices alone: what is read from text has no length of its own.
-    """
+    """Return how much longer predicted choices are than the right ones, and how likely so much is by chance."""
+    # What is read from text has no length of its own.
     if measured.scores is None:
         return math.nan, math.nan
     evidence = measured.evidence

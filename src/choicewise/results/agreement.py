@@ -26,7 +26,7 @@ from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.observed import Floats, Integers, Mask
 
 TOLERANCE = 1e-4
-"""Nats between two sums that count as agreement, unless the run measured over half as much noise."""
+"""Nats between two sums that count as agreement, unless half as much noise was measured."""
 
 CAUSES = {
     "no tokens": "one of the two came without its tokens, so the cause is not known",

@@ -569,9 +569,10 @@ class Protocol(ScoringAxes):
         return json_digest(axes)
 
 
-_ALLOWED: Mapping[str, tuple[str, ...]] = {
+DECLARED_VALUES: Mapping[str, tuple[str, ...]] = {
     axis.name: axis.metadata["allowed"] for axis in fields(Protocol)
 }
+"""The values that an axis declares, in their order; none if any value of its type is allowed."""
 
 AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol)}
 """Every axis and its type, in the order of the signature: requests first, then scoring."""
@@ -590,7 +591,7 @@ def addition_of(axis: str, value: str) -> ports.Port | None:
     """Return what an extension adds to one of :data:`OPEN_AXES`, None for the kernel's values."""
     if axis == "prepare":
         value = preparation_of(value)
-    if value in _ALLOWED[axis]:
+    if value in DECLARED_VALUES[axis]:
         return None
     return ports.find(OPEN_AXES[axis], value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.between import Axes, End, differing, inseparable, protocols_between
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import AXES, Protocol, signature
+from choicewise.protocols.protocol import AXES, DECLARED_VALUES, Protocol, signature
 from choicewise.results.outcomes import (
     Axis,
     Influence,
@@ -595,9 +595,6 @@ def _order(differing: Mask) -> Integers:
     return rank[set_of_pair].reshape(differing.shape[:2])
 
 
-_ALLOWED = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
-
-
 def _effect(axis: str, changes: Sequence[ValueChange]) -> Effect:
     pairs: list[Pair] = []
     for change in changes:
@@ -649,7 +646,7 @@ def _in_order(axis: str, left: Protocol, right: Protocol, run: Sequence[Protocol
     """
     left_value = getattr(left, axis)
     right_value = getattr(right, axis)
-    declared: tuple[object, ...] = _ALLOWED[axis]
+    declared: tuple[object, ...] = DECLARED_VALUES[axis]
     if left_value in declared and right_value in declared:
         return declared.index(left_value) < declared.index(right_value)
     if isinstance(left_value, int | None) and isinstance(right_value, int | None):

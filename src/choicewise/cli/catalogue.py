@@ -237,7 +237,7 @@ def prompts(
     """
     from choicewise.running.job import job_of
 
-    given = {**part.given, **part.data([] if data is None else [data]), **tasks.given}
+    given = {**part.given, **part.data(data), **tasks.given}
     job = job_of({"protocols": protocol, "shots": options.shots_of(shots), **given})
     sources = options.sources_of(job)
     if len(sources) > 1:

@@ -142,17 +142,22 @@ def fetch(
         tell(
             f"set CHOICEWISE_DATA={to.absolute()} to read them, there or where the folder is copied to"
         )
-    if len(failures) == 1:
-        raise failures[0]
     if failures:
         words: list[str | Path] = list(protocol or ())
         for text in model or ():
             words += ["--model", text]
-        command = command_line("fetch", *words, "--to", to)
-        raise type(failures[0])(
-            f"{len(failures)} could not be fetched; `{command}` tries again",
-            [str(failure) for failure in failures],
-        )
+        raise _joined(failures, command_line("fetch", *words, "--to", to))
+
+
+def _joined(failures: Sequence[ChoicewiseError], command: str) -> ChoicewiseError:
+    """Return the only failure, or one error that lists all and names the ``command`` that tries again."""
+    first = failures[0]
+    if len(failures) == 1:
+        return first
+    return type(first)(
+        f"{len(failures)} could not be fetched; `{command}` tries again",
+        [str(failure) for failure in failures],
+    )
 
 
 def _deliver(

@@ -145,15 +145,16 @@ class Part(_Group):
     on_bad_item: BadItems = OnBadItem.error
     mapping: MappingFile = None
 
-    def data(self, paths: Sequence[object]) -> dict[str, Any]:
-        """Return the data at ``paths`` for a job; UsageError for a mapping without any."""
-        if not paths:
+    def data(self, *paths: object | None) -> dict[str, Any]:
+        """Return the data at ``paths`` (None: none) for a job; UsageError for a mapping without data."""
+        named = [str(path) for path in paths if path is not None]
+        if not named:
             refuse_without_use("a benchmark's own data have", mapping=self.mapping)
             return {}
         mapping = {}
         if self.mapping is not None:
             mapping["mapping"] = str(self.mapping)
-        return {"data": [{"path": str(path), **mapping} for path in paths]}
+        return {"data": [{"path": path, **mapping} for path in named]}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -97,11 +97,7 @@ class Scored:
         yielded: set[Protocol] = set()
         for changes in applied:
             # Several metrics may leave a protocol as it is.
-            new = {
-                name: protocol
-                for name, protocol in changes.protocols.items()
-                if protocol not in yielded
-            }
+            new = _without(changes.protocols, yielded)
             yielded.update(new.values())
             part = run.under(new)
             if fitted_on is not None and _has_softmax(part):
@@ -112,6 +108,12 @@ class Scored:
             raise UsageError(
                 "a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece"
             )
+
+
+def _without(
+    protocols: Mapping[str, Protocol], yielded: Collection[Protocol]
+) -> dict[str, Protocol]:
+    return {name: recipe for name, recipe in protocols.items() if recipe not in yielded}
 
 
 def _has_softmax(run: Run) -> bool:

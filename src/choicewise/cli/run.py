@@ -114,7 +114,7 @@ def run(
             "panel": panel or None,
             "without_missing": without_missing,
             **part.given,
-            **part.data([] if data is None else [data]),
+            **part.data(data),
             **tasks.given,
             **loading.given,
             **spread.given,
@@ -269,7 +269,7 @@ def sweep(
     from choicewise.running.job import job_of, read_plan
 
     given = {"shots": options.shots_of(shots), "score": score, "panel": panel or None}
-    given |= {**part.given, **part.data(data or []), **loading.given}
+    given |= {**part.given, **part.data(*(data or ())), **loading.given}
     if plan is not None:
         options.refuse_without_use(
             "a plan says all that and has", model=model, data=data, protocol=protocol, **given
@@ -449,7 +449,7 @@ def ladder(
     options.refuse_without_use(
         "a run that is still to be evaluated has", metric=metric, served=served
     )
-    table = {"models": [model], **part.given, **part.data([data]), **loading.given}
+    table = {"models": [model], **part.given, **part.data(data), **loading.given}
     _evaluate(start, end, table, out, json)
 
 

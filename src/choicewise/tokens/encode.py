@@ -571,22 +571,33 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     before = not _newlines_end_pieces(splitters)
     # GPT-2's own splitting: no piece holds a visible character and then white space.
     is_gpt2 = len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
-    if before:
-        newline = NEWLINE_STARTS
-        proven = is_gpt2 or _never_merges_newlines(model, splitters)
-    else:
+    newline = NEWLINE_STARTS
+    proven = is_gpt2 or _never_merges_newlines(model, splitters)
+    if not before:
         newline = NEWLINE_ENDS
         proven = not prefixed
-    added: Sequence[Mapping[str, Any]] = tokenizer.get("added_tokens") or []
-    contents = [token["content"] for token in added]
-    if not proven or any(map(newline.search, contents)):
+    if not proven:
         return None
-    hazards = [token for token in added if prefixed or _looks_around(token)]
+    return _rule_for_added(
+        tokenizer.get("added_tokens") or [],
+        normalizers,
+        SplitRule(newline, before, prefixed, hazards=(), words=is_gpt2 or not before),
+    )
+
+
+def _rule_for_added(
+    added: Sequence[Mapping[str, Any]], normalizers: Sequence[Mapping[str, Any]], rule: SplitRule
+) -> SplitRule | None:
+    """Return ``rule`` with the hazards among the added tokens, None if one of them is in the way of splitting."""
+    contents = [token["content"] for token in added]
+    if any(map(rule.newline.search, contents)):
+        return None
+    hazards = [token for token in added if rule.prefixed or _looks_around(token)]
     if not all(_seen_in_text(token, normalizers) for token in hazards):
         return None
     # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
-    words = (is_gpt2 or not before) and not any(map(_WORD_STARTS.search, contents))
-    return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards), words)
+    words = rule.words and not any(map(_WORD_STARTS.search, contents))
+    return rule._replace(hazards=tuple(token["content"] for token in hazards), words=words)
 
 
 def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:

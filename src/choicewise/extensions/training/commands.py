@@ -53,7 +53,7 @@ def requests(
     from choicewise.protocols.catalogue import in_chat
     from choicewise.running.job import job_of, open_all, refuse
 
-    given = {**part.given, **part.data([] if data is None else [data]), **tasks.given}
+    given = {**part.given, **part.data(data), **tasks.given}
     job = job_of({"protocols": protocol, "shots": options.shots_of(shots), "score": score, **given})
     sources = options.sources_of(job)
     if len(sources) > 1:

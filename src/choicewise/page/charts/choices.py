@@ -1,4 +1,4 @@
-"""What a user chooses of a chart, and the runs and protocols that it means."""
+"""Find the runs and protocols that a user chooses for a chart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from choicewise.util.text import counted, safe
 
 @dataclass(frozen=True)
 class Choices:
-    """``models``: by name, of those among the runs.  ``start`` and ``end``: protocols.  ``protocol``: one to point out,
+    """Choices of a user. ``models``: by name, of those among the runs. ``start`` and ``end``: protocols.  ``protocol``: one to point out,
     or to draw alone.  ``rank``: ranks, or values; None: what the chart shows by itself.  ``width``: in pixels.
     """
 
@@ -31,7 +31,9 @@ def chosen_run(study: Study, choices: Choices) -> ShownRun:
         raise UsageError(f"{len(choices.models)} models were named; the chart is about one")
     if not choices.models and len(study.runs) > 1:
         raise UsageError(f"the chart is about one model; name one of {listed_models(study)}")
-    return run_of(study, choices.models[0]) if choices.models else study.runs[0]
+    if choices.models:
+        return run_of(study, choices.models[0])
+    return study.runs[0]
 
 
 def run_of(study: Study, model: str) -> ShownRun:
@@ -66,13 +68,16 @@ def several_data(study: Study) -> str:
     """Return why a chart of one dataset can't be drawn: the runs are on several. Empty if they are not."""
     if len(study.datasets) < 2:
         return ""
-    names = (study.runs[places[0]].manifest.dataset.name for places in study.datasets.values())
-    data = [
-        f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)
-    ]
-    return f"the runs are on different data; name those on one of {', '.join(data)}"
+    names = []
+    for digest, positions in study.datasets.items():
+        dataset = study.runs[positions[0]].manifest.dataset
+        names.append(f"{safe(dataset.name)} #D{digest[:6]}")
+    return f"the runs are on different data; name those on one of {', '.join(names)}"
 
 
 def listed_models(study: Study) -> str:
     """Return the names of the first ten models."""
-    return ", ".join(map(safe, study.labels[:10])) + (", ..." if len(study.runs) > 10 else "")
+    names = ", ".join(map(safe, study.labels[:10]))
+    if len(study.runs) > 10:
+        return f"{names}, ..."
+    return names

@@ -1,8 +1,9 @@
-"""The kinds of charts: those of the numbers themselves, and how a study is drawn as one that is named."""
+"""Draw a study as a chart of a given kind, and declare the kinds of charts of the numbers themselves."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -23,6 +24,7 @@ from choicewise.page.charts.choices import (
 )
 from choicewise.page.study import ShownRun, Study, leads, pairs
 from choicewise.ports import ChartKind, all_of, find
+from choicewise.report.brief import extremes
 from choicewise.results.ladder import ladder as climb
 from choicewise.results.ladder import main_effects
 from choicewise.results.number import Number
@@ -31,26 +33,28 @@ from choicewise.util.text import counted, safe
 
 
 def draw(name: str, study: Study, **choices: Any) -> Chart:
-    """The chart called ``name`` of the runs of ``study``; ``choices`` as the fields of :class:`~.choices.Choices`.
+    """Draw the chart called ``name`` of the runs of ``study``; ``choices``: fields of :class:`~.choices.Choices`.
 
     Raises UsageError for a name or choice that nobody knows, and for a chart that these runs can't give; it says what
     the chart needs and which charts can be drawn.
     """
     kind = find_kind(name)
-    known = [field.name for field in fields(Choices)]
+    names = [field.name for field in fields(Choices)]
     for choice in choices:
-        if choice not in known:
-            raise UsageError(f"no chart has a choice {choice!r}; {did_you_mean(choice, known)}")
+        if choice not in names:
+            raise UsageError(f"no chart has a choice {choice!r}; {did_you_mean(choice, names)}")
         if choice not in (*kind.uses, "width"):
             has = f"; it has {', '.join(kind.uses)}" if kind.uses else ""
             raise UsageError(f"the chart {name} has no use for {choice}{has}")
-    if reason := kind.lacks(study):
-        others = [
-            each.name for each in chart_kinds() if each.name != name and not each.lacks(study)
-        ]
-        instead = f"; these runs can be drawn as {', '.join(others)}" if others else ""
-        raise UsageError(f"the chart {name} needs {kind.needs}: {reason}{instead}")
-    return kind.draw(study, Choices(**choices))
+    reason = kind.lacks(study)
+    if not reason:
+        return kind.draw(study, Choices(**choices))
+    others = []
+    for other in chart_kinds():
+        if other.name != name and not other.lacks(study):
+            others.append(other.name)
+    instead = f"; these runs can be drawn as {', '.join(others)}" if others else ""
+    raise UsageError(f"the chart {name} needs {kind.needs}: {reason}{instead}")
 
 
 def find_kind(name: str) -> ChartKind:
@@ -60,8 +64,8 @@ def find_kind(name: str) -> ChartKind:
             return kind
     added = find(ChartKind, name)
     if added is None:
-        known = ", ".join(f"{kind.name} ({kind.summary})" for kind in chart_kinds())
-        raise UsageError(f"no chart is called {name!r}; the charts are {known}")
+        kinds = ", ".join(f"{kind.name} ({kind.summary})" for kind in chart_kinds())
+        raise UsageError(f"no chart is called {name!r}; the charts are {kinds}")
     return added
 
 
@@ -82,23 +86,22 @@ class StripKind(ChartKind):
         """Return why there is no number."""
         if any(not math.isnan(row.value) for row in study.rows):
             return ""
-        return (
-            "none of its numbers is a share of 1" if study.other_metrics else "no item was scored"
-        )
+        if study.other_metrics:
+            return "none of its numbers is a share of 1"
+        return "no item was scored"
 
     def draw(self, study: Study, choices: Choices) -> Chart:
         """Draw the numbers of one run."""
         run = chosen_run(study, choices)
-        pointed_out = [] if choices.protocol is None else [protocol_of(run, choices.protocol)]
-        records = strip.values(run.rows, pointed_out)
+        chosen = []
+        if choices.protocol is not None:
+            chosen.append(protocol_of(run, choices.protocol))
+        records = strip.values(run.rows, chosen)
         numbers = counted(sum(not math.isnan(row.value) for row in run.rows), "number")
-        spec = strip.spec(records, bool(choices.rank), choices.width)
-        return Chart(
-            "strip",
-            f"{about_run(run)}: {numbers}",
-            spec,
-            strip.caption(records, bool(choices.rank)),
-        )
+        rank = bool(choices.rank)
+        spec = strip.spec(records, rank, choices.width)
+        title = f"{about_run(run)}: {numbers}"
+        return Chart("strip", title, spec, strip.caption(records, rank))
 
 
 class LadderKind(ChartKind):
@@ -112,7 +115,9 @@ class LadderKind(ChartKind):
     def lacks(self, study: Study) -> str:
         """Return how many protocols there are if these are too few."""
         most = max((len(run.protocols) for run in study.runs), default=0)
-        return "" if most > 1 else f"there is {counted(most, 'protocol')}"
+        if most > 1:
+            return ""
+        return f"there is {counted(most, 'protocol')}"
 
     def draw(self, study: Study, choices: Choices) -> Chart:
         """Draw the ladder between two protocols of one run."""
@@ -171,7 +176,9 @@ class BumpKind(ChartKind):
 
     def draw(self, study: Study, choices: Choices) -> Chart:
         """Draw the models of the study, the named ones highlighted."""
-        first = None if choices.protocol is None else protocol_of(study.runs[0], choices.protocol)
+        first = None
+        if choices.protocol is not None:
+            first = protocol_of(study.runs[0], choices.protocol)
         highlight = [run_of(study, model).label for model in choices.models]
         labels = shown_models(study.rows, highlight)
         drawn = Study(tuple(run for run in study.runs if run.label in labels))
@@ -229,10 +236,10 @@ class PairKind(ChartKind):
                 f"the chart pair is about two models; name two of {listed_models(study)}"
             )
         left, right = named
-        (compared,) = pairs(Study(tuple(named)))
-        if compared.reason:
-            raise UsageError(f"{left.label} and {right.label} can't be compared: {compared.reason}")
-        records = lanes.pair_values(left.label, right.label, compared.contests)
+        (pair,) = pairs(Study((left, right)))
+        if pair.reason:
+            raise UsageError(f"{left.label} and {right.label} can't be compared: {pair.reason}")
+        records = lanes.pair_values(left.label, right.label, pair.contests)
         title = f"{left.label} minus {right.label} on {left.manifest.dataset.name}"
         return Chart(
             "pair", title, lanes.pair_spec(records, choices.width), lanes.pair_caption(records)
@@ -244,30 +251,27 @@ KINDS = (StripKind(), LadderKind(), EffectsKind(), BumpKind(), RanksKind(), Pair
 
 
 def _one_run(study: Study) -> str:
-    return "" if len(study.runs) > 1 else "there is one run; name the runs of other models as well"
+    """Return that there is one run, or an empty text."""
+    if len(study.runs) > 1:
+        return ""
+    return "there is one run; name the runs of other models as well"
 
 
 def _no_rivals(study: Study, rows: Sequence[Number]) -> str:
-    if reason := _one_run(study) or several_data(study):
+    """Return why models can't be put in an order, or an empty text."""
+    reason = _one_run(study) or several_data(study)
+    if reason:
         return reason
-    measured: dict[tuple[str, ...], list[Number]] = {}
-    for row in rows:
-        if not math.isnan(row.value):
-            measured.setdefault(measured_as(row), []).append(row)
-    return (
-        ""
-        if any(len(rows) > 1 for rows in measured.values())
-        else "no two of the runs measured the same"
-    )
+    rivals = Counter(measured_as(row) for row in rows if not math.isnan(row.value))
+    if any(count > 1 for count in rivals.values()):
+        return ""
+    return "no two of the runs measured the same"
 
 
 def _such_as(run: ShownRun) -> str:
-    """Two of its protocols, those of the lowest and the highest value."""
-    known = sorted(
-        (row for row in run.rows if not math.isnan(row.value)), key=lambda row: row.value
-    )
-    return (
-        f"such as {known[0].identity.protocol} and {known[-1].identity.protocol}"
-        if known
-        else "of those in the run"
-    )
+    """Name two protocols of the run, those of the lowest and the highest value."""
+    ends = extremes(run.rows)
+    if ends is None:
+        return "of those in the run"
+    low, high = ends
+    return f"such as {low.identity.protocol} and {high.identity.protocol}"

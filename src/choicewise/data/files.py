@@ -1,4 +1,4 @@
-"""CSV, JSONL, Parquet, text as rows."""
+"""Read files of CSV, JSON Lines, Parquet and text, row by row."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from choicewise.util.files import TABLE, open_file
 from choicewise.util.jsonio import DEEPEST, TOO_DEEP, is_deep
 from choicewise.util.text import quoted
 
-_INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
 Value = TypeVar("Value")
+Row = dict[str, Any]
+"""A row by the names of its columns."""
+
 LONGEST: Final = 200_000  # characters of a Python literal: a hundred times RACE's
-Row = dict[str, Any]  # a row by the names of its columns
-_PACKED: Final = (
-    b"\x1f\x8b",
-    b"PK\x03",
-    b"\x28\xb5\x2f",
-)  # how files begin that gzip, zip and zstd wrote
-_BUFFER: Final = (
-    1 << 18
-)  # bytes of a column that are read at a time; else whole columns of a million rows are
+# Bytes of a line; a row of the longest published contexts has 5,000,000.
+LONGEST_LINE: Final = 16_000_000
+_INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
+# How files begin that gzip, zip and zstd wrote.
+_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")
+# Bytes of a column that are read at a time; else whole columns of a million rows are.
+_BUFFER: Final = 1 << 18
 _PARQUET_CHUNK: Final = 2048  # rows that are Python values at a time
-LONGEST_LINE: Final = (
-    16_000_000  # bytes of a line; a row of the longest published contexts has 5,000,000
-)
 _DATA_AT_ONCE: Final = 250_000_000  # bytes that a Parquet file of some megabytes may take in memory
 _QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
 _CSV_CHUNK: Final = 1000  # rows that are read at a time
 _SHEETS: Final = (".csv", ".tsv")  # how files end that spreadsheets show
-_DELIMITERS: Final = ",;\t"  # of the cells of a sheet; the first where several part a header alike
-_SEPARATOR_LINE: Final = re.compile(r"sep=[,;\t]\r?\n")  # what Excel writes above the header
+# Signs between the cells of a sheet; the first if several part a header into as many.
+_DELIMITERS: Final = ",;\t"
+_SEPARATOR_LINE: Final = re.compile(r"sep=[,;\t]\r?\n")  # which Excel writes above the header
 _HEADER_LINES: Final = 50  # lines that a header may go over
+_FIRST_LIST: Final = re.compile(r'"([^"\\]+)"\s*:\s*\[\s*\{')
+_PEEKED: Final = 1 << 16  # characters in which the first list of a JSON file is looked for
 
 
 class Number(str):
@@ -55,10 +55,10 @@ class Number(str):
 
 
 def text(cell: object, column: str) -> str:
-    """The cell as text, unchanged; an integer has only one.
+    """Return the cell as text, unchanged; an integer can be spelled in only one way.
 
-    Raises UnusableRow for null, true/false, anything nested, and other numbers: 1.50 or 1e5 become another text in the
-    next tool, and in a binary file their spelling is lost.
+    Raises UnusableRow for null, true/false, anything nested, and other numbers: 1.50 or 1e5 become
+    another text in the next tool, and in a binary file their spelling is lost.
     """
     if isinstance(cell, Number):
         if not _INTEGER.fullmatch(cell):
@@ -80,22 +80,24 @@ def text(cell: object, column: str) -> str:
 
 
 def is_number(cell: object) -> bool:
-    """Whether the source holds a number here, rather than a text that looks like one."""
+    """Check that a cell is a number in its source, and no text that looks like one."""
     return isinstance(cell, Number | int | float) and not isinstance(cell, bool)
 
 
 def spell(cell: object, column: str) -> str:
-    """Any other cell as text: texts as they are, everything else as JSON, numbers in their own spelling.
+    """Return any cell as text: texts as they are, else JSON, with numbers as they are spelled.
 
     Raises UnusableRow for bytes, which are no text.
     """
-    return str(cell) if isinstance(cell, str) else _json(cell, column)
+    if isinstance(cell, str):
+        return str(cell)
+    return _json(cell, column)
 
 
 def value_at(row: Mapping[str, Any], path: str) -> object:
-    """The row's cell under a column's name, or under a path into nested columns (``question.stem``).
+    """Return the cell under a column's name, or a path into nested columns (``question.stem``).
 
-    Raises UnusableRow when this row has no such column.
+    Raises UnusableRow if this row has no such column.
     """
     if path in row:
         return row[path]
@@ -108,20 +110,24 @@ def value_at(row: Mapping[str, Any], path: str) -> object:
 
 
 def repeated(values: Sequence[Value]) -> Value | None:
-    """The first value that is there more than once; None when all differ."""
-    return next((value for value, count in Counter(values).items() if count > 1), None)
+    """Return the first value that is there more than once; None if all differ."""
+    for value, count in Counter(values).items():
+        if count > 1:
+            return value
+    return None
 
 
 def list_in(text: str, column: str) -> object:
-    """What ``text`` spells in JSON, or the texts of a flat list in the spelling of Python (``['a', "b's"]``), as in
-    the choices of MuSR on the Hub.
+    """Return what ``text`` spells in JSON, or the texts of a flat list as Python spells it.
 
-    Raises UnusableRow where it spells neither.
+    The choices of MuSR on the Hub are such a list (``['a', "b's"]``).  Raises UnusableRow if it is
+    neither.
     """
     try:
         return _JSON_TEXT.decode(text)
     except (ValueError, RecursionError, UnusableRow) as error:
-        if (texts := _python_texts(text.strip())) is not None:
+        texts = _python_texts(text.strip())
+        if texts is not None:
             return texts
         problem = f"column {column} holds a text where a list of choices is needed"
         raise UnusableRow(f"{problem}; {_list_remedy(text)}") from error
@@ -138,7 +144,7 @@ def _list_remedy(text: str) -> str:
 
 
 def read_list(cell: object, column: str) -> list[Any]:
-    """The list of ``column``: as it is, or read from a literal, which runs no code.
+    """Return the list of ``column``: as it is, or read from a literal, which runs no code.
 
     Raises UnusableRow for anything else, and for a text of more than ``LONGEST`` characters.
     """
@@ -159,12 +165,11 @@ def read_list(cell: object, column: str) -> list[Any]:
     return value
 
 
-_FIRST_LIST: Final = re.compile(r'"([^"\\]+)"\s*:\s*\[\s*\{')
-_PEEKED: Final = 1 << 16  # characters in which the first list of a JSON file is looked for
-
-
 def json_remedy(path: Path) -> str:
-    """Return the command that makes JSON Lines of a file with other JSON; empty if it holds no list of objects."""
+    """Return the command that makes JSON Lines of a file with other JSON.
+
+    It is empty if the file holds no list of objects.
+    """
     with open_file(path) as file:
         beginning = file.read(_PEEKED).decode(errors="replace").lstrip("\ufeff \t\r\n")
     content = f"pathlib.Path({str(path)!r}).read_text(encoding='utf-8')"
@@ -172,29 +177,32 @@ def json_remedy(path: Path) -> str:
     inside = _FIRST_LIST.search(beginning)
     if isinstance(_row(beginning.partition("\n")[0]), dict) and "\n" in beginning:
         return f"it holds JSON Lines: rename it to {path.stem}.jsonl"
-    elif beginning.startswith("{") and re.search(r"\}\r?\n\{", beginning):
+    if beginning.startswith("{") and re.search(r"\}\r?\n\{", beginning):
         # A text in JSON holds no line break, so that only the ends of objects match.
         rows = f"json.loads('[' + re.sub(r'}}\\s*\\n{{', '}},{{', {content}) + ']')"
     elif inside is not None and not beginning.startswith("["):
         rows += f"[{inside[1]!r}]"
     elif not beginning.startswith("["):
         return ""
-    target = f"{path.stem}.jsonl" if path.suffix != ".jsonl" else f"{path.stem}-lines.jsonl"
+    target = f"{path.stem}.jsonl"
+    if path.suffix == ".jsonl":
+        target = f"{path.stem}-lines.jsonl"
     program = f"import json, pathlib, re; [print(json.dumps(row)) for row in {rows}]"
     return f'write a line for each question: python -c "{program}" > {quoted(target)}'
 
 
 def cells(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
-    """Every row that is not a blank line, header or not, as texts: no text becomes a number or a missing value.
+    """Yield every row that is not a blank line, header or not, as texts.
 
-    ``delimiter`` stands between the cells.  Raises DataError when the file is not UTF-8, or a quote is never closed or
-    closed inside a cell: the cells after it can't be separated, so no row can be skipped.
+    No text becomes a number or a missing value.  ``delimiter`` parts the cells.  Raises DataError
+    if the file is not UTF-8, or a quote is never closed or closed inside a cell: the cells after it
+    can't be separated, so that no row can be skipped.
     """
     return filter(None, _sheet(path, delimiter))
 
 
 def _sheet(path: Path, delimiter: str) -> Iterator[list[str]]:
-    """The rows of :func:`cells` and the blank lines between them, which have no cells."""
+    """Yield the rows of :func:`cells` and the blank lines, which have no cells."""
     reader = csv.reader(_lines(path), strict=True, delimiter=delimiter)
     rows: list[list[str]] | None = None
     while rows is None or rows:
@@ -211,15 +219,16 @@ def _sheet(path: Path, delimiter: str) -> Iterator[list[str]]:
 
 
 def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
-    """Every row after the header by the header's names, or why its cells don't fit the header.
+    """Yield every row after the header by the header's names, or why its cells don't fit it.
 
-    The cells are parted by what parts the header: commas, semicolons or tabs.  Raises DataError as `cells` does, and
-    when two columns of the header have the same name.
+    The cells are parted as the header: by commas, semicolons or tabs.  Raises DataError as
+    :func:`cells`, and if two columns of the header have the same name.
     """
     rows = cells(path, _delimiter(path))
     full_header = next(rows, [])
     header = _named_columns(path, full_header)
-    if (name := repeated(header)) is not None:
+    name = repeated(header)
+    if name is not None:
         raise DataError(f"{path}: the header names two columns {name!r}; rename one of them")
     for row in _without_empty_end(rows):
         if len(row) == len(full_header) and not any(row[len(header) :]):
@@ -259,17 +268,19 @@ def _without_empty_end(rows: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, line ends unchanged, without the byte order mark that some editors put at its start.
+    """Return the text of a file, line ends unchanged, without a byte order mark at its start.
 
-    Raises DataError with the offset and line of the first byte that is not UTF-8, or when the file can't be read.
+    Raises DataError with the offset and line of the first byte that is not UTF-8, or if the file
+    can't be read.
     """
     return "".join(text_lines(path))
 
 
 def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
-    r"""The same text line by line, each with the ``\n`` that ends it; no other character ends a line.
+    r"""Yield the text of a file line by line, with the ``\n`` that alone ends a line.
 
-    Raises DataError as `read_text` does, once it comes to the place, and for a line of more than ``longest`` bytes.
+    Raises DataError as :func:`read_text`, once it comes to the byte, and for a line of more than
+    ``longest`` bytes.
     """
     offset = 0
     try:
@@ -290,25 +301,35 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
                 try:
                     yield line.decode()
                 except UnicodeDecodeError as error:
-                    byte, offset = line[error.start], offset + error.start
-                    encoding = "cp1252"
-                    doubt = " (put its encoding in place of cp1252, if it is not Western European)"
-                    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                        encoding = "utf-16"
-                        doubt = ""
-                    target = path.with_name(f"utf8-{path.name}")
+                    at = f"offset {offset + error.start} (line {number}, from 1)"
+                    byte = line[error.start]
                     raise DataError(
-                        f"{path} is not UTF-8: byte 0x{byte:02x} at offset {offset} (line {number}, from 1);"
-                        f' save it from Excel as "CSV UTF-8", or convert it{doubt}:'
-                        f" iconv -f {encoding} -t utf-8 {quoted(path)} > {quoted(target)}"
+                        f"{path} is not UTF-8: byte 0x{byte:02x} at {at}; {_conversion(path, start)}"
                     ) from error
                 offset += len(line)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
+def _conversion(path: Path, start: bytes) -> str:
+    """Return how to make UTF-8 of a file that begins with the bytes ``start``."""
+    encoding = "cp1252"
+    doubt = " (put its encoding in place of cp1252, if it is not Western European)"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+        doubt = ""
+    target = path.with_name(f"utf8-{path.name}")
+    return (
+        f'save it from Excel as "CSV UTF-8", or convert it{doubt}:'
+        f" iconv -f {encoding} -t utf-8 {quoted(path)} > {quoted(target)}"
+    )
+
+
 def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
-    """Every row by the columns' names.  Raises DataError for a damaged file or a column that holds broken text."""
+    """Yield every row by the columns' names.
+
+    Raises DataError for a damaged file or a column that holds broken text.
+    """
     import pyarrow as pa
 
     from choicewise.util.tables import open_parquet, unpacked
@@ -317,7 +338,7 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
         with open_file(path, TABLE) as content:
             file = open_parquet(content, buffer_size=_BUFFER)
             unpacked(content, at_once=_DATA_AT_ONCE)
-            # Each thread would keep memory of its own.
+            # Every thread would keep memory for itself.
             for batch in file.iter_batches(_PARQUET_CHUNK, use_threads=False):
                 names = batch.schema.names
                 columns = []
@@ -328,16 +349,18 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
                         raise DataError(
                             f"{path}: column {name} holds bytes that are not UTF-8: {error}"
                         ) from error
-                yield from (
-                    dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
-                )
+                for row in zip(*columns, strict=True):
+                    yield dict(zip(names, row, strict=True))
         pa.default_memory_pool().release_unused()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} can't be read as Parquet: {error}") from error
 
 
 class RowPlace(NamedTuple):
-    """A row of a file, counted from 0 without ``header`` rows and blank lines; the text of it is made when needed."""
+    """A row of a file, counted from 0 without ``header`` rows and blank lines.
+
+    Its text is made when needed.
+    """
 
     file: Path
     row: int
@@ -345,35 +368,45 @@ class RowPlace(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The row as programs number it that show the file: rows of a sheet and lines of JSONL from 1."""
-        above = self.header if self.file.suffix in _SHEETS else 0
-        filled: Iterator[bool]
+        """Return the row as programs number it: rows of a sheet and lines of JSONL from 1."""
+        if self.file.suffix not in (*_SHEETS, ".jsonl"):
+            return self.row
+        left = self.row
+        if self.file.suffix in _SHEETS:
+            left += self.header
+        last = left + 1
         with suppress(DataError, OSError):  # the file is gone, or damaged further up
-            if self.file.suffix in _SHEETS:
-                filled = map(bool, _sheet(self.file, _delimiter(self.file) if self.header else ","))
-            elif self.file.suffix == ".jsonl":
-                filled = (not _is_blank(line) for line in text_lines(self.file))
-            else:
-                return self.row
-            numbers = (number for number, each in enumerate(filled, start=1) if each)
-            return next(islice(numbers, self.row + above, None), self.row + above + 1)
-        return self.row + above + 1
+            for number, is_filled in enumerate(self._filled(), start=1):
+                if is_filled and left == 0:
+                    return number
+                left -= is_filled
+        return last
+
+    def _filled(self) -> Iterator[bool]:
+        """Yield for each line or row of the file if it is not blank."""
+        if self.file.suffix == ".jsonl":
+            for line in text_lines(self.file):
+                yield not _is_blank(line)
+        else:
+            delimiter = _delimiter(self.file) if self.header else ","
+            yield from map(bool, _sheet(self.file, delimiter))
 
     def __str__(self) -> str:
         if self.file.suffix == ".jsonl":
             return f"{self.file}, line {self.number} (counted from 1)"
-        sheet = self.file.suffix in _SHEETS
-        how = (
-            ("the header is row 1" if self.header else "counted from 1")
-            if sheet
-            else "counted from 0"
-        )
+        how = "counted from 0"
+        if self.file.suffix in _SHEETS:
+            how = "the header is row 1" if self.header else "counted from 1"
         return f"{self.file}, row {self.number} ({how})"
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The table that ``text`` declares.  Raises ValueError for what is no TOML, or is nested more than DEEPEST deep."""
-    if _DEEP_KEY.search(text):  # the time and memory for a key grow with the square of its parts
+    """Return the table that ``text`` declares.
+
+    Raises ValueError if it is no TOML, or is nested more than DEEPEST deep.
+    """
+    # The time and memory for a key grow with the square of its parts.
+    if _DEEP_KEY.search(text):
         raise ValueError(TOO_DEEP)
     try:
         table = tomllib.loads(text)
@@ -384,11 +417,12 @@ def read_toml(text: str) -> dict[str, Any]:
     return table
 
 
+# A key of TOML, before its value or as the name of a table, with more parts than tables may be
+# nested.
 _KEY_PART: Final = rf"(?:[\w-]+|{_QUOTED})"
 _DEEP_KEY: Final = re.compile(
     rf"^[ \t\[]*(?:{_KEY_PART}[ \t]*\.[ \t]*){{{DEEPEST},}}{_KEY_PART}[ \t]*[=\]]", re.MULTILINE
 )
-"""A key of TOML, before its value or as the name of a table, with more parts than tables may stand in one another."""
 
 
 def _json(cell: object, column: str) -> str:
@@ -399,36 +433,35 @@ def _json(cell: object, column: str) -> str:
     if isinstance(cell, Number):
         return str(cell)
     if isinstance(cell, list | tuple):
-        return "[" + ", ".join(_json(part, column) for part in cell) + "]"
+        parts = [_json(part, column) for part in cell]
+        return f"[{', '.join(parts)}]"
     if isinstance(cell, dict):
-        return (
-            "{"
-            + ", ".join(
-                f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()
-            )
-            + "}"
-        )
+        parts = [f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()]
+        return f"{{{', '.join(parts)}}}"
     return json.dumps(cell, ensure_ascii=False, default=str)
 
 
 def _python_texts(text: str) -> list[str] | None:
-    if not (text.startswith("[") and text.endswith("]")):
+    """Return the texts of a list in the spelling of Python; None if it is none."""
+    if not text.startswith("[") or not text.endswith("]"):
         return None
-    inside, place, texts = text[1:-1], 0, []
-    while place < len(inside):
-        literal = _NEXT.match(inside, place)
+    inside = text[1:-1]
+    position = 0
+    texts = []
+    while position < len(inside):
+        literal = _NEXT.match(inside, position)
         if literal is None:
             return None
         try:
             texts.append(str(literal_eval(literal[1])))
         except (ValueError, SyntaxError):  # an escape that is none
             return None
-        place = literal.end()
+        position = literal.end()
     return texts
 
 
 def _lines(path: Path) -> Iterator[str]:
-    r"""The lines of a sheet, which may also end in ``\r``, as files of old Macintoshes do.
+    r"""Yield the lines of a sheet, which may also end in ``\r``, as in files of old Macintoshes.
 
     Excel's first line ``sep=;`` is left out: it is no row in Excel either.
     """
@@ -442,15 +475,18 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _delimiter(path: Path) -> str:
-    """What parts the header of a sheet into the most cells."""
-    head = [*islice(_lines(path), _HEADER_LINES)]
+    """Return the sign that parts the header of a sheet into the most cells."""
+    head = list(islice(_lines(path), _HEADER_LINES))
+    return max(_DELIMITERS, key=partial(_width, head))
 
-    def width(delimiter: str) -> int:
-        with suppress(csv.Error):
-            return len(next(filter(None, csv.reader(head, strict=True, delimiter=delimiter)), []))
-        return 0
 
-    return max(_DELIMITERS, key=width)
+def _width(head: list[str], delimiter: str) -> int:
+    """Return the number of cells in the first line of ``head`` that is not blank."""
+    with suppress(csv.Error):
+        for row in csv.reader(head, strict=True, delimiter=delimiter):
+            if row:
+                return len(row)
+    return 0
 
 
 def _is_blank(line: str) -> bool:
@@ -468,18 +504,18 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-_JSON_TEXT, _ROW = (
-    json.JSONDecoder(
-        parse_int=Number,
-        parse_float=Number,
-        parse_constant=_refuse_constant,
-        object_pairs_hook=hook,
-    )
-    for hook in (None, _refuse_repeated_keys)
+_decoder = partial(
+    json.JSONDecoder,
+    parse_int=Number,
+    parse_float=Number,
+    parse_constant=_refuse_constant,
 )
+_JSON_TEXT: Final = _decoder()
+_ROW: Final = _decoder(object_pairs_hook=_refuse_repeated_keys)
 
 
-def _row(line: str) -> dict[str, Any] | UnusableRow:
+def _row(line: str) -> Row | UnusableRow:
+    """Read a line of JSONL, or return why it can't be used."""
     try:
         row = _ROW.decode(line)
     except UnusableRow as reason:
@@ -493,13 +529,24 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
     # Most rows are flat, and a count is faster than a look at each value.
     if line.count("[") + line.count("{") > DEEPEST and is_deep(row):
         return UnusableRow("the line is nested too deeply")
-    return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")
+    if not isinstance(row, dict):
+        return UnusableRow("the line holds no JSON object")
+    return row
+
+
+def json_rows(path: Path) -> Iterator[Row | UnusableRow]:
+    """Yield the object on every line, or why it can't be used.
+
+    Strings in JSON may hold U+2028 and other line ends unescaped.
+    """
+    for line in text_lines(path):
+        if not _is_blank(line):
+            yield _row(line)
 
 
 ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] = {
-    # JSON strings may hold U+2028 and other line ends unescaped
-    ".jsonl": lambda path: (_row(line) for line in text_lines(path) if not _is_blank(line)),
+    ".jsonl": json_rows,
     **dict.fromkeys(_SHEETS, csv_rows),
     ".parquet": parquet_rows,
 }
-"""File suffix → what reads the file's rows: each by the columns' names, or why it can't be read."""
+"""Ending of a file → what yields its rows by the columns' names, or why one can't be read."""

@@ -87,9 +87,9 @@ def _silent(line: str) -> None:
 
 @cache
 def follow() -> None:
-    """Where ``torchrun`` started several processes, have all but rank 0 do what that asks of its models, and end here.
+    """Make a process that ``torchrun`` started, unless it is rank 0, do what rank 0 asks, and end.
 
-    Rank 0 lets them go when it ends.  Errors that all ranks have are said by it alone.
+    Rank 0 lets the others go when it ends.  Errors that all ranks have are said by it alone.
     """
     if ranks() == 1:
         return
@@ -99,11 +99,11 @@ def follow() -> None:
     from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.local_model import SharedModel
 
+    # Rank 0 hears the interrupt, and torchrun ends the others.
     with suppress(ValueError):  # of a thread that is not the main one
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # rank 0 hears it, and torchrun ends the others
-    group, models = parallel.joined(), dict[int, FolderModel]()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    group = parallel.joined()
+    models: dict[int, FolderModel] = {}
     while True:
         call, dropped = group.receive()
         if call is None:

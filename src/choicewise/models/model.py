@@ -1,4 +1,4 @@
-"""What every model offers, what its self-check found, and how it is loaded elsewhere."""
+"""Define what every model offers, and the records of its self-check and of how to load it."""
 
 from __future__ import annotations
 
@@ -30,66 +30,77 @@ class Model(Protocol):
 
     @property
     def digest(self) -> str:
-        """64 hex digits."""
+        """Return the digest of 64 hex digits."""
 
     @property
     def window(self) -> int:
-        """The most input tokens."""
+        """Return the most input tokens."""
 
     @property
     def supports(self) -> frozenset[type]:
-        """Kinds of question."""
+        """Return the kinds of question that it answers."""
 
     @property
     def dtype(self) -> str:
-        """The arithmetic."""
+        """Return the dtype of its arithmetic."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """From texts to its tokens."""
+        """Return the tokenizer that turns texts into its tokens."""
 
     @property
     def recipe(self) -> Recipe | None:
-        """How to load the same model in another process; None where only this one has it, or a server computes it."""
+        """Return how to load the model in another process.
+
+        None if only this process has it, or a server computes it.
+        """
 
     @property
     def selfcheck(self) -> SelfCheck | None:
-        """Its compute path and how exact that is, as measured last, or now; None where there is no choice."""
+        """Return its compute path and how exact that is, as measured last, or now.
+
+        None if there is no choice of paths.
+        """
 
     def check(self, depth: int) -> SelfCheck | None:
-        """Be ready to answer questions of ``depth`` input tokens: measured now, unless that deep was measured before,
-        here or by another process; with the noise of the answers so far.
+        """Choose the path for questions of ``depth`` input tokens, and return its self-check.
 
-        ``answer`` does so by itself.  A depth of 0 only loads what is needed to answer; None, as in ``selfcheck``.
+        It is measured now, unless it was measured as deep before, here or by another process, and
+        has the noise of the answers so far.  ``answer`` calls this by itself.  A depth of 0 only
+        loads what is needed to answer.  None if there is no choice of paths.
         """
 
     @property
     def computed(self) -> int | None:
-        """Input tokens that went through the model so far, those of its self-check included; None where not counted.
+        """Return the input tokens that went through the model, with those of its self-check.
 
-        It grows with every pack, so that one long question shows progress.
+        None if they are not counted.  The number grows with every pack, so that one long question
+        shows progress.
         """
 
     @property
     def planned(self) -> int | None:
-        """Input tokens known to be needed for all that was asked so far, with those computed; None where not counted.
+        """Return the input tokens needed for all questions so far, with those computed.
 
-        A tree of questions adds its tokens when it is built, a generation its limit at first and its length when it
-        ends, so the number falls at times.  It is never below ``computed``, and equal to it when nothing is asked.
+        None if they are not counted.  A tree of questions adds its tokens when it is built, a
+        generation its limit at first and its length when it ends, so that the number falls at
+        times.  It is never below ``computed``, and equal to it while no question is open.
         """
 
     def objection(self, question: Prompt) -> str | None:
-        """Why ``question``, though of a kind that it ``supports``, can't be answered; None where it can.
+        """Return why ``question``, of a kind that it ``supports``, can't be answered, or None.
 
-        So a server that gives probabilities of one next token alone objects to a question about three.  It is asked
-        with the first questions of a protocol before a run; a model that answers all that it supports never objects.
+        So a server that gives probabilities of one next token alone objects to a question about
+        three.  Before a run this is called with the first questions of a protocol; a model that
+        answers all that it supports never objects.
         """
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """The answers, in any order, as results become available.
+        """Yield the answers, in any order, as results become available.
 
-        The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
-        answer: more tokens than its window, tokens that it does not know.
+        A question has the same answer whatever else is asked.  Raises ModelError for a question
+        that the model can't answer: with more tokens than its window, or tokens that it does not
+        know.
         """
 
 
@@ -133,10 +144,10 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One rung tried: the largest difference (nats a token) of a score from the reference, and why it was refused.
+    """One rung tried: the largest difference of a score from the reference, and why it was refused.
 
-    The difference of a sum over n tokens counts 1 / √n, as independent errors grow.  The reference is the plain path,
-    for a 16-bit model that of its float32 copy.
+    The difference is in nats a token; that of a sum over n tokens counts 1 / √n, as independent
+    errors grow.  The reference is the plain path, for a 16-bit model that of its float32 copy.
     """
 
     rung: str
@@ -148,11 +159,12 @@ class Trial:
 class SelfCheck:
     """The rung taken, what it costs in words, and what was measured.
 
-    ``floor``: the noise of the plain path, and ``tolerance``: how far a rung may be from the reference, both in nats a
-    token as the ``difference``.  ``noise``: how far two ways of computing a token's log-probability differ, hardly ever
-    exceeded; the noise of a sum over n tokens is √n times as large.  It is measured on the probe at first, then on
-    answers of the run, which are compared with the plain path, that of a float32 copy of a 16-bit model.
-    ``depth``: the probe's longest sequence, in tokens.
+    ``floor``: the noise of the plain path, and ``tolerance``: how far a rung may be from the
+    reference, both in nats a token as the ``difference``.  ``noise``: how far two ways of computing
+    a token's log-probability differ, hardly ever exceeded; the noise of a sum over n tokens is √n
+    times as large.  It is measured on the probe at first, then on answers of the run, which are
+    compared with the plain path, that of a float32 copy of a 16-bit model.  ``depth``: the probe's
+    longest sequence, in tokens.
     """
 
     rung: str

@@ -78,7 +78,7 @@ def _open(name: str, loading: Loading) -> FolderModel:
         raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
     with readable(path):
         gguf = named_gguf(path)
-    on_hub = None if is_folder or path.exists() else hub_name(name)
+    on_hub = None if path.exists() else hub_name(name)
     if not is_folder and on_hub is None and gguf is None:
         raise _no_folder(name)
     for package in ("torch", "transformers", "tokenizers"):
@@ -93,10 +93,17 @@ def _open(name: str, loading: Loading) -> FolderModel:
         model: FolderModel = GgufModel(gguf, **options, elsewhere=loading.elsewhere)
         model.recipe = Recipe(str(gguf.absolute()), options)
         return model
-    if on_hub is None:
-        model = FolderModel(path, **options, elsewhere=loading.elsewhere)
-        model.recipe = Recipe(name if is_bundled(name) else str(path.absolute()), options)
-        return model
+    if on_hub is not None:
+        return _open_on_hub(on_hub, options, loading)
+    model = FolderModel(path, **options, elsewhere=loading.elsewhere)
+    model.recipe = Recipe(name if is_bundled(name) else str(path.absolute()), options)
+    return model
+
+
+def _open_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) -> FolderModel:
+    """Return the model of a repository on the Hub, of safetensors or of a GGUF file."""
+    from choicewise.models.local.folder_model import FolderModel
+
     if is_gguf(on_hub.config or ""):
         return _open_gguf_on_hub(on_hub, options, loading)
     if "trust_remote_code" in options:

@@ -13,8 +13,10 @@ from choicewise.util.text import counted, safe
 
 @dataclass(frozen=True)
 class Choices:
-    """Choices of a user. ``models``: by name, of those among the runs. ``start`` and ``end``: protocols.  ``protocol``: one to point out,
-    or to draw alone.  ``rank``: ranks, or values; None: what the chart shows by itself.  ``width``: in pixels.
+    """What a user chooses of a chart.
+
+    ``models``: by name, of those among the runs. ``start`` and ``end``: protocols. ``protocol``: one to point out, or
+    to draw alone. ``rank``: ranks, or values; None: what the chart shows by itself. ``width``: in pixels.
     """
 
     models: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What one protocol makes of a run: scores, decisions, values with their intervals, and pairs of these."""
+"""A measurement holds the scores, decisions and values of one protocol of a run."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ from choicewise.scoring.scores import LACKS
 
 
 def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
-    """(softmax, winner takes all), both float64 [rows]; NaN for an item with a missing choice.
+    """Return the softmax and the winner's share of all, both float64 [rows]; NaN for an item with a missing choice.
 
-    An item with a choice that is known as an upper bound alone has no softmax, and a winner where that is sure.
+    An item with a choice known as an upper bound only has no softmax, and a winner if that is sure.
 
-    Raises UsageError when the temperature is not above 0, or when there are no scores.
+    Raises UsageError if the temperature is not above 0, or if there are no scores.
     """
     if measured.scores is None:
         raise UsageError(
@@ -95,60 +95,64 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
         raise UsageError(
             f"temperature is {temperature}; it must be above 0 (near 0, the best choice takes all)"
         )
-    offsets, scores, low = (
-        measured.evidence.item_offsets,
-        measured.known_scores,
-        measured.low_scores,
-    )
+    offsets = measured.evidence.item_offsets
+    scores = measured.known_scores
+    low = measured.low_scores
     assert scores is not None
     assert low is not None
     item = row_of(offsets)
     best = reduce_rows(np.maximum, low, offsets)[item]
     undecided = (measured.decisions.missing & measured.unlisted)[item]
     at_top = np.where(np.isnan(best) | undecided, np.nan, low == best)
-    return choice_distribution(scores, offsets, temperature), at_top / reduce_rows(
-        np.add, at_top, offsets
-    )[item]
+    softmax = choice_distribution(scores, offsets, temperature)
+    # Choices that tie at the top share the win.
+    winner = at_top / reduce_rows(np.add, at_top, offsets)[item]
+    return softmax, winner
 
 
 def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
-    """The table of :meth:`choicewise.results.run.Run.distribution`; UsageError as :func:`links`."""
+    """Return the table of :meth:`choicewise.results.run.Run.distribution`; UsageError as :func:`links`."""
     softmax, winner = links(measured, temperature)
     people = human_counts(measured.evidence)
-    count = np.full(len(softmax), np.nan) if people is None else people
-    numbers = {"score": measured.scores, "softmax": softmax, "winner": winner}
-    human = pa.array(count, pa.float64(), mask=np.isnan(count))
-    return pa.table({**measured.evidence.choices, **numbers, "human": human}, schema=_COLUMNS)
+    if people is None:
+        people = np.full(len(softmax), np.nan)
+    columns = {
+        **measured.evidence.choices,
+        "score": measured.scores,
+        "softmax": softmax,
+        "winner": winner,
+        "human": pa.array(people, pa.float64(), mask=np.isnan(people)),
+    }
+    return pa.table(columns, schema=_COLUMNS)
 
 
 def human_counts(evidence: Evidence) -> Floats | None:
-    """How many people chose each choice, float64 [rows], NaN for items without counts; None when no item has any.
+    """Return how many people chose each choice, float64 [rows], NaN for items without counts; None if no item has any.
 
     Shares of people stand for counts.  Nobody chose an option that a prompt adds.  Raises DataError naming the item
     whose counts do not match its choices, or whose shares do not sum to 1.
     """
     people = np.full(int(evidence.item_offsets[-1]), np.nan)
-    for place, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
-        if PEOPLE in fields:
-            start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
-            counts, own = (
-                people_counts(item, fields[PEOPLE], int(end - start) - evidence.more),
-                int(end - start),
-            )
-            people[start:end] = (*counts, 0.0)[:own]
+    for index, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
+        if PEOPLE not in fields:
+            continue
+        start = int(evidence.item_offsets[index])
+        size = int(evidence.item_offsets[index + 1]) - start
+        counts = people_counts(item, fields[PEOPLE], size - evidence.more)
+        people[start : start + size] = (*counts, 0.0)[:size]
     return None if np.isnan(people).all() else people
 
 
 def item_fields(evidence: Evidence) -> list[dict[str, str]]:
-    """The further fields of every item."""
+    """Return the further fields of every item."""
     return [json.loads(fields) for fields in evidence.fields()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flips:
-    """Shared items by whose credit is better, and by whether the predictions differ at all.
+    """Count shared items by whose credit is better, and by whether the predictions differ at all.
 
-    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None: not known.
+    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None if unknown.
     """
 
     left_better: int
@@ -161,53 +165,59 @@ class Flips:
 
 
 def flips(pair: tuple[Measurement, Measurement]) -> Flips:
-    """The shared items on which the two measurements decide differently."""
-    ids, places = shared_items(pair)
+    """Count the shared items on which the two measurements decide differently."""
+    one, other = pair
+    ids, (items, other_items) = shared_items(pair)
     left, right = paired_predictions(pair)
-    _, credits = paired_credits(pair)
+    _, (credits, other_credits) = paired_credits(pair)
+    if not one.metric.credited:
+        credits = -credits
+        other_credits = -other_credits
     different = (left >= 0) & (right >= 0) & (left != right)
-    noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
-    better = credits if pair[0].metric.credited else -credits
-    masks = (better[0] > better[1], better[0] < better[1], different, different & noisy)
-    bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
-    left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
-    left_only, right_only = (len(side.ids) - len(ids) for side in pair)
+    near_ties = None
+    if one.bounded[items].all() and other.bounded[other_items].all():
+        noisy = one.near_ties[items] | other.near_ties[other_items]
+        near_ties = int((different & noisy).sum())
     return Flips(
-        left_better=left_better,
-        right_better=right_better,
-        predicted_differently=changed,
-        near_ties=near_ties if bounded else None,
+        left_better=int((credits > other_credits).sum()),
+        right_better=int((credits < other_credits).sum()),
+        predicted_differently=int(different.sum()),
+        near_ties=near_ties,
         shared=len(ids),
-        left_only=left_only,
-        right_only=right_only,
+        left_only=len(one.ids) - len(ids),
+        right_only=len(other.ids) - len(ids),
     )
 
 
 def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
-    """The largest difference of a score, and how many shared items have any; NaN and None where there are no scores.
+    """Return the largest difference of a score, and how many shared items have any; NaN and None without scores.
 
-    Scores of different protocols are not comparable: NaN and None as well.
+    Scores of different protocols are not comparable: NaN and None too.
     """
-    left, right = (each.known_scores for each in pair)
-    if left is None or right is None or pair[0].protocol != pair[1].protocol:
+    one, other = pair
+    scores = one.known_scores
+    other_scores = other.known_scores
+    if scores is None or other_scores is None or one.protocol != other.protocol:
         return math.nan, None
-    _, places = shared_items(pair)
-    offsets = [each.evidence.item_offsets for each in pair]
-    counts = [np.diff(each)[place] for each, place in zip(offsets, places, strict=True)]
-    alike = counts[0] == counts[1]
-    rows = [
-        rows_of_items(own[:-1][place[alike]], counts[0][alike])
-        for own, place in zip(offsets, places, strict=True)
-    ]
-    one, other = left[rows[0]], right[rows[1]]
+    _, (items, other_items) = shared_items(pair)
+    offsets = one.evidence.item_offsets
+    other_offsets = other.evidence.item_offsets
+    counts = np.diff(offsets)[items]
+    # Items with other numbers of choices have moved, and no score to compare.
+    same_size = counts == np.diff(other_offsets)[other_items]
+    counts = counts[same_size]
+    left = scores[rows_of_items(offsets[:-1][items[same_size]], counts)]
+    right = other_scores[rows_of_items(other_offsets[:-1][other_items[same_size]], counts)]
     with np.errstate(invalid="ignore"):  # equal infinities do not differ
-        differences = np.where(one == other, 0.0, np.abs(one - other))
-    known = differences[~np.isnan(differences)]
-    moved = ~((one == other) | (np.isnan(one) & np.isnan(other)))
-    item = np.repeat(np.arange(alike.sum()), counts[0][alike])
-    return float(known.max()) if len(known) else math.nan, len(np.unique(item[moved])) + int(
-        (~alike).sum()
-    )
+        differences = np.where(left == right, 0.0, np.abs(left - right))
+    moved = ~((left == right) | (np.isnan(left) & np.isnan(right)))
+    item = np.repeat(np.arange(len(counts)), counts)
+    moved_items = len(np.unique(item[moved])) + int((~same_size).sum())
+    scored = differences[~np.isnan(differences)]
+    largest = math.nan
+    if len(scored):
+        largest = float(scored.max())
+    return largest, moved_items
 
 
 UNLISTED = (
@@ -215,19 +225,19 @@ UNLISTED = (
     "an answer is not among the likeliest next tokens that the server lists: the score is known as a bound alone",
     "none of the answers is among the likeliest next tokens that the server lists",
 )
-"""Why an item is missing that has answers known as upper bounds alone, by how many of them: none, some, all."""
+"""Why an item is missing that has answers known as upper bounds only, by how many of them: none, some, all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one protocol makes of a run.
+    """Hold the scores and decisions of one protocol of a run.
 
-    ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None where the protocol reads
+    ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None if the protocol reads
     generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
-    nats; None where it was not measured.  ``judged``: what a metric of probabilities looks at.  ``categories``: the
-    dataset's.  ``reasons``: the run's, by number.  ``asked``: how many items were asked, and how many the run has to
-    ask.  ``statuses``: what became of every text; None where none is read.  ``step``: to which a decision endpoint
-    rounds its probabilities; None where it does not, and for other models.
+    nats; None if it was not measured.  ``judged``: the probabilities that the metric judges.  ``categories``: those of
+    the dataset.  ``reasons``: those of the run, by number.  ``item_counts``: how many items are complete, and how many
+    the run is to have.  ``statuses``: the outcome of every text; None if none is read.  ``step``: to which a decision
+    endpoint rounds its probabilities; None if it does not, and for other models.
     """
 
     name: str
@@ -246,100 +256,102 @@ class Measurement:
 
     @property
     def ids(self) -> pa.ChunkedArray:
-        """The items' ids."""
+        """Return the ids of the items."""
         return self.evidence.item_table["item"]
 
     @property
     def subjects(self) -> list[str]:
-        """The subject of every item."""
+        """Return the subject of every item."""
         return self.evidence.subjects
 
     @property
     def metric(self) -> Metric:
-        """What is made of the credits."""
+        """Return the metric that the credits are of."""
         return METRICS[self.protocol.metric]
 
     @property
     def credit(self) -> Floats:
-        """The credit of every item, float64, NaN where it is missing."""
+        """Return the credit of every item, float64 [items]; NaN if it is missing."""
         return self.decisions.credit
 
     @property
     def prediction(self) -> Integers:
-        """The predicted choice of every item, int64, -1 for none."""
+        """Return the predicted choice of every item, int64 [items]; -1 for none."""
         return self.decisions.prediction
 
     def values(self, aggregation: str | None = None) -> dict[str, Value]:
-        """Group name → value under the protocol's own aggregation, or another one by name."""
+        """Return the value of each group under the protocol's aggregation, or another one by name."""
         return self._values(self.decisions, aggregation)
 
     def groups(self, aggregation: str | None = None) -> npt.NDArray[np.object_]:
-        """The group of every item under the protocol's own aggregation, or another one by name."""
-        known = GROUPS[aggregation or self.protocol.aggregation]
-        return self.evidence.groups(lambda subject: known(subject, self.categories))
+        """Return the group of every item under the protocol's aggregation, or another one by name."""
+        group_of = GROUPS[aggregation or self.protocol.aggregation]
+        return self.evidence.groups(lambda subject: group_of(subject, self.categories))
 
     @property
     def overall(self) -> float:
-        """The one value under the protocol's own aggregation; the mean over items where that has several groups."""
-        if self.protocol.aggregation in ("micro", "macro"):
-            return next(iter(self.values().values())).value
-        return self.values("micro")["all"].value
+        """Return the one value under the protocol's aggregation; the mean over items if that has several groups."""
+        if self.protocol.aggregation not in ("micro", "macro"):
+            return self.values("micro")["all"].value
+        (value,) = self.values().values()
+        return value.value
 
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
-        """Group name → the lowest and highest value that numeric noise, rounding and answers known as bounds allow.
+        """Return the lowest and highest value of each group that noise, rounding and answers known as bounds allow.
 
-        NaN where the noise of an item is not known, unless there are such answers: then it is what they allow, as it is
-        of answers in text that were cut.  Items that they leave undecided count here, though no value has them.
+        NaN if the noise of an item is not known.  Answers known as bounds, and answers in text that were cut, bound the
+        value nevertheless.  Items that they leave undecided count here, though no value has them.
         """
-        judged = self.judged
-        if judged is not None and (
-            self.step is None or self.protocol.metric not in BOUNDED or judged.bytes is not None
-        ):
+        if not self._has_extremes:
             return dict.fromkeys(self.groups(aggregation).tolist(), (math.nan, math.nan))
         low, high, _ = self._range
-        credits = (low, high, np.where(self.decisions.missing, np.nan, np.isnan(low)))
+        has_no_bounds = np.where(self.decisions.missing, np.nan, np.isnan(low))
         with np.errstate(invalid="ignore"):  # a bound may be infinite, and then has no error
-            lows, highs, unknown = (
-                self._values(replace(self.decisions, credit=each), aggregation) for each in credits
-            )
+            lows = self._values(replace(self.decisions, credit=low), aggregation)
+            highs = self._values(replace(self.decisions, credit=high), aggregation)
+            unknown = self._values(replace(self.decisions, credit=has_no_bounds), aggregation)
         values = self._values(self.decisions, aggregation)
-        bounds = {
-            group: (
-                float(np.fmin(lows[group].value, value)),
-                float(np.fmax(highs[group].value, value)),
-            )
-            for group, value in ((group, each.value) for group, each in values.items())
-        }
-        return {
-            group: (np.nan, np.nan) if unknown[group].value > 0 else bounds[group]
-            for group in bounds
-        }
+        extremes = {}
+        for group, value in values.items():
+            if unknown[group].value > 0:
+                extremes[group] = (math.nan, math.nan)
+                continue
+            # Undecided items can move both bounds to one side of the value.
+            lowest = float(np.fmin(lows[group].value, value.value))
+            highest = float(np.fmax(highs[group].value, value.value))
+            extremes[group] = (lowest, highest)
+        return extremes
+
+    @property
+    def _has_extremes(self) -> bool:
+        """Check that bounds of the metric are known: of probabilities, only those of rounding are."""
+        if self.judged is None:
+            return True
+        is_bounded = self.step is not None and self.protocol.metric in BOUNDED
+        return is_bounded and self.judged.bytes is None
 
     def chances(self, aggregation: str | None = None) -> dict[str, float]:
-        """Group name → the value that guessing evenly is expected to have; NaN where no item is scored."""
-        expected = replace(
-            self.decisions, credit=np.where(self.decisions.missing, np.nan, self.guesses)
-        )
-        means = self._means(expected, aggregation or self.protocol.aggregation)
-        return {group: each.value for group, each in means.items()}
+        """Return the value of each group that guessing evenly is expected to have; NaN if no item is scored."""
+        expected = np.where(self.decisions.missing, np.nan, self.guesses)
+        guessed = replace(self.decisions, credit=expected)
+        means = self._means(guessed, aggregation or self.protocol.aggregation)
+        return {group: mean.value for group, mean in means.items()}
 
     @cached_property
     def guesses(self) -> Floats:
-        """The credit of every item that is expected of guessing evenly, float64 [items]; NaN where nothing is."""
+        """Return the credit of every item that is expected of guessing evenly, float64 [items]; NaN if none is."""
         if self.judged is not None:
             return uniform(self.protocol.metric, self.judged)
         return guess(self.evidence.item_offsets, self.evidence.right, self.protocol.metric)
 
     def if_calibrated(self, among: Mask) -> float:
-        """The value of items ``among`` if each answer were right as often as its probability says; NaN if unknown."""
-        return (
-            math.nan
-            if self.judged is None
-            else if_calibrated(self.protocol.metric, self.judged, among)
-        )
+        """Return the value of items ``among`` if each answer were right as often as its probability; NaN if unknown."""
+        if self.judged is None:
+            return math.nan
+        return if_calibrated(self.protocol.metric, self.judged, among)
 
     def rounding(self, among: Mask, value: float) -> Rounding | None:
-        """What an endpoint's rounding does to the ``value`` of items ``among``, bool [items]; None without any."""
+        """Return what rounding does to the ``value`` of items ``among``, bool [items]; None without rounding."""
         if self.step is None or self.scores is None:
             return None
         if self.judged is None or self.protocol.metric not in OPEN:
@@ -349,93 +361,96 @@ class Measurement:
 
     @property
     def likelihoods(self) -> bool:
-        """Whether the scores are made of one log-likelihood of each choice, whose noise is known."""
+        """Check that the scores are made of one log-likelihood of each choice, whose noise is known."""
         return READINGS[self.protocol.reading].one_likelihood
 
     @property
     def invalid(self) -> Mask:
-        """Items of several choices whose generated text names none, and which count as wrong, bool [items]."""
+        """Mark items of several choices whose generated text names none and counts as wrong, bool [items]."""
         several = np.diff(self.evidence.item_offsets) > 1
         no_option = (self.decisions.prediction < 0) & ~self.decisions.missing & several
-        return (
-            np.zeros_like(no_option)
-            if self.statuses is None
-            else no_option & ~is_cut(self.statuses)
-        )
+        if self.statuses is None:
+            return np.zeros_like(no_option)
+        return no_option & ~is_cut(self.statuses)
 
     @property
     def near_ties(self) -> Mask:
-        """Items without a tie more than one choice of which could be the best within the noise, bool [items]."""
-        return np.asarray(
-            self._range[2] & ~self.decisions.tied & ~self.decisions.missing, dtype=np.bool_
-        )
+        """Mark items without a tie of which several choices could be the best within the noise, bool [items]."""
+        _, _, open_items = self._range
+        near = open_items & ~self.decisions.tied & ~self.decisions.missing
+        return np.asarray(near, dtype=np.bool_)
 
     @property
     def bounded(self) -> Mask:
-        """Items whose credit is known to stay within bounds, and those that are missing, bool [items]."""
-        known = ~np.isnan(self._range[0]) & (self._noise_known or self.step is not None)
-        return np.asarray(known | self.decisions.missing, dtype=np.bool_)
+        """Mark items whose credit is known to stay within bounds, and those that are missing, bool [items]."""
+        low, _, _ = self._range
+        has_bounds = ~np.isnan(low) & (self._noise_known or self.step is not None)
+        return np.asarray(has_bounds | self.decisions.missing, dtype=np.bool_)
 
     @property
     def low_scores(self) -> Floats | None:
-        """The lowest that each score may be, float64 [rows]: the score itself but for upper bounds."""
-        return (
-            self.scores
-            if self.scores is None or self.lows is None
-            else self.lows.filled(self.scores)
-        )
+        """Return the lowest that each score may be, float64 [rows]: the score itself, except for upper bounds."""
+        if self.scores is None or self.lows is None:
+            return self.scores
+        return self.lows.filled(self.scores)
 
-    def unlisted_reason(self, place: int) -> str:
-        """Why the item at that place is missing, where it is because answers are known as upper bounds alone."""
-        return UNLISTED[int(self.evidence.unlisted(self.protocol.null)[place])]
+    def unlisted_reason(self, item: int) -> str:
+        """Return why the item at that index is missing if it is because answers are known as upper bounds only."""
+        return UNLISTED[int(self.evidence.unlisted(self.protocol.null)[item])]
 
     @cached_property
     def known_scores(self) -> Floats | None:
-        """The scores, float64 [rows]: NaN where no more than bounds are known."""
+        """Return the scores, float64 [rows]; NaN if no more than bounds are known."""
         low = self.low_scores
-        return (
-            None
-            if self.scores is None or low is None
-            else np.where(low < self.scores, np.nan, self.scores)
-        )
+        if self.scores is None or low is None:
+            return None
+        return np.where(low < self.scores, np.nan, self.scores)
 
     @property
     def unlisted(self) -> Mask:
-        """Items of which an answer is known as an upper bound alone, bool [items]."""
+        """Mark items with an answer known as an upper bound only, bool [items]."""
         return np.asarray(self.evidence.unlisted(self.protocol.null) > 0, dtype=np.bool_)
 
     def missing_reasons(self, among: Mask) -> tuple[MissingReason, ...]:
-        """Why items ``among`` (bool [items]) are missing, the most common reason first."""
-        places = np.flatnonzero(self.decisions.missing & among)
-        numbers = self.evidence.column(reasons_column(self.protocol.null, self.reasons))[places]
+        """Return why items ``among`` (bool [items]) are missing, the most common reason first."""
+        items = np.flatnonzero(self.decisions.missing & among)
+        ids = self.evidence.item_table["item"]
+        codes, firsts, counts = np.unique(
+            self._reason_codes(items), return_index=True, return_counts=True
+        )
+        reasons = []
+        for code, first, count in zip(
+            codes.tolist(), firsts.tolist(), counts.tolist(), strict=True
+        ):
+            example = ids[int(items[first])].as_py()
+            reasons.append(MissingReason(self._reason_text(code), count, example))
+        return tuple(sorted(reasons, key=lambda reason: -reason.count))
+
+    def _reason_codes(self, items: Integers) -> Integers:
+        """Number why ``items`` are missing: the run's reasons from 0, below it :data:`LACKS`, UNLISTED and WHY.
+
+        A reason of the score goes before one of the run, and both before what became of a text.
+        """
+        codes = self.evidence.column(reasons_column(self.protocol.null, self.reasons))[items]
         lacks = lacks_column(self.protocol)
         if lacks in self.evidence:
-            codes = self.evidence.column(lacks)[places].astype(np.int64)
-            numbers = np.where(numbers < 0, -1 - codes, numbers)
-        unlisted = self.evidence.unlisted(self.protocol.null)[places].astype(np.int64)
-        numbers = np.where((numbers == -1) & (unlisted > 0), -1 - len(LACKS) - unlisted, numbers)
+            lacking = self.evidence.column(lacks)[items].astype(np.int64)
+            codes = np.where(codes < 0, -1 - lacking, codes)
+        unlisted = self.evidence.unlisted(self.protocol.null)[items].astype(np.int64)
+        codes = np.where((codes == -1) & (unlisted > 0), -1 - len(LACKS) - unlisted, codes)
         if self.statuses is not None:
-            told = -1 - len(LACKS) - len(UNLISTED) - self.statuses[places].astype(np.int64) % UNSAID
-            numbers = np.where(numbers == -1, told, numbers)
-        known, first, counts = np.unique(numbers, return_index=True, return_counts=True)
-        ids = self.evidence.item_table["item"]
-        reasons = [
-            MissingReason(
-                self.reasons.text(number)
-                if number >= 0
-                else (*LACKS, *UNLISTED, *WHY)[-1 - number] or self._no_reason,
-                count,
-                ids[int(places[place])].as_py(),
-            )
-            for number, place, count in zip(
-                known.tolist(), first.tolist(), counts.tolist(), strict=True
-            )
-        ]
-        return tuple(sorted(reasons, key=lambda reason: -reason.count))
+            statuses = self.statuses[items].astype(np.int64) % UNSAID
+            codes = np.where(codes == -1, -1 - len(LACKS) - len(UNLISTED) - statuses, codes)
+        return codes
+
+    def _reason_text(self, code: int) -> str:
+        if code >= 0:
+            return self.reasons.text(code)
+        return (*LACKS, *UNLISTED, *WHY)[-1 - code] or self._no_reason
 
     @property
     def _no_reason(self) -> str:
-        """Why an item is missing of which everything was observed."""
+        """Return why an item is missing of which everything was observed."""
         if self.item_counts[0] < self.item_counts[1]:
             return "not asked in full yet; run the same command again to resume"
         if self.protocol.metric in SOFT:
@@ -452,38 +467,40 @@ class Measurement:
 
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
+        """Return the lowest and highest credit of every item, and mark those with several possible best choices."""
+        none_open = np.zeros(len(self.decisions.credit), dtype=np.bool_)
         if self.step is not None and self.scores is not None:
-            if self.judged is not None:
-                return *rounded_bounds(self.protocol.metric, self.judged, self.step), np.zeros_like(
-                    self.decisions.missing
-                )
-            return top_bounds(
-                self.scores, self.evidence.item_offsets, self.evidence.right, self.step
-            )
+            if self.judged is None:
+                offsets = self.evidence.item_offsets
+                return top_bounds(self.scores, offsets, self.evidence.right, self.step)
+            low, high = rounded_bounds(self.protocol.metric, self.judged, self.step)
+            return low, high, none_open
         if self.statuses is not None:
-            return *cut_range(self.statuses, self.credit), np.zeros(
-                len(self.statuses), dtype=np.bool_
-            )
-        bounds = self.lows is not None and len(self.lows.places) > 0 and self.metric.predicted
-        if self.scores is None or not (self._noise_known or bounds):
+            low, high = cut_range(self.statuses, self.credit)
+            return low, high, none_open
+        has_lows = self.lows is not None and len(self.lows.places) > 0 and self.metric.predicted
+        if self.scores is None or not (self._noise_known or has_lows):
             unknown = np.full(len(self.decisions.credit), np.nan)
-            return unknown, unknown, np.zeros(len(unknown), dtype=np.bool_)
-        epsilon = self._epsilon if self._noise_known else np.zeros(len(self.scores))
-        low = self.low_scores
-        rows = self.scores, self.evidence.item_offsets, self.evidence.right
-        return credit_range(*rows, self.decisions, epsilon, low)
+            return unknown, unknown, none_open
+        epsilon = np.zeros(len(self.scores))
+        if self._noise_known:
+            epsilon = self._epsilon
+        return credit_range(
+            self.scores,
+            self.evidence.item_offsets,
+            self.evidence.right,
+            self.decisions,
+            epsilon,
+            self.low_scores,
+        )
 
     @property
     def _epsilon(self) -> Floats:
-        """How far noise moves each score, float64 [rows]; NaN where not known."""
-        axes = self.protocol
+        """Return how far noise moves each score, float64 [rows]; NaN if unknown."""
+        protocol = self.protocol
         assert self.noise is not None
-        epsilon = (
-            NOISE[axes.calibration]
-            * self.noise
-            * self.evidence.sensitivity(axes.score, axes.null, axes.outside)
-        )
-        return np.asarray(epsilon, dtype=np.float64)
+        sensitivity = self.evidence.sensitivity(protocol.score, protocol.null, protocol.outside)
+        return np.asarray(NOISE[protocol.calibration] * self.noise * sensitivity, dtype=np.float64)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
         name = aggregation or self.protocol.aggregation
@@ -498,13 +515,13 @@ class Measurement:
         return {group: number(mean, self.metric) for group, mean in means.items()}
 
     def _pooled(self, judged: Judged, aggregation: str) -> dict[str, Value]:
-        """The numbers that groups of items have together."""
-        names = self.groups(aggregation)
-        each = dict.fromkeys(names.tolist())
-        values = {
-            name: pooled(self.protocol.metric, judged, np.asarray(names == name)) for name in each
-        }
-        return {group: number(value, self.metric) for group, value in values.items()}
+        """Return the numbers that groups of items have together."""
+        groups = self.groups(aggregation)
+        numbers = {}
+        for group in dict.fromkeys(groups.tolist()):
+            among = np.asarray(groups == group)
+            numbers[group] = number(pooled(self.protocol.metric, judged, among), self.metric)
+        return numbers
 
 
 def measure(
@@ -513,17 +530,23 @@ def measure(
     noise: float | None,
     categories: Categories,
 ) -> dict[str, Measurement]:
-    """One measurement per protocol, by name; the run is read once for all of them."""
+    """Return a measurement per protocol, by name; the run is read once for all of them."""
     observed = evidence.gather(measured_columns(protocols.values(), noise, evidence.reasons))
-    measured, decided_by = (
-        {},
-        {name: _decision(each, observed[each.prompt_digest]) for name, each in protocols.items()},
-    )
-    asked = {
-        name for name, each in protocols.items() if DecisionQuestion in READINGS[each.reading].needs
-    }
-    told = (scores for name in asked if (scores := decided_by[name][0]) is not None)
-    step = rounding_step(share for scores in told for share in np.exp(np.unique(scores)).tolist())
+    decided_by = {}
+    for name, protocol in protocols.items():
+        decided_by[name] = _decision(protocol, observed[protocol.prompt_digest])
+    stated = set()
+    # Any share may be the one that shows to how many digits an endpoint rounds.
+    shares: list[float] = []
+    for name, protocol in protocols.items():
+        if DecisionQuestion not in READINGS[protocol.reading].needs:
+            continue
+        stated.add(name)
+        scores = decided_by[name][0]
+        if scores is not None:
+            shares += np.exp(np.unique(scores)).tolist()
+    step = rounding_step(shares)
+    measured = {}
     for name, protocol in protocols.items():
         read = observed[protocol.prompt_digest]
         scores, decisions, lows, statuses = decided_by[name]
@@ -543,16 +566,16 @@ def measure(
             reasons=evidence.reasons,
             item_counts=evidence.count_items(protocol),
             statuses=statuses,
-            step=step if name in asked else None,
+            step=step if name in stated else None,
         )
     return measured
 
 
 def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> _Bounds:
-    """The interval of that name for the mean ``credit`` of scored items of these ``subjects``; NaN without items.
+    """Return the interval of that name for the mean ``credit`` of scored items of ``subjects``; NaN without items.
 
     ``macro``: for the mean of the subjects' means.  ``clustered`` takes the subjects as drawn at random, the other two
-    take them as given; it is NaN for fewer than :data:`~.clustered.FEWEST` subjects.
+    take them as given; it is NaN for fewer than :data:`choicewise.scoring.intervals.FEWEST` subjects.
     """
     if not len(credit):
         return math.nan, math.nan
@@ -571,81 +594,84 @@ def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) ->
 
 
 def of_items(name: str, right: float, n: int) -> _Bounds:
-    """The interval ``wilson`` or ``beta-binomial`` for the mean of ``n`` items with so much credit together."""
-    return wilson(right / n, n) if name == "wilson" else _posterior(right, n)
+    """Return the interval ``wilson`` or ``beta-binomial`` for the mean of ``n`` items with the credit ``right``."""
+    if name == "wilson":
+        return wilson(right / n, n)
+    return _posterior(right, n)
 
 
 def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) -> None:
-    """UsageError where no row of a report on ``data`` can have a clustered interval.
+    """Raise UsageError if no row of a report on ``data`` can have a clustered interval.
 
-    ``groups`` and ``subjects``: those of every item; a row is about a group.
+    ``groups`` and ``subjects`` are those of every item; a row is about a group.
     """
     counts = Counter(group for group, _ in set(zip(groups, subjects, strict=True)))
     most = max(counts.values(), default=0)
-    if most < FEWEST:
-        raise UsageError(
-            f"no row on {data} is about more than {most} {'subject' if most == 1 else 'subjects'}; clustered by fewer "
-            f"than {FEWEST}, the interval would come out too small; take wilson or beta-binomial"
-        )
+    if most >= FEWEST:
+        return
+    noun = "subject" if most == 1 else "subjects"
+    raise UsageError(
+        f"no row on {data} is about more than {most} {noun}; clustered by fewer "
+        f"than {FEWEST}, the interval would come out too small; take wilson or beta-binomial"
+    )
 
 
 class Decided(Structural):
-    """What a protocol decided of every item: a measurement, or what is kept of one."""
+    """Hold what a protocol decided of every item: a measurement, or what is kept of one."""
 
     @property
     def ids(self) -> pa.ChunkedArray:
-        """The items' ids."""
+        """Return the ids of the items."""
 
     @property
     def subjects(self) -> list[str]:
-        """The subject of every item."""
+        """Return the subject of every item."""
 
     @property
     def credit(self) -> Floats:
-        """The credit of every item, NaN where it is missing."""
+        """Return the credit of every item; NaN if it is missing."""
 
     @property
     def prediction(self) -> Integers:
-        """The predicted choice of every item, -1 for none."""
+        """Return the predicted choice of every item; -1 for none."""
 
 
 def same_items(one: Decided, other: Decided) -> bool:
-    """Whether both have the same items in the same order."""
+    """Check that both have the same items in the same order."""
     return one.ids is other.ids or one.ids.equals(other.ids)
 
 
 def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Integers]]:
-    """The ids of the items all of ``measured`` hold, in the order of the first, and where each measurement has them."""
+    """Return the ids of the items that all of ``measured`` hold, in the first's order, and their indices in each."""
     first = measured[0]
-    if all(same_items(first, each) for each in measured):  # the usual case, and quick
+    if all(same_items(first, other) for other in measured):  # the usual case, and quick
         return first.ids, [np.arange(len(first.ids))] * len(measured)
-    places = [
-        pc.fill_null(pc.index_in(first.ids, each.ids), -1).to_numpy().astype(np.int64)
-        for each in measured
-    ]
-    shared = np.flatnonzero(np.all([place >= 0 for place in places], axis=0))
-    return first.ids.take(pa.array(shared)), [place[shared] for place in places]
+    indices = []
+    for decided_items in measured:
+        found = pc.index_in(first.ids, decided_items.ids)
+        indices.append(pc.fill_null(found, -1).to_numpy().astype(np.int64))
+    shared = np.flatnonzero(np.all([index >= 0 for index in indices], axis=0))
+    return first.ids.take(pa.array(shared)), [index[shared] for index in indices]
 
 
 def paired_credits(measured: Sequence[Decided]) -> tuple[list[str], Floats]:
-    """The subjects and credits of the shared items, the latter float64 [measured, items] with NaN for missing."""
-    _, places = shared_items(measured)
-    credits = [each.credit[place] for each, place in zip(measured, places, strict=True)]
+    """Return the subjects and credits of the shared items, the latter float64 [measured, items]; NaN for missing."""
+    _, indices = shared_items(measured)
+    credits = [one.credit[items] for one, items in zip(measured, indices, strict=True)]
     subjects = measured[0].subjects
-    return [subjects[place] for place in places[0].tolist()], np.array(credits).reshape(
-        len(measured), -1
-    )
+    shared_subjects = [subjects[item] for item in indices[0].tolist()]
+    return shared_subjects, np.array(credits).reshape(len(measured), -1)
 
 
 def paired_predictions(measured: Sequence[Decided]) -> Integers:
-    """The predictions for the shared items, int64 [measured, items] with -1 for none."""
-    _, places = shared_items(measured)
-    predictions = [each.prediction[place] for each, place in zip(measured, places, strict=True)]
+    """Return the predictions for the shared items, int64 [measured, items]; -1 for none."""
+    _, indices = shared_items(measured)
+    predictions = [one.prediction[items] for one, items in zip(measured, indices, strict=True)]
     return np.array(predictions).reshape(len(measured), -1)
 
 
 def rows_of_items(starts: Integers, counts: Integers) -> Integers:
-    """The rows of items that begin at ``starts`` and have so many each."""
+    """Return the rows of items that begin at ``starts`` and have ``counts`` rows."""
     return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
@@ -659,17 +685,15 @@ def _decision(protocol: Protocol, read: Evidence) -> Decision:
     if protocol.calibration == "none":
         return read.column(decision_column(protocol))
     protocol = deciding_protocol(protocol)
-    how, offsets = (protocol.calibration, protocol.views), read.item_offsets
+    offsets = read.item_offsets
     if not read.unlisted(protocol.null).any():
-        scores = calibrated(*how, read.part_sums, offsets)
-        return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores), None
-    low, high = calibrated_range(*how, (read.part_lows, read.part_sums), offsets)
-    return (
-        high,
-        decided_between(protocol, (low, high), offsets, read.right),
-        Lows.of(low, high),
-        None,
-    )
+        scores = calibrated(protocol.calibration, protocol.views, read.part_sums, offsets)
+        decisions = decided(protocol, scores, offsets, read.right)
+        return scores, decisions, Lows.of(scores, scores), None
+    parts = (read.part_lows, read.part_sums)
+    low, high = calibrated_range(protocol.calibration, protocol.views, parts, offsets)
+    decisions = decided_between(protocol, (low, high), offsets, read.right)
+    return high, decisions, Lows.of(low, high), None
 
 
 def _in_file_order(
@@ -677,7 +701,7 @@ def _in_file_order(
 ) -> Decisions:
     """Return the decisions of metric mc2-split, which counts the right choices before the first wrong one of the file.
 
-    The best answer was made the first choice; where it stands after a wrong one in the file it does not count.
+    The best answer was made the first choice; if it is after a wrong one in the file, it does not count.
     """
     moved = [BEST_AFTER_WRONG in fields for fields in item_fields(read)]
     if scores is None or not any(moved):
@@ -695,31 +719,40 @@ def _judged(
     decisions: Decisions,
     lows: Lows | None,
 ) -> tuple[Decisions, Judged | None]:
-    """The decisions with the credits of the metric, and what it looks at, where it is one of probabilities."""
+    """Return the decisions with the credits of the metric, and the probabilities it judges, if it is one of these."""
     metric = METRICS[protocol.metric]
     if scores is None and metric.of_text:
         return _judged_text(protocol, read, decisions)
     if scores is None or not metric.probable:
         return decisions, None
-    known = scores if lows is None else np.where(lows.filled(scores) < scores, np.nan, scores)
-    orders = letters = None
+    exact = scores
+    if lows is not None:
+        exact = np.where(lows.filled(scores) < scores, np.nan, scores)
+    orders = None
+    letters = None
     if metric.orders:
         orders = order_predictions(
             protocol.views, read.part_sums, read.item_offsets, read.part_lows
         )
         letters = answer_places(protocol.views, orders, read.item_offsets)
+    soft = None
+    if protocol.metric in SOFT:
+        soft = human_counts(read)
+    byte_counts = None
+    if protocol.aggregation == "bytes":
+        byte_counts = read.column(bytes_column(protocol))
     judged = Judged(
-        scores=known,
+        scores=exact,
         item_offsets=read.item_offsets,
         right=read.right,
         prediction=decisions.prediction,
         hit=decisions.credit,
         golds=protocol.golds,
         temperature=float(protocol.temperature),
-        soft=human_counts(read) if protocol.metric in SOFT else None,
+        soft=soft,
         orders=orders,
         letters=letters,
-        bytes=read.column(bytes_column(protocol)) if protocol.aggregation == "bytes" else None,
+        bytes=byte_counts,
     )
     return replace(decisions, credit=credits(protocol.metric, judged)), judged
 
@@ -727,7 +760,7 @@ def _judged(
 def _judged_text(
     protocol: Protocol, read: Evidence, decisions: Decisions
 ) -> tuple[Decisions, Judged]:
-    """Likewise of answers in text, whose confidence is the probability of the text."""
+    """Return both for answers in text, whose confidence is the probability of the text."""
     judged = Judged(
         scores=np.full(int(read.item_offsets[-1]), np.nan),
         item_offsets=read.item_offsets,
@@ -746,27 +779,37 @@ _Bounds = tuple[float, float]
 def _clustered(
     credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool
 ) -> _Bounds:
-    """Wilson's interval at the effective size, with the t quantile."""
+    """Return Wilson's interval at the effective size, with the t quantile."""
     if len(sizes) < FEWEST:
         return math.nan, math.nan
-    values, clusters, most = credit, subjects, float(len(credit))
+    values = credit
+    clusters = subjects
+    most = float(len(credit))
     if macro:
         values = np.bincount(numbers, weights=credit) / sizes
-        clusters, most = [str(number) for number in range(len(sizes))], weighted_size(sizes)
-    error, mean = clustered_error(values, clusters), float(values.mean())
+        clusters = [str(subject) for subject in range(len(sizes))]
+        most = weighted_size(sizes)
+    error = clustered_error(values, clusters)
+    mean = float(values.mean())
     return wilson(mean, effective_size(mean, error.se**2, most), freedom=error.freedom)
 
 
 def _posterior(right: float, n: int) -> _Bounds:
-    """Split ties make halves and thirds of a right answer: the interval holds those of the whole numbers around."""
+    """Return the interval that holds those of the whole numbers around ``right``."""
+    # Ties make halves and thirds of a right answer.
     total = round(float(right), 9)
-    return _beta(math.floor(total), n)[0], _beta(math.ceil(total), n)[1]
+    low, _ = _beta(math.floor(total), n)
+    _, high = _beta(math.ceil(total), n)
+    return low, high
 
 
 def _beta(right: float, n: float) -> _Bounds:
-    """Quantiles of Beta(right + 1, wrong + 1), the posterior under a uniform prior, recommended for benchmarks of a few
-    hundred items or fewer (Bowyer et al. 2025)."""
+    """Return the 95 % interval of Beta(right + 1, wrong + 1), the posterior under a uniform prior.
+
+    Recommended for benchmarks of a few hundred items or fewer (Bowyer et al. 2025).
+    """
     from scipy.special import betaincinv
 
-    low, high = (float(betaincinv(right + 1, n - right + 1, share)) for share in (0.025, 0.975))
+    low = float(betaincinv(right + 1, n - right + 1, 0.025))
+    high = float(betaincinv(right + 1, n - right + 1, 0.975))
     return low, high

@@ -111,9 +111,10 @@ def group_names() -> Mapping[str, tuple[str, ...]]:
             members.setdefault(beginning, []).append(full_name)
     groups_of_names = {}
     for group, names_of_group in members.items():
-        is_taken = group in entry_names() or group in suite_names()
+        if group in entry_names() or group in suite_names():
+            continue
         is_family = "/" not in group
-        if not is_taken and (is_family or len(names_of_group) > 1):
+        if is_family or len(names_of_group) > 1:
             groups_of_names[group] = tuple(names_of_group)
     return MappingProxyType(groups_of_names)
 
@@ -147,8 +148,9 @@ def entry(name: str) -> Entry:
     near = did_you_mean(name, _selectors(name))
     family = name.partition("/")[0]
     siblings = [sibling for sibling in entry_names() if sibling.partition("/")[0] == family]
+    is_near = any(sibling in near for sibling in siblings)
     # The benchmark is right, but it has no such variant.
-    if siblings and not any(sibling in near for sibling in siblings):
+    if siblings and not is_near:
         near = f"its family has {_enumerated(siblings)}"
     raise ProtocolError(
         f"no protocol is called {name!r}; {near} (`choicewise protocols` lists them all; a file's name ends in .toml)"
@@ -201,8 +203,9 @@ def one(selector: str) -> End:
         raise ProtocolError(f"{selector} stands for several protocols; name one, such as {first}")
     name, protocol = next(iter(resolve(selector).items()))
     owner = _owner(name)
-    label = owner.name if owner is not None and owner.headline == name else name
-    return End(name, protocol, label)
+    if owner is not None and owner.headline == name:
+        return End(name, protocol, owner.name)
+    return End(name, protocol, name)
 
 
 def is_headline(name: str) -> bool:
@@ -445,9 +448,11 @@ def in_chat(
 
 
 def _as_chat(protocol: Protocol, form: str | None, system: str | None) -> Protocol:
-    if protocol.chat == "none" and form is None:
-        return protocol
-    chat = form if form is not None and protocol.chat == "none" else protocol.chat
+    chat = protocol.chat
+    if chat == "none":
+        if form is None:
+            return protocol
+        chat = form
     text = system if protocol.system is None else protocol.system
     return replace(protocol, chat=chat, system=text)
 
@@ -793,7 +798,8 @@ def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
     except ProtocolError as error:
         problems += [part.removeprefix(f"{path}: ") for part in error.parts]
     # Without the base only single axes can be checked.
-    if "base" in table and base is None and isinstance(axes, Mapping):
+    lacks_base = "base" in table and base is None
+    if lacks_base and isinstance(axes, Mapping):
         problems += _unknown(axes, AXES)
         problems += axis_problems(_values(axes))
     if problems or protocol is None:
@@ -804,8 +810,11 @@ def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
 def _values(axes: Mapping[str, object]) -> dict[str, Any]:
     values = {}
     for name, value in axes.items():
-        is_null = value == "-" and "None" in AXES.get(name, "")
+        if name not in AXES:
+            continue
+        is_null = value == "-" and "None" in AXES[name]
         is_any = name == "choices" and value == "any"
-        if name in AXES:
-            values[name] = None if is_null or is_any else value
+        values[name] = value
+        if is_null or is_any:
+            values[name] = None
     return values

@@ -342,7 +342,7 @@ PREPARATIONS: Mapping[str, Preparation] = ports.OpenTable(
             question=_olmes_listed_context,
             ending=_olmes_listed_ending,
         ),
-        # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; 2023 has it, too.
+        # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; also in 2023.
         "hellaswag": partial(_hellaswag, question=_stripped, ending=_stripped),
         # Nothing is stripped, the question ends with a space: lighteval@8d9ecd6,
         # src/lighteval/tasks/default_prompts.py.

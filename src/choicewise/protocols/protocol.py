@@ -793,7 +793,9 @@ def read_axis(name: str, spelled: str) -> str | int | None:
     """Return the spelled value of an axis; ProtocolError if there is no such axis or value."""
     if name not in AXES:
         raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, AXES)}")
-    if (spelled == "-" and "None" in AXES[name]) or (name, spelled) == ("choices", "any"):
+    if spelled == "-" and "None" in AXES[name]:
+        return None
+    if name == "choices" and spelled == "any":
         return None
     if "int" in AXES[name]:
         if not (spelled.isascii() and spelled.isdigit()):

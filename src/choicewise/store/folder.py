@@ -239,6 +239,7 @@ class RunFolder:
 
         The result has (start, stop, lacking asks) for stretches of items, in order.
         """
+        # Between two edges every item was asked in the same ways.
         section = (split, subject)
         blocks = [
             block for block in self.manifest.blocks if (block.split, block.subject) == section
@@ -271,6 +272,7 @@ class RunFolder:
         ``spent`` is added to what earlier blocks took.
         """
         split, subject, start, stop = extent
+        # A kill before the manifest is written leaves files under a name that nothing lists.
         name = self._free_name()
         block = BlockRecord(
             name=name,
@@ -309,6 +311,7 @@ class RunFolder:
         new = replace(old, name=new_name, files=files)
         blocks = [new if block is old else block for block in self.manifest.blocks]
         self._update(blocks=tuple(blocks), engine=self._engine(spent))
+        # What can't be deleted now is a leftover, which the next writer deletes.
         with suppress(OSError):
             remove(self.path / BLOCK_FOLDER / name)
         return new_name
@@ -756,10 +759,10 @@ def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
     server_differences = existing.server.differences(wanted.server)
     if not server_differences:
         return
-    then = existing.server.software
-    now = wanted.server.software
+    then = existing.server.software or "unnamed"
+    now = wanted.server.software or "unnamed"
     if then != now:
-        server_differences.append(f"the server: {then or 'unnamed'} then, {now or 'unnamed'} now")
+        server_differences.append(f"the server: {then} then, {now} now")
     raise StoreError(
         f"the server answers otherwise than when {path} was begun; serve the model as it was then, or choose "
         "another folder",

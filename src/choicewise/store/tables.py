@@ -71,6 +71,7 @@ def unanswered_keys(run: Path, manifest: Manifest) -> dict[str, str]:
     for block in manifest.blocks:
         path = block_file(run, block, "observations")
         is_missing = read_columns(path, OBSERVATIONS, ["missing"])["missing"].is_valid()
+        # Nearly every block is complete, and its keys need not be read.
         if pc.any(is_missing).as_py():
             keys = read_columns(path, OBSERVATIONS, ["key"])["key"]
             blocks.update(dict.fromkeys(keys.filter(is_missing).to_pylist(), block.name))
@@ -356,6 +357,7 @@ class Keys:
     def add(self, keys: Iterable[str]) -> None:
         """Put further keys into the set."""
         new = np.unique(_as_array(list(keys)))
+        # A part that is not much longer is merged, so that there are few parts to search.
         while self._parts and len(self._parts[-1]) <= 2 * len(new):
             new = np.unique(np.concatenate([self._parts.pop(), new]))
         if len(new):

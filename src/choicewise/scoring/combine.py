@@ -76,7 +76,7 @@ class Observed(typing.Protocol):
         """Return the lowest log-likelihoods of the parts, float64 [rows] each."""
 
     def written(self, limit: int) -> Sequence[Written | str | None]:
-        """Return the text of every item, of at most ``limit`` tokens (:func:`~.answers.judged`)."""
+        """Return the text of every item, of at most ``limit`` tokens."""
 
     def generation(self) -> Continuations:
         """Return the generated tokens, one row per item."""

@@ -121,10 +121,10 @@ def test_export_page_and_board_have_the_numbers_of_the_report(
     assert exported == pytest.approx(values)
 
     study = read_study(folders, METRICS.split(","))
-    tables = {each.metric: each for each in metric_tables(study)}
-    assert {row[:2] for each in tables.values() for row in each.rows} == values.keys()
-    for metric, table in tables.items():
-        assert {row[:2]: row[2] for row in table.rows} == {
+    tables = {table.metric: table.table.rows for table in metric_tables(study)}
+    assert {tuple(row[:2]) for rows in tables.values() for row in rows} == values.keys()
+    for metric, rows in tables.items():
+        assert {tuple(row[:2]): row[2] for row in rows} == {
             key: plain(float(str(row["value"])))
             for key, row in reported.items()
             if row["metric"] == metric

@@ -46,7 +46,7 @@ def _metric_table(name: str, rows: Sequence[Number]) -> MetricTable:
         Column(name="items", kind="count"),
         Column(name="uniform", kind="number", optional=True, blank=True),
         Column(name="if calibrated", kind="number", optional=True, blank=True),
-        *rank_columns(),
+        *rank_columns(optional=True),
         Column(name="warnings", optional=True, blank=True),
         Column(name="ids"),
     ]
@@ -93,10 +93,10 @@ def interval_columns(kind: str) -> list[Column]:
     ]
 
 
-def rank_columns() -> list[Column]:
+def rank_columns(optional: bool) -> list[Column]:
     """Return the columns of a rank with the ranks that tests leave open: "3 (1–4)"."""
     return [
-        Column(name="rank", kind="integer", optional=True, blank=True),
+        Column(name="rank", kind="integer", optional=optional, blank=True),
         Column(name="possible ranks", kind="ranks", joined=" (", closed=")"),
     ]
 

@@ -46,6 +46,58 @@ STEP_COLUMNS: Final = (
 """Headings and classes of the table of a ladder."""
 
 
+_RANGE_COLUMNS: Final = (
+    Column(name="model"),
+    Column(name="median rank", kind="tokens"),
+    Column(name="ranks", kind="ranks"),
+    Column(name="possible (95 %)", kind="ranks"),
+    Column(name="first under", kind="integer"),
+    Column(name="last under", kind="integer"),
+    Column(name="protocols", kind="integer"),
+)
+"""Columns of the ranks of each model."""
+
+_PAIR_COLUMNS: Final = (
+    Column(name="protocol"),
+    Column(name="difference", heading="A − B", kind="difference"),
+    Column(name="ci_low", heading="95 % interval", kind="difference"),
+    Column(name="ci_high", kind="difference", joined=" to "),
+    Column(name="exact p", kind="p value", blank=True),
+    Column(name="only A right", kind="count"),
+    Column(name="only B right", kind="count"),
+    Column(name="could show", kind="share"),
+    Column(name="items", kind="count"),
+    Column(name="remarks", heading=" "),
+)
+"""Columns of A against B under every protocol."""
+
+_EFFECT_COLUMNS: Final = (
+    Column(name="axis"),
+    Column(name="mean change", kind="difference"),
+    Column(name="sd", kind="share", joined=" ± "),
+    Column(name="size", kind="share"),
+    Column(name="from – to", kind="difference"),
+    Column(name="to", kind="difference", joined=" – "),
+    Column(name="pairs", kind="count"),
+    Column(name="most common change"),
+)
+"""Columns of the effects of axes."""
+
+_NUMBER_COLUMNS: Final = (
+    Column(name="protocol"),
+    Column(name="family"),
+    Column(name="%", kind="share"),
+    Column(name="scored", kind="count", joined=" ("),
+    Column(name="of", kind="count", joined=" of ", closed=")"),
+    *interval_columns("share"),
+    Column(name="items", kind="count"),
+    *rank_columns(optional=False),
+    Column(name="warnings"),
+    Column(name="ids"),
+)
+"""Columns of the numbers of a run."""
+
+
 def about(study: Study, day: str) -> str:
     """Return what was measured, in a line."""
     datasets = list(dict.fromkeys(run.manifest.dataset.name for run in study.runs))
@@ -101,21 +153,9 @@ def table(run: ShownRun) -> PageTable:
                     row_ids(row),
                 ]
             )
-    rank, possible_ranks = rank_columns()
-    columns = [
-        Column(name="protocol"),
-        Column(name="family"),
-        Column(name="%", kind="share"),
-        Column(name="scored", kind="count", joined=" ("),
-        Column(name="of", kind="count", joined=" of ", closed=")"),
-        *interval_columns("share"),
-        Column(name="items", kind="count"),
-        Column(name="rank", kind=rank.kind, blank=True),
-        possible_ranks,
-        Column(name="warnings"),
-        Column(name="ids"),
-    ]
-    return page_table(Table(name="numbers", title="All numbers", columns=columns, rows=cells))
+    return page_table(
+        Table(name="numbers", title="All numbers", columns=_NUMBER_COLUMNS, rows=cells)
+    )
 
 
 def _greatest_first(row: Number) -> float:
@@ -221,15 +261,6 @@ def _model_table(runs: Sequence[ShownRun], values: Sequence[Record]) -> PageTabl
 
 def _range_table(runs: Sequence[ShownRun]) -> PageTable:
     """Return the ranks of each model that has some, the best median first."""
-    columns = [
-        Column(name="model"),
-        Column(name="median rank", kind="tokens"),
-        Column(name="ranks", kind="ranks"),
-        Column(name="possible (95 %)", kind="ranks"),
-        Column(name="first under", kind="integer"),
-        Column(name="last under", kind="integer"),
-        Column(name="protocols", kind="integer"),
-    ]
     cells: list[list[Any]] = []
     for run in runs:
         ranks = []
@@ -255,7 +286,7 @@ def _range_table(runs: Sequence[ShownRun]) -> PageTable:
                 ]
             )
     cells.sort(key=lambda row: row[1])
-    return page_table(Table(name="ranges", title="", columns=columns, rows=cells))
+    return page_table(Table(name="ranges", title="", columns=_RANGE_COLUMNS, rows=cells))
 
 
 def _sides(pair: Pair, labels: Sequence[str]) -> tuple[Side, ...]:
@@ -314,18 +345,6 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
 
 def pair_table(contests: Sequence[Contest]) -> PageTable:
     """Return A against B under every protocol, with the paired interval and test."""
-    columns = [
-        Column(name="protocol"),
-        Column(name="difference", heading="A − B", kind="difference"),
-        Column(name="ci_low", heading="95 % interval", kind="difference"),
-        Column(name="ci_high", kind="difference", joined=" to "),
-        Column(name="exact p", kind="p value", blank=True),
-        Column(name="only A right", kind="count"),
-        Column(name="only B right", kind="count"),
-        Column(name="could show", kind="share"),
-        Column(name="items", kind="count"),
-        Column(name="remarks", heading=" "),
-    ]
     cells = []
     for contest in contests:
         difference = contest.difference
@@ -344,7 +363,7 @@ def pair_table(contests: Sequence[Contest]) -> PageTable:
                 ", ".join(_remarks(contest)),
             ]
         )
-    return page_table(Table(name="pair", title="", columns=columns, rows=cells))
+    return page_table(Table(name="pair", title="", columns=_PAIR_COLUMNS, rows=cells))
 
 
 def _remarks(contest: Contest) -> list[str]:
@@ -591,16 +610,6 @@ def spelled(axes: Sequence[Axis]) -> str:
 
 def effect_table(effects: Sequence[Effect]) -> PageTable:
     """Return a row for each effect."""
-    columns = [
-        Column(name="axis"),
-        Column(name="mean change", kind="difference"),
-        Column(name="sd", kind="share", joined=" ± "),
-        Column(name="size", kind="share"),
-        Column(name="from – to", kind="difference"),
-        Column(name="to", kind="difference", joined=" – "),
-        Column(name="pairs", kind="count"),
-        Column(name="most common change"),
-    ]
     cells = []
     for effect in effects:
         spread = effect.spread
@@ -619,7 +628,7 @@ def effect_table(effects: Sequence[Effect]) -> PageTable:
                 "; ".join(changes),
             ]
         )
-    return page_table(Table(name="effects", title="", columns=columns, rows=cells))
+    return page_table(Table(name="effects", title="", columns=_EFFECT_COLUMNS, rows=cells))
 
 
 def _change(change: ValueChange) -> str:

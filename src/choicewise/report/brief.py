@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
@@ -139,15 +140,12 @@ def warning_lines(rows: Sequence[Number], most: int = 2) -> list[str]:
 
     In ``most`` lines, none to two; that numbers are guesses is shown elsewhere.
     """
-    counts = dict.fromkeys(IN_SHORT, 0)
-    for row in rows:
-        for name in _warnings(row):
-            if name in counts:
-                counts[name] += 1
+    counts = Counter(name for row in rows for name in _warnings(row))
     alarms = []
     warnings = []
-    for name, count in counts.items():
-        text = f"{IN_SHORT[name]} ({count} of {len(rows)})"
+    for name, meaning in IN_SHORT.items():
+        count = counts[name]
+        text = f"{meaning} ({count} of {len(rows)})"
         if count and name in SERIOUS:
             alarms.append(text)
         elif count:
@@ -212,15 +210,9 @@ def published_table(
     columns = [Column(name="model", heading="accuracy in %")]
     for name in names.values():
         columns += _value_columns(name)
-    cells = []
-    for group in (apart, rows):
-        models = {row.identity.model: row.identity.dataset for row in group}
-        for model, dataset in models.items():
-            values: list[Any] = [f"{model}, {dataset}" if apart else model]
-            row_of_column = {row.identity.id: row for row in group if row.identity.model == model}
-            for column in names:
-                values += _value_cells(row_of_column.get(column), len(models) > 1)
-            cells.append(values)
+    # Models on another dataset are named with it, and those on this one, too, to tell them apart.
+    cells = _published_cells(apart, list(names), has_dataset=True)
+    cells += _published_cells(rows, list(names), has_dataset=bool(apart))
     table = Table(name="published", title="", columns=columns, rows=cells)
     first = [published()[column][0] for column in names]
     values_text = ", ".join(percent(number.value) for number in first)
@@ -231,6 +223,21 @@ def published_table(
     return PublishedTable(
         list(_blocks(table, _WORD)), publication, _order(list(ranked_rows.values()), turned)
     )
+
+
+def _published_cells(
+    rows: Sequence[Number], columns: Sequence[str], has_dataset: bool
+) -> list[list[Any]]:
+    """Return a row for each model, with its dataset if ``has_dataset``; ``columns``: ids of protocols."""
+    datasets = {row.identity.model: row.identity.dataset for row in rows}
+    cells = []
+    for model, dataset in datasets.items():
+        values: list[Any] = [f"{model}, {dataset}" if has_dataset else model]
+        row_of_column = {row.identity.id: row for row in rows if row.identity.model == model}
+        for column in columns:
+            values += _value_cells(row_of_column.get(column), len(datasets) > 1)
+        cells.append(values)
+    return cells
 
 
 def _order(rows: Sequence[Number], turned: Reversal | None) -> list[str]:

@@ -419,48 +419,51 @@ def _number_table(run: _RunRows, has_models: bool, ids: bool, width: int) -> Tab
     rows = run.rows
     notes = []
     numbered = {row.identity.protocol for row in rows if row.counts.n}
-    empty = list(
-        dict.fromkeys(
-            row.identity.protocol for row in rows if row.identity.protocol not in numbered
-        )
-    )
-    if numbered and len(empty) > 1:
+    empty = {row.identity.protocol: None for row in rows if not row.counts.n}
+    names_of_empty = [name for name in empty if name not in numbered]
+    if numbered and len(names_of_empty) > 1:
         # One line for all of them; the legend says why.
         rows = [row for row in rows if row.identity.protocol in numbered]
-        notes.append(safe(f"no number under {len(empty)} protocols: {listed(empty, 5)}"))
+        names = listed(names_of_empty, 5)
+        notes.append(safe(f"no number under {len(names_of_empty)} protocols: {names}"))
+    first = rows[0]
+    hidden = _hidden_columns(rows, has_models, ids)
     title = run.title
-    hidden: set[str] = set()
+    if "metric" in hidden:
+        metric = first.identity.metric
+        title += f", {metric if first.share else described(metric)}"
+    if "n" in hidden:
+        title += f", {first.counts.n} questions"
+    # A narrow terminal has no room for texts beside the numbers.
+    is_stacked = ids and width < _NARROW
+    cells = []
+    for row in rows:
+        name = _stacked_name(row, hidden) if is_stacked else [row.identity.protocol]
+        cells.append(_number_cells(name, row))
+    if is_stacked:
+        hidden |= {"uniform", "if calibrated", "group", "metric", "warnings", "ids"}
+    columns = number_columns(first.share)
+    table = Table(name="numbers", title=title, columns=columns, rows=cells, notes=notes)
+    table = without_columns(table, hidden)
+    if ids:
+        return table
+    return _fitted(table, rows, width)
+
+
+def _hidden_columns(rows: Sequence[Number], has_models: bool, ids: bool) -> set[str]:
+    """Return the columns that say nothing: those with one value stand in the title."""
+    hidden = set()
     if len({row.identity.metric for row in rows}) == 1:
-        metric = rows[0].identity.metric
-        title += f", {metric if rows[0].share else described(metric)}"
         hidden.add("metric")
-    if not ids and len({row.counts.n for row in rows}) == 1:
-        title += f", {rows[0].counts.n} questions"
-        hidden.add("n")
     if len({row.identity.subject for row in rows}) == 1:
         hidden.add("group")
     if not has_models:
         hidden |= {"rank", "rank_low", "rank_high", "scored", "items"}
     if not ids:
         hidden |= {"numeric", "numeric_high", "ids"}
-    names = [_stacked_name(row, hidden) for row in rows]
-    is_stacked = ids and width < _NARROW
-    if is_stacked:
-        hidden |= {"uniform", "if calibrated", "group", "metric", "warnings", "ids"}
-    else:
-        names = [name[:1] for name in names]
-    cells = [_number_cells(name, row) for name, row in zip(names, rows, strict=True)]
-    table = Table(
-        name="numbers",
-        title=title,
-        columns=number_columns(rows[0].share),
-        rows=cells,
-        notes=notes,
-    )
-    table = without_columns(table, hidden)
-    if ids:
-        return table
-    return _fitted(table, rows, width)
+        if len({row.counts.n for row in rows}) == 1:
+            hidden.add("n")
+    return hidden
 
 
 def number_columns(share: bool) -> list[Column]:

@@ -57,6 +57,7 @@ class ReportCommand(Command):
                 flags.update(parameter.opts)
             else:
                 with_value.update(parameter.opts)
+        # click knows the options of the command alone, and would refuse those of an analysis.
         rest, chosen = split_analysis(args, with_value, flags)
         ctx.meta[CHOSEN] = chosen
         return super().parse_args(ctx, rest)

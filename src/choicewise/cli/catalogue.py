@@ -126,6 +126,7 @@ def show(name: Name, json: options.Json = False) -> None:
         terminal.print_json(recipes)
         return
     first, headline = next(iter(recipes.items()))
+    # Signatures, files and ladders are no entries, so they have no citation.
     if "|" not in name and not name.endswith(".toml") and MARK not in name:
         published = entry(first)
         terminal.show(
@@ -247,6 +248,7 @@ def prompts(
     recipes: dict[str, Protocol] = {}
     for source in sources:
         recipes |= source.recipes
+    # Requests need no model, but a chat has no text without its template.
     template = _chat_template(recipes, model, tokenizer)
     for source in sources:
         dataset = source.open(show_download())

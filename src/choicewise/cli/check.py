@@ -114,6 +114,7 @@ def _local_model(model: Model) -> LocalModel | None:
     from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.local_model import LocalModel, SharedModel
 
+    # A model of a folder wraps the one that computes.
     local = model.local if isinstance(model, FolderModel) else model
     # Other ranks of a shared model would wait for this one.
     if isinstance(local, SharedModel) or not isinstance(local, LocalModel):
@@ -145,6 +146,7 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
             f"{model.name} and {other.name} have other tokens, so their distributions are about different things; "
             "name a twin with the same tokenizer and vocabulary"
         )
+    # The last token of a text is no input, so one more than the window fits.
     longest = min(model.window, other.window) + 1
     encoded = model.tokenizer.encode(_texts(file), special=True)
     texts = [ids[:longest] for ids in encoded if len(ids) > 1]

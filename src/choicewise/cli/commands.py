@@ -134,6 +134,7 @@ def application(commands: Mapping[str, KernelCommand | ports.Command] | None = N
             app.command(name, short_help=summary, context_settings=PASSED_ON)(command)
         else:
             kind = getattr(command, "command_class", Command)
+            # Wider help is hard to read.
             settings = {"max_content_width": 100}
             app.command(name, short_help=summary, cls=kind, context_settings=settings)(command)
     return app

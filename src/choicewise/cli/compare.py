@@ -115,6 +115,7 @@ def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
     if len(left_folders) == len(right_folders) == 1:
         yield open_run(left_folders[0]), open_run(right_folders[0])
         return
+    # Runs on other data measure other things, so pairs are made by the digest of the data.
     left_runs = _by_data(left, left_folders)
     right_runs = _by_data(right, right_folders)
     shared = [digest for digest in left_runs if digest in right_runs]

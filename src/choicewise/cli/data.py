@@ -87,6 +87,7 @@ def _opened(place: str, mapping: Path | None) -> Dataset:
     from choicewise.data.dataset import read_mapping
     from choicewise.data.open import open_dataset
 
+    # Bad rows are skipped, so that all that is wrong with a file is seen at once.
     columns = None
     if mapping is not None:
         columns = read_mapping(mapping)

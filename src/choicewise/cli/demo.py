@@ -59,6 +59,7 @@ def demo(
     rows = ranked([row for summary in summaries for row in summary.rows])
     rows = bounded(rows, [summary.outcomes for summary in summaries])
 
+    # The published model answers other questions, so its numbers have a table of their own.
     published = []
     file = _published_file()
     if file is not None:

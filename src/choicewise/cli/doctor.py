@@ -56,6 +56,7 @@ def doctor(
             show(*_lines(run))
         if any(fault.remedy == "drop" for run in runs for fault in run.harmed):
             tell(f"`{command_line('doctor', folder, '--drop')}` drops the damaged blocks")
+    # Damage that is left weighs more than blocks that were dropped.
     if any(run.harmed for run in runs):
         raise typer.Exit(DAMAGED)
     if any(run.dropped for run in runs):

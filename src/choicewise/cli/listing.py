@@ -108,6 +108,7 @@ def find_command(name: str) -> KernelCommand | ports.Command | None:
 
 def all_commands() -> dict[str, KernelCommand | ports.Command]:
     """Return every command in the order of the help, those of other packages last."""
+    # A package can't replace a command of the kernel.
     commands: dict[str, KernelCommand | ports.Command] = {**COMMANDS}
     for command in ports.all_of(ports.Command):
         commands.setdefault(command.name, command)

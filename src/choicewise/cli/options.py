@@ -49,6 +49,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     flat.__name__ = command.__name__
     flat.__doc__ = command.__doc__
     flat.__module__ = command.__module__
+    # typer reads the options of a command from its signature and annotations.
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
@@ -204,6 +205,7 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
     """
     from choicewise.page.reproduce import run_line
 
+    # Runs that Python made know models and data as objects, not by their paths.
     if not manifest.job:
         tell(
             "note: the run does not say where model and data lie; their names stand in its line for the paths"

@@ -47,6 +47,7 @@ def page(
     written into it as files: models by protocols, and a page for every model, run and protocol. --metric adds numbers
     that the runs were not asked for.
     """
+    # A path without such an ending is a folder for a board, unless it names another kind of file.
     if out.suffix.lower() not in (".html", ".htm"):
         if guess_type(out.name)[0] is not None and not out.is_dir():
             raise UsageError(

@@ -218,6 +218,7 @@ def print_runs(
     all_rows: list[Number] = []
     for run in runs:
         all_rows += run.rows
+    # Ranks are of all runs together, so they are computed here and not in a summary.
     rows = bounded(ranked(all_rows), [run.outcomes for run in runs], by)
     estimates = sample_estimates(runs)
     tell(*(f"note: {note}" for note in estimates.notes))
@@ -310,6 +311,7 @@ def next_lines(
     """
     from choicewise.report.brief import WIDTH, height
 
+    # A command with many folders would fill the screen.
     if len(folders) > FOLDERS:
         return []
     metrics: list[str] = []
@@ -321,6 +323,7 @@ def next_lines(
         command_line("report", *folders, *metrics, "--all"),
         command_line("page", *folders, *metrics, "--out", "page.html"),
     ]
+    # Runs with changed items answer another question first.
     if changed:
         commands.insert(1, command_line("report", *folders, "invariance"))
     elif len(runs) == 1:

@@ -81,8 +81,10 @@ def run(
     """
     from choicewise.models.kinds import model_kind
 
+    # Options are refused before anything is opened: loading a model can take minutes.
     loading.refuse_foreign(model)
     kind = model_kind(model)
+    # A shard is a part of the items, which any kind of model can answer.
     copies = {name: value for name, value in spread.given.items() if name != "shard"}
     if kind.workers and copies:
         names = " and ".join(map(options.spelled_option, copies))
@@ -94,6 +96,7 @@ def run(
             all=output.every,
             ids=output.ids,
         )
+    # A dry run writes nothing, so it needs no folder.
     output.check()
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
@@ -161,6 +164,7 @@ def _run_one(
     if shard is not None and not shard.whole:
         _tell_shard(out, job.shard)
         return
+    # A slow path is no error, but hours of work hang on it.
     _tell_slow_path(result, job)
     if result.manifest.engine.spent is not None:
         tell(token_savings(result.manifest.engine.spent))
@@ -484,6 +488,7 @@ def _show_run(
         )
     if not run.manifest.complete:
         tell(not_complete(folder, run.manifest))
+    # Names of protocols between the ends begin with both of them.
     between = f"{first.label}{MARK}{last.label}:"
     has_between = any(name.startswith(between) for name in run.protocols)
     rung = None
@@ -575,6 +580,7 @@ def _print(
         print_json(content[0] if metrics is None else content)
         return
     print_parts(map(ladder_table, ladders))
+    # The step to an endpoint is measured between two runs, so it is no row of the ladder.
     if rung is not None:
         analysis, results = rung
         print_parts(analysis.tables(results))
@@ -663,6 +669,7 @@ def token_savings(spent: Spent) -> str:
 
 
 def _as_json(plan: Plan, model: Model) -> dict[str, object]:
+    # JSON calls the speed by its unit.
     values = asdict(plan)
     speed = values.pop("speed")
     return {

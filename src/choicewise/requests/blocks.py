@@ -244,6 +244,7 @@ def cut_blocks(
     choices = np.fromiter(map(_characters_of_choices, items), dtype=np.int64)
     texts = choices + np.fromiter((len(item.question) for item in items), dtype=np.int64)
     cost = _Cost.of(section, start, int(texts[0]), specs, data, rendered)
+    # The first item stands for all: rendering every one would take as long as preparing them.
     memory = cost.item_tokens + cost.tokens_per_character * texts
     total = memory.sum()
     # An item goes into the block in which its middle lies.

@@ -194,6 +194,7 @@ class GeneratePrompter(Prompter):
             tokens, _ = cut(tokens, room, start=not fitted.cut_end)
         gold = request.item.gold[0]
         texts = [request.continuations[index].strip() for index in (gold, gold - 1)]
+        # Fakes that know the answer write these.
         right, wrong = rows.encodings.tokenizer.encode(texts, special=False)
         return Generation(
             context=tokens,

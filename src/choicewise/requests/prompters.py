@@ -326,6 +326,7 @@ class ChoicePrompter(Prompter):
     def _add_group(
         self, rows: PromptRows, item: str, group: ChoiceGroup, choices: Sequence[ChoicePrompt]
     ) -> None:
+        # Labels are compared as tokens, so the check needs a model's tokenizer.
         if self.check is not None:
             self.check(rows.protocol, group, choices)
         context = None
@@ -630,6 +631,7 @@ class _SetPrompter(Prompter):
         encodings = rows.encodings
         request = fitted.request
         options = [encodings.plain[text] for text in request.listed]
+        # Encoded apart, options have the same tokens wherever they stand, which a set needs.
         after = encodings.plain[request.after]
         context = np.concatenate([before, *options, after]).astype(np.int32)
         edges = (len(before) + np.cumsum([0, *map(len, options)])).astype(np.int32)

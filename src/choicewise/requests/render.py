@@ -368,6 +368,7 @@ def _request(row: dict[str, Any], number: int) -> Request:
     context = "" if contexts else row["context"]
     if not isinstance(context, str) or len(contexts) not in (0, len(continuations)):
         raise ValueError("it needs a context, or as many contexts as continuations")
+    # Lines of other programs have one right answer as a number.
     gold = row["gold"]
     if not isinstance(gold, list):
         gold = [gold]

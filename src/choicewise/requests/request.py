@@ -87,6 +87,7 @@ class Chat:
             for user, assistant in self.turns[: len(shots)]:
                 messages += [Message("user", user), Message("assistant", assistant)]
         messages.append(Message("user", last))
+        # A turn of the assistant begins without the space that joins a proposal to a query.
         if self.begins and proposal:
             messages.append(Message("assistant", proposal.lstrip()))
         text = self.template.render(messages, self.arguments)
@@ -253,6 +254,7 @@ class PromptRows:
 
     def add_request(self, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
         """Add the row of a request; ``tokens_dropped``: the greatest number over its choices."""
+        # The row has the texts as sent; which tokens they were follows from the spans.
         item = fitted.item
         row = RequestRow(
             prompt=self.protocol.prompt_digest,

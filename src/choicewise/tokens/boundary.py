@@ -366,6 +366,7 @@ def fit_span(choice: ChoicePrompt, window: int, *, cut_start: bool) -> ChoicePro
     as in lm-evaluation-harness (``lm_eval/models/huggingface.py`` ``_loglikelihood_tokens``) and counted in
     ``tokens_dropped``; otherwise a span that is too long is missing, with the reason.
     """
+    # A choice that was refused before keeps its first reason.
     if choice.span is None:
         return choice
     excess = choice.inputs - window
@@ -555,6 +556,7 @@ def _located(
 ) -> _Located:
     tokenizer = request.encodings.tokenizer
     context = request.ends[0]
+    # Comparing bytes is several times faster than comparing short arrays.
     merged = not joined.tobytes().startswith(context.tobytes())
     if not choice or not len(continuation):
         reason = "leaves nothing to score: it has no tokens"
@@ -618,6 +620,7 @@ def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids
     match policy:
         case "joint" | "moved-space":
             return [(size, tokens[size:]) for tokens in joined]
+        # minicons counts the tokens of the context in the joined text, whatever they are.
         case "count":
             return [_counted(request.ends[0], tokens) for tokens in joined]
         case "separate" | "label-alone":

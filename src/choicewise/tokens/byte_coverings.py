@@ -211,6 +211,7 @@ class _CoveringSum:
         self._logprobs[number] = answer.logprobs.sum(dtype=np.float64)
         if self._missing is None:
             self._missing = answer.missing
+        # A sum with an upper bound in it is a bound, too, and the differences below need numbers.
         if self._missing is None and answer.at_most:
             self._missing = _UNLISTED
         self.unanswered -= 1

@@ -281,6 +281,7 @@ class PartwiseTokenizer:
         rule = self.rule
         if rule is None:
             return [None] * len(starts)
+        # Everything is forgotten at once: bookkeeping of ages would cost more than encoding again.
         if self.remembered > self._limit:
             self._forget()
         splits = []
@@ -409,6 +410,7 @@ class PartwiseTokenizer:
         for index, (head, tail) in enumerate(zip(heads, tails, strict=True)):
             if not self._unsplittable.isdisjoint((head, *tail)):
                 odd.append(index)
+        # These texts hold added tokens that look at their surroundings.
         whole = self.inner.encode([texts[index] for index in odd], special=special)
         for index, tokens in zip(odd, whole, strict=True):
             encoded[index] = tokens

@@ -137,6 +137,7 @@ class Vocabulary:
     def continuing(self, text: bytes) -> TokenSet:
         """Return the tokens whose bytes start with ``text``, or are ``text``."""
         if text not in self._continuing:
+            # Sorted by bytes, the tokens that start with a text are neighbours.
             low = bisect_left(self._bytes, text)
             high = bisect_right(self._bytes, text, low, key=lambda spelled: spelled[: len(text)])
             if low == high:

@@ -398,9 +398,9 @@ def test_groups(axes: dict[str, str], snapshot: SnapshotAssertion) -> None:
     protocol = mmlu_protocol(**{**BASE, **axes})
     found = PROMPTERS[protocol.reading].groups(render(protocol, ITEM, ()), "Q?\n")
     assert [f"{group.context!r} {group.continuations} {group.gold}" for group in found] == snapshot
-    assert all(group.own == bool(protocol.proposal) for group in found)
-    places = [place for group in found for place in group.places]
-    assert len(set(places)) == len(places)
+    assert all(group.differs == bool(protocol.proposal) for group in found)
+    slots = [slot for group in found for slot in group.slots]
+    assert len(set(slots)) == len(slots)
 
 
 def test_masked_and_pair_are_questions_of_their_own() -> None:

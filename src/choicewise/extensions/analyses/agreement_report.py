@@ -58,6 +58,7 @@ def run_tables(run: Run) -> Iterator[Table]:
         advice = "no two protocols retrieve the same texts in different ways; try options/quoted"
         yield Table(name="agreement", title=f"{run.folder}: {advice}", facts=facts)
         return
+    # Only causes that are met are explained below the table.
     causes: set[str] = set()
     for pair in pairs:
         causes.update(pair.causes, pair.decided)

@@ -208,6 +208,7 @@ def _along(ended: str, answers: _Answers, shared: _Shared) -> AlongThought:
             cut = np.full(n, index)
             points.append(_point(answers, cut, _median(answers.tokens[index]), share))
         for budget in _budgets(answers.tokens):
+            # A cut of exactly the budget is within it, and the cut before any token always is.
             last_cut = (answers.tokens <= budget).sum(axis=0) - 1
             budgets.append(_point(answers, last_cut, budget))
     settled = answers.settled()
@@ -238,6 +239,7 @@ def _point(answers: _Answers, cut: Integers, tokens: float, share: float | None 
     prediction = answers.prediction[cut, item]
     accuracy = micro(Decisions.uncompared(prediction, answers.credit[cut, item]))
     mean = micro(Decisions.uncompared(prediction, answers.probability[cut, item]), counted=False)
+    # Shares of the softmax are no counts of right answers, so that their interval is Student's t.
     probability = number(mean, METRICS["norm-prob"])
     return Point(
         share=share,
@@ -263,6 +265,7 @@ def _budgets(tokens: Floats) -> list[float]:
 
 def _turns(answers: _Answers) -> Turns:
     first = answers.prediction[0]
+    # Without a thought the model answers at once; after the whole thought it answers as the run counted.
     last = answers.prediction[-1]
     changed = (answers.prediction != last).any(axis=0)
     moved = answers.credit[-1] - answers.credit[0]

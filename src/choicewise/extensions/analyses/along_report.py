@@ -57,6 +57,7 @@ def run_tables(run: Run) -> Iterator[Table]:
     """Yield the tables of each protocol of a run, or one without rows if none asks along thoughts."""
     facts = {"run": str(run.folder), "model": run.manifest.model.name}
     thoughts = along_thoughts(run)
+    # A table without rows tells programs that the analysis ran, and people how to get one.
     if not thoughts:
         yield Table(
             name="along",
@@ -133,6 +134,7 @@ def along_lines(along: AlongThought) -> list[str]:
         lines.append(f"Items by the share from which theirs stays: {', '.join(counts)}.")
         lines.append(_turns(along))
     count_by_end = {"itself": along.whole, "limit": along.closed}
+    # The two are never in one table, as a closed thought was cut short.
     for ended, count in count_by_end.items():
         if count and ended != along.ended:
             lines.append(f"Not among these: {counted(count, 'thought')} {ENDED[ended]}.")

@@ -196,6 +196,7 @@ def audit(runs: Sequence[Summary]) -> list[Audit]:
     audits = []
     counts = []
     for by_model in datasets.values():
+        # Of one model that was computed twice in one way, the second run says nothing new.
         runs_on_dataset = list(by_model.values())
         if len(runs_on_dataset) >= FEWEST:
             audits.append(_audit(runs_on_dataset))
@@ -255,6 +256,7 @@ class _Judged:
         credits = np.full((len(outcomes), len(items.ids)), np.nan)
         for row, outcome in zip(credits, outcomes, strict=True):
             row[items.rows_of(outcome)] = outcome.credit
+        # Every statistic takes more credit as better; a Brier score is turned round and back.
         sign = -1
         if METRICS[name].higher or METRICS[name].exponential:
             sign = 1

@@ -101,6 +101,7 @@ def audit_tables(report: Audit) -> Iterator[Table]:
         data=True,
     )
     constant = [[item.item, item.subject, item.question, item.right] for item in report.constant]
+    # An item that no model gets right is hard, or its key is wrong: a reader can tell.
     never = [row[:3] for row in constant if row[3] == 0]
     if never:
         title = f"wrong with every model, so look at the key: {counted(len(never), 'item')}"

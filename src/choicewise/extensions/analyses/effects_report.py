@@ -49,6 +49,7 @@ def run_tables(run: Run) -> list[Table]:
     """Return the axes of a run, those that change most first, and the changes of their values."""
     manifest = run.manifest
     effects = main_effects(OutcomeKeeper().keep(run))
+    # The numbers are computed, and the observations of a large run fill the memory.
     run.release()
     facts = {
         "run": str(run.folder),

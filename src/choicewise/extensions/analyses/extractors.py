@@ -201,6 +201,7 @@ def _report(
     decisions, starts, ends = evidence.column(column)
     predictions = _predictions(decisions)
     credits = np.array([decision.credit for decision in decisions.values()])
+    # Every rule has the same missing items, those without a text.
     has_text = ~np.isnan(credits[0])
     read = predictions[:, has_text]
     n = int(has_text.sum())

@@ -108,6 +108,7 @@ def _numbers(report: ExtractorsReport) -> Mapping[str, int]:
         reads_the_same = pair.same == 1 and accuracy[pair.left] == accuracy[pair.right]
         if reads_the_same and first[pair.right] == pair.right:
             first[pair.right] = first[pair.left]
+    # Rules with one number read the same, so that a reader compares numbers and not columns of shares.
     firsts = list(dict.fromkeys(first.values()))
     return {rule: 1 + firsts.index(first_rule) for rule, first_rule in first.items()}
 

@@ -175,6 +175,7 @@ class _Answers:
 
 
 def _panel(run: Run, name: str, versions: Mapping[str, Sequence[str]]) -> Panel:
+    # The protocol itself is one of the orders, and what every other version is compared with.
     base = _Answers.of(run.measurements[name])
     server = run.manifest.server
     repeated = 0
@@ -261,6 +262,7 @@ def _differences(check: str, base: _Answers, changed: Sequence[_Answers]) -> _Di
             pairs = _pairs_of_orders(item, [base, *versions])
         else:
             pairs = [(distribution, answers.probabilities[item]) for answers in versions]
+        # Changed versions may lack an item: a change that is not for it, or no answer of the server.
         if not pairs:
             continue
         figures = []
@@ -279,6 +281,7 @@ def _differences(check: str, base: _Answers, changed: Sequence[_Answers]) -> _Di
         accuracies.append(float(np.mean(hits)))
     if not cases:
         return None
+    # One row per item, so that an item with many orders weighs no more than one with two.
     flips, change, uniform_flips, uniform_change = np.array(figures_of_items).T
     return _Differences(
         cases=cases,

@@ -107,6 +107,7 @@ def _lines(panel: Panel) -> Iterator[str]:
         yield "no item has a number both as it is and changed; the run's own report says why"
         return
     yield f"a uniform predictor would have {percent(panel.uniform)} % right"
+    # Where nothing can flip by itself, all flips are due to the change.
     if panel.computed:
         yield "repeats: a prompt is computed once here, so that none flips"
     elif panel.repeat_flips is None:

@@ -283,6 +283,7 @@ def _score_spread(measured: _Measured) -> ScoreSpread:
     scored = {
         digest: first for digest, first in measured.firsts.items() if not math.isnan(means[digest])
     }
+    # Protocols without a number say nothing of how far numbers vary.
     groups = alike([scored])
     distinct = [by_digest[group[0]] for group in groups]
     if not distinct:
@@ -326,6 +327,7 @@ def _duel(left: _Measured, right: _Measured) -> Duel:
     ps = np.array([sign_flip(left_credit, right_credit).p for left_credit, right_credit in credits])
     adjusted = np.full_like(ps, np.nan)
     has_p = ~np.isnan(ps)
+    # A protocol without a shared item was not tried, and must not make the others' p-values larger.
     adjusted[has_p] = holm(ps[has_p])
 
     contests = []
@@ -370,6 +372,7 @@ def _conditions(
     starts = offsets[:-1]
     shares = None
     if people is not None:
+        # Items have different numbers of people; each item counts once.
         totals = item_sum(people, offsets)
         shares = people / np.where(totals > 0, totals, np.nan)[row_of(offsets)]
     for name in dict.fromkeys(names):

@@ -130,6 +130,7 @@ def _unmeasured_notes(panel: Multiverse) -> Iterator[str]:
 def _conclusions(panel: Multiverse) -> Iterator[str]:
     if panel.ranks:
         yield _order(panel.ranks)
+    # Choosing the best of several protocols after the fact is what makes numbers incomparable.
     most = max(spread.distinct for spread in panel.spreads)
     if most > 1:
         yield (
@@ -203,6 +204,7 @@ def _verdict(duel: Duel) -> str:
         f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
         f"{protocols}; {percent(agreement.share)} % agree on the sign."
     )
+    # A test over so few items says nothing, whatever its p.
     if items < FEWEST:
         return (
             f"{verdict} {counted(items, 'item')} {are(items)} too few to call one of them better."

@@ -201,6 +201,7 @@ def _training(name: str, checkpoints: Mapping[int, Checkpoint]) -> Training:
     unit = "step"
     progress = {number: checkpoint.step for number, checkpoint in checkpoints.items()}
     tokens = {number: checkpoint.tokens for number, checkpoint in checkpoints.items()}
+    # Names of one training may say both; steps are exact, tokens are often rounded.
     if np.isnan(list(tokens.values())).sum() < np.isnan(list(progress.values())).sum():
         unit = "tokens"
         progress = tokens
@@ -373,6 +374,7 @@ def _signals(runs: Sequence[Summary], chosen: Sequence[Training]) -> Signal:
     rows = []
     for measured in _protocols(runs, notes):
         metric = METRICS[measured.protocol.metric]
+        # A tokenizer that cuts a text into more tokens has a smaller log-probability per token.
         is_per_token = metric.probable and "token" in measured.protocol.score
         tokenizers = measured.tokenizer_count()
         if is_per_token and tokenizers > 1:
@@ -400,6 +402,7 @@ def _signals(runs: Sequence[Summary], chosen: Sequence[Training]) -> Signal:
     rows.sort(key=_snr_or_least, reverse=True)
     dataset = runs[0].manifest.dataset
     first_runs = set(chosen[0].runs)
+    # Checkpoints of one run differ by what it learned, and not as models do.
     is_alone = all(first_runs.issuperset(of_member) for of_member in members.values())
     return Signal(
         dataset=dataset.name,
@@ -431,6 +434,7 @@ def _members(
     in_trainings: set[int] = set()
     for training in chosen:
         in_trainings.update(training.runs)
+    # Other checkpoints of a chosen training run are no further model.
     trained = {checkpoints[training.runs[0]].training for training in chosen}
     for number, run in enumerate(runs):
         if number not in in_trainings and checkpoints[number].training not in trained:
@@ -488,6 +492,7 @@ def _early_step(chosen: Sequence[Training]) -> float | None:
     shared = set(chosen[0].at)
     for training in chosen[1:]:
         shared.intersection_update(training.at)
+    # A decision close to the end of training would spare nobody any compute.
     half = min(training.at[-1] for training in chosen) / 2
     return max((at for at in shared if at <= half), default=None)
 
@@ -601,6 +606,7 @@ def _noise(checkpoints: Sequence[Floats]) -> Floats:
         if checkpoints:
             draws = len(checkpoints[0])
         return np.full(draws, np.nan)
+    # Pooled within training runs, so that their different levels are no noise.
     together = np.concatenate(long_enough, axis=1)
     variances = [values.var(axis=1) * values.shape[1] for values in long_enough]
     within = sum(variances) / together.shape[1]

@@ -59,6 +59,7 @@ def signal_tables(report: Signal) -> list[Table]:
         checkpoints = counted(len(steps), "checkpoint")
         training_runs.append(f"the last {report.last[name]} of {checkpoints} of {name}")
     notes = []
+    # What the columns mean is said only if they are there.
     if report.step is not None:
         early = f"{report.unit} {report.step:,.0f}"
         notes.append(f"order: share of pairs of training runs that stand at {early} as at the end")

@@ -89,7 +89,6 @@ class AccessMiddleware:
         """Return the refusal of a request that breaks a rule, None if it breaks none."""
         headers = request.headers
         method = request.method
-        site = headers.get("sec-fetch-site")
         takes = list(_READING)
         if self._access.submit and request.scope["path"] == SUBMISSIONS:
             takes.append("POST")
@@ -98,15 +97,10 @@ class AccessMiddleware:
         # With both headers a proxy may see another end of the request.
         if is_chunked and length is not None:
             return refusal(request, 400, "A request says by one header alone how long it is.")
-        if not self._access.knows_host(headers.get("host", "")):
-            words = "This server does not answer under that name; open the address that it printed."
-            return refusal(request, 421, words)
-        is_embedded = site == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
-        if is_embedded or not all(
-            self._access.knows_origin(origin) for origin in headers.getlist("origin")
-        ):
-            return refusal(request, 403, "Pages of other sites may not ask this server.")
-        is_foreign = site not in (None, "same-origin", "none")
+        refused = self._check_site(request)
+        if refused is not None:
+            return refused
+        is_foreign = headers.get("sec-fetch-site") not in (None, "same-origin", "none")
         if is_foreign and method in takes and method not in _READING:
             return refusal(
                 request, 403, "Pages of other sites may not send anything to this server."
@@ -119,6 +113,20 @@ class AccessMiddleware:
         has_content = is_chunked or bool((length or "").strip("0"))
         if has_content and method in _READING:
             return refusal(request, 413, "This server takes no content.")
+        return None
+
+    def _check_site(self, request: Request) -> Response | None:
+        """Return the refusal of a request under another name, or from a page of another site."""
+        headers = request.headers
+        if not self._access.knows_host(headers.get("host", "")):
+            words = "This server does not answer under that name; open the address that it printed."
+            return refusal(request, 421, words)
+        is_cross_site = headers.get("sec-fetch-site") == "cross-site"
+        # A link on another site may lead here, but no page there may read an answer.
+        is_embedded = is_cross_site and headers.get("sec-fetch-mode") != "navigate"
+        origins = headers.getlist("origin")
+        if is_embedded or not all(self._access.knows_origin(origin) for origin in origins):
+            return refusal(request, 403, "Pages of other sites may not ask this server.")
         return None
 
     def _check_token(self, request: Request) -> Response | None:
@@ -230,6 +238,7 @@ def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
             raise UsageError(f"{file} can't be read: {error.strerror}") from error
         except ValueError as error:
             raise UsageError(f"{file} is no text") from error
+    # Anybody who reaches the server can try tokens as fast as it answers.
     if len(token) < SHORTEST:
         raise UsageError(
             f"the token in {where} has {len(token)} characters; take {SHORTEST} or more"
@@ -257,6 +266,7 @@ def stored_token(file: Path) -> tuple[str, bool]:
         return token, False
     token = secrets.token_urlsafe(24)
     with disk_errors(file):
+        # Created with its rights, so that nobody reads it between making and protecting it.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as opened:
             opened.write(f"{token}\n")
@@ -322,6 +332,7 @@ def access(
 
 def same_token(candidate: str, token: str) -> bool:
     """Check that ``candidate`` is the ``token``, in a time that does not tell how much of it is right."""
+    # The digests have one length, as the comparison takes as long as its arguments are.
     return hmac.compare_digest(_digest(candidate), _digest(token))
 
 

@@ -122,6 +122,7 @@ def serve(
         from choicewise.protocols.between import check_metrics
 
         check_metrics(metric)
+    # Options without use are refused, as somebody relies on what they say.
     if not submissions:
         options.refuse_without_use("a board without --submissions has", **vars(asked))
     token = read_token(token_file)
@@ -145,6 +146,7 @@ def serve(
     submit = None
     if submissions:
         service, submit = open_submissions(folders[0], is_loopback(host), asked)
+    # The port is taken before anything is read, so that a second server ends at once.
     bound = listen(host, port)
     server = BoardServer(
         Library(folders, metrics=metric or ()),
@@ -203,6 +205,7 @@ def open_submissions(
     asked = _asked(board, given)
     sources_of(job_of(asked.plan()))  # what is wrong is said now, not by a worker
     queue = given.queue or board / QUEUE_FOLDER
+    # Submissions may be of models that are not public yet.
     make_private(queue)
     return SubmissionService.begin(board, queue, asked), _submit_token(queue, loopback, given)
 
@@ -223,6 +226,7 @@ def _asked(board: Path, given: Submitting) -> Asked:
         if not there.runs:
             data = (PREFIX + BENCHMARK.name,)
     limit, sample, seed = given.limit, given.sample, given.seed
+    # A part that was named in half would mix two selections.
     if limit is None and sample is None and seed is None:
         limit, sample, seed = there.limit, there.sample, there.seed
     largest = LARGEST

@@ -171,6 +171,7 @@ def _mean_flips(cells: Iterable[Cell]) -> tuple[float | None, float | None]:
                     net.append(orders.net)
     if not flips:
         return None, None
+    # A mean over some of the protocols would not belong to the mean beside it.
     if len(net) < len(flips):
         return fmean(flips), None
     return fmean(flips), fmean(net)
@@ -191,6 +192,7 @@ def mean_ranges(
             if cell is None or cell.row is None:
                 continue
             of_run = decided(cell.run)
+            # Ranks over the other runs would change when the run is back.
             if of_run is None:
                 return {}
             outcomes.append(outcomes_under(of_run, cell.row.identity.protocol, model=line.id))
@@ -232,6 +234,7 @@ class MeanRanges:
         ranges = mean_ranges(board, columns, self._decided)
         with self._lock:
             self._ranges[columns] = members, ranges
+            # Views are chosen by readers, and there is no end of them.
             while len(self._ranges) > _MOST:
                 oldest = next(iter(self._ranges))
                 del self._ranges[oldest]

@@ -123,6 +123,7 @@ class Library:
                 if began >= next_look:
                     self._look()
                     taken = time.monotonic() - began
+                    # Folders on a slow disk take long to search, and others need the disk as well.
                     next_look = time.monotonic() + max(self._pause, 10 * taken)
                 if not self._step():
                     self._wake.wait(max(0.0, next_look - time.monotonic()))
@@ -137,6 +138,7 @@ class Library:
             number = self._snapshot.number + 1
             self._snapshot = replace(self._snapshot, problems=problems, number=number)
         self._snapshot_changed = True
+        # Whatever goes wrong must not be tried again without a pause.
         self._wake.wait(self._pause)
 
     def _step(self) -> bool:
@@ -208,6 +210,7 @@ class Library:
             if all(run.state is not State.WAITING for run in current.runs):
                 finding = board_finding(current, self.decisions.get)
         listed: Listed = {}
+        # Items of an earlier board would stand beside numbers that they are not about.
         if self._disputed_board is current:
             listed = self._disputed
         self._snapshot = Snapshot(
@@ -349,6 +352,7 @@ def _disputed_items(
     with np.errstate(invalid="ignore"):
         share = np.where(answers > 1, right / answers, np.nan)
     rows = {}
+    # Models disagree most about items that half of them get right.
     for row in np.argsort(np.abs(share - 0.5), kind="stable")[:LISTED].tolist():
         if 0 < share[row] < 1:
             rows[first.items["item"][row].as_py()] = row
@@ -483,6 +487,7 @@ def discover(folders: Sequence[Path]) -> Discovery:
             problems.append(f"{root} is not there; it is shown again when it is back")
             continue
         for path, stamp in _runs(folder, root, problems):
+            # A run below a link is the same run, which counts once.
             real_path = os.path.realpath(path)
             if real_path in real_paths:
                 continue

@@ -407,6 +407,7 @@ def _lines(
         for run in members:
             cell_counts.update(cells_of_runs[run.id].keys())
         is_divided = max(cell_counts.values()) > 1
+        # Two runs of a model under one protocol have two numbers, which one line can't hold.
         if is_divided:
             groups = [[run] for run in members]
         for group in groups:
@@ -442,6 +443,7 @@ def _panels(lines: Sequence[Line], parts: Mapping[str, str]) -> dict[str, frozen
             counts_of_parts.setdefault(part, Counter())[frozenset(columns)] += 1
     panels = {}
     for part, counts in counts_of_parts.items():
+        # Sorted by name at last, so that the same runs make the same board.
         ordered = sorted(counts, key=lambda panel: (counts[panel], len(panel), sorted(panel)))
         panels[part] = ordered[-1]
     return panels
@@ -590,6 +592,7 @@ def in_order(
         line = line_of(row)
         return line.model.casefold(), line.model, line.told_apart
 
+    # Python sorts stably, so that equal numbers stay in the order of their names.
     by_name = sorted(rows, key=name)
     if number is None:
         if downwards:

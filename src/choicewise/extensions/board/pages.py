@@ -134,6 +134,7 @@ def _frame() -> dict[str, Any]:
     from markupsafe import Markup
 
     style = "\n".join([static_file("page.css"), static_file("board.css")])
+    # A function around the script keeps its names out of the page's.
     script = f'(() => {{\n"use strict";\n{static_file("board.js")}}})();'
     policy = (
         f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src 'self' data:; "
@@ -352,6 +353,7 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
         rows += [cell.row for cell in cells if cell is not None and cell.row is not None]
     for headline in first.lines:
         rows += [cell.row for cell in headline.cells.values() if cell.row is not None]
+    # Only warnings that a visible number has are explained.
     raised = _raised(rows)
     return rendered(
         "board.html.j2",
@@ -493,6 +495,7 @@ def bar(low: float, high: float, chance: float, value: float = math.nan) -> Mark
     """Return a bar from ``low`` to ``high`` on a line from 0 to 1, with marks at ``chance`` and at ``value``."""
     from markupsafe import Markup
 
+    # A narrow interval at the right edge must not leave the scale.
     width = max(100 * (high - low), _WIDTH)
     left = min(100 * low, 100 - width)
     marks = ""

@@ -93,6 +93,7 @@ class SubmissionService:
     def begin(cls, board: Path, queue: Path, asked: Asked) -> SubmissionService:
         """Return the service of the server; workers beside it evaluate from now on as ``asked`` says."""
         service = cls(board, queue, asked)
+        # Workers read in this file how to evaluate a submission.
         with new_file(queue / _ASKED) as partial:
             partial.write_bytes(TypeAdapter(Asked).dump_json(asked))
         return service
@@ -261,6 +262,7 @@ class Queue:
             waiting = connection.execute(
                 "SELECT count(*) FROM submissions WHERE state = 'waiting'"
             ).fetchone()[0]
+            # Whoever has the token could fill the disk.
             if waiting >= MOST:
                 raise Busy(
                     f"{waiting:,} submissions wait already; ask again when workers have taken some"

@@ -341,6 +341,7 @@ def protocol_record(snapshot: Snapshot, protocol: AskedProtocol) -> Record:
 def ordered_lines(snapshot: Snapshot, column: Column) -> list[Line]:
     """Return the lines of a column, the best first, those without a number last."""
     lines = [line for line in snapshot.board.lines if column.id in line.cells]
+    # Lines without a rank come behind the last rank.
     after_all = len(lines) + 1
     lines.sort(key=lambda line: (line.cells[column.id].rank or after_all, line.model))
     return lines
@@ -430,6 +431,7 @@ def cell_record(snapshot: Snapshot, column: Column, cell: Cell) -> Record:
     if cell.row is None or not cell.scored:
         return {"run": cell.run.id, "state": cell.words, "value": None}
     row = cell.row
+    # Ranges of ranks take long and come later than the numbers.
     low, high = snapshot.ranges.get(column.id, {}).get(cell.run.id, (None, None))
     return {
         "run": cell.run.id,
@@ -546,6 +548,7 @@ class View:
 
 def read_view(pairs: Iterable[tuple[str, str]]) -> View:
     """Return the state that a query says, as (name, value) pairs. What no state can mean is left out."""
+    # Addresses are typed and changed by people: the last of repeated names counts.
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         if value:
@@ -699,6 +702,7 @@ def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
     Of the headlines of a family those measured most often come first, then those under which numbers were published.
     """
     headlines = [column for column in columns if column.headline] or list(columns)
+    # Sorted twice: within a family by how often it was measured, then in turns over the families.
     headlines.sort(key=lambda column: (-column.measured, column.p not in published()))
     turns: Counter[tuple[Part, str]] = Counter()
     turn_of: dict[str, int] = {}
@@ -744,6 +748,7 @@ class PartHeading:
 
 def headings(board: Board, columns: Sequence[Column]) -> tuple[PartHeading, ...]:
     """Return the headings over ``columns``, which are in the order of the board."""
+    # Columns of one protocol with other texts look alike but for their ids, which are shown then.
     same_but_texts = Counter(replace(column.key, texts="") for column in board.columns)
     headings_of_parts = []
     for part, grouped in groupby(columns, key=lambda column: column.key.part):
@@ -818,6 +823,7 @@ def board_finding(board: Board, decided: Callable[[ListedRun], Outcomes | None])
             if column_id in panel and cell.row:
                 rows.append(cell.row)
                 runs[cell.run.id] = cell.run
+    # All pairs of models are tested, which grows with the square of their number.
     if len(board.lines) <= TESTED:
         outcomes = []
         for run in runs.values():

@@ -198,6 +198,7 @@ class RunProcesses:
         if key in self._failed:
             _, message = self._failed[key]
             raise StoreError(message)
+        # Threads wait here until a process is free.
         process = self._free.get()
         try:
             return make(process)
@@ -324,6 +325,7 @@ def _outcomes_record(outcomes: Outcomes) -> Record:
     records = []
     for outcome in outcomes.outcomes:
         key = id(outcome.items)
+        # The items of a run are most of what is sent, and its protocols share them.
         if key not in index_of_table:
             index_of_table[key] = len(items)
             table = outcome.items
@@ -449,6 +451,7 @@ def _reason(error: Exception, location: Place) -> str:
         words = error.strerror or str(error)
     else:
         words = f"it can't be read ({type(error).__name__}: {error}); `choicewise report` says more"
+    # Readers must not learn where the served folder is on the disk.
     words = words.replace(str(location.folder), location.label)
     words = words.replace(os.path.abspath(location.folder), location.label)
     return words.replace(os.path.realpath(location.folder), location.label)
@@ -489,6 +492,7 @@ def artefact_content(file: str, folder: Path, rows: Sequence[Number]) -> bytes |
     if file == "rows.parquet":
         return parquet_bytes(rows_table(rows))
     summary = folder / SUMMARY
+    # A link could make the server give away any file of its machine.
     if summary.is_symlink():
         return None
     try:

@@ -408,6 +408,7 @@ class Site:
         run = snapshot.run(name)
         if run is None:
             raise HTTPException(404, "No run has that address; its folder may have gone.")
+        # The page of a complete run is the document of `choicewise page`.
         if run.state is State.READ and not json:
             return await self._document(request, snapshot, run)
 
@@ -516,6 +517,7 @@ class Site:
                     content = await self._answers.get(("artefact", name), self._slow, read)
                     assert content is not None
                     disposition = f'attachment; filename="{run.id}-{artefact.file}"'
+                    # The address has the digest of the content, which therefore never changes.
                     headers = {"cache-control": FOREVER, "content-disposition": disposition}
                     return Response(content, 200, headers, MEDIA[artefact.ending])
         raise HTTPException(404, "No run has a file of that content (any more).")
@@ -525,6 +527,7 @@ class Site:
             content = self._runs.use(run, lambda process: process.artefact(run, artefact))
         except ChoicewiseError as error:
             raise HTTPException(404, f"The file can't be read: {error}") from error
+        # The file may have changed since its digest was listed.
         if content is None or hashlib.sha256(content).hexdigest() != artefact.digest:
             raise HTTPException(404, "No run has a file of that content (any more).")
         return content

@@ -122,9 +122,11 @@ def _check_model(text: str) -> str:
         raise ValueError("the model is missing; write its name, as ORG/NAME")
     if len(name) > _LONGEST:
         raise ValueError(f"the model's name has {len(name)} characters; it may have {_LONGEST}")
+    # A worker would look for such a model on its own disk.
     is_path_up = ".." in re.split(r"[/\\]", name)
     if is_path_up or not name.isprintable() or any(ord(char) > 0xFFFF for char in name):
         raise ValueError("the model has characters that no model has; write it as ORG/NAME")
+    # Everybody who reads the board sees the names.
     if holds_secret(text):
         raise ValueError(
             "the model's name holds a login or a key, which the board would show; leave that out"

@@ -216,6 +216,7 @@ class SubmissionRoutes:
 
         ``error``: what was wrong with the ``fields`` of the form, which it shows again without the token.
         """
+        # The token is left out, as the page may stay on a screen.
         values = dict.fromkeys(("model", "revision", "dtype"), "")
         if fields is not None:
             values = {name: str(fields.get(name, ""))[:300] for name in values}

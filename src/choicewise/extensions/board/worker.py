@@ -152,6 +152,7 @@ class Worker:
                 troubles.clear()
             elif outcome.here:
                 troubles.add(lease.submission.id)
+            # One model that fails here may be to blame itself; three in a row are not.
             if len(troubles) >= MOST:
                 raise ChoicewiseError(
                     f"{len(troubles)} submissions in a row could not be evaluated here, the last one because: "
@@ -288,6 +289,7 @@ class _Job:
             workplace.say(
                 f"what was computed before does not go on ({error.message}); it is computed again"
             )
+            # A run that another version began can't be resumed, and is cheaper to repeat than to lose.
             for run in unfinished:
                 shutil.rmtree(run, ignore_errors=True)
             self._sweep(model, folder)
@@ -427,6 +429,7 @@ def _check_folder(name: str, revision: str, policy: Policy) -> None:
 
 def _check_on_hub(name: HubName, policy: Policy) -> str:
     snapshot = open_snapshot(name, MODEL)
+    # These are read before the policy can be checked, so that their sizes are checked first.
     for path in (_CONFIG, INDEX):
         _check_small(snapshot, path)
     if _CONFIG not in snapshot.files:

@@ -116,6 +116,7 @@ _SERIES: Final = ("right", "probability of the right choice", "answer still chan
 
 
 def _point_record(slot: int, point: Point, n: int) -> Record:
+    # Whether an answer still changes is known, so that it has no interval.
     low = high = math.nan
     match slot:
         case 0:

@@ -77,6 +77,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     layers = [chart.layer("even", dash, x=start, x2=end, y=start, y2=end)]
     rule = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5}
     layers.append(chart.layer("bin", rule, x=x, y=chart.number("low"), y2={"field": "high"}))
+    # The area of a dot is its share of the items: a bin of three items must not look like one of a hundred.
     point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
     point |= {"stroke": chart.PAPER, "strokeWidth": 1, "opacity": 1}
     area = chart.number("share", legend=None, scale={"domain": [0, 1], "range": [20, 300]})

@@ -95,6 +95,7 @@ def values(chains: Sequence[Chain]) -> list[Record]:
             )
         for number, metric in enumerate(chain.metrics):
             by_model = [_row_of(metric, rows) for _, rows in models]
+            # Metrics have different units, so that every panel has a scale of its own.
             panel = _Panel.of(
                 metric,
                 [row_of_model for row_of_model in by_model if row_of_model is not None],
@@ -283,6 +284,7 @@ class _Panel:
     def of(cls, metric: str, rows: Sequence[Number], number: int, lanes: _Lanes) -> _Panel:
         chances = [row.chance for row in rows if not math.isnan(row.chance)]
         guess = math.nan
+        # Models with different items have different chances, and no common line.
         if chances and max(chances) - min(chances) < 5e-4:
             guess = chances[0]
         edges = [guess]

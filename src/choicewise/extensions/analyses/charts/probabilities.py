@@ -77,6 +77,7 @@ def stated_probabilities(study: Study) -> list[StatedProbabilities]:
     stated = []
     for digest, run_numbers in study.datasets.items():
         name = names[digest]
+        # Two datasets may have one name, such as two versions of a benchmark.
         if name_counts[name] > 1:
             name = f"{name} #D{digest[:6]}"
         runs = [study.runs[number] for number in run_numbers if number < MOST_RUNS]
@@ -192,6 +193,7 @@ def errors_in_words(calibrated: Calibrated) -> list[str]:
 
 def _commonest_row(runs: Sequence[ShownRun], families: Sequence[str]) -> Number | None:
     """Return the headline of the first of ``families`` that has one, among the protocols that most runs have."""
+    # Models of one chart must have the same protocol, or their order says nothing.
     for family in families:
         rows = []
         for run in runs:
@@ -257,6 +259,7 @@ class _Reader:
             return None
         try:
             protocols = under_metrics(protocol, ["ece", "brier"])
+        # Some protocols decide without scores, of which there is no confidence.
         except UsageError:
             return None
         measured = self._open(run).under(protocols)

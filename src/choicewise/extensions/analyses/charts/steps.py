@@ -96,6 +96,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         right = _NAME * chart.NORMAL + 40
 
     layers = [_chance_line()]
+    # The line of guessing is below everything else, and its name above.
     layers += _lines_and_dots(values, points)
     edge = {"x": {"value": 0}, "y": chart.number("value")}
     chance_note = chart.note(align="left", dy=-8, dx=2)
@@ -153,6 +154,7 @@ def _lines_and_dots(values: Records, points: Records) -> list[dict[str, Any]]:
         if has_slot:
             color = chart.slots(chart.MODELS)
             shape = chart.slots(chart.SHAPES)
+        # Eight colours can be told apart; further training runs are grey, below the coloured ones.
         filters = ({"field": "slot", "valid": has_slot}, has_value)
         layers.append(
             chart.layer("point", band, *filters, has_interval, **by_training, **ends, color=color)
@@ -268,6 +270,7 @@ def values(lines: Sequence[Line]) -> list[Record]:
         for row in line.rows:
             if row is not None and _is_number(row.chance):
                 chances.add(round(row.chance, 6))
+    # Lines of data with different chances have no common line of guessing.
     if len(chances) == 1 and any(record.get("share") for record in records):
         chance = chances.pop()
         label = f"chance {chart.share(chance)}"

@@ -343,7 +343,8 @@ def _is_split(cell: object, separator: str) -> bool:
         parts = split_choices(str(cell), separator)
     except UnusableRow:
         return False
-    if not parts[-1]:  # the separator also ends the cell
+    if not parts[-1]:
+        # The separator also ends the cell.
         parts = parts[:-1]
     return len(parts) > 1 and all(parts)
 

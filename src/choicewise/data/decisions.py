@@ -244,7 +244,8 @@ def _shares(
             )
         if share < 0:
             raise UnusableRow(f"the probability of {key!r}, {share!r}, is below 0")
-        if indices[key] in by_index:  # yes and true are the same option
+        if indices[key] in by_index:
+            # Yes and true are the same option.
             raise UnusableRow(
                 f"the probability of {key!r}, {share!r}, is of an option that has one already"
             )

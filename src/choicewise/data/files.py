@@ -206,7 +206,8 @@ def _sheet(path: Path, delimiter: str) -> Iterator[list[str]]:
     reader = csv.reader(_lines(path), strict=True, delimiter=delimiter)
     rows: list[list[str]] | None = None
     while rows is None or rows:
-        limit = csv.field_size_limit()  # the csv module has one limit for the whole process
+        # The csv module has one limit for the whole process.
+        limit = csv.field_size_limit()
         try:
             csv.field_size_limit(max(limit, LONGEST_LINE))
             rows = list(islice(reader, _CSV_CHUNK))
@@ -375,7 +376,8 @@ class RowPlace(NamedTuple):
         if self.file.suffix in _SHEETS:
             left += self.header
         last = left + 1
-        with suppress(DataError, OSError):  # the file is gone, or damaged further up
+        with suppress(DataError, OSError):
+            # The file is gone, or damaged further up.
             for number, is_filled in enumerate(self._filled(), start=1):
                 if is_filled and left == 0:
                     return number
@@ -454,7 +456,8 @@ def _python_texts(text: str) -> list[str] | None:
             return None
         try:
             texts.append(str(literal_eval(literal[1])))
-        except (ValueError, SyntaxError):  # an escape that is none
+        except (ValueError, SyntaxError):
+            # An escape that is none.
             return None
         position = literal.end()
     return texts

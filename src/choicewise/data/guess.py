@@ -612,7 +612,8 @@ def _read(rows: Iterable[_Row], columns: Columns) -> tuple[list[RowDraft], int]:
                 if columns.answer_is != "any":
                     answer.gold(columns.answer_is)
                 elif not answer.readings():
-                    answer.gold("label")  # raises the reason
+                    # Raises the reason.
+                    answer.gold("label")
         except NoAnswer:
             unanswered += 1
             continue

@@ -146,7 +146,8 @@ def commit_of(name: HubName, kind: Kind) -> str | None:
     try:
         with _hub(name, kind) as hub:
             return _commit(hub, name, kind)
-    except ChoicewiseError:  # who opens it hears why
+    except ChoicewiseError:
+        # Who opens it hears why.
         return None
 
 

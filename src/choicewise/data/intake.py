@@ -135,7 +135,8 @@ class _RefusedRows:
     def __init__(self, *, skips: bool) -> None:
         self._skips = skips
         self._rows: list[tuple[RowPlace, str]] = []  # with the reason
-        self._count = 0  # without those that only lack an answer
+        # Without those that only lack an answer.
+        self._count = 0
         self._unanswered: dict[str, _Unanswered] = {}
 
     def add(self, row: IntakeRow, reason: UnusableRow) -> None:
@@ -196,7 +197,8 @@ class _Split:
         self._lettered = 0
         self._spaced = 0
         self._repeating = 0
-        self._repeated = ""  # the first choice that its question has twice
+        # The first choice that its question has twice.
+        self._repeated = ""
 
     def add(self, location: RowPlace, item: Item) -> None:
         if not self._files or self._files[-1].file != location.file:

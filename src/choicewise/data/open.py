@@ -130,7 +130,8 @@ def _check_file(path: str | Path) -> None:
         raise DataError(
             f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(file)}"
         )
-    open_file(file).close()  # a pipe or a device is refused
+    # A pipe or a device is refused.
+    open_file(file).close()
 
 
 def _conversion(file: Path) -> str:
@@ -194,7 +195,8 @@ def _with_names_on_hub(error: DataError, snapshot: Snapshot) -> DataError | None
     where = f"{repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
     line = f"to change a file: `hf download {where}`, and name DIR as the data"
     if isinstance(error, UnknownShape):
-        line = f"# {line}"  # its problems are lines to copy into a mapping
+        # Its problems are lines to copy into a mapping.
+        line = f"# {line}"
     return type(error)(message, [*problems, line])
 
 
@@ -228,7 +230,8 @@ def _card(snapshot: Snapshot) -> dict[str, Any] | None:
         return None
     try:
         return metadata_load(path)
-    except Exception as error:  # YAML that people wrote by hand
+    except Exception as error:
+        # YAML that people wrote by hand.
         raise DataError(
             f"the metadata in README.md of {snapshot.source} is not YAML: {type(error).__name__}"
         ) from None

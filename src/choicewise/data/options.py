@@ -190,7 +190,8 @@ def _is_named_option(name: str) -> bool:
         return True
     all_words = set(words_of(name))
     letters = all_words & set("abcdefghij")
-    if letters:  # E_option, but not n_options
+    if letters:
+        # E_option, but not n_options.
         all_words = all_words - letters | {"extra"}
     if not all_words <= _ONE | SEVERAL | WRONG | _FURTHER | {"answers"}:
         return False

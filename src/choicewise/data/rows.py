@@ -366,7 +366,8 @@ class AnswerReader:
             )
         self.kind = kinds[0]
         self._is_declared = is_declared
-        self._is_open = kinds == _KINDS  # no answer could be read
+        # No answer could be read.
+        self._is_open = kinds == _KINDS
         # If they are texts of choices as well, both mean the same.
         self._only_index = kinds == ("index",)
         self._counting = _Counting()
@@ -410,8 +411,10 @@ class _Counting:
     def __init__(self) -> None:
         self._has_first = False
         self._has_last = False
-        self._beyond = ""  # what the first answer says that is one past the last choice
-        self._before = ""  # the same of an answer that is one before the first choice
+        # What the first answer says that is one past the last choice.
+        self._beyond = ""
+        # What the first answer says that is one before the first choice.
+        self._before = ""
         self._start = 0
         self._end = 0
         self._unproved = 0
@@ -519,7 +522,8 @@ class Shape(NamedTuple):
     def has_columns(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
         """Check that ``row`` has all its columns, whatever they hold; see :meth:`fits`."""
         columns = self.columns
-        if columns.last_of is not None:  # the others are in its elements
+        if columns.last_of is not None:
+            # The others are in its elements.
             return answered and has_column(row, columns.last_of)
         needed = (columns.used - {columns.id, columns.subject}).union(self.also)
         if not answered:
@@ -534,7 +538,8 @@ class Shape(NamedTuple):
 def option_watch(columns: Columns) -> OptionWatch:
     """Return what finds the options of rows that the mapping ``columns`` leaves out."""
     sources = (columns.choices, columns.right, columns.wrong)
-    used = columns.used - {columns.question}  # a question called option_3 is an option
+    # A question called option_3 is an option.
+    used = columns.used - {columns.question}
     return OptionWatch(sources, used, is_fixed=bool(columns.fixed))
 
 
@@ -672,7 +677,8 @@ def shape_of(row: Mapping[str, Any]) -> str | None:
         if shape.fits(row):
             return name
     if any(shape.has_columns(row) for shape in SHAPES.values()):
-        return None  # its answer is there, so that it is no row of a split without answers
+        # Its answer is there, so that it is no row of a split without answers.
+        return None
     for name, shape in SHAPES.items():
         if shape.fits(row, answered=False):
             return name

@@ -405,7 +405,8 @@ def _subject_in(pattern: str, path: str) -> str | None:
     """Return the text of ``path`` for ``{subject}``; None if the ``pattern`` does not mean it."""
     # All ways to match are followed at once, in steps of the pattern: a regular expression would
     # try them one after the other, which strangers can make last for years.
-    subjects = {0: ""}  # by the end of what has been matched
+    # End of the matched text → the subject in it.
+    subjects = {0: ""}
     for piece in _PIECES.split(pattern):
         following: dict[int, str] = {}
         for start, subject in subjects.items():

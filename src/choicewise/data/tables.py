@@ -183,8 +183,14 @@ def read_tabular(
         else:
             mapping, _ = _opened(first, None)
             return replace(dataset, columns=mapping)
+    return _read_guessed(name, _Tables(files, guess, subjects), on_bad_item, guess)
+
+
+def _read_guessed(name: str, tables: _Tables, on_bad_item: str, guess: Columns) -> Dataset:
+    """Read tables by a guess, which the dataset says."""
+    first = next(iter(tables.files.values()))[0]
     try:
-        dataset = _read(name, _Tables(files, guess, subjects), on_bad_item)
+        dataset = _read(name, tables, on_bad_item)
     except (CountingOpen, _OptionLeftOut) as error:
         raise _refusal(first, error, guess) or error from error
     notes = dataset.notes

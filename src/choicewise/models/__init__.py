@@ -17,7 +17,8 @@ class Fake(ModelKind):
     """``fake:hash``, ``fake:oracle``, ``fake:anti-oracle``: models for tests and demos, without weights."""
 
     name = "fake"
-    takes = frozenset({"memory"})  # replicas on a cluster take memory, whatever they compute
+    # Replicas on a cluster take memory, whatever they compute.
+    takes = frozenset({"memory"})
     because = "has no weights"
     revisions = ""
     workers = ""

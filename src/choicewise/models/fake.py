@@ -178,7 +178,8 @@ class HashModel(_Fake):
         return hashlib.shake_256(self._seed + self._bytes(context))
 
     def _bytes(self, context: Ids) -> bytes:
-        if type(self.tokenizer) is ByteTokenizer:  # the same as below, a hundred times faster
+        if type(self.tokenizer) is ByteTokenizer:
+            # The same as below, a hundred times faster.
             return context[context < BYTES].astype(np.uint8).tobytes()
         return b"".join(self.tokenizer.token_bytes[token] for token in context)
 

@@ -46,7 +46,8 @@ def answering_kind(manifest: Manifest) -> ModelKind | None:
     None if the run was imported, if a caller made the model, or if the package of the kind is not installed.
     """
     name = manifest.model.kind
-    if not name and manifest.server is not None:  # earlier versions did not write the kind
+    if not name and manifest.server is not None:
+        # Earlier versions did not write the kind.
         name = "server" if manifest.server.endpoint is None else "decisions"
     return find(ModelKind, name) if name else None
 

@@ -100,7 +100,8 @@ def follow() -> None:
     from choicewise.models.local.local_model import SharedModel
 
     # Rank 0 hears the interrupt, and torchrun ends the others.
-    with suppress(ValueError):  # of a thread that is not the main one
+    with suppress(ValueError):
+        # Of a thread that is not the main one.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     group = parallel.joined()
     models: dict[int, FolderModel] = {}
@@ -108,7 +109,8 @@ def follow() -> None:
         call, dropped = group.receive()
         if call is None:
             group.agree(0)
-            os._exit(0)  # an ordinary end would go on with the script that rank 0 runs
+            # An ordinary end would go on with the script that rank 0 runs.
+            os._exit(0)
         for number in dropped:
             models.pop(number, None)
         what, number, argument = call
@@ -117,7 +119,8 @@ def follow() -> None:
                 folder, options = argument
                 try:
                     models[number] = FolderModel(folder, **options)
-                except ChoicewiseError as error:  # rank 0 has opened it
+                except ChoicewiseError as error:
+                    # Rank 0 has opened it.
                     parallel.give_up(str(error))
                 models[number].number = number
                 _ = models[number].local

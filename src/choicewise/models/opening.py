@@ -70,7 +70,8 @@ def open_local(name: str, loading: Loading) -> Model:
 def _open(name: str, loading: Loading) -> FolderModel:
     options = dict(loading.options)
     if "adapter" in options:
-        options["adapter"] = str(Path(options["adapter"]).absolute())  # for another process
+        # For another process.
+        options["adapter"] = str(Path(options["adapter"]).absolute())
     path = _bundled(name) if is_bundled(name) else Path(name)
     try:
         is_folder = path.is_dir()

@@ -532,7 +532,8 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
     device = model.get_input_embeddings().weight.device
     two_tokens = torch.ones((1, 2), dtype=torch.long, device=device)
     try:
-        model(input_ids=two_tokens, use_cache=False)  # with a cache some models fail, as xLSTM does
+        # With a cache some models fail, as xLSTM does.
+        model(input_ids=two_tokens, use_cache=False)
     finally:
         for hook in hooks:
             hook.remove()
@@ -584,7 +585,8 @@ def sample(
             output = model(**inputs)
             state = state_of(output)
             argument = state_argument(model)
-        except (RuntimeError, ValueError, TypeError):  # models refuse a cache in many ways
+        except (RuntimeError, ValueError, TypeError):
+            # Models refuse a cache in many ways.
             state = None
         if state is None:
             return plain.generate(model, vocabulary, generation, ends, token_bytes)

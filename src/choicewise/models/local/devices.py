@@ -143,8 +143,10 @@ def _single(name: str | None) -> str:
         ) from error
     try:
         tensor = torch.zeros(1, device=device)
-        tensor.item()  # some devices, like meta, take tensors and give nothing back
-    except Exception as error:  # every kind of device is missing in a way of its own
+        # Some devices, like meta, take tensors and give nothing back.
+        tensor.item()
+    except Exception as error:
+        # Every kind of device is missing in a way of its own.
         available = ["cpu"]
         available += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         raise ModelError(

@@ -209,7 +209,8 @@ class Adapter:
                 report = model.load_adapter(
                     str(self.folder), use_safetensors=True, ignore_mismatched_sizes=True
                 )
-        except Exception as error:  # configurations and weights fail in every way there is
+        except Exception as error:
+            # Configurations and weights fail in every way there is.
             raise ModelError(
                 f"the adapter {self.folder} can't be put into the model: {error}"
             ) from error
@@ -437,7 +438,8 @@ def indexed_files(index: Path) -> list[str]:
         names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
         for name in names:
             if not name.endswith(".safetensors"):
-                raise ValueError(f"{name} is not one")  # others can run code when opened
+                # Others can run code when opened.
+                raise ValueError(f"{name} is not one")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"{index} is no index of safetensors files; fetch the file again"
@@ -618,7 +620,8 @@ def is_installed(module: str) -> bool:
     """Check that a module can be imported."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is a part of
+    except ModuleNotFoundError:
+        # The package that it is a part of.
         return False
 
 
@@ -679,7 +682,8 @@ def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
     name = stated.get("quant_type")
     if isinstance(name, dict) and isinstance(name.get("default"), dict):
         name = name["default"].get("_type")
-    if isinstance(name, str):  # as in Int8WeightOnlyConfig
+    if isinstance(name, str):
+        # As in Int8WeightOnlyConfig.
         yield name.removesuffix("Config").removesuffix("WeightOnly").lower()
     if isinstance(stated.get("weights"), str):
         yield stated["weights"]

@@ -346,7 +346,8 @@ def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0
     tensors = model_files.tensors([model.adapter.folder / WEIGHTS])
     added = sum(_bytes(entry, 4) for _, entry in tensors)
     host = needed.host
-    if needed.context == 0:  # on a CPU
+    if needed.context == 0:
+        # On a CPU.
         host += added
     return replace(needed, weights=needed.weights + added, host=host)
 
@@ -421,7 +422,8 @@ def _import_transformers() -> None:
     with _IMPORTING:
         if all(name in sys.modules for name in _HEAVY):
             return
-        gc.collect()  # garbage of before would stay as well
+        # Garbage of before would stay as well.
+        gc.collect()
         collecting = gc.isenabled()
         gc.disable()
         try:

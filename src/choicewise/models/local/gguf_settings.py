@@ -130,7 +130,8 @@ def _config(file: GgufFile) -> dict[str, Any]:
             file.path.parent, gguf_file=file.path.name, local_files_only=True
         )
         network = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
-    except Exception as error:  # the reader fails in every way there is
+    except Exception as error:
+        # The reader fails in every way there is.
         raise ModelError(
             f"transformers can't read the architecture {file.architecture!r} of {file.path.name} ({error}); {SERVE_IT}"
         ) from error
@@ -147,7 +148,8 @@ def _refuse_lost_keys(file: GgufFile, config: Any) -> None:
     from transformers.integrations import GGUF_CONFIG_MAPPING
 
     names = GGUF_CONFIG_MAPPING.get(config.model_type, GGUF_CONFIG_MAPPING.get(file.architecture))
-    if names is None:  # transformers has a second reader, which keeps weights packed
+    if names is None:
+        # Transformers has a second reader, which keeps weights packed.
         raise ModelError(
             f"GGUF files of the architecture {file.architecture!r} are not read yet; {SERVE_IT}"
         )
@@ -158,7 +160,8 @@ def _refuse_lost_keys(file: GgufFile, config: Any) -> None:
         name = key.removeprefix(prefix)
         if names.get(name) is not None or name in _WITHOUT_EFFECT or name.startswith(_ROPE):
             continue
-        if not value:  # zero experts, no bias: as without the key
+        if not value:
+            # Zero experts, no bias: as without the key.
             continue
         field = _HELD_AGAINST.get(name)
         if field is None:
@@ -214,7 +217,8 @@ def _scale_by_tensor(file: GgufFile, name: str, rotation: dict[str, Any]) -> Non
         raise _lost(file, name)
     reader = GGUFReader(str(file.path))
     (factors,) = [tensor.data for tensor in reader.tensors if tensor.name == name]
-    for factor in (1.0, 8.0, 32.0):  # none; Llama 3.1 and 3.3; Llama 3.2
+    for factor in (1.0, 8.0, 32.0):
+        # Factors of no scaling, of Llama 3.1 and 3.3, and of Llama 3.2.
         scaling = {"factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
         scaling["original_max_position_embeddings"] = 8192
         expected = _llama3_factors(rotation["rope_theta"], len(factors), scaling)
@@ -249,7 +253,8 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
             file.path.parent, gguf_file=file.path.name, local_files_only=True
         )
         content = json.loads(converted.backend_tokenizer.to_str())
-    except Exception as error:  # vocabularies are malformed in every way there is
+    except Exception as error:
+        # Vocabularies are malformed in every way there is.
         raise ModelError(
             f"transformers can't read the tokenizer {kind!r} of {file.path.name} ({error}); {SERVE_IT}"
         ) from error

@@ -19,7 +19,8 @@ from choicewise.errors import ModelError
 from choicewise.models.local.gguf_file import SERVE_IT, GgufFile, Tensor
 
 _PROCESSED: Final = (
-    "tensors"  # where transformers' processors put what they join of several tensors
+    # Where transformers' processors put what they join of several tensors.
+    "tensors"
 )
 
 
@@ -60,4 +61,5 @@ def _plain(content: Any, start: int, tensor: Tensor) -> Any:
     values = dequantize(packed, GGMLQuantizationType[tensor.kind]).reshape(tensor.shape)
     if values.flags.writeable:
         return values
-    return values.copy()  # float32 in the file: a view of it, which torch must not write to
+    # Float32 in the file: a view of it, which torch must not write to.
+    return values.copy()

@@ -100,7 +100,8 @@ def load_network(
     generation = folder / "generation_config.json"
     if generation.exists():
         with readable(folder):
-            read_text(generation)  # transformers would read a file of any size
+            # Transformers would read a file of any size.
+            read_text(generation)
 
     options = _options(folder, config, device, spread, values)
     loader = getattr(transformers, kind.loader)
@@ -129,7 +130,8 @@ def load_network(
                     model(input_ids=torch.zeros((1, 2), dtype=torch.long, device=model.device))
     except ModelError:
         raise
-    except Exception as error:  # configurations, weights and devices fail in every way there is
+    except Exception as error:
+        # Configurations, weights and devices fail in every way there is.
         reason = _conversion_error(error) or str(error)
         raise ModelError(f"{folder} can't be loaded as {kind.name}: {reason}") from error
     if is_quantised and config["quantization_config"].get("quant_method") == "quanto":
@@ -224,7 +226,8 @@ def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bo
             )
             model = getattr(transformers, kind.loader).from_config(config, **options)
     except Exception:
-        return  # loading fails likewise, and says why
+        # Loading fails likewise, and says why.
+        return
     described = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if described > most + _SLACK:
         raise ModelError(

@@ -148,7 +148,8 @@ def release() -> None:
     """Let the other ranks go, if this is rank 0, at the end of its process."""
     if ranks() > 1 and not is_follower():
         joined().announce(None)
-        joined().agree(0)  # none is left with half a message
+        # None is left with half a message.
+        joined().agree(0)
 
 
 def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> None:

@@ -163,7 +163,8 @@ def float32_copy(model: Any) -> Any | None:
     if model.dtype.itemsize >= 4 or getattr(model, "is_quantized", False):
         return None
     if (getattr(model, "tp_size", 1) or 1) > 1:
-        return None  # of several ranks one could have the memory for it, and another one not
+        # Of several ranks one could have the memory for it, and another one not.
+        return None
     needed = Counter[torch.device]()
     for parameter in model.parameters():
         needed[parameter.device] += 4 * parameter.numel()

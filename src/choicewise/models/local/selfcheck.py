@@ -234,7 +234,8 @@ class SpotCheck:
             self.tokens += len(text.inputs)
             difference = largest_difference(sums, truth)
             if not np.isfinite(difference):
-                continue  # NaN and infinity are answered by the plain path
+                # NaN and infinity are answered by the plain path.
+                continue
             if difference > _ALWAYS:
                 allowed = self._allowed(text, truth, exact)
                 if difference > allowed:
@@ -436,7 +437,8 @@ class _Judge(NamedTuple):
         Whatever goes wrong in a fast path is a reason to take another.
         """
         path = rung(self.lm, budget)
-        if isinstance(path, PlainPath):  # the reference: there is nothing better
+        if isinstance(path, PlainPath):
+            # The reference: there is nothing better.
             return Trial(name, 0.0, None), self.noise
         # NaN stays if the path says nothing of a span.
         sums = [np.full(len(span.continuation), np.nan) for span in self.spans]
@@ -542,7 +544,8 @@ def _float32_copy(lm: CausalLM) -> CausalLM | None:
 def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifference:
     try:
         differences = [abs(left[-1] - right[-1]) for left, right in zip(way(), truth, strict=True)]
-    except Exception as error:  # models refuse in every way there is, and that is a result
+    except Exception as error:
+        # Models refuse in every way there is, and that is a result.
         return PathDifference(name, None, _first_line(error))
     if np.isnan(differences).any():
         return PathDifference(name, None, "the model answers with NaN")

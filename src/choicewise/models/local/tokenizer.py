@@ -239,12 +239,14 @@ def _backend(path: Path) -> Any:
     except ImportError as error:
         raise ModelError(f"tokenizers is not installed; run: {install_line('hf')}") from error
     try:
-        with open_file(path, DOCUMENT):  # whose errors say more
+        with open_file(path, DOCUMENT):
+            # The errors of open_file say more.
             pass
         backend = tokenizers.Tokenizer.from_file(str(path))
     except OSError:
         raise
-    except Exception as error:  # the library raises plain Exception for every malformed file
+    except Exception as error:
+        # The library raises plain Exception for every malformed file.
         raise ModelError(f"{path} is not a tokenizer: {error}; fetch the file again") from error
     return backend
 
@@ -284,7 +286,8 @@ def _convert(folder: Path, file: Path) -> Any:
         with quiet():
             converted = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         return converted.backend_tokenizer
-    except Exception as error:  # files are malformed in every way there is
+    except Exception as error:
+        # Files are malformed in every way there is.
         raise ModelError(f"{file} can't be converted: {error}; fetch the file again") from error
 
 

@@ -121,7 +121,8 @@ def test_export_page_and_board_have_the_numbers_of_the_report(
     assert exported == pytest.approx(values)
 
     study = read_study(folders, METRICS.split(","))
-    tables = {table.metric: table.table.rows for table in metric_tables(study)}
+    by_metric = {table.metric: table for table in metric_tables(study)}
+    tables = {metric: table.table.rows for metric, table in by_metric.items()}
     assert {tuple(row[:2]) for rows in tables.values() for row in rows} == values.keys()
     for metric, rows in tables.items():
         assert {tuple(row[:2]): row[2] for row in rows} == {
@@ -129,7 +130,7 @@ def test_export_page_and_board_have_the_numbers_of_the_report(
             for key, row in reported.items()
             if row["metric"] == metric
         }
-    assert [bool(each.notes) for each in tables.values()] == [True, False]
+    assert [bool(table.notes) for table in by_metric.values()] == [True, False]
     assert {run.row_of.keys() == {*NAMES} for run in study.runs} == {True}, "their own numbers stay"
 
     board = read_snapshot([folders[0].parent], METRICS.split(",")).board

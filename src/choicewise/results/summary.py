@@ -1,7 +1,7 @@
-"""The summary of a run: its numbers and outcomes in one file of its folder.
+"""The summary of a run keeps its numbers and outcomes in one file of its folder.
 
-It follows from the rest of the folder, which never depends on it: one that is missing, of another state of the run or
-of another version of the code counts for nothing, nor does one that is not the file that the manifest lists.
+It follows from the rest of the folder, which never depends on it.  A summary counts for nothing if it is missing, of
+another state of the run, of another version of the code, or not the file that the manifest lists.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
 
 
 def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = False) -> Summary:
-    """The summary of the run in ``folder``: the kept one where it is of this state of the run, else a new one, kept.
+    """Return the summary of the run in ``folder``: the kept one if it is of this state of the run, else a new one.
 
-    ``metrics``: with what these are made of under its protocols as well, or ``alone``; nothing of that is kept, and a
-    metric that no protocol can have is left out and stands in ``applied``.  The folder may be read-only.  Raises
-    StoreError as :func:`choicewise.results.run.open_run` and UsageError for an unknown metric; warns of a file that was
-    changed since it was written, and of every block that is damaged and left out: then it keeps nothing.
+    ``metrics``: add numbers under these metrics, or give them ``alone``; nothing of that is kept, and a metric that no
+    protocol can have is left out and is in ``applied``.  The folder may be read-only.  Raises StoreError as
+    :func:`choicewise.results.run.open_run` and UsageError for an unknown metric.  Warns of a file that was changed
+    since it was written, and of every block that is damaged and left out: then nothing is kept.
     """
     path = Path(folder)
     if metrics:
@@ -83,12 +83,13 @@ def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = Fal
 
 
 def keep_summary(run: Run) -> Summary:
-    """The summary of a ``run``, written to its folder where that has none of this state.
+    """Return the summary of a ``run``, written to its folder if that has none of this state.
 
-    A run under some of its protocols alone is not kept.
+    Nothing is kept of a run under a part of its protocols.
     """
-    stored, manifest = _computed(run), run.manifest
-    if [*run.protocols] == [*manifest.protocols] and not run.evidence.damages:
+    stored = _computed(run)
+    manifest = run.manifest
+    if list(run.protocols) == list(manifest.protocols) and not run.evidence.damages:
         manifest = _list_summary(run.folder, manifest, stored)
     return _summary(run.folder, manifest, stored)
 
@@ -100,7 +101,7 @@ def summary_problem(folder: Path, manifest: Manifest) -> SummaryProblem | None:
 
 
 def other_numbers(folder: Path, manifest: Manifest) -> str:
-    """Return the first protocol of which the file says other numbers than the observations, computed again, do.
+    """Return the first protocol whose numbers in the file differ from those computed again.
 
     Empty if there is none, or no file that is believed.
     """
@@ -108,7 +109,7 @@ def other_numbers(folder: Path, manifest: Manifest) -> str:
     if outcomes is None or isinstance(outcomes, SummaryProblem):
         return ""
     for stored, computed in zip(outcomes, _computed(open_run(folder)), strict=True):
-        if not _alike(_plain(stored), _plain(computed)):
+        if not _agree(_plain(stored), _plain(computed)):
             return stored.protocol
     return ""
 
@@ -126,92 +127,103 @@ SOURCES = (
     "tokens",
     "util",
 )
-"""The parts of the package that decide what follows from a run folder: all that reading a run imports."""
+"""The parts of the package that decide the numbers of a run folder: all that reading a run imports."""
 
 
 def state(manifest: Manifest) -> str:
-    """sha256 (64 hex) of what decides the numbers: the code, and the manifest but for names, time and the summary."""
-    renamed = replace(
+    """Return the sha256 (64 hex) of the code and of the manifest without names, time and the summary."""
+    files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
+    unnamed = replace(
         manifest,
         model=replace(manifest.model, name=""),
         dataset=replace(manifest.dataset, name=""),
+        engine=replace(manifest.engine, spent=None),
         job={},
         command=(),
-        files={name: file for name, file in manifest.files.items() if name != SUMMARY},
+        files=files,
     )
-    content = replace(renamed, engine=replace(manifest.engine, spent=None)).stored()
+    content = unnamed.stored()
+    # The keys of JSON are sorted, and the order of the protocols counts.
     content["protocols"] = list(manifest.protocols.items())
     code = _code() + _code_of_extensions(manifest)
     return hashlib.sha256(f"{code}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
 
 
 def read_summary(folder: Path, manifest: Manifest) -> list[_Stored] | None:
-    """What the file in ``folder`` holds of this state of the run; None where it holds nothing that can be used."""
+    """Return what the file in ``folder`` holds of this state of the run; None if nothing can be used."""
     outcomes = _stored_outcomes(folder, manifest)
     if isinstance(outcomes, SummaryProblem) or outcomes is None:
         return None
     with suppress(OSError):
-        return outcomes if _whole(folder, manifest.blocks, folder / SUMMARY) else None
+        if _is_whole(folder, manifest.blocks, folder / SUMMARY):
+            return outcomes
     return None
 
 
 def _under_metrics(folder: Path, metrics: Sequence[str], alone: bool) -> Summary:
     run = open_run(folder)
     applied = apply_metrics(run.protocols, metrics)
-    own = {protocol for protocol in run.protocols.values() if not alone}
-    part = run.under(
-        {name: protocol for name, protocol in applied.protocols.items() if protocol not in own}
-    )
-    rows, outcomes = tuple(part.rows()), OutcomeKeeper().keep(part)
+    protocols = dict(applied.protocols)
+    if not alone:
+        # The summary of the run has these numbers.
+        measured = set(run.protocols.values())
+        protocols = {name: one for name, one in protocols.items() if one not in measured}
+    part = run.under(protocols)
+    rows = tuple(part.rows())
+    outcomes = OutcomeKeeper().keep(part)
     run.release()
     if alone:
         return Summary(
             folder=folder, manifest=run.manifest, rows=rows, outcomes=outcomes, applied=applied
         )
-    known = summarize(folder)
-    every = replace(known.outcomes, outcomes=(*known.outcomes.outcomes, *outcomes.outcomes))
-    return replace(known, rows=(*known.rows, *rows), outcomes=every, applied=applied)
+    summary = summarize(folder)
+    joined = (*summary.outcomes.outcomes, *outcomes.outcomes)
+    return replace(
+        summary,
+        rows=(*summary.rows, *rows),
+        outcomes=replace(summary.outcomes, outcomes=joined),
+        applied=applied,
+    )
 
 
 def _computed(run: Run) -> list[_Stored]:
     rows = run.rows()
-    return [_stored(run, each, rows) for each in OutcomeKeeper().keep(run).outcomes]
+    outcomes = OutcomeKeeper().keep(run).outcomes
+    return [_stored(run, outcome, rows) for outcome in outcomes]
 
 
 def _plain(outcome: _Stored) -> list[Any]:
-    """All that an outcome says, in lists, texts and numbers."""
-    rows = [asdict(row) for row in outcome.rows]
-    arrays = outcome.items, outcome.values[outcome.codes], outcome.predicted
+    """Return all content of an outcome in lists, texts and numbers."""
     return [
         outcome.protocol,
         outcome.selection,
         outcome.first,
-        rows,
-        *(array.tolist() for array in arrays),
+        [asdict(row) for row in outcome.rows],
+        outcome.items.tolist(),
+        outcome.values[outcome.codes].tolist(),
+        outcome.predicted.tolist(),
     ]
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether both say the same, but for the last digits of numbers, which differ between versions of libraries."""
+def _agree(one: Any, other: Any) -> bool:
+    """Check that both are equal, up to the last digits of numbers, which differ between versions of libraries."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_agree(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_agree, one, other))
     if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12) or (
-            math.isnan(one) and math.isnan(other)
-        )
+        if math.isnan(one) and math.isnan(other):
+            return True
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     return bool(one == other)
 
 
 def _stored(run: Run, outcome: Outcome, rows: Sequence[Number]) -> _Stored:
-    own = tuple(row for row in rows if row.identity.protocol == outcome.name)
-    items = run.measurements[outcome.name].evidence.items
     return _Stored(
         protocol=outcome.name,
         selection=outcome.selection,
-        rows=own,
-        items=items,
+        rows=tuple(row for row in rows if row.identity.protocol == outcome.name),
+        items=run.measurements[outcome.name].evidence.items,
         values=outcome.values,
         codes=outcome.codes,
         predicted=outcome.predicted,
@@ -221,40 +233,45 @@ def _stored(run: Run, outcome: Outcome, rows: Sequence[Number]) -> _Stored:
 
 def _summary(folder: Path, manifest: Manifest, stored: Sequence[_Stored]) -> Summary:
     check_items(folder, manifest)
-    table = _item_names(_ItemFile(manifest.files[ITEM_FILE].sha256, folder))
+    names = _item_names(_ItemFile(manifest.files[ITEM_FILE].sha256, folder))
     protocols = asked_protocols(folder, manifest)
+    # Outcomes over the same items share a table: whether they do is tested by identity.
     tables: dict[int, pa.Table] = {}
     outcomes = []
-    for each in stored:
-        if id(each.items) not in tables:
-            tables[id(each.items)] = (
-                table if len(each.items) == len(table) else table.take(pa.array(each.items))
-            )
+    rows: list[Number] = []
+    for part in stored:
+        table = tables.get(id(part.items))
+        if table is None:
+            table = names
+            if len(part.items) != len(names):
+                table = names.take(pa.array(part.items))
+            tables[id(part.items)] = table
+        rows += part.rows
         outcomes.append(
             Outcome(
-                name=each.protocol,
-                protocol=protocols[each.protocol],
+                name=part.protocol,
+                protocol=protocols[part.protocol],
                 categories=manifest.dataset.categories,
-                selection=each.selection,
-                items=tables[id(each.items)],
-                values=each.values,
-                codes=each.codes,
-                predicted=each.predicted,
-                first=each.first,
+                selection=part.selection,
+                items=table,
+                values=part.values,
+                codes=part.codes,
+                predicted=part.predicted,
+                first=part.first,
             )
         )
-    dataset, rows = manifest.dataset, tuple(row for each in stored for row in each.rows)
+    dataset = manifest.dataset
     return Summary(
         folder=folder,
         manifest=manifest,
-        rows=rows,
+        rows=tuple(rows),
         outcomes=Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes)),
     )
 
 
 @dataclass(frozen=True)
 class _ItemFile:
-    """An item file, the same wherever it lies: runs on the same data share what is read of it."""
+    """Name an item file by its content: runs on the same data share the table that is read."""
 
     sha256: str
     folder: Path = field(compare=False)
@@ -269,9 +286,9 @@ _KEY = b"choicewise.state"
 
 
 class _Stored(NamedTuple):
-    """The rows of one protocol and its decision of every item.
+    """Hold the numbers of one protocol and its decision of every item.
 
-    ``items``: the places of its items in the item table; ``values``: the different credits, of which ``codes`` names
+    ``items``: the indices of its items in the item table; ``values``: the different credits, of which ``codes`` names
     one per item; ``predicted``: the predicted choice of every item, -1 for none; ``first``: the digest of the first
     protocol that it can't differ from.
     """
@@ -292,21 +309,19 @@ _SCHEMA = pa.schema(
         "selection": pa.string(),
         "rows": pa.string(),
         "items": pa.list_(pa.int32()),
-    }
-    | {
         "values": pa.list_(pa.float64()),
         "codes": pa.list_(pa.int32()),
         "predicted": pa.list_(pa.int16()),
+        "first": pa.string(),
     }
-    | {"first": pa.string()}
 )
-"""One row per protocol; ``items`` is null where they are those of the protocol before."""
+"""One row per protocol; ``items`` is null if they are those of the protocol before."""
 
 
 class SummaryProblem(NamedTuple):
-    """Why a summary is not believed, in ``words`` that follow its path.
+    """Say why a summary is not believed, in ``words`` that follow its path.
 
-    ``older``: whether it is only of another state of the run or another version, which is no damage.
+    ``older``: it is only of another state of the run or another version, which is no damage.
     """
 
     words: str
@@ -314,14 +329,16 @@ class SummaryProblem(NamedTuple):
 
 
 def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | SummaryProblem | None:
-    """What the file in ``folder`` holds, or why it is not believed; None where there is none.
+    """Return what the file in ``folder`` holds, or why it is not believed; None if there is none.
 
-    It is believed where it is the file that ``manifest`` lists, and fits to this state of the run in every value.
+    It is believed if it is the file that ``manifest`` lists, and fits this state of the run in every value.
     """
-    path, listed = folder / SUMMARY, manifest.files.get(SUMMARY)
+    path = folder / SUMMARY
+    listed = manifest.files.get(SUMMARY)
     if not os.path.lexists(path):
         return None
-    if (problem := damage(path, listed)) is not None:
+    problem = damage(path, listed)
+    if problem is not None:
         return SummaryProblem(problem)
     try:
         content = io.BytesIO(read_listed(path, listed))
@@ -334,31 +351,35 @@ def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | Summar
         items = read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows
         return _outcomes(file.read(use_threads=False), manifest, items)
     except StoreError:
-        return None  # of the item table, which whoever reads it names
+        # The item table is damaged, which is an error for its reader and none of the summary.
+        return None
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        return SummaryProblem(f"can't be used ({str(error).partition(chr(10))[0]})")
+        first_line = str(error).partition("\n")[0]
+        return SummaryProblem(f"can't be used ({first_line})")
 
 
 def _list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]) -> Manifest:
-    """Replace the file unless it holds this already, then list it in the manifest; returns what that says now.
+    """Replace the file unless it holds this already, list it in the manifest, and return the manifest.
 
-    Nothing is written where the folder can't be, where another process writes to it, or where the run has changed.
+    Nothing is written if the folder is read-only, if another process writes to it, or if the run has changed.
     """
     with suppress(StoreError), locked(folder):
         now = read_manifest(folder)
-        if state(now) == state(manifest):
-            manifest = now
-            if read_summary(folder, now) is None:
-                listed = replace(now, files={**now.files, **_write_summary(folder, now, outcomes)})
-                write_manifest(folder, listed)
-                manifest = listed
+        if state(now) != state(manifest):
+            return manifest
+        manifest = now
+        if read_summary(folder, now) is None:
+            files = now.files | _write_summary(folder, now, outcomes)
+            listed = replace(now, files=files)
+            write_manifest(folder, listed)
+            manifest = listed
     return manifest
 
 
 def _write_summary(
     folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]
 ) -> dict[str, FileRecord]:
-    """Replace the file, and return it by name, to be listed in the manifest.  StoreError where it can't be written."""
+    """Replace the file, and return its record by name; StoreError if it can't be written."""
     table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
     with new_file(folder / SUMMARY) as partial:
         write_parquet(partial, table, statistics=False)
@@ -366,47 +387,48 @@ def _write_summary(
 
 
 def _table(outcomes: Sequence[_Stored]) -> pa.Table:
-    before: Integers | None = None
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
-    for each in outcomes:
-        repeated = before is not None and np.array_equal(before, each.items)
-        rows = json.dumps([asdict(row) for row in each.rows])
-        cells = each._asdict() | {"rows": rows, "items": None if repeated else each.items}
-        before = each.items
-        for name, cell in cells.items():
-            columns[name].append(cell)
+    items: Integers | None = None
+    for outcome in outcomes:
+        is_repeated = items is not None and np.array_equal(items, outcome.items)
+        items = outcome.items
+        columns["protocol"].append(outcome.protocol)
+        columns["selection"].append(outcome.selection)
+        columns["rows"].append(json.dumps([asdict(row) for row in outcome.rows]))
+        columns["items"].append(None if is_repeated else items)
+        columns["values"].append(outcome.values)
+        columns["codes"].append(outcome.codes)
+        columns["predicted"].append(outcome.predicted)
+        columns["first"].append(outcome.first)
     return pa.table(columns, schema=_SCHEMA)
 
 
 def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
-    """The outcomes in ``table``, of a run with ``count`` items.  ValueError where they don't fit."""
+    """Return the outcomes in ``table``, of a run with ``count`` items; ValueError if they don't fit."""
     _check_cells(table)
-    model, dataset = manifest.model.name, manifest.dataset.name
-    outcomes, items = list[_Stored](), np.zeros(0, dtype=np.int64)
-    for place in range(len(table)):
-        cells = {name: table[name][place] for name in table.column_names}
+    if table["protocol"].to_pylist() != list(manifest.protocols):
+        raise ValueError("its protocols are not those of the run")
+    outcomes = []
+    items = np.zeros(0, dtype=np.int64)
+    for index in range(len(table)):
+        cells = {name: table[name][index] for name in table.column_names}
         if cells["items"].is_valid:
             items = cells["items"].values.to_numpy().astype(np.int64)
-        rows = tuple(
-            replace(row, identity=replace(row.identity, model=model, dataset=dataset))
-            for row in _row_reader().validate_json(cells["rows"].as_py())
-        )
-        values, codes, predicted = (
-            cells[name].values.to_numpy() for name in ("values", "codes", "predicted")
-        )
+        values = cells["values"].values.to_numpy()
+        codes = cells["codes"].values.to_numpy()
+        predicted = cells["predicted"].values.to_numpy()
         if not len(items) == len(codes) == len(predicted):
             raise ValueError("its columns are of several lengths")
-        if not (
-            _within(items, 0, count)
-            and _within(codes, 0, len(values))
-            and predicted.min(initial=-1) >= -1
-        ):
+        are_items = _within(items, 0, count)
+        are_codes = _within(codes, 0, len(values))
+        if not are_items or not are_codes or predicted.min(initial=-1) < -1:
             raise ValueError("it names what is not there")
+        protocol = cells["protocol"].as_py()
         outcomes.append(
             _Stored(
-                protocol=cells["protocol"].as_py(),
+                protocol=protocol,
                 selection=cells["selection"].as_py(),
-                rows=rows,
+                rows=_read_rows(cells["rows"].as_py(), protocol, manifest),
                 items=items,
                 values=values,
                 codes=small_codes(codes, len(values)),
@@ -414,20 +436,30 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
                 first=cells["first"].as_py(),
             )
         )
-    names = [each.protocol for each in outcomes]
-    if names != [*manifest.protocols] or any(
-        row.identity.protocol != each.protocol for each in outcomes for row in each.rows
-    ):
-        raise ValueError("its protocols are not those of the run")
     return outcomes
 
 
+def _read_rows(text: str, protocol: str, manifest: Manifest) -> tuple[Number, ...]:
+    """Return the numbers in JSON, under the names that ``manifest`` gives model and data; ValueError for others."""
+    rows = []
+    for row in _row_reader().validate_json(text):
+        if row.identity.protocol != protocol:
+            raise ValueError("its protocols are not those of the run")
+        identity = replace(row.identity, model=manifest.model.name, dataset=manifest.dataset.name)
+        rows.append(replace(row, identity=identity))
+    return tuple(rows)
+
+
 def _check_cells(table: pa.Table) -> None:
-    """ValueError where a cell is empty that has a value in every summary."""
+    """Raise ValueError if a cell is empty that has a value in every summary."""
     for name in table.column_names:
         column = table[name].combine_chunks()
         values = column.flatten() if pa.types.is_list(column.type) else column
-        if values.null_count or (column.null_count and (name != "items" or not column[0].is_valid)):
+        has_empty_cells = values.null_count > 0
+        if column.null_count:
+            # Items may repeat those of the row before, but not in the first row.
+            has_empty_cells |= name != "items" or not column[0].is_valid
+        if has_empty_cells:
             raise ValueError(f"its column {name} has empty cells")
 
 
@@ -442,17 +474,16 @@ def _row_reader() -> TypeAdapter[tuple[Number, ...]]:
     return TypeAdapter(tuple[Number, ...])
 
 
-def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
-    """Whether no block was damaged since the ``summary`` was written: files that changed later are read and checked.
+def _is_whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
+    """Check that no block was damaged since the ``summary`` was written: files that changed later are read.
 
-    As are those that were copied with the times of others.
+    So are files that were copied with the times of others.
     """
     written = summary.stat().st_mtime_ns
-    changed = [
-        block
-        for block in blocks
-        if any(_changed(block_file(folder, block, table)) >= written for table in SCHEMAS)
-    ]
+    changed = []
+    for block in blocks:
+        if any(_changed(block_file(folder, block, table)) >= written for table in SCHEMAS):
+            changed.append(block)
     if damaged_blocks(folder, changed):
         return False
     if changed:
@@ -462,7 +493,7 @@ def _whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
 
 
 def _changed(file: Path) -> int:
-    """When the file, or what is known of it, changed last, in nanoseconds."""
+    """Return when the file or its record in the folder changed last, in nanoseconds."""
     stat = file.stat()
     return max(stat.st_mtime_ns, stat.st_ctime_ns)
 
@@ -481,15 +512,14 @@ def _code_of_extensions(manifest: Manifest) -> str:
 
 @cache
 def _code() -> str:
-    """sha256 (64 hex) of the source of the rooms that compute."""
+    """Return the sha256 (64 hex) of the source of the rooms that compute."""
     package = Path(__file__).parents[1]
+    files: set[Path] = set()
+    for room in SOURCES:
+        pattern = room if room.endswith(".py") else f"{room}/**/*.py"
+        files.update(package.rglob(pattern))
     digest = hashlib.sha256()
-    for file in sorted(
-        file
-        for room in SOURCES
-        for file in package.rglob(room if room.endswith(".py") else f"{room}/**/*.py")
-    ):
-        digest.update(
-            f"{file.relative_to(package).as_posix()}\0".encode() + file.read_bytes() + b"\0"
-        )
+    for file in sorted(files):
+        name = file.relative_to(package).as_posix()
+        digest.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()

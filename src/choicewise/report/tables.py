@@ -416,16 +416,7 @@ def described(metric: str) -> str:
 
 
 def _number_table(run: _RunRows, has_models: bool, ids: bool, width: int) -> Table:
-    rows = run.rows
-    notes = []
-    numbered = {row.identity.protocol for row in rows if row.counts.n}
-    empty = {row.identity.protocol: None for row in rows if not row.counts.n}
-    names_of_empty = [name for name in empty if name not in numbered]
-    if numbered and len(names_of_empty) > 1:
-        # One line for all of them; the legend says why.
-        rows = [row for row in rows if row.identity.protocol in numbered]
-        names = listed(names_of_empty, 5)
-        notes.append(safe(f"no number under {len(names_of_empty)} protocols: {names}"))
+    rows, notes = _without_empty(run.rows)
     first = rows[0]
     hidden = _hidden_columns(rows, has_models, ids)
     title = run.title
@@ -448,6 +439,18 @@ def _number_table(run: _RunRows, has_models: bool, ids: bool, width: int) -> Tab
     if ids:
         return table
     return _fitted(table, rows, width)
+
+
+def _without_empty(rows: Sequence[Number]) -> tuple[Sequence[Number], list[str]]:
+    """Return the rows of protocols that have a number, and a line that names the others if they are several."""
+    numbered = {row.identity.protocol for row in rows if row.counts.n}
+    protocols = dict.fromkeys(row.identity.protocol for row in rows)
+    names = [name for name in protocols if name not in numbered]
+    if not numbered or len(names) < 2:
+        return rows, []
+    # The legend says why they have none.
+    note = safe(f"no number under {len(names)} protocols: {listed(names, 5)}")
+    return [row for row in rows if row.identity.protocol in numbered], [note]
 
 
 def _hidden_columns(rows: Sequence[Number], has_models: bool, ids: bool) -> set[str]:

@@ -1,15 +1,15 @@
-"""How the answers of decision endpoints are read: what the formats differ in is declared, and one code reads all.
+"""Read the answers of decision endpoints, in the format that a dialect declares.
 
-Nothing is repaired: an answer that is not a distribution over the options that were asked is missing, with the reason.
-What else it says is held against its probabilities, and what does not agree is kept beside them.
+Nothing is repaired: an answer that is no distribution over the options of the question is missing,
+with the reason.  Whatever in it contradicts its probabilities is kept beside them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from choicewise.data.decisions import NOUL
 from choicewise.extensions.endpoints.server.faults import Unreadable, json_answer
@@ -19,24 +19,40 @@ from choicewise.util.jsonio import exact_json
 from choicewise.util.text import listed, short
 
 QUESTION: Final = "q"
-"""The id of the one question of a request: some servers show it to the model, so it must not vary."""
+"""The id of a request's first question: some servers show it to the model, so it must not vary."""
 
 REFUSED: Final = "refused"
 """How the reason of an answer begins that the model or a filter declined to give."""
 
+# How far numbers of float32 may be from what their sums should be.
+_EXACT: Final = 1e-5
 
-@dataclass(frozen=True)
+# How far from 1 probabilities may sum that are not rounded, as in EvalScope 1.14.1.
+_SUM: Final = 0.02
+
+_DIAGNOSTICS: Final = (*MASSES, "argmax_is_label", "temperature")
+_NOULS: Final = ("noul", "predicate", "boolean", "yes_no")
+_YES_OR_NO: Final = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
+_USAGE: Final = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "total_input_tokens": "input_tokens",
+    "total_output_tokens": "output_tokens",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecisionAnswer:
-    """What an endpoint answered.
+    """Hold what an endpoint answered.
 
-    ``probabilities``: one per name of the question, as sent, 0 to 1; None where they are ``missing``, for this reason.
-    ``retry``: whether the content is an error that may heal, though its status was 200.  ``model``: the name that the
-    server gives.  ``usage``: its counts, ``input_tokens`` and ``output_tokens`` under these names whatever it calls
-    them.  ``confidence``: as sent; ``recomputed``: by TypeSafe's formula
-    (:func:`choicewise.scoring.rounding.confidences`).  ``diagnostics``: label mass and the like, by the
-    server's names.
-    ``contradictions``: what in the answer says otherwise than its probabilities, each with a kind, ``:``, and the case.
-    ``notes``: what is unusual and harmless.
+    ``probabilities``: one for each name of the question, as sent, 0 to 1; None if they are missing,
+    and ``missing`` says why.  ``retry``: True if the content is an error that may heal, though its
+    status was 200.  ``model``: the server's name of the model.  ``usage``: its counts;
+    ``input_tokens`` and ``output_tokens`` have these names whatever the server calls them.
+    ``confidence``: as sent; ``recomputed``: by TypeSafe's formula
+    (:func:`choicewise.scoring.rounding.confidences`).  ``diagnostics``: label mass and the like, by
+    the server's names.  ``contradictions``: statements of the answer that its probabilities
+    contradict, each with a kind, ``:`` and the case.  ``notes``: what is unusual and harmless.
     """
 
     probabilities: tuple[float, ...] | None = None
@@ -52,232 +68,229 @@ class DecisionAnswer:
 
     @property
     def refused(self) -> bool:
-        """Whether the question was declined, rather than answered wrongly or not at all."""
+        """Check that the question was declined, not answered wrongly or not at all."""
         return self.missing is not None and self.missing.startswith(REFUSED)
 
     @property
     def label_mass(self) -> float | None:
-        """The probability that all labels have among all tokens, where the server says it."""
+        """Return the probability that all labels have among all tokens; None if it is not sent."""
         return label_mass(self.diagnostics)
+
+
+def option_keys(question: TypedQuestion) -> Sequence[str]:
+    """Return the names that answers give the options: levels have numbers."""
+    if question.kind != "score":
+        return question.names
+    return [str(level) for level in range(len(question.names))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerFormat:
-    """What the answers of a dialect look like.
+    """Describe the answers of a dialect.
 
-    ``name``: of the dialect.  ``wire``: what it calls each kind of question.  ``parts``: how probabilities stand there:
-    a ``map`` from names, a list of ``pairs``, or an ``array`` beside the options.  ``in_order``: whether the answers
-    are a list; None where the one answer is the whole body.  ``yes``: the field with the probability of yes.  ``keys``:
-    what an answer calls the options.  ``envelope``: the field that holds all, None for none.
+    ``name``: of the dialect.  ``wire``: its name of each kind of question.  ``answers``: how the
+    answers are stored: by ``id`` of their questions, in a ``list``, or the one answer is the whole
+    ``body``.  ``parts``: how the probabilities are stored: a ``map`` from names, a list of
+    ``pairs``, or an ``array`` beside the options.  ``yes``: the field with the probability of yes.
+    ``keys``: the names that an answer gives the options.  ``envelope``: the field that contains
+    everything, None if there is none.
     """
 
     name: str
     wire: Mapping[str, str]
-    parts: str = "map"
-    in_order: bool | None = False
+    answers: Literal["id", "list", "body"] = "id"
+    parts: Literal["map", "pairs", "array"] = "map"
     yes: str = "noul"
-    keys: Callable[[TypedQuestion], Sequence[str]] = lambda asked: option_keys(asked)
+    keys: Callable[[TypedQuestion], Sequence[str]] = option_keys
     envelope: str | None = None
 
-    def read(self, content: bytes, asked: TypedQuestion) -> DecisionAnswer:
-        """The answer that the body ``content`` of a response with status 200 holds; never raises for what it is."""
+    def read(self, content: bytes, question: TypedQuestion) -> DecisionAnswer:
+        """Read the body ``content`` of a response with status 200.
+
+        Nothing that a server sends raises: the answer is missing, and says why.
+        """
         try:
             body = json_answer(content, finite=False)
-        except Unreadable as unreadable:
-            reason = "it is HTML" if content.lstrip()[:1] == b"<" else unreadable.reason
-            return DecisionAnswer(
-                missing=f"the answer can't be read: {reason}", retry=not unreadable.deliberate
-            )
-        inner = body.get(self.envelope) if self.envelope else body
-        about = _About(inner if isinstance(inner, dict) else {})
+        except Unreadable as error:
+            reason = error.reason
+            # A proxy answers for the server, often with a page under status 200.
+            if content.lstrip()[:1] == b"<":
+                reason = "it is HTML"
+            missing = f"the answer can't be read: {reason}"
+            return DecisionAnswer(missing=missing, retry=not error.deliberate)
+        inner: Any = body
+        if self.envelope:
+            inner = body.get(self.envelope)
+        remarks = _Remarks(inner)
         try:
             _check_success(body)
             if not isinstance(inner, dict):
                 raise _Missing(f"the answer has no object {self.envelope!r}")
-            answer = self._of_question(inner, about, len(asked.beside))
-            probabilities = self._probabilities(answer, asked, about)
-        except _Missing as missing:
-            return about.answer(missing=missing.reason, retry=missing.retry)
-        about.compare(answer, asked, probabilities, self.keys(asked))
+            answer = self._answer_of(inner, question, remarks)
+            probabilities = self._probabilities(answer, question, remarks)
+        except _Missing as error:
+            return replace(remarks.answer(), missing=error.reason, retry=error.retry)
+        remarks.compare(answer, question, probabilities, self.keys(question))
         confidence = _number(answer.get("confidence"))
-        if "confidence" in answer and confidence is None and answer["confidence"] is not None:
-            about.notes.append(f"the confidence is {_spelled(answer['confidence'])}")
-        return about.answer(
+        if confidence is None and answer.get("confidence") is not None:
+            remarks.notes.append(f"the confidence is {_spelled(answer['confidence'])}")
+        return replace(
+            remarks.answer(),
             probabilities=probabilities,
             confidence=confidence,
-            recomputed=confidences(asked.kind, probabilities)["typesafe"],
+            recomputed=confidences(question.kind, probabilities)["typesafe"],
             diagnostics=_diagnostics(inner, answer),
         )
 
-    def _of_question(
-        self, inner: Mapping[str, Any], about: _About, asked: int
+    def _answer_of(
+        self, inner: Mapping[str, Any], question: TypedQuestion, remarks: _Remarks
     ) -> Mapping[str, Any]:
-        """The answer to the question, beside which so many others were ``asked``; raises _Missing for none."""
-        answers = inner if self.in_order is None else inner.get("answers")
-        feedback = inner.get("prompt_feedback")
-        if isinstance(feedback, dict) and (feedback.get("block_reason") or not answers):
-            reason = (
-                feedback.get("block_reason_message") or feedback.get("block_reason") or "blocked"
-            )
-            raise _Missing(f"{REFUSED}: the input was blocked ({short(str(reason), 200)})")
-        if self.in_order is None:
+        """Return the answer to the question; raise _Missing if there is none."""
+        if self.answers == "body":
+            _check_blocked(inner, inner)
             return inner
+        answers = inner.get("answers")
+        _check_blocked(inner, answers)
         if answers is None:
             raise _Missing("the answer has no 'answers'")
-        if self.in_order != isinstance(answers, list) or not isinstance(answers, list | dict):
-            stands = (
-                "a list"
-                if isinstance(answers, list)
-                else "an object"
-                if isinstance(answers, dict)
-                else "neither"
-            )
-            wanted = "a list" if self.in_order else "an object with the id of each question"
-            raise _Missing(f"'answers' is {stands}, and the dialect {self.name} has {wanted}")
-        if isinstance(answers, list):
-            named = [
-                each
-                for each in answers
-                if not isinstance(each, dict) or each.get("name") in (QUESTION, None)
-            ]
-            if len(named) > 1:
-                raise _Missing("the question has two answers")
-            others = len(answers) - len(named) - asked
-        else:
-            named = [answers[QUESTION]] if QUESTION in answers else []
-            others = len(answers) - len(named) - asked
-        if not named:
-            raise _Missing(
-                "the question has no answer"
-                + (", but others have that nobody asked" if others > 0 else "")
-            )
-        if others > 0:
-            about.notes.append("answers: there are some to questions that nobody asked")
-        if not isinstance(named[0], dict):
+        self._check_container(answers)
+        candidates = _candidates(answers)
+        if len(candidates) > 1:
+            raise _Missing("the question has two answers")
+        unrequested = len(answers) - len(candidates) - len(question.beside)
+        if not candidates and unrequested > 0:
+            raise _Missing("the question has no answer, but others have that nobody asked")
+        if not candidates:
+            raise _Missing("the question has no answer")
+        if unrequested > 0:
+            remarks.notes.append("answers: there are some to questions that nobody asked")
+        if not isinstance(candidates[0], dict):
             raise _Missing("the answer to the question is no object")
-        return named[0]
+        return candidates[0]
+
+    def _check_container(self, answers: object) -> None:
+        container = "neither"
+        if isinstance(answers, list):
+            container = "a list"
+        elif isinstance(answers, dict):
+            container = "an object"
+        expected = "an object"
+        wanted = "an object with the id of each question"
+        if self.answers == "list":
+            expected = wanted = "a list"
+        if container != expected:
+            raise _Missing(f"'answers' is {container}, and the dialect {self.name} has {wanted}")
 
     def _probabilities(
-        self, answer: Mapping[str, Any], asked: TypedQuestion, about: _About
+        self, answer: Mapping[str, Any], question: TypedQuestion, remarks: _Remarks
     ) -> tuple[float, ...]:
-        """In the order of the question's names; raises _Missing where they are no distribution over them."""
-        kind = answer.get("kind" if self.in_order is None else "type", self.wire[asked.kind])
-        if kind == "refusal":
-            raise _Missing(REFUSED)
-        if kind != self.wire[asked.kind] and not (asked.kind == "noul" and kind in _NOULS):
-            raise _Missing(
-                f"the answer is of type {_spelled(kind)}, and the question a {asked.kind}"
-            )
-        if asked.kind == "noul" and self.yes in answer:
+        """Return them in the order of the question's names; raise _Missing for no distribution."""
+        self._check_kind(answer, question)
+        is_noul = question.kind == "noul"
+        if is_noul and self.yes in answer:
             yes = _checked(answer[self.yes], "yes")
             if answer.get("probabilities") is None:
                 return yes, 1 - yes
-        pairs = self._pairs(answer, asked)
-        keys = [*self.keys(asked)] if asked.kind != "noul" else [*NOUL]
-        if (
-            [key for key, _ in pairs] != keys
-            and sorted(key for key, _ in pairs) == sorted(keys)
-            and asked.kind != "noul"
-        ):
-            about.notes.append("order: the options stand in another order than in the question")
-        by_key = dict(pairs)
-        if len(by_key) < len(pairs):
-            raise _Missing("an option has two probabilities")
-        absent, extra = (
-            [key for key in keys if key not in by_key],
-            [key for key in by_key if key not in keys],
-        )
-        if absent or extra:
-            lacking = (
-                f"no probability for {listed([repr(short(key, 60)) for key in absent])}"
-                if absent
-                else ""
-            )
-            unasked = (
-                f"one for {listed([repr(short(key, 60)) for key in extra])}, which nobody asked"
-                if extra
-                else ""
-            )
-            raise _Missing("there is " + ", but ".join(part for part in (lacking, unasked) if part))
-        _check_legend(answer, asked)
-        probabilities = tuple(
-            _checked(by_key[key], name) for key, name in zip(keys, asked.names, strict=True)
-        )
-        about.check_sum(probabilities)
-        return probabilities
+        keys = list(self.keys(question))
+        if is_noul:
+            keys = list(NOUL)
+        value_by_key: dict[str, Any] = {}
+        for key, value in self._pairs(answer):
+            name = _option_name(key, question.kind)
+            if name in value_by_key:
+                raise _Missing("an option has two probabilities")
+            value_by_key[name] = value
+        _check_options(value_by_key, keys)
+        if not is_noul and list(value_by_key) != keys:
+            remarks.notes.append("order: the options stand in another order than in the question")
+        _check_legend(answer, question)
+        probabilities = []
+        for key, name in zip(keys, question.names, strict=True):
+            probabilities.append(_checked(value_by_key[key], name))
+        remarks.check_sum(probabilities)
+        return tuple(probabilities)
 
-    def _pairs(self, answer: Mapping[str, Any], asked: TypedQuestion) -> list[tuple[str, Any]]:
-        """(what the option is called, its probability as it stands there) in the answer's order."""
-        given: Any = answer.get("probabilities")
-        if given is None:
+    def _check_kind(self, answer: Mapping[str, Any], question: TypedQuestion) -> None:
+        expected = self.wire[question.kind]
+        name_of_kind = "kind" if self.answers == "body" else "type"
+        kind = answer.get(name_of_kind, expected)
+        if kind == "refusal":
+            raise _Missing(REFUSED)
+        # Dialects differ in the word for a noul, and so do versions of one server.
+        is_noul = question.kind == "noul" and kind in _NOULS
+        if kind != expected and not is_noul:
+            reason = f"the answer is of type {_spelled(kind)}, and the question a {question.kind}"
+            raise _Missing(reason)
+
+    def _pairs(self, answer: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+        """Return the answer's name of every option and its probability, both as sent."""
+        sent = answer.get("probabilities")
+        if sent is None:
             raise _Missing("the answer has no probabilities")
-        if not isinstance(given, dict if self.parts == "map" else list):
+        if self.parts == "map" and isinstance(sent, dict):
+            return list(sent.items())
+        if self.parts == "map" or not isinstance(sent, list):
             wanted = "an object" if self.parts == "map" else "a list"
             raise _Missing(
-                f"the probabilities are {_spelled(given)}, and the dialect {self.name} has {wanted}"
+                f"the probabilities are {_spelled(sent)}, and the dialect {self.name} has {wanted}"
             )
         if self.parts == "array":
             options = answer.get("options")
-            if not isinstance(options, list) or len(options) != len(given):
+            if not isinstance(options, list) or len(options) != len(sent):
                 raise _Missing("there is no option beside each probability")
-            pairs = [*zip(options, given, strict=True)]
-        elif self.parts == "pairs":
-            if not all(isinstance(each, dict) and "value" in each for each in given):
+            return list(zip(options, sent, strict=True))
+        pairs = []
+        for entry in sent:
+            if not isinstance(entry, dict) or "value" not in entry:
                 raise _Missing("a probability has no value beside it")
-            pairs = [(each["value"], each.get("probability")) for each in given]
-        else:
-            pairs = [*dict(given).items()]
-        # an option called "true" is not the boolean; OpenAI has both
-        typed = "the value {}" if asked.kind == "choice" else "{}"
-        spelled = [
-            (key if isinstance(key, str) else typed.format(_spelled(key)), value)
-            for key, value in pairs
-        ]
-        if asked.kind == "noul":
-            spelled = [(_YES_OR_NO.get(key.lower(), key), value) for key, value in spelled]
-        return spelled
-
-
-def option_keys(asked: TypedQuestion) -> Sequence[str]:
-    """What answers call the options: levels by their numbers."""
-    return (
-        asked.names if asked.kind != "score" else [str(level) for level in range(len(asked.names))]
-    )
+            pairs.append((entry["value"], entry.get("probability")))
+        return pairs
 
 
 class _Missing(Exception):
-    """There is no distribution, for this ``reason``; ``retry``: the whole answer is an error that may heal."""
+    """There is no distribution; ``retry``: the whole answer is an error that may heal."""
 
     def __init__(self, reason: str, retry: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.retry = reason, retry
+        self.reason = reason
+        self.retry = retry
 
 
-class _About:
-    """What an answer says beside its probabilities, gathered while it is read."""
+class _Remarks:
+    """Gather what an answer contains beside its probabilities, while it is read."""
 
-    def __init__(self, inner: Mapping[str, Any]) -> None:
+    def __init__(self, inner: Any) -> None:
+        if not isinstance(inner, dict):
+            inner = {}
+        self.usage: dict[str, float] = {}
+        for name, count in _usage_counts(inner.get("usage")):
+            self.usage[_USAGE.get(name, name)] = count
+        self.contradictions: list[str] = []
+        self.notes: list[str] = []
+        self.model: str | None = None
         model = inner.get("model")
-        self.model = model if isinstance(model, str) and model else None
-        self.usage = {_USAGE.get(name, name): count for name, count in _counts(inner.get("usage"))}
-        self.contradictions, self.notes = list[str](), list[str]()
-        if self.model is None:
+        if isinstance(model, str) and model:
+            self.model = model
+        else:
             self.notes.append("model: the answer names none")
 
-    def answer(self, **rest: Any) -> DecisionAnswer:
-        """With what was gathered, and the ``rest``."""
-        notes, contradictions = tuple(self.notes), tuple(self.contradictions)
+    def answer(self) -> DecisionAnswer:
+        """Return an answer that has no more than these."""
         return DecisionAnswer(
-            model=self.model, usage=self.usage, contradictions=contradictions, notes=notes, **rest
+            model=self.model,
+            usage=self.usage,
+            contradictions=tuple(self.contradictions),
+            notes=tuple(self.notes),
         )
 
     def check_sum(self, probabilities: Sequence[float]) -> None:
-        """Raises _Missing for a sum too far from 1, and keeps one in mind that rounding does not explain."""
-        total, step = math.fsum(probabilities), rounding_step(probabilities, evidence=0) or 0.0
-        rounded = len(probabilities) * (step / 2 + 1e-6) + _EXACT
-        if total == 0 or abs(total - 1) > max(_SUM + _EXACT, rounded):
+        """Raise _Missing for a sum too far from 1, and note one that rounding does not explain."""
+        total = math.fsum(probabilities)
+        rounded = len(probabilities) * (_step(probabilities) / 2 + 1e-6) + _EXACT
+        distance = abs(total - 1)
+        if total == 0 or distance > max(_SUM + _EXACT, rounded):
             raise _Missing(f"the probabilities sum to {total:.6g}")
-        if abs(total - 1) > rounded:
+        if distance > rounded:
             self.contradictions.append(
                 f"sum: the probabilities sum to {total:.6g}, which rounding does not explain"
             )
@@ -285,126 +298,174 @@ class _About:
     def compare(
         self,
         answer: Mapping[str, Any],
-        asked: TypedQuestion,
-        probabilities: tuple[float, ...],
+        question: TypedQuestion,
+        probabilities: Sequence[float],
         keys: Sequence[str],
     ) -> None:
-        """Hold the one answer that is named against the probabilities."""
-        step = rounding_step(probabilities, evidence=0) or 0.0
-        if asked.kind == "noul":
-            yes = next(
-                (
-                    number
-                    for key in ("noul", "probability")
-                    if (number := _number(answer.get(key))) is not None
-                ),
-                None,
-            )
-            own = rounding_step([yes], evidence=0) or 0.0 if yes is not None else 0.0
-            slack = 0.0 if own == step else (own + step) / 2
-            if yes is not None and abs(yes - probabilities[0]) > slack + _EXACT:
-                self.contradictions.append(
-                    f"noul: it is {yes:.6g}, and the probability of yes {probabilities[0]:.6g}"
-                )
-        elif asked.kind == "score" and (score := _number(answer.get("score"))) is not None:
-            most = len(probabilities) - 1
-            mean = math.fsum(level * p for level, p in enumerate(probabilities))
-            own = rounding_step([score], evidence=0) or 0.0
-            slack = step / 2 * len(probabilities) * most / 2 + own / 2 + _EXACT
-            if min(abs(score - mean), abs(score - mean / math.fsum(probabilities))) > slack:
-                self.contradictions.append(
-                    f"score: it is {score:.6g}, and the mean of the levels {mean:.6g}"
-                )
-        if (chosen := _chosen(answer, keys)) is None or asked.kind == "noul":
+        """Note where the answer's one decision contradicts its ``probabilities``."""
+        if question.kind == "noul":
+            self._compare_yes(answer, probabilities)
             return
-        if chosen not in keys:
-            self.contradictions.append(f"choice: it is {short(chosen, 60)!r}, which nobody asked")
+        score = _number(answer.get("score"))
+        if question.kind == "score" and score is not None:
+            self._compare_score(score, probabilities)
+        choice = _choice(answer)
+        if choice is None:
             return
-        place, top = [*keys].index(chosen), max(probabilities)
-        if probabilities[place] < top - _EXACT:
-            best = short(asked.names[probabilities.index(top)], 60)
+        if choice in keys:
+            self._compare_choice(list(keys).index(choice), question.names, probabilities)
+        else:
+            self.contradictions.append(f"choice: it is {short(choice, 60)!r}, which nobody asked")
+
+    def _compare_yes(self, answer: Mapping[str, Any], probabilities: Sequence[float]) -> None:
+        yes = _number(answer.get("noul"))
+        if yes is None:
+            yes = _number(answer.get("probability"))
+        if yes is None:
+            return
+        step = _step(probabilities)
+        step_of_yes = _step([yes])
+        slack = _EXACT
+        # Two numbers that are rounded to one step must be equal.
+        if step_of_yes != step:
+            slack += (step_of_yes + step) / 2
+        if abs(yes - probabilities[0]) > slack:
             self.contradictions.append(
-                f"choice: it is {short(asked.names[place], 60)!r} with {probabilities[place]:.6g}, and {best!r} has "
-                f"{top:.6g}"
+                f"noul: it is {yes:.6g}, and the probability of yes {probabilities[0]:.6g}"
             )
-        elif place != probabilities.index(top):
+
+    def _compare_score(self, score: float, probabilities: Sequence[float]) -> None:
+        highest = len(probabilities) - 1
+        mean = math.fsum(level * p for level, p in enumerate(probabilities))
+        # Servers compute the mean before they round, some after they divide by the sum.
+        normalised = mean / math.fsum(probabilities)
+        rounding = _step(probabilities) / 2 * len(probabilities) * highest / 2
+        slack = rounding + _step([score]) / 2 + _EXACT
+        if min(abs(score - mean), abs(score - normalised)) > slack:
+            self.contradictions.append(
+                f"score: it is {score:.6g}, and the mean of the levels {mean:.6g}"
+            )
+
+    def _compare_choice(
+        self, chosen: int, names: Sequence[str], probabilities: Sequence[float]
+    ) -> None:
+        top = max(probabilities)
+        best = probabilities.index(top)
+        if probabilities[chosen] < top - _EXACT:
+            self.contradictions.append(
+                f"choice: it is {short(names[chosen], 60)!r} with {probabilities[chosen]:.6g}, "
+                f"and {short(names[best], 60)!r} has {top:.6g}"
+            )
+        elif chosen != best:
             self.contradictions.append(
                 f"tie: of several options with {top:.6g} the choice is not the first"
             )
 
 
-_EXACT: Final = 1e-5
-"""How far numbers of float32 may be from what their sums say."""
-
-_SUM: Final = 0.02
-"""How far from 1 probabilities may sum that are not rounded, as in EvalScope 1.14.1."""
-
-_DIAGNOSTICS: Final = (*MASSES, "argmax_is_label", "temperature")
-_NOULS: Final = ("noul", "predicate", "boolean", "yes_no")
-_YES_OR_NO: Final = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
-_USAGE: Final = {
-    "prompt_tokens": "input_tokens",
-    "completion_tokens": "output_tokens",
-    "total_input_tokens": "input_tokens",
-    "total_output_tokens": "output_tokens",
-}
-
-
 def _check_success(body: Mapping[str, Any]) -> None:
-    """Raises _Missing, to be retried, for a body that says that it is an error."""
-    error, errors = body.get("error"), body.get("errors")
-    if body.get("success") is False or (
-        error and "answers" not in body and "probabilities" not in body
-    ):
-        raise _Missing(
-            f"the answer is an error: {short(exact_json(_plain(error or errors)), 300)}", retry=True
-        )
+    """Raise _Missing, to be retried, for a body that reports an error."""
+    error = body.get("error")
+    is_answer = "answers" in body or "probabilities" in body
+    if body.get("success") is False or (error and not is_answer):
+        message = exact_json(_plain(error or body.get("errors")))
+        raise _Missing(f"the answer is an error: {short(message, 300)}", retry=True)
 
 
-def _check_legend(answer: Mapping[str, Any], asked: TypedQuestion) -> None:
-    """Raises _Missing where an answer's levels have other texts than the question's; they may be left out."""
-    legend, levels = answer.get("legend"), answer.get("probabilities")
-    if asked.kind != "score":
+def _check_blocked(inner: Mapping[str, Any], answers: object) -> None:
+    feedback = inner.get("prompt_feedback")
+    if not isinstance(feedback, dict):
         return
-    if isinstance(levels, list):
-        entries = [
-            (each.get("value"), each.get("label")) for each in levels if isinstance(each, dict)
-        ]
-    else:
-        entries = (
-            [*legend.items()]
-            if isinstance(legend, dict)
-            else [*enumerate(legend if isinstance(legend, list) else [])]
-        )
-    texts = {str(level): text for level, text in enumerate(asked.names)}
-    for level, text in entries:
+    block = feedback.get("block_reason")
+    if block or not answers:
+        reason = str(feedback.get("block_reason_message") or block or "blocked")
+        raise _Missing(f"{REFUSED}: the input was blocked ({short(reason, 200)})")
+
+
+def _candidates(answers: Any) -> list[Any]:
+    """Return the answers that may be meant for the first question of a request."""
+    if isinstance(answers, dict):
+        return [answers[QUESTION]] if QUESTION in answers else []
+    candidates = []
+    for answer in answers:
+        if not isinstance(answer, dict) or answer.get("name") in (QUESTION, None):
+            candidates.append(answer)
+    return candidates
+
+
+def _option_name(key: Any, kind: str) -> str:
+    """Return the option ``key`` of an answer as a text, "yes" or "no" for a noul."""
+    name = key
+    if not isinstance(key, str):
+        name = _spelled(key)
+        # An option called "true" is not the boolean; OpenAI has both.
+        if kind == "choice":
+            name = f"the value {name}"
+    if kind == "noul":
+        return _YES_OR_NO.get(name.lower(), name)
+    return name
+
+
+def _check_options(names: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Raise _Missing if ``names`` are not those of ``keys``, in any order."""
+    absent = [repr(short(key, 60)) for key in keys if key not in names]
+    extra = [repr(short(name, 60)) for name in names if name not in keys]
+    problems = []
+    if absent:
+        problems.append(f"no probability for {listed(absent)}")
+    if extra:
+        problems.append(f"one for {listed(extra)}, which nobody asked")
+    if problems:
+        raise _Missing(f"there is {', but '.join(problems)}")
+
+
+def _check_legend(answer: Mapping[str, Any], question: TypedQuestion) -> None:
+    """Raise _Missing if an answer's levels have other texts than the question's.
+
+    They may be left out.
+    """
+    if question.kind != "score":
+        return
+    texts = {str(level): text for level, text in enumerate(question.names)}
+    for level, text in _legend(answer):
         if text not in (None, "") and texts.get(str(level)) != text:
             raise _Missing(
                 f"the answer calls level {level} {_spelled(text)}, which is not what was asked"
             )
 
 
-def _chosen(answer: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """What the answer calls its choice; an index of it goes before its text."""
-    index, choice = answer.get("choice_index"), answer.get("choice")
+def _legend(answer: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    levels = answer.get("probabilities")
+    if isinstance(levels, list):
+        objects = [level for level in levels if isinstance(level, dict)]
+        return [(level.get("value"), level.get("label")) for level in objects]
+    legend = answer.get("legend")
+    if isinstance(legend, dict):
+        return list(legend.items())
+    if isinstance(legend, list):
+        return list(enumerate(legend))
+    return []
+
+
+def _choice(answer: Mapping[str, Any]) -> str | None:
+    """Return the answer's name of its choice; an index goes before a text."""
+    index = answer.get("choice_index")
     if isinstance(index, int) and not isinstance(index, bool):
         options = answer.get("options")
-        return (
-            str(options[index])
-            if isinstance(options, list) and 0 <= index < len(options)
-            else f"number {index}"
-        )
-    return (
-        None
-        if choice is None
-        else choice
-        if isinstance(choice, str)
-        else exact_json(_plain(choice))
-    )
+        if isinstance(options, list) and 0 <= index < len(options):
+            return str(options[index])
+        return f"number {index}"
+    choice = answer.get("choice")
+    if choice is None or isinstance(choice, str):
+        return choice
+    return exact_json(_plain(choice))
+
+
+def _step(probabilities: Sequence[float]) -> float:
+    return rounding_step(probabilities, evidence=0) or 0.0
 
 
 def _checked(value: Any, name: str) -> float:
-    """A probability; raises _Missing, with the ``name`` of its option, for anything else."""
+    """Return a probability; raise _Missing, naming the option, for anything else."""
     number = _number(value)
     if number is None or number < 0 or number > 1 + _EXACT:
         raise _Missing(f"probability of {short(name, 60)!r} is {_spelled(value)}")
@@ -412,7 +473,7 @@ def _checked(value: Any, name: str) -> float:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number; None for anything else, numbers as texts too."""
+    """Return a finite number; None for anything else, a number in quotes too."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -423,7 +484,7 @@ def _number(value: Any) -> float | None:
 
 
 def _spelled(value: Any) -> str:
-    """A value of an answer in words."""
+    """Spell a value of an answer in words."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else f"{value:.6g}"
     text = short(exact_json(_plain(value)), 80)
@@ -431,31 +492,39 @@ def _spelled(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with a text for what JSON has no number for."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+    """Return ``value`` with a text in the place of numbers that JSON does not have."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {key: _plain(entry) for key, entry in value.items()}
+        case list():
+            return [_plain(entry) for entry in value]
+    return value
 
 
-def _counts(usage: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    for name, value in usage.items() if isinstance(usage, dict) else ():
+def _usage_counts(usage: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield all numbers of a nested object, with names such as ``details.cached``."""
+    if not isinstance(usage, dict):
+        return
+    for name, value in usage.items():
+        count = _number(value)
         if isinstance(value, dict):
-            yield from _counts(value, f"{prefix}{name}.")
-        elif (count := _number(value)) is not None:
+            yield from _usage_counts(value, f"{prefix}{name}.")
+        elif count is not None:
             yield f"{prefix}{name}", count
 
 
 def _diagnostics(inner: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, float | bool]:
-    """By the server's names, those beside all answers first."""
+    """Return the numbers and flags beside all answers, then those of the answer."""
+    values: dict[str, Any] = {}
     beside = inner.get("diagnostics")
-    own = beside.get(QUESTION) if isinstance(beside, dict) else None
-    named = {
-        **(own if isinstance(own, dict) else {}),
-        **{name: answer[name] for name in _DIAGNOSTICS if name in answer},
-    }
-    values = {
-        name: value if isinstance(value, bool) else _number(value) for name, value in named.items()
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    if isinstance(beside, dict) and isinstance(beside.get(QUESTION), dict):
+        values.update(beside[QUESTION])
+    values.update((name, answer[name]) for name in _DIAGNOSTICS if name in answer)
+    diagnostics: dict[str, float | bool] = {}
+    for name, value in values.items():
+        number = value if isinstance(value, bool) else _number(value)
+        if number is not None:
+            diagnostics[name] = number
+    return diagnostics

@@ -1,13 +1,12 @@
-"""What every kind of decision endpoint is sent and answers: six formats, declared in :data:`DIALECTS`.
+"""Write the requests of decision endpoints in six formats, and refuse what a format does not have.
 
-One typed question is one request, with the id ``q``; those beside it are ``q2``, ``q3`` and so on.
-Nothing is sent or received here: a dialect
-refuses what its endpoint can't be asked, writes the bytes of the request, and reads the bytes of the answer
-(:mod:`choicewise.extensions.endpoints.decisions.answers`).
+The first question of a request has the id ``q``, those beside it ``q2``, ``q3`` and so on.  Nothing
+is sent or received here; :mod:`choicewise.extensions.endpoints.decisions.answers` reads the answers.
 
-Sources: typesafe-sdk 0.7.5 (``_schemas/models.py``), openai 3.54.0 (``types/decision*.py``), SGLang 0.5.23
-(``srt/entrypoints/openai/protocol.py``), google-genai 3.4.0 (``_gaos/types/decisions``), EvalScope 1.14.1
-(``models/utils/decision.py``: AutoTrust), and the documentation of Cloudflare's Clef.
+Sources: typesafe-sdk 0.7.5 (``_schemas/models.py``), openai 3.54.0 (``types/decision*.py``),
+SGLang 0.5.23 (``srt/entrypoints/openai/protocol.py``), google-genai 3.4.0
+(``_gaos/types/decisions``), EvalScope 1.14.1 (``models/utils/decision.py``: AutoTrust), and the
+documentation of Cloudflare's Clef.
 """
 
 from __future__ import annotations
@@ -25,16 +24,30 @@ from choicewise.questions import TypedQuestion
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import listed, short
 
+_KINDS: Final = {"choice": "choice", "noul": "noul", "score": "score"}
+_OPENAI_KINDS: Final = {"choice": "choice", "noul": "predicate", "score": "score"}
+_SGLANG_KINDS: Final = {"choice": "choice", "noul": "yes_no", "score": "score"}
+
+# The limits of OpenAI's input_json.
+_MOST_LEVELS: Final = 32
+_MOST_VALUES: Final = 10_000
+_MOST_BYTES: Final = 2**18
+
+
+def _any_state(state: Any) -> str | None:
+    return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect(AnswerFormat):
-    """One format, of requests and of answers.
+    """Describe one format of requests and answers.
 
-    ``route``: the path after the base URL.  ``owner``: what stands before a model's name that has no slash.
-    ``sizes``: the fewest and the most options or levels.  ``request``: the fields of a question's body, as JSON texts.
-    ``described``: for which kinds options have descriptions: ``any`` JSON or ``text`` alone.  ``instructed``: whether
-    instructions are required.  ``one_line``: whether names with control characters or spaces around them are refused.
-    ``state``: what else it objects to in a state.
+    ``route``: the path after the base URL.  ``sizes``: the fewest and the most options or levels of
+    a kind.  ``request``: the fields of a request's body, as JSON texts.  ``described``: the kinds
+    whose options have descriptions, with ``any`` JSON or ``text`` alone.  ``owner``: the prefix of
+    a model's name without a slash.  ``instructed``: True if instructions are required.
+    ``one_line``: True if names with control characters or spaces around them are refused.
+    ``state``: a function that returns why the endpoint does not take a state, or None.
     """
 
     route: str
@@ -44,273 +57,304 @@ class Dialect(AnswerFormat):
     owner: str = ""
     instructed: bool = False
     one_line: bool = False
-    state: Callable[[Any], str | None] = lambda state: None
+    state: Callable[[Any], str | None] = _any_state
 
     def path(self, model: str) -> str:
-        """The path of the endpoint after the base URL, without a slash at its beginning."""
-        return self.route.format(model=quote(self._whole(model), safe="@/"))
+        """Return the path after the base URL, without a slash at its beginning."""
+        return self.route.format(model=quote(self._full_name(model), safe="@/"))
 
-    def objection(self, asked: TypedQuestion) -> str | None:
-        """Why ``asked`` can't be sent as it is, with what to do instead; None where it can."""
-        return next(self._objections(asked), None)
+    def objection(self, question: TypedQuestion) -> str | None:
+        """Return why ``question`` can't be sent, with what to do instead; None if it can."""
+        return next(self._objections(question), None)
 
-    def body(self, asked: TypedQuestion, model: str) -> bytes:
-        """The body of the request to ``model``, for a question without :meth:`objection`.
+    def body(self, question: TypedQuestion, model: str) -> bytes:
+        """Return the body of a request to ``model``, for a question without :meth:`objection`.
 
-        UTF-8 JSON.  State and descriptions stand in it byte for byte, and the options in the order in which they are
-        given.
+        It is UTF-8 JSON that contains state and descriptions byte for byte, and the options in the
+        order of the question.
         """
-        return _object(self.request(asked, self._whole(model))).encode()
+        return _object(self.request(question, self._full_name(model))).encode()
 
-    def _whole(self, model: str) -> str:
+    def _full_name(self, model: str) -> str:
         return model if "/" in model else self.owner + model
 
-    def _objections(self, asked: TypedQuestion) -> Iterator[str]:
-        if asked.beside and self.in_order is None:
+    def _objections(self, question: TypedQuestion) -> Iterator[str]:
+        if question.beside and self.answers == "body":
             yield f"the dialect {self.name} has one question a request, and none beside it"
-        for other in asked.beside:
-            yield from (
-                f"a question beside it: {objection}" for objection in self._objections(other)
-            )
-        if asked.kind not in self.wire:
-            yield f"{self.name} has no questions of kind {asked.kind!r}; it has {listed([*self.wire])}"
+        for other in question.beside:
+            for objection in self._objections(other):
+                yield f"a question beside it: {objection}"
+        if question.kind not in self.wire:
+            kinds = listed(list(self.wire))
+            yield f"{self.name} has no questions of kind {question.kind!r}; it has {kinds}"
             return
-        few, most = self.sizes[asked.kind]
-        what, count = "levels" if asked.kind == "score" else "options", len(asked.names)
-        if not few <= count <= most:
-            bound = f"{few}" if few == most else f"{few} to {most}"
-            yield f"a {asked.kind} has {bound} {what} in the dialect {self.name}, not {count}; leave the item out"
-        if asked.kind == "noul" and asked.names != tuple(NOUL):
-            yield f"a noul has the choices yes and no, in this order, and not {list(asked.names)}"
-        yield from self._name_objections(asked, what)
-        yield from self._description_objections(asked, what)
-        if self.instructed and not asked.instructions.strip():
+        noun = "levels" if question.kind == "score" else "options"
+        yield from self._count_objections(question, noun)
+        yield from self._name_objections(question, noun)
+        yield from self._description_objections(question, noun)
+        if self.instructed and not question.instructions.strip():
             yield f"the dialect {self.name} needs instructions, and there are none"
+        yield from self._state_objections(question)
         try:
-            state = json.loads(asked.state)
+            self.body(question, "")
+        except UnicodeEncodeError:
+            yield "it holds half of a surrogate pair, which no JSON in UTF-8 can; correct the text"
+
+    def _count_objections(self, question: TypedQuestion, noun: str) -> Iterator[str]:
+        few, most = self.sizes[question.kind]
+        count = len(question.names)
+        if not few <= count <= most:
+            bound = str(few)
+            if few != most:
+                bound = f"{few} to {most}"
+            size = f"{bound} {noun} in the dialect {self.name}, not {count}"
+            yield f"a {question.kind} has {size}; leave the item out"
+        if question.kind == "noul" and question.names != tuple(NOUL):
+            names = list(question.names)
+            yield f"a noul has the choices yes and no, in this order, and not {names}"
+
+    def _name_objections(self, question: TypedQuestion, noun: str) -> Iterator[str]:
+        if not all(name.strip() for name in question.names):
+            yield f"one of the {noun} has an empty name; name it, or ask with letters as names"
+        seen = set()
+        for name in self.keys(question):
+            folded = name.strip().casefold()
+            if folded in seen:
+                yield (
+                    f"two options are called {short(name, 60)!r}, but for case and spaces around "
+                    "it, and an answer tells options apart by their names; ask with letters as "
+                    "names"
+                )
+            seen.add(folded)
+        if not self.one_line or question.kind != "choice":
+            return
+        for name in question.names:
+            if name != name.strip() or _breaks_line(name):
+                yield (
+                    f"the dialect {self.name} refuses {short(name, 60)!r} as a name, for a line "
+                    "break, another control character or spaces around it; ask with letters as "
+                    "names"
+                )
+
+    def _description_objections(self, question: TypedQuestion, noun: str) -> Iterator[str]:
+        descriptions = [text for text in question.descriptions if text is not None]
+        accepted = self.described.get(question.kind)
+        if descriptions and accepted is None:
+            yield (
+                f"the dialect {self.name} has no descriptions of the {noun} of a {question.kind}, "
+                "and to put them into the instructions is another question; leave them out, or "
+                "write the instructions so"
+            )
+        elif accepted == "text" and not all(text.startswith('"') for text in descriptions):
+            yield (
+                f"the dialect {self.name} takes a text for a description, and one is an object, a "
+                "list or a number"
+            )
+
+    def _state_objections(self, question: TypedQuestion) -> Iterator[str]:
+        try:
+            state = json.loads(question.state)
         except (ValueError, RecursionError):
             yield "the state is no JSON; a text stands in quotes"
             return
         if not isinstance(state, str | dict | list):
             yield "the state must be a text, an object or a list"
-        elif (own := self.state(state)) is not None:
-            yield own
-        try:
-            self.body(asked, "")
-        except UnicodeEncodeError:
-            yield "it holds half of a surrogate pair, which no JSON in UTF-8 can; correct the text"
+        objection = self.state(state)
+        if objection is not None:
+            yield objection
 
-    def _name_objections(self, asked: TypedQuestion, what: str) -> Iterator[str]:
-        if not all(name.strip() for name in asked.names):
-            yield f"one of the {what} has an empty name; name it, or ask with letters as names"
-        folded = [name.strip().casefold() for name in self.keys(asked)]
-        if len(set(folded)) < len(folded):
-            twice = next(
-                name
-                for place, name in enumerate(self.keys(asked))
-                if folded[place] in folded[:place]
-            )
-            yield (
-                f"two options are called {short(twice, 60)!r}, but for case and spaces around it, and an answer tells "
-                "options apart by their names; ask with letters as names"
-            )
-        if self.one_line and asked.kind == "choice":
-            for name in asked.names:
-                if name != name.strip() or any(
-                    unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in name
-                ):
-                    yield (
-                        f"the dialect {self.name} refuses {short(name, 60)!r} as a name, for a line break, another "
-                        "control character or spaces around it; ask with letters as names"
-                    )
 
-    def _description_objections(self, asked: TypedQuestion, what: str) -> Iterator[str]:
-        given = [each for each in asked.descriptions if each is not None]
-        takes = self.described.get(asked.kind)
-        if given and takes is None:
-            yield (
-                f"the dialect {self.name} has no descriptions of the {what} of a {asked.kind}, and to put them into "
-                "the instructions is another question; leave them out, or write the instructions so"
-            )
-        elif takes == "text" and not all(each.startswith('"') for each in given):
-            yield f"the dialect {self.name} takes a text for a description, and one is an object, a list or a number"
+def _breaks_line(name: str) -> bool:
+    categories = {unicodedata.category(char) for char in name}
+    return not categories.isdisjoint(("Cc", "Zl", "Zp"))
 
 
 def _object(fields: Mapping[str, str]) -> str:
-    """An object of JSON texts, in their order."""
-    return "{" + ", ".join(f"{exact_json(name)}: {text}" for name, text in fields.items()) + "}"
+    """Return an object of JSON texts, in their order."""
+    pairs = [f"{exact_json(name)}: {text}" for name, text in fields.items()]
+    return f"{{{', '.join(pairs)}}}"
 
 
 def _list(texts: Sequence[str]) -> str:
     return f"[{', '.join(texts)}]"
 
 
-def _instructions(asked: TypedQuestion, name: str = "instructions") -> Mapping[str, str]:
-    return {name: exact_json(asked.instructions)} if asked.instructions else {}
+def _instructions(question: TypedQuestion, name: str = "instructions") -> Mapping[str, str]:
+    return {name: exact_json(question.instructions)} if question.instructions else {}
 
 
-def _yes_no(asked: TypedQuestion, names: Sequence[str]) -> Mapping[str, str]:
-    """The descriptions of yes and no under these ``names``, of those that have one."""
-    return {
-        name: text for name, text in zip(names, asked.descriptions, strict=True) if text is not None
-    }
+def _yes_no(question: TypedQuestion, names: Sequence[str]) -> Mapping[str, str]:
+    """Return the descriptions of yes and no by these ``names``, if they have one."""
+    pairs = zip(names, question.descriptions, strict=True)
+    return {name: text for name, text in pairs if text is not None}
 
 
-def _ids(asked: TypedQuestion) -> Iterator[tuple[str, TypedQuestion]]:
-    """The questions of a request by their ids, in its order."""
-    yield QUESTION, asked
-    for number, other in enumerate(asked.beside, start=2):
+def _described(question: TypedQuestion, name: str) -> str:
+    """Return a list of options, with their names as the field ``name``."""
+    options = []
+    for option, description in zip(question.names, question.descriptions, strict=True):
+        fields = {name: exact_json(option)}
+        if description is not None:
+            fields["description"] = description
+        options.append(_object(fields))
+    return _list(options)
+
+
+def _by_id(question: TypedQuestion) -> Iterator[tuple[str, TypedQuestion]]:
+    """Yield the questions of a request with their ids, in its order."""
+    yield QUESTION, question
+    for number, other in enumerate(question.beside, start=2):
         yield f"{QUESTION}{number}", other
 
 
-def _systemone(
-    asked: TypedQuestion,
-    model: str,
-    state: Callable[[TypedQuestion], Mapping[str, str]] = lambda asked: {"state": asked.state},
-    yes_no: Sequence[str] = ("true", "false"),
-    undescribed: str = "null",
-) -> Mapping[str, str]:
-    questions = {name: _systemone_question(each, yes_no, undescribed) for name, each in _ids(asked)}
-    return {"model": exact_json(model), **state(asked), "questions": _object(questions)}
+def _systemone(question: TypedQuestion, model: str) -> Mapping[str, str]:
+    questions = _systemone_questions(question, yes_no=("true", "false"), undescribed="null")
+    return {"model": exact_json(model), "state": question.state, "questions": questions}
 
 
-def _systemone_question(asked: TypedQuestion, yes_no: Sequence[str], undescribed: str) -> str:
-    question = {"type": exact_json(asked.kind), **_instructions(asked)}
-    if asked.kind == "choice":
-        described = (undescribed if text is None else text for text in asked.descriptions)
-        question["criteria"] = _object(dict(zip(asked.names, described, strict=True)))
-    elif asked.kind == "score":
-        question["criteria"] = _list([*map(exact_json, asked.names)])
-    elif criteria := _yes_no(asked, yes_no):
-        question["criteria"] = _object(criteria)
-    return _object(question)
+def _cloudflare(question: TypedQuestion, model: str) -> Mapping[str, str]:
+    return _systemone(question, model.rpartition("/")[2])
 
 
-def _google(asked: TypedQuestion, model: str) -> Mapping[str, str]:
-    """As System One, but that the state is a text: of an object its JSON."""
-    return _systemone(
-        asked,
-        model,
-        state=lambda asked: {
-            "input": asked.state if asked.state.startswith('"') else exact_json(asked.state)
-        },
-        yes_no=("true_description", "false_description"),
-        undescribed='""',
-    )
+def _google(question: TypedQuestion, model: str) -> Mapping[str, str]:
+    state = question.state
+    # It takes a text alone: of an object its JSON.
+    if not state.startswith('"'):
+        state = exact_json(state)
+    names = ("true_description", "false_description")
+    questions = _systemone_questions(question, yes_no=names, undescribed='""')
+    return {"model": exact_json(model), "input": state, "questions": questions}
 
 
-def _openai(asked: TypedQuestion, model: str) -> Mapping[str, str]:
-    whole = asked.state
-    if not whole.startswith('"'):
-        part = _object({"type": exact_json("input_json"), "data": whole})
-        whole = _list([_object({"role": exact_json("user"), "content": _list([part])})])
-    questions = [_openai_question(name, each) for name, each in _ids(asked)]
-    return {"model": exact_json(model), "input": whole, "questions": _list(questions)}
+def _systemone_questions(question: TypedQuestion, yes_no: Sequence[str], undescribed: str) -> str:
+    questions = {}
+    for name, part in _by_id(question):
+        questions[name] = _systemone_question(part, yes_no, undescribed)
+    return _object(questions)
 
 
-def _openai_question(name: str, asked: TypedQuestion) -> str:
-    question = {"type": exact_json(DIALECTS["openai"].wire[asked.kind]), "name": exact_json(name)}
-    question |= _instructions(asked)
-    if asked.kind != "noul":
-        field_of, called = ("choices", "value") if asked.kind == "choice" else ("levels", "label")
-        question[field_of] = _list(_described(asked, called))
-    return _object(question)
+def _systemone_question(question: TypedQuestion, yes_no: Sequence[str], undescribed: str) -> str:
+    fields = {"type": exact_json(question.kind), **_instructions(question)}
+    if question.kind == "choice":
+        criteria = {}
+        for name, description in zip(question.names, question.descriptions, strict=True):
+            criteria[name] = undescribed if description is None else description
+        fields["criteria"] = _object(criteria)
+    elif question.kind == "score":
+        fields["criteria"] = exact_json(question.names)
+    elif descriptions := _yes_no(question, yes_no):
+        fields["criteria"] = _object(descriptions)
+    return _object(fields)
 
 
-def _sglang(asked: TypedQuestion, model: str) -> Mapping[str, str]:
-    questions = [_sglang_question(name, each) for name, each in _ids(asked)]
-    return {"model": exact_json(model), "input": asked.state, "questions": _list(questions)}
+def _openai(question: TypedQuestion, model: str) -> Mapping[str, str]:
+    state = question.state
+    if not state.startswith('"'):
+        part = _object({"type": exact_json("input_json"), "data": state})
+        state = _list([_object({"role": exact_json("user"), "content": _list([part])})])
+    questions = [_openai_question(name, part) for name, part in _by_id(question)]
+    return {"model": exact_json(model), "input": state, "questions": _list(questions)}
 
 
-def _sglang_question(name: str, asked: TypedQuestion) -> str:
-    question = {"id": exact_json(name), "type": exact_json(DIALECTS["sglang"].wire[asked.kind])}
-    question |= _instructions(asked, "question")
-    if asked.kind == "choice":
-        question["options"] = _list(_described(asked, "name"))
-    elif asked.kind == "score":
-        question["levels"] = _list([*map(exact_json, asked.names)])
+def _openai_question(name: str, question: TypedQuestion) -> str:
+    fields = {"type": exact_json(_OPENAI_KINDS[question.kind]), "name": exact_json(name)}
+    fields |= _instructions(question)
+    if question.kind == "choice":
+        fields["choices"] = _described(question, "value")
+    elif question.kind == "score":
+        fields["levels"] = _described(question, "label")
+    return _object(fields)
+
+
+def _sglang(question: TypedQuestion, model: str) -> Mapping[str, str]:
+    questions = [_sglang_question(name, part) for name, part in _by_id(question)]
+    return {"model": exact_json(model), "input": question.state, "questions": _list(questions)}
+
+
+def _sglang_question(name: str, question: TypedQuestion) -> str:
+    fields = {"id": exact_json(name), "type": exact_json(_SGLANG_KINDS[question.kind])}
+    fields |= _instructions(question, "question")
+    if question.kind == "choice":
+        fields["options"] = _described(question, "name")
+    elif question.kind == "score":
+        fields["levels"] = exact_json(question.names)
     else:
-        question |= _yes_no(asked, ("yes", "no"))
-    return _object(question)
+        fields |= _yes_no(question, ("yes", "no"))
+    return _object(fields)
 
 
-def _described(asked: TypedQuestion, name: str) -> list[str]:
-    pairs = zip(asked.names, asked.descriptions, strict=True)
-    return [
-        _object({name: exact_json(own), **({} if text is None else {"description": text})})
-        for own, text in pairs
-    ]
+def _autotrust(question: TypedQuestion, model: str) -> Mapping[str, str]:
+    """Return the fields that EvalScope sends.
 
-
-def _autotrust(asked: TypedQuestion, model: str) -> Mapping[str, str]:
-    """As EvalScope asks: no model is named, an option is its description, and levels stand in the instructions."""
-    instructions = asked.instructions
-    if asked.kind == "score":
-        instructions += "\nLevels:\n" + "\n".join(
-            f"{level}: {text}" for level, text in enumerate(asked.names)
-        )
+    They name no model; an option is its description, and levels are in the instructions.
+    """
+    instructions = question.instructions
+    if question.kind == "score":
+        levels = [f"{level}: {text}" for level, text in enumerate(question.names)]
+        instructions = "\n".join([f"{instructions}\nLevels:", *levels])
     fields = {
-        "kind": exact_json(asked.kind),
-        "state": asked.state,
+        "kind": exact_json(question.kind),
+        "state": question.state,
         "question": exact_json(instructions),
+        "thinking": exact_json("off"),
     }
-    fields["thinking"] = exact_json("off")
-    if asked.kind == "choice":
-        fields["options"] = _list([*map(exact_json, _autotrust_keys(asked))])
+    if question.kind == "choice":
+        fields["options"] = exact_json(_autotrust_keys(question))
     return fields
 
 
-def _autotrust_keys(asked: TypedQuestion) -> Sequence[str]:
-    if asked.kind != "choice":
-        return option_keys(asked)
-    pairs = zip(asked.names, asked.descriptions, strict=True)
-    return [name if text is None else str(json.loads(text)) for name, text in pairs]
+def _autotrust_keys(question: TypedQuestion) -> Sequence[str]:
+    if question.kind != "choice":
+        return option_keys(question)
+    keys = []
+    for name, description in zip(question.names, question.descriptions, strict=True):
+        keys.append(name if description is None else str(json.loads(description)))
+    return keys
 
 
 def _openai_state(state: Any) -> str | None:
-    """The limits of ``input_json``."""
     if isinstance(state, str):
         return None
-    if isinstance(state, list) and not all(isinstance(each, dict) for each in state):
-        return "the dialect openai takes a text, an object or a list of objects for a state; write others as a text"
-    levels, values, level = 0, 0, [state]
-    while level:
-        inside = [
-            each.values() if isinstance(each, dict) else each
-            for each in level
-            if isinstance(each, dict | list)
-        ]
-        levels, values = levels + bool(inside), values + len(level)
-        level = [one for each in inside for one in each]
-    bytes = len(exact_json(state).encode(errors="surrogatepass"))
-    if levels > 32 or values > 10_000 or bytes > 2**18:
+    if isinstance(state, list) and not all(isinstance(entry, dict) for entry in state):
         return (
-            "the dialect openai takes 32 levels, 10,000 values and 256 KiB of a state, and this one has "
-            f"{levels} levels, {values:,} values and {bytes:,} bytes; send it as a text"
+            "the dialect openai takes a text, an object or a list of objects for a state; write "
+            "others as a text"
         )
-    return None
-
-
-def _sglang_state(state: Any) -> str | None:
-    blank = not (state.strip() if isinstance(state, str) else state)
+    levels = 0
+    values = 0
+    level: list[Any] = [state]
+    while level:
+        values += len(level)
+        containers = [value for value in level if isinstance(value, dict | list)]
+        levels += bool(containers)
+        level = []
+        for container in containers:
+            level += container.values() if isinstance(container, dict) else container
+    bytes = len(exact_json(state).encode(errors="surrogatepass"))
+    if levels <= _MOST_LEVELS and values <= _MOST_VALUES and bytes <= _MOST_BYTES:
+        return None
     return (
-        "the dialect sglang refuses an empty state; write what the question is about"
-        if blank
-        else None
+        "the dialect openai takes 32 levels, 10,000 values and 256 KiB of a state, and this one has "
+        f"{levels} levels, {values:,} values and {bytes:,} bytes; send it as a text"
     )
 
 
-_SAME: Final = {"choice": "choice", "noul": "noul", "score": "score"}
+def _sglang_state(state: Any) -> str | None:
+    is_blank = not state.strip() if isinstance(state, str) else not state
+    if not is_blank:
+        return None
+    return "the dialect sglang refuses an empty state; write what the question is about"
+
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     dialect.name: dialect
     for dialect in (
-        # TypeSafe, vLLM, transformers, SGLang, llama.cpp, OpenRouter, Perplexity: the widest limits of any, as the
-        # address does not tell whose it is; a narrower server refuses the one question itself
+        # TypeSafe, vLLM, transformers, SGLang, llama.cpp, OpenRouter, Perplexity: the widest limits
+        # of any, as the address does not show whose it is.  A narrower server refuses the question.
         Dialect(
             name="systemone",
             route="systemone",
-            wire=_SAME,
+            wire=_KINDS,
             sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 26)},
             request=_systemone,
             described={"choice": "any", "noul": "any"},
@@ -318,12 +362,12 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         Dialect(
             name="openai",
             route="decisions",
-            wire={**_SAME, "noul": "predicate"},
+            wire=_OPENAI_KINDS,
             sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 10)},
             request=_openai,
             described={"choice": "text", "score": "text"},
             parts="pairs",
-            in_order=True,
+            answers="list",
             yes="probability",
             instructed=True,
             state=_openai_state,
@@ -331,7 +375,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         Dialect(
             name="sglang",
             route="decisions",
-            wire={**_SAME, "noul": "yes_no"},
+            wire=_SGLANG_KINDS,
             sizes={"choice": (2, 26), "noul": (2, 2), "score": (2, 10)},
             request=_sglang,
             described={"choice": "any", "noul": "any"},
@@ -343,7 +387,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             name="google",
             route="decisions",
             owner="models/",
-            wire=_SAME,
+            wire=_KINDS,
             sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 255)},
             request=_google,
             described={"choice": "text", "noul": "text"},
@@ -354,24 +398,27 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             name="cloudflare",
             route="ai/run/{model}",
             owner="@cf/cloudflare/",
-            wire=_SAME,
+            wire=_KINDS,
             sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 10)},
-            request=lambda asked, model: _systemone(asked, model.rpartition("/")[2]),
+            request=_cloudflare,
             described={"choice": "any", "noul": "any"},
             envelope="result",
         ),
         Dialect(
             name="autotrust",
             route="decide",
-            wire=_SAME,
+            wire=_KINDS,
             sizes={"choice": (2, 255), "noul": (2, 2), "score": (6, 6)},
             request=_autotrust,
             described={"choice": "text"},
             parts="array",
-            in_order=None,
+            answers="body",
             keys=_autotrust_keys,
             instructed=True,
         ),
     )
 }
-"""Every dialect by its name.  None is guessed from an address: ``/v1/decisions`` alone has three of them."""
+"""Every dialect by its name.
+
+None is guessed from an address: ``/v1/decisions`` alone has three of them.
+"""

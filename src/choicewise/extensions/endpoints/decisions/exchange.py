@@ -1,12 +1,12 @@
-"""What is kept of a question to a decision endpoint: what was sent, what came, and what was read in it."""
+"""Keep what was sent to a decision endpoint, what it answered, and what was read in the answer."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Final, NamedTuple, Self
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from typing import Any, Final, NamedTuple, Self
 
 from choicewise.records import EndpointRecord
 from choicewise.util.jsonio import json_text
@@ -16,7 +16,10 @@ BINARY: Final = "base64:"
 
 
 class Repeat(NamedTuple):
-    """The answer to the same question, sent again: date, text, and its probabilities or why they are missing."""
+    """Hold the answer to a question that was sent again.
+
+    The date, the response, and its probabilities or why they are missing.
+    """
 
     received: str
     response: str | None
@@ -26,20 +29,21 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One question as it was sent and answered.
+    """Hold one question as it was sent and answered.
 
-    ``path``: after the address; ``request`` and ``response``: the bodies (:func:`stored_text`), the latter None where
-    none came that could be read; ``received``: when, in UTC.  ``request_id``: as the server names it.  ``model``: what
-    the answer calls the model.  The others are of
-    :class:`choicewise.extensions.endpoints.decisions.answers.DecisionAnswer`, probabilities as they were sent.
-    ``options``: those that were asked; the others' probabilities are of an earlier request, after which the run was
-    ended.  ``repeat``: of a question that was sent twice.
+    ``path``: after the address; ``request`` and ``response``: the bodies (:func:`stored_text`), the
+    response None if none came that could be read; ``received``: when, in UTC.  ``request_id``: the
+    server's.  ``options``: those that were sent, if not all; the probabilities of the others are of
+    an earlier request, after which the run ended.  ``repeat``: of a question that was sent twice.
+    All others are fields of
+    :class:`choicewise.extensions.endpoints.decisions.answers.DecisionAnswer`.
     """
 
     path: str
     request: str
     received: str
     response: str | None = None
+    _: KW_ONLY
     request_id: str | None = None
     model: str | None = None
     probabilities: Sequence[float] | None = None
@@ -57,29 +61,30 @@ class Exchange:
 
     @property
     def text(self) -> str:
-        """A line of JSON, from which :meth:`of` reads the same."""
-        content = {each.name: getattr(self, each.name) for each in fields(self)}
-        content["repeat"] = None if self.repeat is None else self.repeat._asdict()
+        """Return a line of JSON, from which :meth:`of` reads an equal exchange."""
         empty = Exchange(self.path, self.request, self.received)
-        needed = ("path", "request", "received")
-        return json_text(
-            {
-                name: each
-                for name, each in content.items()
-                if name in needed or each != getattr(empty, name)
-            }
-        )
+        content: dict[str, Any] = {}
+        for column in fields(self):
+            value = getattr(self, column.name)
+            is_needed = column.name in ("path", "request", "received")
+            if is_needed or value != getattr(empty, column.name):
+                content[column.name] = value
+        if self.repeat is not None:
+            content["repeat"] = self.repeat._asdict()
+        return json_text(content)
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """What was written so."""
+        """Read the exchange of a line of JSON."""
         content = json.loads(text)
-        read = cls(**content)
-        return read if read.repeat is None else replace(read, repeat=Repeat(**content["repeat"]))
+        exchange = cls(**content)
+        if exchange.repeat is None:
+            return exchange
+        return replace(exchange, repeat=Repeat(**content["repeat"]))
 
 
 def stored_text(content: bytes) -> str:
-    """``content`` as a text that it can be had from again: UTF-8, or base64 behind :data:`BINARY`."""
+    """Return UTF-8 as text, and other bytes as base64 behind :data:`BINARY`."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -87,22 +92,35 @@ def stored_text(content: bytes) -> str:
 
 
 def repeated(exchanges: Iterable[Exchange]) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """The probabilities of those questions that have them twice."""
-    twice = ((each.probabilities, each.repeat and each.repeat.probabilities) for each in exchanges)
-    return [(first, second) for first, second in twice if first is not None and second]
+    """Return the probabilities of every question that has them twice."""
+    pairs = []
+    for exchange in exchanges:
+        if exchange.repeat is None or exchange.probabilities is None:
+            continue
+        if exchange.repeat.probabilities:
+            pairs.append((exchange.probabilities, exchange.repeat.probabilities))
+    return pairs
 
 
 def of_repeats(
-    dialect: str, twice: Sequence[tuple[Sequence[float], Sequence[float]]]
+    dialect: str, pairs: Sequence[tuple[Sequence[float], Sequence[float]]]
 ) -> EndpointRecord:
-    """How far probabilities of the same questions differ: flips of the first maximum, mean and greatest distance."""
-    distances = [[abs(p - q) for p, q in zip(*each, strict=True)] for each in twice]
-    flips = sum(
-        first.index(max(first)) != second.index(max(second)) for first, second in map(_lists, twice)
+    """Compare the probabilities of questions that were sent twice.
+
+    A flip is another first maximum; the distances are of one option, their mean over questions.
+    """
+    flips = 0
+    means = []
+    greatest = 0.0
+    for first, second in pairs:
+        distances = [abs(p - q) for p, q in zip(first, second, strict=True)]
+        flips += first.index(max(first)) != second.index(max(second))
+        means.append(sum(distances) / len(distances))
+        greatest = max(greatest, *distances)
+    return EndpointRecord(
+        dialect=dialect,
+        repeated=len(pairs),
+        flips=flips,
+        mean=sum(means) / max(len(pairs), 1),
+        most=greatest,
     )
-    mean = sum(sum(each) / len(each) for each in distances) / max(len(distances), 1)
-    return EndpointRecord(dialect, len(twice), flips, mean, max(map(max, distances), default=0.0))
-
-
-def _lists(twice: tuple[Sequence[float], Sequence[float]]) -> tuple[list[float], list[float]]:
-    return [*twice[0]], [*twice[1]]

@@ -121,6 +121,11 @@ def index(cell: Any) -> int | None:
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
 
 
+def objects_among(values: Any) -> list[dict[str, Any]]:
+    """Return the JSON objects in a list that may be absent, without what else it holds."""
+    return [value for value in values or () if isinstance(value, dict)]
+
+
 def _shown(cell: Any) -> str:
     text = repr(cell)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,12 +1,13 @@
-"""Lm-eval before 0.4.
+"""Read what lm-eval before 0.4 writes out of a task: an object for each document.
 
-``TASK_write_out_info.json`` is a list with an object for each document: ``prompt_I`` and ``logit_I`` of every request,
-``truth``, and the task's metrics.  Some are kept as JSON Lines of the same objects, without the prompts.
+``TASK_write_out_info.json`` is a list of objects with ``prompt_I`` and ``logit_I`` of every request,
+``truth``, and the task's metrics.  JSON Lines of the same objects, without the prompts, are read too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -24,17 +25,22 @@ from choicewise.extensions.interop.logs.files import (
     whole,
 )
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
+from choicewise.util.text import common_start
 
 ENDING = "_write_out_info"
-"""What the name of a file of the harness's own ends with, after the task."""
+"""End of the name of a file that the harness wrote, after the task."""
+
+METRICS = ("acc", "acc_norm")
+"""Values of an item that are recorded and checked."""
 
 
 def recognises(path: Path) -> bool:
-    """Return whether ``path`` is of this tool, or holds files of it."""
+    """Return whether ``path`` is a file that lm-eval before 0.4 wrote out, or lines of its objects."""
     if not path.is_file():
         return False
-    written_out = path.stem.endswith(ENDING) and path.suffix == ".json"
-    return written_out or {"logit_0", "truth"} <= first_object(path).keys() or _is_list(path)
+    if path.stem.endswith(ENDING) and path.suffix == ".json":
+        return True
+    return first_object(path).keys() >= {"logit_0", "truth"} or _is_list(path)
 
 
 def _is_list(path: Path) -> bool:
@@ -42,90 +48,111 @@ def _is_list(path: Path) -> bool:
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-    """Yield a log for each model and task."""
+    """Yield a log for each file."""
     for path in paths:
         rows = read_rows(path, _is_list(path), _id)
         if not rows.places:
             raise DataError(f"{path} is empty")
-        known = {"doc_id", "truth", *METRICS}
-        unused = sorted(
-            {
-                key
-                for _, row in rows
-                for key in row
-                if key not in known and not key.startswith(("logit_", "prompt_"))
-            }
-        )
-        named = path.stem.endswith(ENDING)
-        task = path.stem.removesuffix(ENDING) if named else "log"
-        model = "model" if named else path.stem
-        left_out = (f"columns {', '.join(unused)}",) if unused else ()
-        totals = {} if results is None else _totals(results, task)
+        if path.stem.endswith(ENDING):
+            task = path.stem.removesuffix(ENDING)
+            model = "model"
+        else:
+            task = "log"
+            model = path.stem
+        recorded = {}
+        if results is not None:
+            recorded = _totals(results, task)
         yield Log(
             tool="lm-evaluation-harness 0.3",
             model=model,
             task=task,
             items=Reread(partial(_items, rows, _ending(rows))),
             settings={"file": path.name},
-            recorded=totals,
-            unused=left_out,
+            recorded=recorded,
+            unused=_unused(rows),
         )
+
+
+def _unused(rows: Rows) -> tuple[str, ...]:
+    """Return the columns that are not read, in words."""
+    names: set[str] = set()
+    for _, row in rows:
+        names.update(row)
+    names -= {"doc_id", "truth", *METRICS}
+    columns = [name for name in sorted(names) if not name.startswith(("logit_", "prompt_"))]
+    if not columns:
+        return ()
+    return (f"columns {', '.join(columns)}",)
 
 
 def _totals(results: Path, task: str) -> dict[str, float]:
     try:
-        own = whole(results)["results"][task]
-        return {
-            str(name): float(value) for name, value in own.items() if isinstance(value, int | float)
-        }
+        numbers = whole(results)["results"][task].items()
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{results} has no results of {task} as lm-evaluation-harness 0.3 writes them"
         ) from error
-
-
-METRICS = ("acc", "acc_norm")
-"""What is recorded of an item and checked."""
+    return {str(name): float(value) for name, value in numbers if isinstance(value, int | float)}
 
 
 def _id(row: dict[str, Any], where: str) -> int:
-    number = index(row.get("doc_id"))
-    if number is None:
+    doc_id = index(row.get("doc_id"))
+    if doc_id is None:
         raise DataError(f"{where} has no doc_id; is it a write-out of lm-evaluation-harness 0.3?")
-    return number
+    return doc_id
 
 
 def _items(rows: Rows, ending: str | None) -> Iterator[LoggedItem]:
-    return (_item(row, f"{rows.path}, doc_id {key}", ending) for key, row in rows)
+    for doc_id, row in rows:
+        yield _item(row, f"{rows.path}, doc_id {doc_id}", ending)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Hold the prompts of an item as one context and a continuation for each choice."""
+
+    context: str
+    continuations: list[str]
 
 
 def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
-    places = sorted(int(key[6:]) for key in row if key.startswith("logit_") and key[6:].isdigit())
-    if not places or places[-1] > 10_000:
+    numbers = [name.removeprefix("logit_") for name in row if name.startswith("logit_")]
+    indices = [int(number) for number in numbers if number.isdigit()]
+    last = max(indices, default=-1)
+    if not 0 <= last <= 10_000:
         raise DataError(
             f"{where} has no logit_0: its task was not scored by log-likelihoods of choices"
         )
-    prompts = _prompts(row, places[-1] + 1)
-    context, texts = _split(prompts, ending) if prompts and ending is not None else (None, None)
-    choices = tuple(
-        LoggedChoice(
-            loglikelihood=_loglikelihood(row.get(f"logit_{place}"), f"{where}, logit_{place}"),
-            text=None if texts is None else texts[place],
-            missing=None if f"logit_{place}" in row else "the log has no row for it",
-        )
-        for place in range(places[-1] + 1)
-    )
-    recorded = {
-        name: float(value)
-        for name in METRICS
-        if (value := flag(row.get(name), f"{where}, {name}")) is not None
-    }
-    question = _shared_start(prompts) if prompts and context is None else None
-    gold = _gold(row.get("truth"), prompts)
+    prompts = _prompts(row, last + 1)
+    split = None
+    if ending is not None:
+        split = _split(prompts, ending)
+    choices = []
+    for choice in range(last + 1):
+        name = f"logit_{choice}"
+        text = None
+        missing = None
+        if split is not None:
+            text = split.continuations[choice]
+        if name not in row:
+            missing = "the log has no row for it"
+        loglikelihood = _loglikelihood(row.get(name), f"{where}, {name}")
+        choices.append(LoggedChoice(loglikelihood=loglikelihood, text=text, missing=missing))
+    recorded = {}
+    for name in METRICS:
+        value = flag(row.get(name), f"{where}, {name}")
+        if value is not None:
+            recorded[name] = float(value)
+    context = None
+    question = None
+    if split is not None:
+        context = split.context
+    elif prompts:
+        question = _shared_start(prompts)
     return LoggedItem(
         id=str(row["doc_id"]),
-        gold=gold,
-        choices=choices,
+        gold=_gold(row.get("truth"), prompts),
+        choices=tuple(choices),
         context=context,
         question=question,
         recorded=recorded,
@@ -141,79 +168,96 @@ def _loglikelihood(cell: Any, where: str) -> float | None:
 
 
 def _gold(truth: Any, prompts: Sequence[str]) -> tuple[int, ...]:
-    """The right choice: an index, or the text that a prompt ends with."""
-    place = index(truth)
-    if place is not None:
-        return (place,)
-    ends = [
-        place
-        for place, prompt in enumerate(prompts)
-        if isinstance(truth, str) and truth and prompt.endswith(truth)
-    ]
-    return tuple(ends) if len(ends) == 1 else ()
+    """Return the right choice, of which ``truth`` is the index or the end of its prompt."""
+    choice = index(truth)
+    if choice is not None:
+        return (choice,)
+    if not isinstance(truth, str) or not truth:
+        return ()
+    choices = [choice for choice, prompt in enumerate(prompts) if prompt.endswith(truth)]
+    if len(choices) != 1:
+        return ()
+    return tuple(choices)
 
 
 def _prompts(row: dict[str, Any], count: int) -> list[str]:
-    """The prompts of all choices, each a context with its continuation; none where one is missing."""
-    prompts = [
-        prompt for place in range(count) if isinstance(prompt := row.get(f"prompt_{place}"), str)
-    ]
-    return prompts if len(prompts) == count else []
+    """Return the prompts of all choices, nothing if one is missing."""
+    prompts = []
+    for choice in range(count):
+        prompt = row.get(f"prompt_{choice}")
+        if not isinstance(prompt, str):
+            return []
+        prompts.append(prompt)
+    return prompts
+
+
+def _all_prompts(row: dict[str, Any]) -> list[str]:
+    return _prompts(row, sum(name.startswith("logit_") for name in row))
 
 
 def _ending(rows: Rows) -> str | None:
-    """The last line of all contexts, such as ``Answer:``; None where they have none in common.
+    """Return the last line of all contexts, such as ``Answer:``, or None if they share none.
 
-    The file joins each context and its continuation.  Where choices begin with the same words, only what is the same in
-    other items tells where they begin; and it is believed only where ``acc_norm`` of every item follows from it, and
-    from no other way to divide the texts.
+    The file joins each context and its continuation.  If the choices of an item begin with the same
+    words, only the other items show where a continuation begins.  An ending is taken only if
+    ``acc_norm`` of every item follows from it, and from no other ending.
     """
-    ends: set[str] | None = None
+    endings: set[str] | None = None
     for _, row in rows:
-        if not (prompts := _prompts(row, sum(key.startswith("logit_") for key in row))):
+        prompts = _all_prompts(row)
+        if not prompts:
             return None
         line = _shared_start(prompts).rpartition("\n")[2]
-        own = {line[:place] for place, char in enumerate(line) if char == " "}
-        ends = own if ends is None else ends & own
-        if not ends:
+        endings_of_item = {line[:end] for end, char in enumerate(line) if char == " "}
+        if endings is None:
+            endings = endings_of_item
+        else:
+            endings &= endings_of_item
+        if not endings:
             return None
     fitting = [
-        end for end in sorted(ends or ()) if end and all(_follows(row, end) for _, row in rows)
+        ending
+        for ending in sorted(endings or ())
+        if ending and all(_follows(row, ending) for _, row in rows)
     ]
-    return fitting[0] if len(fitting) == 1 else None
+    if len(fitting) != 1:
+        return None
+    return fitting[0]
 
 
 def _follows(row: dict[str, Any], ending: str) -> bool:
-    """Whether ``acc_norm`` of an item is what it is with continuations that begin after ``ending``."""
-    prompts = _prompts(row, sum(key.startswith("logit_") for key in row))
-    _, texts = _split(prompts, ending) if prompts else (None, None)
-    said, truth = flag(row.get("acc_norm"), "acc_norm"), index(row.get("truth"))
-    if texts is None or said is None or not all(text.strip() for text in texts):
+    """Return whether ``acc_norm`` follows from continuations that begin after ``ending``."""
+    split = _split(_all_prompts(row), ending)
+    recorded = flag(row.get("acc_norm"), "acc_norm")
+    if split is None or recorded is None:
         return False
-    scores = [_loglikelihood(row.get(f"logit_{place}"), "logit") for place in range(len(texts))]
-    means = [
-        -inf if score is None else score / len(text[1:])
-        for score, text in zip(scores, texts, strict=True)
-    ]
-    return said == (means.index(max(means)) == truth)
+    if not all(text.strip() for text in split.continuations):
+        return False
+    means = []
+    for choice, text in enumerate(split.continuations):
+        score = _loglikelihood(row.get(f"logit_{choice}"), "logit")
+        if score is None:
+            means.append(-inf)
+        else:
+            # The harness divides by the characters without the first space.
+            means.append(score / len(text[1:]))
+    is_right = means.index(max(means)) == index(row.get("truth"))
+    return recorded == is_right
 
 
 def _shared_start(texts: Sequence[str]) -> str:
-    """The longest text that all ``texts`` begin with: that of the first and the last in order."""
-    first, last = min(texts), max(texts)
-    return first[
-        : next(
-            (place for place, char in enumerate(first) if last[place : place + 1] != char),
-            len(first),
-        )
-    ]
+    """Return the longest text that all ``texts`` begin with."""
+    # The first and the last in order differ the earliest.
+    first = min(texts, default="")
+    last = max(texts, default="")
+    return first[: common_start(first, last)]
 
 
-def _split(prompts: Sequence[str], ending: str) -> tuple[str | None, list[str] | None]:
-    """Context and continuations of ``prompts``, where the last line of what they share begins with ``ending``."""
+def _split(prompts: Sequence[str], ending: str) -> _Split | None:
+    """Split ``prompts`` after the line of their common start that begins with ``ending``."""
     shared = _shared_start(prompts)
     start = shared.rfind("\n" + ending)
     end = start + 1 + len(ending)
     if start < 0 or not all(prompt[end:].startswith(" ") for prompt in prompts):
-        return None, None
-    return shared[:end], [prompt[end:] for prompt in prompts]
+        return None
+    return _Split(shared[:end], [prompt[end:] for prompt in prompts])

@@ -1,13 +1,13 @@
-"""Inspect.
+"""Read logs of Inspect: the header of a run, and the samples with the text that the model wrote.
 
-Read from inspect_ai 0.3.285 (log/_log.py, log/_recorders/eval.py and json.py), log version 2.  An archive holds
-``header.json`` (``_journal/start.json`` until the run has ended) and one file a sample.
+Read from inspect_ai 0.3.285 (log/_log.py, log/_recorders/eval.py and json.py), log version 2.  An
+archive holds ``header.json`` (``_journal/start.json`` until the run has ended) and one file a sample.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from choicewise.extensions.interop.logs.files import (
     head,
     json_value,
     laid_out_by,
+    objects_among,
     parts,
     unpacked,
     unreadable,
@@ -27,7 +28,7 @@ from choicewise.questions import FILTERED, LENGTH, STOP
 
 
 def recognises(path: Path) -> bool:
-    """Return whether ``path`` is of this tool, or holds files of it."""
+    """Return whether ``path`` is a log of Inspect, or a folder that holds one."""
     try:
         if path.is_dir():
             return any(map(recognises, _files(path)))
@@ -36,58 +37,69 @@ def recognises(path: Path) -> bool:
     start = head(path)[:4096]
     if path.suffix == ".eval":
         return start.startswith("PK")
-    return start.startswith("{") and all(
-        f'"{key}"' in start for key in ("version", "status", "eval")
-    )
+    keys = ('"version"', '"status"', '"eval"')
+    return start.startswith("{") and all(key in start for key in keys)
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in (".eval", ".json") and path.is_file()
-    )
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".eval", ".json") and path.is_file():
+            yield path
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-    """A log for every file and epoch: an epoch is a draw of its own for each item, and no further items."""
+    """Yield a log for every file and epoch.
+
+    An epoch is a new draw for every item, and adds no items.  Raises DataError for ``results``.
+    """
     if results is not None:
         raise DataError(
             f"{results}: a log of Inspect holds its own results; leave the file of results out"
         )
     for path in paths:
-        for file in (
-            [each for each in _files(path) if recognises(each)] if path.is_dir() else [path]
-        ):
-            try:
-                with laid_out_by("Inspect", file):
-                    logs = list(
-                        _logs(file, *(_archive(file) if file.suffix == ".eval" else _json(file)))
-                    )
-            except DataError as error:
-                logs = [unreadable("inspect", file, error)]
-            yield from logs
+        if not path.is_dir():
+            yield from _read_file(path)
+            continue
+        for file in _files(path):
+            if recognises(file):
+                yield from _read_file(file)
 
 
-def _archive(path: Path) -> tuple[Any, list[_Sample]]:
+def _read_file(path: Path) -> list[Log]:
+    try:
+        with laid_out_by("Inspect", path):
+            if path.suffix == ".eval":
+                header, samples = _archive(path)
+            else:
+                header, samples = _json(path)
+            return list(_logs(path, header, samples))
+    except DataError as error:
+        # The other files of a folder can still be imported.
+        return [unreadable("inspect", path, error)]
+
+
+def _archive(path: Path) -> tuple[Any, list[tuple[int, LoggedItem]]]:
     with unpacked(path) as archive:
-        names = [
-            name for name in archive.names if name.startswith("samples/") and name.endswith(".json")
-        ]
-        header = next(
-            (name for name in ("header.json", "_journal/start.json") if name in archive.names), None
-        )
-        if header is None:
+        if "header.json" in archive.names:
+            header = "header.json"
+        elif "_journal/start.json" in archive.names:
+            header = "_journal/start.json"
+        else:
             raise DataError(
                 f"{path} has neither header.json nor _journal/start.json; it is no log of Inspect"
             )
+        names = [
+            name for name in archive.names if name.startswith("samples/") and name.endswith(".json")
+        ]
         samples = (json_value(archive.read(name), f"{path}: {name}") for name in names)
-        return json_value(archive.read(header), f"{path}: {header}"), _items(path, samples)
+        content = json_value(archive.read(header), f"{path}: {header}")
+        return content, _items(path, samples)
 
 
-def _json(path: Path) -> tuple[Any, list[_Sample]]:
+def _json(path: Path) -> tuple[Any, list[tuple[int, LoggedItem]]]:
     header: dict[str, Any] = {}
 
+    # The samples become items one by one: a file of them all may not fit into memory.
     def samples() -> Iterator[Any]:
         for key, value in parts(path, "samples"):
             if key == "samples":
@@ -98,40 +110,44 @@ def _json(path: Path) -> tuple[Any, list[_Sample]]:
     return header, _items(path, samples())
 
 
-_Sample = tuple[int, LoggedItem]
-"""(epoch, item)"""
-
-
-def _items(path: Path, samples: Iterable[Any]) -> list[_Sample]:
+def _items(path: Path, samples: Iterable[Any]) -> list[tuple[int, LoggedItem]]:
     return [
         logged_item(sample, f"{path}, sample {number} (from 1)")
         for number, sample in enumerate(samples, 1)
     ]
 
 
-def _logs(path: Path, header: Any, samples: Sequence[_Sample]) -> Iterator[Log]:
-    """``header``: what the log says of the run as a whole."""
+def _logs(path: Path, header: Any, samples: Sequence[tuple[int, LoggedItem]]) -> Iterator[Log]:
+    """Yield a log for each epoch of the ``samples``."""
     if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
         raise DataError(f"{path} does not say what was evaluated; it is no log of Inspect")
-    spec = header["eval"]
     check(path, header, len(samples))
-    epochs = sorted({epoch for epoch, _ in samples})
-    for epoch in epochs:
-        items = tuple(item for each, item in samples if each == epoch)
+    items_of_epoch: dict[int, list[LoggedItem]] = {}
+    for epoch, item in samples:
+        items_of_epoch.setdefault(epoch, []).append(item)
+    spec = header["eval"]
+    task = str(spec.get("task") or path.stem)
+    facts = settings(header)
+    recorded = totals(header)
+    for epoch, items in sorted(items_of_epoch.items()):
         repeated = len(items) - len({item.id for item in items})
         if repeated:
             raise DataError(
                 f"{path} holds {repeated} samples twice in epoch {epoch}; write it again with Inspect"
             )
-        name = str(spec.get("task") or path.stem)
-        several = {"epoch": f"{epoch} of {len(epochs)}"} if len(epochs) > 1 else {}
+        name = task
+        if len(items_of_epoch) > 1:
+            # The totals of the log are those of all epochs together.
+            name = f"{task} epoch {epoch}"
+            facts = {**facts, "epoch": f"{epoch} of {len(items_of_epoch)}"}
+            recorded = {}
         yield Log(
             tool="inspect",
             model=str(spec.get("model") or ""),
-            task=f"{name} epoch {epoch}" if several else name,
-            items=items,
-            settings={**settings(header), **several},
-            recorded={} if several else totals(header),
+            task=name,
+            items=tuple(items),
+            settings=facts,
+            recorded=recorded,
             rules=rules(header),
         )
 
@@ -145,25 +161,28 @@ RULES: Final = (
     ((0, 3, 121), "inspect@0.3.121"),
     ((0, 0, 0), "inspect@0.3.42"),
 )
-"""By which published rule a release, from this one on, reads the letter in a text."""
+"""First release of Inspect that reads a letter by a published rule, and the rule."""
 
 
 def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
-    """Refuse logs of another version, without ``samples``, or of which a part was never answered."""
-    version, status = header.get("version"), header.get("status", "started")
+    """Refuse a log of another version, without ``samples``, or of a run that did not end."""
+    version = header.get("version")
     if version not in VERSIONS:
         raise DataError(
             f"{path} is of version {version} of Inspect's logs; {' and '.join(map(str, VERSIONS))} are read:"
             " write it again with `inspect log convert`"
         )
+    status = header.get("status", "started")
     if not samples:
         raise DataError(
             f"{path} holds no samples (status {status}); run it again, and log the samples"
         )
-    dataset, config = (header["eval"].get(key) or {} for key in ("dataset", "config"))
+    dataset = header["eval"].get("dataset") or {}
+    config = header["eval"].get("config") or {}
     ids = dataset.get("sample_ids") or []
     expected = len(ids) * int(config.get("epochs") or 1)
-    if status != "success" and (samples < expected or not ids):
+    is_whole = bool(ids) and samples >= expected
+    if status != "success" and not is_whole:
         raise DataError(
             f"{path} has status {status} and {samples} of {expected or 'an unknown number of'} samples;"
             " those that came first are no sample of all: finish it with `inspect eval-retry`"
@@ -171,51 +190,61 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
 
 
 def settings(header: Mapping[str, Any]) -> dict[str, str]:
-    """What a reader needs to know of the run; arguments of the model stay out, as they may hold secrets."""
+    """Return the settings of a run as text; arguments of the model may be secrets and stay out."""
     spec = header["eval"]
     packages = spec.get("packages") or {}
-    steps = [
-        step for step in (header.get("plan") or {}).get("steps") or () if isinstance(step, dict)
-    ]
-    limits = [(step.get("params") or {}).get("max_tokens") for step in steps]
+    dataset = spec.get("dataset") or {}
     generated = spec.get("model_generate_config") or {}
-    said = {
+    steps = objects_among((header.get("plan") or {}).get("steps"))
+    limit = None
+    for step in steps:
+        limit = limit or (step.get("params") or {}).get("max_tokens")
+    values = {
         "inspect_ai": packages.get("inspect_ai"),
         "created": spec.get("created"),
         "task_version": spec.get("task_version"),
-        "dataset": (spec.get("dataset") or {}).get("name"),
-        "solver": ", ".join(str(step.get("solver")) for step in steps),
-        **{key: generated.get(key) for key in ("temperature", "top_p", "seed", "reasoning_effort")},
-        "max_tokens": next(
-            (limit for limit in (*limits, generated.get("max_tokens")) if limit), None
-        ),
+        "dataset": dataset.get("name"),
+        "solver": ", ".join([str(step.get("solver")) for step in steps]),
+        "temperature": generated.get("temperature"),
+        "top_p": generated.get("top_p"),
+        "seed": generated.get("seed"),
+        "reasoning_effort": generated.get("reasoning_effort"),
+        # A solver's limit goes before that of the model.
+        "max_tokens": limit or generated.get("max_tokens") or None,
     }
-    return {key: str(value) for key, value in said.items() if value not in (None, "")}
+    return {key: str(value) for key, value in values.items() if value not in (None, "")}
 
 
 def rules(header: Mapping[str, Any]) -> tuple[str, ...]:
-    """The rule of the release that wrote the log first, then those of other releases and tools."""
-    said = str((header["eval"].get("packages") or {}).get("inspect_ai", ""))
-    release = tuple(int(number) for number in re.findall(r"\d+", said)[:3]) or RULES[0][0]
-    own = next((rule for start, rule in RULES if release >= start), RULES[-1][1])
-    # those of others read texts of the form that Inspect asks for, which is simple-evals'
+    """Return the rule of the release that wrote the log, then those of other releases and tools."""
+    spelled = str((header["eval"].get("packages") or {}).get("inspect_ai", ""))
+    release = tuple(int(number) for number in re.findall(r"\d+", spelled)[:3])
+    if not release:
+        release = RULES[0][0]
+    names = [rule for _, rule in RULES]
+    first = names[-1]
+    for start, rule in RULES:
+        if release >= start:
+            first = rule
+            break
+    names.remove(first)
+    # Other tools that read texts of the form Inspect asks for, which is that of simple-evals.
     others = ("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958")
-    return own, *(rule for _, rule in RULES if rule != own), *others
+    return (first, *names, *others)
 
 
 def totals(header: Mapping[str, Any]) -> dict[str, float]:
-    """The log's own numbers, as SCORER/METRIC."""
-    scores = (header.get("results") or {}).get("scores") or ()
-    return {
-        f"{score.get('name')}/{name}": float(metric["value"])
-        for score in scores
-        for name, metric in (score.get("metrics") or {}).items()
-        if isinstance(metric, dict) and isinstance(metric.get("value"), int | float)
-    }
+    """Return the numbers of the log by SCORER/METRIC."""
+    numbers = {}
+    for score in (header.get("results") or {}).get("scores") or ():
+        for name, metric in (score.get("metrics") or {}).items():
+            if isinstance(metric, dict) and isinstance(metric.get("value"), int | float):
+                numbers[f"{score.get('name')}/{name}"] = float(metric["value"])
+    return numbers
 
 
 ATTACHMENT: Final = "attachment://"
-"""What stands for a long text, which is then among the sample's attachments (log/_condense.py@499e615)."""
+"""Prefix of a key that replaces a long text (log/_condense.py@499e615)."""
 
 FINISHED: Final = {
     "stop": STOP,
@@ -223,93 +252,122 @@ FINISHED: Final = {
     "model_length": LENGTH,
     "content_filter": FILTERED,
 }
-"""Inspect's reasons for the end of a text (model/_model_output.py@499e615) as ours; of others it is not known."""
+"""Our reasons for the end of a text by those of Inspect (model/_model_output.py@499e615)."""
 
 VALUES: Final = {"C": 1.0, "I": 0.0, "N": 0.0, "P": 0.5}
-"""Inspect's verdicts as its metrics count them: correct, incorrect, no answer, partial (scorer/_metric.py@499e615)."""
+"""Credit of Inspect's verdicts: correct, incorrect, no answer, partial (scorer/_metric.py@499e615)."""
 
 
-def logged_item(sample: Any, place: str) -> tuple[int, LoggedItem]:
-    """(epoch, item) of a sample; ``place`` says where it stands.
+def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
+    """Return the epoch and the item of a sample; ``where`` names it in messages.
 
-    A sample that ended in an error has no text, and its choices say why.  Raises DataError where it is no
-    multiple-choice question.
+    A sample that ended in an error has no text, and its choices say why.  Raises DataError if it is
+    no multiple-choice question.
     """
     if not isinstance(sample, dict) or "id" not in sample:
-        raise DataError(f"{place} is no sample of Inspect: it has no id")
+        raise DataError(f"{where} is no sample of Inspect: it has no id")
     options = sample.get("choices")
     if not isinstance(options, list) or not options:
         raise DataError(
-            f"{place} (id {sample['id']!r}) has no choices; only multiple-choice tasks can be imported"
+            f"{where} (id {sample['id']!r}) has no choices; only multiple-choice tasks can be imported"
         )
-    text = _texts(sample.get("attachments"))
-    options = tuple(text(option) for option in options)
+    texts = _Texts(sample.get("attachments"))
+    options = tuple(map(texts.read, options))
     gold = _gold(sample.get("target"), options)
-    missing = _missing(sample, gold)
-    unscored = (
-        missing or "the log has text that the model wrote, and no log-likelihoods of the options"
-    )
+    first_choice = _first_choice(sample)
+    reason = _missing(sample, gold)
+    generated = None
+    recorded: dict[str, float] = {}
+    missing = reason
+    if reason is None:
+        missing = "the log has text that the model wrote, and no log-likelihoods of the options"
+        generated = texts.read(_completion(sample, first_choice))
+        recorded = _verdicts(sample)
     item = LoggedItem(
         id=str(sample["id"]),
         gold=gold,
-        choices=(LoggedChoice(missing=unscored),) * len(options),
-        context=_context(sample, text),
-        question=text(sample.get("input")),
+        choices=(LoggedChoice(missing=missing),) * len(options),
+        context=texts.read(_sent_messages(sample)) or None,
+        question=texts.read(sample.get("input")),
         options=options,
-        generated=None if missing else _completion(sample, text),
-        finish=FINISHED.get(str(_first_choice(sample).get("stop_reason"))),
-        recorded={} if missing else _verdicts(sample),
+        generated=generated,
+        finish=FINISHED.get(str(first_choice.get("stop_reason"))),
+        recorded=recorded,
     )
     epoch = sample.get("epoch", 1)
-    return epoch if isinstance(epoch, int) else 1, item
+    if not isinstance(epoch, int):
+        epoch = 1
+    return epoch, item
 
 
-def _texts(attachments: Any) -> Callable[[Any], str]:
-    """What gives the text of a text, of a message's parts (their texts alone), or of a list of messages."""
-    known: Mapping[str, Any] = attachments if isinstance(attachments, dict) else {}
+class _Texts:
+    """Reads the text of a message's content, in which an attachment's key stands for a long text."""
 
-    def text(content: Any) -> str:
+    def __init__(self, attachments: Any) -> None:
+        self._attachments: Mapping[str, Any] = {}
+        if isinstance(attachments, dict):
+            self._attachments = attachments
+
+    def read(self, content: Any) -> str:
+        """Return the text of a text, of a message's parts, or of a list of messages."""
         if isinstance(content, str):
-            key = content.removeprefix(ATTACHMENT)
-            return str(known.get(key, content)) if key != content else content
+            if not content.startswith(ATTACHMENT):
+                return content
+            return str(self._attachments.get(content.removeprefix(ATTACHMENT), content))
         if isinstance(content, list):
-            return "\n\n".join(filter(None, map(text, content)))
+            return "\n\n".join(filter(None, map(self.read, content)))
         if isinstance(content, dict):
-            return text(content.get("text", content.get("content", "")))
+            return self.read(content.get("text", content.get("content", "")))
         return ""
-
-    return text
 
 
 def _gold(target: Any, options: Sequence[str]) -> tuple[int, ...]:
-    """The indices that a target names; none where it names none of the options.
+    """Return the indices of the options that a target names, or nothing if it names none.
 
-    By letters, as the scorer choice reads them (scorer/_choice.py@499e615: A to Z, then 1 for the 27th; several of them
-    in capitals, as other words are texts), else by the text of an option.
+    Letters come first, as the scorer choice reads them (scorer/_choice.py@499e615: A to Z, then 1
+    for the 27th; a word in capitals is several letters), and the text of an option second.
     """
-    targets = [str(each) for each in (target if isinstance(target, list) else [target])]
-    words = [word for each in targets for word in each.replace(",", " ").split()]
-    letters = [index for word in words for index in _indices(word)]
+    targets = [target]
+    if isinstance(target, list):
+        targets = target
+    names = list(map(str, targets))
+    letters = []
+    texts = []
+    for name in names:
+        for word in name.replace(",", " ").split():
+            letters += _letter_indices(word)
+        texts += [index for index, option in enumerate(options) if option == name]
     if letters and all(0 <= index < len(options) for index in letters):
         return tuple(sorted(set(letters)))
-    texts = [place for each in targets for place, option in enumerate(options) if option == each]
-    return tuple(sorted(set(texts))) if len(texts) >= len(targets) else ()
+    if len(texts) < len(names):
+        return ()
+    return tuple(sorted(set(texts)))
 
 
-def _indices(word: str) -> list[int]:
+def _letter_indices(word: str) -> list[int]:
+    """Return the index of each letter of a word, or -1 for a word that is no letters."""
     if word.isdecimal():
-        return [25 + int(word) if int(word) else -1]
-    if not (word.isascii() and word.isalpha()) or (len(word) > 1 and not word.isupper()):
+        number = int(word)
+        if number == 0:
+            return [-1]
+        return [25 + number]
+    if not (word.isascii() and word.isalpha()):
+        return [-1]
+    if len(word) > 1 and not word.isupper():
         return [-1]
     return [ord(letter) - ord("A") for letter in word.upper()]
 
 
 def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
-    """Why what the model wrote can't be read as an answer, or None."""
-    if isinstance(error := sample.get("error"), dict):
-        # the kind alone: a message may hold an address, and an address a secret
-        kind = re.match(r"[A-Za-z_][\w.]{0,80}", str(error.get("message", "")))
-        return f"the sample ended in an error ({kind[0] if kind else 'of no kind'}), of which the log says more"
+    """Return why the text of the model can't be read as an answer, or None."""
+    error = sample.get("error")
+    if isinstance(error, dict):
+        # The kind alone: a message may hold an address, and an address a secret.
+        match = re.match(r"[A-Za-z_][\w.]{0,80}", str(error.get("message", "")))
+        kind = "of no kind"
+        if match:
+            kind = match[0]
+        return f"the sample ended in an error ({kind}), of which the log says more"
     if sample.get("invalidation"):
         return "the sample was marked invalid in the log"
     if len(gold) > 1:
@@ -317,42 +375,47 @@ def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
     return None
 
 
-def _context(sample: Mapping[str, Any], text: Callable[[Any], str]) -> str | None:
-    """The messages before the model's last one, which are what it was sent."""
-    messages = [each for each in sample.get("messages") or () if isinstance(each, dict)]
-    last = max(
-        (place for place, each in enumerate(messages) if each.get("role") == "assistant"),
-        default=len(messages),
-    )
-    return text([each.get("content") for each in messages[:last]]) or None
+def _sent_messages(sample: Mapping[str, Any]) -> list[Any]:
+    """Return the contents of the messages before the model's last one."""
+    messages = objects_among(sample.get("messages"))
+    end = len(messages)
+    for index, message in enumerate(messages):
+        if message.get("role") == "assistant":
+            end = index
+    return [message.get("content") for message in messages[:end]]
 
 
-def _completion(sample: Mapping[str, Any], text: Callable[[Any], str]) -> str:
-    output = sample.get("output") or {}
-    if isinstance(output.get("completion"), str):
-        return text(output["completion"])
-    return text((_first_choice(sample).get("message") or {}).get("content"))
+def _completion(sample: Mapping[str, Any], first_choice: Mapping[str, Any]) -> Any:
+    completion = (sample.get("output") or {}).get("completion")
+    if isinstance(completion, str):
+        return completion
+    return (first_choice.get("message") or {}).get("content")
 
 
 def _first_choice(sample: Mapping[str, Any]) -> Mapping[str, Any]:
-    first: Any = next(iter((sample.get("output") or {}).get("choices") or ()), {})
-    return first if isinstance(first, dict) else {}
+    choices = (sample.get("output") or {}).get("choices") or [{}]
+    first = choices[0]
+    if not isinstance(first, dict):
+        return {}
+    return first
 
 
 def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
-    scores = sample.get("scores") or (
-        {"score": sample["score"]} if isinstance(sample.get("score"), dict) else {}
-    )
-    values = (
-        (name, score.get("value")) for name, score in scores.items() if isinstance(score, dict)
-    )
-    return {
-        name: VALUES[value] if isinstance(value, str) else float(value)
-        for name, value in values
-        if (isinstance(value, int | float) and isfinite(value))
-        or (isinstance(value, str) and value in VALUES)
-    }
+    """Return the credit that each scorer gave the sample."""
+    scores = sample.get("scores")
+    if not scores and isinstance(sample.get("score"), dict):
+        scores = {"score": sample["score"]}  # older logs have one scorer
+    credits: dict[str, float] = {}
+    for name, score in (scores or {}).items():
+        if not isinstance(score, dict):
+            continue
+        value = score.get("value")
+        if isinstance(value, str):
+            value = VALUES.get(value)
+        if isinstance(value, int | float) and isfinite(value):
+            credits[name] = float(value)
+    return credits
 
 
 VERDICTS: Final[Mapping[str, Verdict]] = {"choice": letter}
-"""The scorer choice."""
+"""How the credit of the scorer choice follows from the text."""

@@ -1,13 +1,14 @@
-"""Lighteval.
+"""Read the details of lighteval: a Parquet file of rows for each task, and the results beside it.
 
 Read from huggingface/lighteval@3fd1526 (2026), @8d9ecd6 (0.9.2) and @e469d7e (January 2024),
-logging/evaluation_tracker.py: ``OUT/details/MODEL/DATE/details_...`` beside ``OUT/results/MODEL/results_...``; on the
-Hub ``DATE/details_...`` beside ``results_...``.
+logging/evaluation_tracker.py: ``OUT/details/MODEL/DATE/details_...`` beside
+``OUT/results/MODEL/results_...``; on the Hub ``DATE/details_...`` beside ``results_...``.
 
-Until 0.9 (read at huggingface/lighteval@8d9ecd6 and @e469d7e, logging/info_loggers.py, class Detail) a row has the
-columns ``example``, ``full_prompt``, ``choices``, ``gold_index``, ``predictions`` (a log-likelihood, or it and whether
-it was greedy), ``cont_tokens`` and ``metrics``; releases 0.4 to 0.7 write every cell as the text of a Python value.
-Since 0.10 (@3fd1526) it has ``doc``, ``model_response`` and ``metric``.
+Until 0.9 (read at huggingface/lighteval@8d9ecd6 and @e469d7e, logging/info_loggers.py, class
+Detail) a row has the columns ``example``, ``full_prompt``, ``choices``, ``gold_index``,
+``predictions`` (a log-likelihood, or it and whether it was greedy), ``cont_tokens`` and ``metrics``;
+releases 0.4 to 0.7 write every cell as the text of a Python value.  Since 0.10 (@3fd1526) it has
+``doc``, ``model_response`` and ``metric``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +36,7 @@ from choicewise.extensions.interop.logs.verdicts import (
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Unreadable, Verdict
 
 PARTS: Final = 5
-"""So many parts of one task (MMLU's subjects) are one log with a subject each; fewer remain tasks of their own."""
+"""Parts from which on a task (MMLU's subjects) is one log; fewer remain tasks of their own."""
 
 _PART: Final = re.compile(
     r"(?P<suite>[^|]*\|)?(?P<parent>[^|:]+?)(?::|(?<=hendrycksTest)-)(?P<part>[^|]+)(?P<rest>\|.*)?"
@@ -44,103 +44,125 @@ _PART: Final = re.compile(
 
 
 def recognises(path: Path) -> bool:
-    """Return whether ``path`` is of this tool, or holds files of it."""
+    """Return whether ``path`` is a file of details, or a folder that holds one."""
     if path.is_dir():
-        return next(path.rglob("details_*.parquet"), None) is not None
+        return any(path.rglob("details_*.parquet"))
     return path.name.startswith("details_") and path.suffix == ".parquet"
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-    """A log for every model and task, of the newest date where there are several."""
-    named = [sorted(path.rglob("details_*.parquet")) if path.is_dir() else [path] for path in paths]
-    files = dict.fromkeys(chain.from_iterable(named))
+    """Yield a log for every model and task, of the newest date if there are several."""
     newest: dict[tuple[str, str], Task] = {}
-    older: list[str] = []
-    for task in sorted((read_task(file, results) for file in files), key=lambda each: each.date):
-        if (task.model, task.name) in newest:
-            older.append(
-                f"{newest[task.model, task.name].path.name} is older than another of its task"
-            )
+    notes = []
+    tasks = [read_task(file, results) for file in _files(paths)]
+    for task in sorted(tasks, key=lambda task: task.date):
+        older = newest.get((task.model, task.name))
+        if older is not None:
+            notes.append(f"{older.path.name} is older than another of its task")
         newest[task.model, task.name] = task
-    together: dict[tuple[str, str], list[tuple[str, Task]]] = {}
-    for task in newest.values():
-        name, part = _parent(task, newest)
-        together.setdefault((task.model, name), []).append((part, task))
-    kept, other = list[Log](), list[str]()
-    for (model, name), tasks in together.items():
+    tasks_of_log: dict[tuple[str, str], list[Task]] = {}
+    for task in _with_parents(list(newest.values())):
+        tasks_of_log.setdefault((task.model, task.parent), []).append(task)
+    logs = []
+    other_tasks = []
+    for (model, name), parts in tasks_of_log.items():
         try:
-            log = _log(model, name, tasks)
-        except DataError as error:  # the other tasks are kept
+            log = _log(model, name, parts)
+        except DataError as error:
+            # The other tasks are kept.
             log = Log(tool="lighteval", model=model, task=name, items=Unreadable(error))
         if log is None:
-            other.append(f"{tasks[0][1].name} is no multiple choice")
+            other_tasks.append(f"{parts[0].name} is no multiple choice")
         else:
-            kept.append(log)
-    if not kept:
-        raise DataError(
-            f"{', '.join(map(str, paths))}: {'; '.join(other) or 'no details of lighteval'}"
-        )
-    for log in kept:
-        yield replace(log, unused=(*log.unused, *older, *other))
+            logs.append(log)
+    if not logs:
+        reasons = "; ".join(other_tasks) or "no details of lighteval"
+        raise DataError(f"{', '.join(map(str, paths))}: {reasons}")
+    for log in logs:
+        yield replace(log, unused=(*log.unused, *notes, *other_tasks))
 
 
-def _parent(task: Task, tasks: Mapping[tuple[str, str], Task]) -> tuple[str, str]:
-    """The task's name and part: ``leaderboard|mmlu:anatomy|5`` → ``leaderboard|mmlu|5`` and anatomy."""
-    match = _PART.fullmatch(task.name)
-    if match is None:
-        return task.name, ""
-    whole_name = "".join([match["suite"] or "", match["parent"], match["rest"] or ""])
-    others = [_PART.fullmatch(name) for model, name in tasks if model == task.model]
-    alike = [
-        each
-        for each in others
-        if each and (each["suite"], each["parent"], each["rest"]) == match.group(1, 2, 4)
-    ]
-    return (whole_name, match["part"]) if len(alike) >= PARTS else (task.name, "")
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(path.rglob("details_*.parquet"))
+        else:
+            files.append(path)
+    return list(dict.fromkeys(files))
 
 
-def _log(model: str, name: str, tasks: Sequence[tuple[str, Task]]) -> Log | None:
-    """The log, or None where the task is no multiple choice."""
+def _with_parents(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks, those of a parent with many parts under its name.
+
+    ``leaderboard|mmlu:anatomy|5`` has the parent ``leaderboard|mmlu|5`` and is its part anatomy.
+    """
+    parts: dict[tuple[str, str], list[Task]] = {}
+    for task in tasks:
+        match = _PART.fullmatch(task.name)
+        if match is not None:
+            parent = "".join([match["suite"] or "", match["parent"], match["rest"] or ""])
+            part = replace(task, parent=parent, part=match["part"])
+            parts.setdefault((task.model, parent), []).append(part)
+    part_of_path = {}
+    for parts_of_parent in parts.values():
+        if len(parts_of_parent) >= PARTS:
+            part_of_path.update({part.path: part for part in parts_of_parent})
+    return [part_of_path.get(task.path, task) for task in tasks]
+
+
+def _log(model: str, name: str, tasks: Sequence[Task]) -> Log | None:
+    """Return the log of the ``tasks``, or None if they are no multiple choice."""
     items: list[LoggedItem] = []
     nulls: set[str | None] = set()
     truncated = 0
-    for part, task in tasks:
+    for task in tasks:
         for number, row in enumerate(_rows(task.path)):
-            place = f"{task.path}, row {number}"
+            where = f"{task.path}, row {number}"
             with laid_out_by("lighteval", task.path):
-                given = detail(row, number, place)
-                item = logged_item(given, part, place)
+                values = detail(row, number, where)
+                item = _item(values, task.part, where)
             if item is None and items:
                 raise DataError(
-                    f"{place} is no multiple choice, and those before it are; is it of two tasks?"
+                    f"{where} is no multiple choice, and those before it are; is it of two tasks?"
                 )
             if item is None:
                 return None
-            items.append(replace(item, id=f"{part}/{item.id}") if part else item)
+            if task.part:
+                item = replace(item, id=f"{task.part}/{item.id}")
+            items.append(item)
             if any(choice.unconditional is not None for choice in item.choices):
-                nulls.add(given.null)
-            truncated += given.truncated > 0
+                nulls.add(values.null)
+            truncated += values.truncated > 0
+    first = tasks[0]
     if not items:
-        raise DataError(f"{tasks[0][1].path} holds no rows; the task was not run")
+        raise DataError(f"{first.path} holds no rows; the task was not run")
     if len({item.id for item in items}) < len(items):
-        items = [
-            replace(item, id=f"{item.subject}/{number}".lstrip("/"))
-            for number, item in enumerate(items)
-        ]
-    cut = {"truncated": f"{truncated} of {len(items)} items"} if truncated else {}
+        # Ids of the data need not be unique, so the rows are numbered.
+        for number, item in enumerate(items):
+            items[number] = replace(item, id=f"{item.subject}/{number}".lstrip("/"))
+    settings = dict(first.settings)
+    if truncated:
+        settings["truncated"] = f"{truncated} of {len(items)} items"
+    null = None
+    if len(nulls) == 1:
+        null = nulls.pop()
+    recorded: Mapping[str, float] = {}
+    if len(tasks) == 1:
+        recorded = first.totals
     return Log(
         tool="lighteval",
         model=model,
         task=name,
         items=tuple(items),
-        settings={**tasks[0][1].settings, **cut},
-        null=next(iter(nulls)) if len(nulls) == 1 else None,
-        recorded=tasks[0][1].totals if len(tasks) == 1 else {},
+        settings=settings,
+        null=null,
+        recorded=recorded,
     )
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, without the token ids of the prompts, which are most of it."""
+    """Yield the rows of a file, without the token ids of the prompts, which are most of it."""
     import pyarrow as pa
 
     from choicewise.util.files import TABLE, open_file
@@ -157,99 +179,114 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         raise DataError(f"{path} can't be read as Parquet: {error}; copy it again") from error
 
 
-def logged_item(given: Detail, subject: str, place: str) -> LoggedItem | None:
-    """The item, or None where the row is no multiple-choice question: text was generated, or a text was scored."""
-    if len(given.choices) < 2 or any(isinstance(each, str) for each in given.predictions):
+def _item(row: Detail, subject: str, where: str) -> LoggedItem | None:
+    """Return the item, or None if text was generated, or a single text was scored."""
+    if len(row.choices) < 2 or any(isinstance(value, str) for value in row.predictions):
         return None
-    if not all(isinstance(index, int) for index in given.gold):
+    if not all(isinstance(index, int) for index in row.gold):
         raise DataError(
-            f"{place} has gold {list(given.gold)}; it is an index, or a list of them, counted from 0"
+            f"{where} has gold {list(row.gold)}; it is an index, or a list of them, counted from 0"
         )
     return LoggedItem(
-        id=given.id,
-        gold=tuple(sorted(set(given.gold))),
-        choices=tuple(_choice(given, index) for index in range(len(given.choices))),
-        context=given.context,
+        id=row.id,
+        gold=tuple(sorted(set(row.gold))),
+        choices=tuple(_choice(row, index) for index in range(len(row.choices))),
+        context=row.context,
         subject=subject,
-        question=given.question or None,
-        recorded={name: float(value) for name, value in given.metrics.items() if _is_number(value)},
+        question=row.question or None,
+        recorded=_numbers(row.metrics),
     )
 
 
-def _choice(given: Detail, index: int) -> LoggedChoice:
-    choices, said = len(given.choices), len(given.predictions)
-    text, tokens = str(given.choices[index]), _token_count(given.tokens, index, choices)
-    if said not in (choices, 2 * choices):
+def _choice(row: Detail, index: int) -> LoggedChoice:
+    choice_count = len(row.choices)
+    prediction_count = len(row.predictions)
+    text = str(row.choices[index])
+    if prediction_count not in (choice_count, 2 * choice_count):
         return LoggedChoice(
-            text=text, missing=f"the log has {said} predictions for {choices} choices"
+            text=text,
+            missing=f"the log has {prediction_count} predictions for {choice_count} choices",
         )
-    value, greedy = _likelihood(given, index)
+    choice = LoggedChoice(text=text, tokens=_token_count(row.tokens, index, choice_count))
+    value, greedy = _prediction(row, index)
     if not _is_number(value):
-        return LoggedChoice(
-            text=text, tokens=tokens, missing=f"its log-likelihood in the log is {value}"
-        )
-    after_null = _likelihood(given, choices + index)[0] if said == 2 * choices else None
-    unconditional = float(after_null) if _is_number(after_null) and after_null is not None else None
-    return LoggedChoice(
-        loglikelihood=float(value),
-        text=text,
-        tokens=tokens,
-        greedy=greedy,
-        unconditional=unconditional,
-    )
+        return replace(choice, missing=f"its log-likelihood in the log is {value}")
+    unconditional = None
+    if prediction_count == 2 * choice_count:
+        after_null, _ = _prediction(row, choice_count + index)
+        if _is_number(after_null):
+            unconditional = float(after_null)
+    return replace(choice, loglikelihood=float(value), greedy=greedy, unconditional=unconditional)
 
 
-def _likelihood(given: Detail, place: int) -> tuple[Any, bool | None]:
-    """A log-likelihood and whether it was greedy, None where the row does not say."""
-    value, flag = (
-        given.predictions[place],
-        given.greedy[place] if place < len(given.greedy) else None,
-    )
+def _prediction(row: Detail, index: int) -> tuple[Any, bool | None]:
+    """Return a log-likelihood, and whether it was greedy, None if the row does not say."""
+    value = row.predictions[index]
+    flag = None
+    if index < len(row.greedy):
+        flag = row.greedy[index]
     if isinstance(value, list | tuple):
+        # The log-likelihood and the flag, either of which may be absent.
         value, flag = (*value, None, None)[:2]
-    return value, None if flag is None else bool(flag)
+    if flag is None:
+        return value, None
+    return value, bool(flag)
 
 
-def _token_count(tokens: Sequence[Any], index: int, choices: int) -> int | None:
-    """How many tokens were scored; -1 fills the shorter rows of a batch."""
-    if len(tokens) == 1 and isinstance(tokens[0], list) and len(tokens[0]) == choices > 1:
-        return 1  # one token a choice, all from one request
-    mine = tokens[index] if index < len(tokens) else None
-    if not isinstance(mine, list | tuple):
+def _token_count(tokens: Sequence[Any], index: int, choice_count: int) -> int | None:
+    """Return how many tokens of a choice were scored, None if the row does not say."""
+    if len(tokens) == 1 and isinstance(tokens[0], list) and len(tokens[0]) == choice_count > 1:
+        return 1  # one request scores a single token for every choice
+    if index >= len(tokens) or not isinstance(tokens[index], list | tuple):
         return None
-    return sum(isinstance(token, int) and token >= 0 for token in mine) or None
+    # -1 fills the shorter rows of a batch.
+    count = sum(isinstance(token, int) and token >= 0 for token in tokens[index])
+    return count or None
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and isfinite(value)
 
 
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if _is_number(value)}
+
+
 LONGEST: Final = 1_000_000
 """Characters of a Python value in a cell: the token ids of a few long prompts."""
 
 _NUMPY: Final = re.compile(r"np\.\w+\(([^()]*)\)")
-_NO_LITERAL: Final = re.compile(r"(?<![\w'\"])(-?)(nan|inf)(?![\w'\"])")
+_NAN: Final = re.compile(r"(?<![\w'\"])-?nan(?![\w'\"])")
+_INFINITE: Final = re.compile(r"(?<![\w'\"])inf(?![\w'\"])")
 
 COLUMNS: Final = (
-    *(
-        "example",
-        "full_prompt",
-        "choices",
-        "gold_index",
-        "gold",
-        "predictions",
-        "cont_tokens",
-        "truncated",
-        "metrics",
-    ),
-    *("specifics", "acc", "acc_norm", "mc1", "mc2", "doc", "model_response", "metric"),
+    "example",
+    "full_prompt",
+    "choices",
+    "gold_index",
+    "gold",
+    "predictions",
+    "cont_tokens",
+    "truncated",
+    "metrics",
+    "specifics",
+    "acc",
+    "acc_norm",
+    "mc1",
+    "mc2",
+    "doc",
+    "model_response",
+    "metric",
 )
-"""The columns that are read; token ids of the prompts are not."""
+"""Columns that are read; the token ids of the prompts are not among them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """A row, whichever layout it came in.  ``predictions``: of the choices, then of the same after the null context."""
+    """Hold a row of either layout.
+
+    ``predictions``: of the choices, or of the choices and then of the choices after the null context.
+    """
 
     id: str
     question: str
@@ -264,36 +301,40 @@ class Detail:
     metrics: Mapping[str, Any]
 
 
-def detail(row: Mapping[str, Any], number: int, place: str) -> Detail:
-    """The row at ``number`` (from 0).  Raises DataError where it is no row of details."""
+def detail(row: Mapping[str, Any], number: int, where: str) -> Detail:
+    """Return the row at ``number`` (from 0).  Raises DataError if it is no row of details."""
     if isinstance(row.get("doc"), dict):
         return _since_0_10(row, number)
     if "predictions" not in row:
         raise DataError(
-            f"{place} has neither the column predictions nor doc; it is no row of lighteval's details"
+            f"{where} has neither the column predictions nor doc; it is no row of lighteval's details"
         )
-    return _until_0_9(row, number, place)
+    return _until_0_9(row, number, where)
 
 
-def _until_0_9(row: Mapping[str, Any], number: int, place: str) -> Detail:
+def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
     def cell(name: str) -> Any:
         value = row.get(name)
-        return _value(value, f"{place}, column {name}") if isinstance(value, str) else value
+        if isinstance(value, str):
+            return _value(value, f"{where}, column {name}")
+        return value
 
-    metrics = cell("metrics") or {name: row.get(name) for name in ("acc", "acc_norm", "mc1", "mc2")}
-    given = row.get("gold")  # an index, or the right text where text is generated
-    is_index = all(
-        isinstance(each, int) for each in (given if isinstance(given, list) else [given])
-    )
-    gold = (
-        cell("gold_index")
-        if row.get("gold_index") not in (None, [], "[]")
-        else given
-        if is_index
-        else []
-    )
-    specifics = cell("specifics") if isinstance(row.get("specifics"), str | dict) else None
-    null = specifics.get("unconditioned_query") if isinstance(specifics, dict) else None
+    metrics = cell("metrics")
+    if not metrics:
+        metrics = {name: row.get(name) for name in ("acc", "acc_norm", "mc1", "mc2")}
+    if not isinstance(metrics, dict):
+        metrics = {}
+    null = None
+    if isinstance(row.get("specifics"), str | dict):
+        specifics = cell("specifics")
+        if isinstance(specifics, dict):
+            null = _text(specifics.get("unconditioned_query"))
+    gold: Any = []
+    if row.get("gold_index") not in (None, [], "[]"):
+        gold = cell("gold_index")
+    elif _is_index_list(row.get("gold")):
+        gold = row.get("gold")
+    truncated = [count for count in _list(cell("truncated")) if isinstance(count, int)]
     return Detail(
         id=str(number),
         question=_text(row.get("example")) or "",
@@ -303,21 +344,29 @@ def _until_0_9(row: Mapping[str, Any], number: int, place: str) -> Detail:
         predictions=_list(cell("predictions")),
         greedy=(),
         tokens=_list(cell("cont_tokens")),
-        truncated=sum(each > 0 for each in _list(cell("truncated")) if isinstance(each, int)),
-        null=null if isinstance(null, str) else None,
-        metrics=metrics if isinstance(metrics, dict) else {},
+        truncated=sum(count > 0 for count in truncated),
+        null=null,
+        metrics=metrics,
     )
 
 
+def _is_index_list(gold: Any) -> bool:
+    """Return whether ``gold`` lists indices; if text is generated it is the right text."""
+    return isinstance(gold, list) and all(isinstance(index, int) for index in gold)
+
+
 def _since_0_10(row: Mapping[str, Any], number: int) -> Detail:
-    doc, response = row["doc"], row.get("model_response") or {}
+    doc = row["doc"]
+    response = row.get("model_response") or {}
     gold = doc.get("gold_index")
+    if gold is not None and not isinstance(gold, list):
+        gold = [gold]
     return Detail(
         id=str(doc.get("id") or number),
         question=_text(doc.get("query")) or "",
         context=_text(response.get("input")),
         choices=_list(doc.get("choices")),
-        gold=_list(gold) if isinstance(gold, list) else [] if gold is None else [gold],
+        gold=_list(gold),
         predictions=_list(response.get("logprobs")) or _list(response.get("text")),
         greedy=_list(response.get("argmax_logits_eq_gold")),
         tokens=_list(response.get("output_tokens")),
@@ -327,40 +376,50 @@ def _since_0_10(row: Mapping[str, Any], number: int) -> Detail:
     )
 
 
-def _value(cell: str, place: str) -> Any:
-    """The Python value that a cell spells, which runs no code; nan is None, as nothing is scored with it."""
+def _value(cell: str, where: str) -> Any:
+    """Return the Python value that a cell spells, without running code; nan becomes None."""
     if len(cell) > LONGEST:
         raise DataError(
-            f"{place} holds {len(cell)} characters; a value in it has {LONGEST} at most"
+            f"{where} holds {len(cell)} characters; a value in it has {LONGEST} at most"
         )
-    plain = _NO_LITERAL.sub(
-        lambda match: "None" if match[2] == "nan" else match[1] + "1e999", _NUMPY.sub(r"\1", cell)
-    )
+    # Numpy 2 spells a number np.float64(...), and neither nan nor inf is a literal of Python.
+    plain = _NUMPY.sub(r"\1", cell)
+    plain = _NAN.sub("None", plain)
+    plain = _INFINITE.sub("1e999", plain)
     for spelled in (cell, plain):
         try:
             return literal_eval(spelled)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
-    raise DataError(f"{place} holds no value of Python: {cell[:40]!r}")
+    raise DataError(f"{where} holds no value of Python: {cell[:40]!r}")
 
 
 def _text(cell: Any) -> str | None:
-    return cell if isinstance(cell, str) else None
+    if not isinstance(cell, str):
+        return None
+    return cell
 
 
 def _list(cell: Any) -> Sequence[Any]:
-    return cell if isinstance(cell, list | tuple) else ()
+    if not isinstance(cell, list | tuple):
+        return ()
+    return cell
 
 
 _FILE: Final = re.compile(r"details_(?P<task>.+)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.-]+)\.parquet")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
-    """The details of one task, and what the file of results says of it."""
+    """Describe a file of details: its task, and the settings and totals in the results.
+
+    ``parent``: the name of its log.  ``part``: its part of that log, "" if it is all of it.
+    """
 
     path: Path
     name: str
+    parent: str
+    part: str = ""
     date: str
     model: str
     settings: Mapping[str, str]
@@ -368,57 +427,86 @@ class Task:
 
 
 def read_task(path: Path, results: Path | None) -> Task:
-    """The task of the details at ``path``; ``results``: the file of results where it is named.
+    """Return the task of the details at ``path``; ``results``: the file of results, if it is named.
 
-    Raises DataError where that file is of something else.
+    Raises DataError if the file of results is of other details.
     """
+    name = path.stem.removeprefix("details_")
+    date = ""
     match = _FILE.fullmatch(path.name)
-    name, date = (
-        (match["task"], match["date"]) if match else (path.stem.removeprefix("details_"), "")
-    )
-    file = results or next((each for each in _beside(path, date) if each.is_file()), None)
-    said = whole(file) if file else {}
-    if not isinstance(said, dict) or (file and not isinstance(said.get("config_general"), dict)):
-        raise DataError(f"{file} is no file of results of lighteval: it has no config_general")
+    if match:
+        name = match["task"]
+        date = match["date"]
+    file = results or _results_beside(path, date)
+    content: Any = {}
+    if file:
+        content = whole(file)
+        if not isinstance(content, dict) or not isinstance(content.get("config_general"), dict):
+            raise DataError(f"{file} is no file of results of lighteval: it has no config_general")
     with laid_out_by("lighteval", file or path):
-        if results and name not in (said.get("results") or {}):
+        totals = content.get("results") or {}
+        if results and name not in totals:
             raise DataError(
                 f"{results} says nothing of the task {name}; it belongs to other details"
             )
-        general = said.get("config_general") or {}
+        general = content.get("config_general") or {}
         config = general.get("model_config") or {}
         model = general.get("model_name") or config.get("model_name") or _folder_model(path)
+        # A task is spelled SUITE|NAME|SHOTS.
+        shots = [part for part in name.split("|")[1:] if part.isdecimal()]
         settings = {
             "lighteval_sha": general.get("lighteval_sha"),
             "model_sha": general.get("model_sha") or config.get("revision"),
             "dtype": general.get("model_dtype") or config.get("dtype"),
             "max_samples": general.get("max_samples"),
-            "version": (said.get("versions") or {}).get(name),
-            "shots": next((part for part in name.split("|")[1:] if part.isdecimal()), None),
+            "version": (content.get("versions") or {}).get(name),
+            "shots": "".join(shots[:1]),
         }
-        known = {key: str(value) for key, value in settings.items() if value not in (None, "", "?")}
-        totals = (said.get("results") or {}).get(name) or {}
-        numbers = {key: float(value) for key, value in totals.items() if _is_number(value)}
-        return Task(path, name, date, str(model), known, numbers)
+        return Task(
+            path=path,
+            name=name,
+            parent=name,
+            date=date,
+            model=str(model),
+            settings={
+                key: str(value) for key, value in settings.items() if value not in (None, "", "?")
+            },
+            totals=_numbers(totals.get(name) or {}),
+        )
 
 
-def _beside(path: Path, date: str) -> Iterator[Path]:
-    """Where the file of results of these details may lie."""
-    name = f"results_{date}.json"
-    yield from (folder / name for folder in (path.parent, path.parent.parent))
+def _results_beside(path: Path, date: str) -> Path | None:
+    """Return the file of results of the details at ``path``, None if there is none."""
+    file = f"results_{date}.json"
+    candidates = [path.parent / file, path.parent.parent / file]
     folders = path.absolute().parent.parts
     if "details" in folders:
-        place = len(folders) - 1 - folders[::-1].index("details")
-        yield Path(*folders[:place], "results", *folders[place + 1 : -1], name)
+        index = _last_index(folders, "details")
+        model = folders[index + 1 : -1]
+        candidates.append(Path(*folders[:index], "results", *model, file))
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    return None
 
 
 def _folder_model(path: Path) -> str:
-    """``OUT/details/ORG/MODEL/DATE/details_...`` → ORG/MODEL, and so ``details_ORG__MODEL`` on the Hub."""
+    """Return ORG/MODEL of ``OUT/details/ORG/MODEL/DATE/details_...``, or of the Hub's folder.
+
+    On the Hub the folder is called ``details_ORG__MODEL``.
+    """
     folders = path.absolute().parent.parts
     if "details" in folders[:-1]:
-        return "/".join(folders[len(folders) - folders[::-1].index("details") : -1])
-    named = [folder.removeprefix("details_") for folder in folders if folder.startswith("details_")]
-    return (named or folders[-1:])[-1].replace("__", "/")
+        return "/".join(folders[_last_index(folders, "details") + 1 : -1])
+    name = folders[-1]
+    for folder in folders:
+        if folder.startswith("details_"):
+            name = folder.removeprefix("details_")
+    return name.replace("__", "/")
+
+
+def _last_index(folders: Sequence[str], name: str) -> int:
+    return len(folders) - 1 - folders[::-1].index(name)
 
 
 def _acc_with_space(log: Log, item: LoggedItem) -> float:
@@ -430,13 +518,13 @@ def _acc_per_token(log: Log, item: LoggedItem) -> float:
 
 
 def _acc_either_norm(log: Log, item: LoggedItem) -> float:
-    """Return the credit if it is the same with and without a choice's first space, else NaN.
-
-    acc_norm before 0.10 counts that space in some tasks and in others not.
-    """
-    with_space = first_best(item, per_character(item, scored_texts(item)))
-    without = first_best(item, per_character(item, bare_texts(item)))
-    return with_space if with_space == without else nan
+    """Return the credit if a choice's first space does not change it, else NaN."""
+    # acc_norm before 0.10 counts that space in some tasks and in others not.
+    with_space = _acc_with_space(log, item)
+    without_space = first_best(item, per_character(item, bare_texts(item)))
+    if with_space == without_space:
+        return with_space
+    return nan
 
 
 _NORM = "acc:logprob_normalization=LogProb"

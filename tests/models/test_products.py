@@ -12,8 +12,13 @@ from torch import nn
 from choicewise import evaluate, load_model, open_run, score
 from choicewise.errors import ModelError, StoreError
 from choicewise.models.local import products
-from choicewise.models.local.folder_model import FolderModel
-from choicewise.models.local.products import ONEDNN, TORCH, products_of, use_products
+from choicewise.models.local.products import (
+    ONEDNN,
+    TORCH,
+    check_products,
+    products_of,
+    use_products,
+)
 
 CHOICES = [" The fog", " a bell of bronze", " 1234"]
 NAME = "bundled:merrow-bpe-512"
@@ -116,9 +121,9 @@ def test_a_product_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monk
 
 def test_what_can_not_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match="torch, onednn"):
-        FolderModel("/nowhere", products="mkl")
+        load_model(NAME, products="mkl")
     with pytest.raises(ModelError, match="not bfloat16 on cpu"):
-        products_of("cpu", "bfloat16", ONEDNN)
+        check_products("cpu", "bfloat16", ONEDNN)
     monkeypatch.setattr(products, "_is_right", lambda: False)
     with pytest.raises(ModelError, match="use torch's"):
         products_of("cpu", "float32", ONEDNN)

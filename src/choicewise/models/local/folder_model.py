@@ -29,7 +29,7 @@ from choicewise.models.local.files import (
     WEIGHTS,
     ModelKind,
 )
-from choicewise.models.local.products import products_of, use_products
+from choicewise.models.local.products import check_products, products_of, use_products
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Prompt
@@ -110,7 +110,8 @@ class FolderModel:
         self.batch_tokens = batch_tokens
         self._options: dict[str, Any] = {"rung": rung, "batch_tokens": batch_tokens}
         self._trusted = trust_remote_code
-        self.products = products_of(self.device, self.asked_dtype, products)
+        check_products(self.device, self.asked_dtype, products)
+        self._wanted_products = products
         self._loading = Lock()
         with model_files.readable(self.folder):
             model_files.refuse_adapter(self.folder)
@@ -182,6 +183,11 @@ class FolderModel:
         with model_files.readable(self.folder):
             tokenizer = HfTokenizer(self.folder)
         return PartwiseTokenizer(tokenizer, tokenizer.cut)
+
+    @cached_property
+    def products(self) -> str:
+        """Return which library multiplies; the first time on a machine that imports torch."""
+        return products_of(self.device, self.asked_dtype, self._wanted_products)
 
     @cached_property
     def dtype(self) -> str:

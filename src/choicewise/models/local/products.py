@@ -28,28 +28,38 @@ _TOLERANCE: Final = 1e-3
 """The greatest difference between the two products of random numbers, relative to their size."""
 
 
+def check_products(device: str, dtype: str, wanted: str | None) -> None:
+    """Raise ModelError if the user's choice is unknown, or can't be had on ``device`` in ``dtype``."""
+    if wanted is None:
+        return
+    if wanted not in PRODUCTS:
+        raise ModelError(f"products is {wanted!r}; it must be one of {', '.join(PRODUCTS)}")
+    if wanted == ONEDNN and not _fits(device, dtype):
+        raise ModelError(f"oneDNN multiplies float32 on a CPU, not {dtype} on {device}")
+
+
 def products_of(device: str, dtype: str, wanted: str | None = None) -> str:
     """Return which of :data:`PRODUCTS` a model on ``device`` in ``dtype`` uses.
 
-    ``wanted``: the choice of the user. Without one a fixed rule decides, never a timing, so that two processes on one
-    kind of machine agree to the bit: oneDNN on AMD processors under the measured versions of torch
-    (``benchmarks/products.py``). Raises ModelError if what is wanted can't be had.
+    ``wanted``: the choice of the user. Without one a fixed rule decides, never a timing, so that
+    two processes on one kind of machine agree to the bit: oneDNN on AMD processors under the
+    measured versions of torch (``benchmarks/products.py``). Raises ModelError if oneDNN's product is
+    wanted and missing or wrong.
     """
-    if wanted not in (None, *PRODUCTS):
-        raise ModelError(f"products is {wanted!r}; it must be one of {', '.join(PRODUCTS)}")
-    fits = device == "cpu" and dtype == "float32"
+    if wanted == TORCH or not _fits(device, dtype):
+        return TORCH
     if wanted == ONEDNN:
-        if not fits:
-            raise ModelError(f"oneDNN multiplies float32 on a CPU, not {dtype} on {device}")
         if not _is_right():
             raise ModelError("oneDNN's product is missing in this torch, or wrong; use torch's")
         return ONEDNN
-    if wanted == TORCH or not fits:
-        return TORCH
     is_faster = vendor() == "AuthenticAMD" and version("torch").startswith(_VERSIONS)
     if is_faster and _is_right():
         return ONEDNN
     return TORCH
+
+
+def _fits(device: str, dtype: str) -> bool:
+    return device == "cpu" and dtype == "float32"
 
 
 def use_products(network: nn.Module, products: str) -> None:

@@ -759,7 +759,7 @@ class ChartKind(Port):
                 bars = chart.layer("run", {"type": "bar"}, x=across, y=down)
                 margins = {"left": 120, "right": 24, "top": 16, "bottom": 44}
                 about = "Items of each run"
-                spec = chart.frame(values, [bars], width=choices.width, height=200, about=about, **margins)
+                spec = chart.frame(values, [bars], width=choices.width, height=200, description=about, **margins)
                 return chart.Chart("sizes", about, spec)
     """
 

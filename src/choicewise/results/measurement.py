@@ -648,8 +648,8 @@ def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Int
         return first.ids, [np.arange(len(first.ids))] * len(measured)
     indices = []
     for decided_items in measured:
-        found = pc.index_in(first.ids, decided_items.ids)
-        indices.append(pc.fill_null(found, -1).to_numpy().astype(np.int64))
+        positions = pc.index_in(first.ids, decided_items.ids)
+        indices.append(pc.fill_null(positions, -1).to_numpy().astype(np.int64))
     shared = np.flatnonzero(np.all([index >= 0 for index in indices], axis=0))
     return first.ids.take(pa.array(shared)), [index[shared] for index in indices]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate, load_model, open_dataset
 from choicewise.bundled import MODELS
-from choicewise.cli.run import token_savings
+from choicewise.cli.run import plan_lines, token_savings
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Span
@@ -167,3 +167,15 @@ def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: 
     planned = json.loads(choicewise(*asked, "--dry-run", "--json", code=0).stdout)
     ran = choicewise(*asked, "--batch-tokens", "64", "--out", tmp_path / "run", code=0).stderr
     assert token_savings(Spent(planned["tokens_asked"], planned["tokens_unique"], 1.0)) in ran
+
+
+def test_reasons_with_one_count_have_a_line_each() -> None:
+    missing = {"the context is empty": 3, "a choice is longer than the window": 3}
+    planned = Plan(9, 90, 45, missing, 0, 0, None, {"a:x": "no chat", "b:y": "no letters"})
+    lines = plan_lines(planned, HashModel())
+    assert lines[3:] == [
+        "missing 3        the context is empty",
+        "missing 3        a choice is longer than the window",
+        "refused 1        no chat",
+        "refused 1        no letters",
+    ]

@@ -381,7 +381,7 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
         if json:
             print_json(_as_json(only, model))
         else:
-            show(*_lines(only, model))
+            show(*plan_lines(only, model))
         return
     plans["all"] = total(list(plans.values()))
     if json:
@@ -391,7 +391,7 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     for number, (name, part) in enumerate(plans.items()):
         if number:
             show("")
-        show(name, *(f"  {line}" for line in _lines(part, model)))
+        show(name, *(f"  {line}" for line in plan_lines(part, model)))
 
 
 _HELP = "A catalogue name (with several scores: its headline), one of its scores, a signature or a TOML file."
@@ -682,31 +682,34 @@ def _as_json(plan: Plan, model: Model) -> dict[str, object]:
     }
 
 
-def _lines(plan: Plan, model: Model) -> list[str]:
+def plan_lines(plan: Plan, model: Model) -> list[str]:
+    """Return the lines of ``--dry-run``, the names in one column."""
     from choicewise.results.run import by_reason
 
-    lines = {"requests": f"{plan.requests:,}"}
+    lines = [("requests", f"{plan.requests:,}")]
     if plan.sent is not None:
-        lines["requests to the server"] = f"{plan.sent:,}"
-    lines["tokens as asked"] = f"{plan.tokens_asked:,}"
-    lines["unique tokens"] = f"{plan.tokens_unique:,} ({plan.ratio:.1f} × fewer)"
+        lines.append(("requests to the server", f"{plan.sent:,}"))
+    lines.append(("tokens as asked", f"{plan.tokens_asked:,}"))
+    lines.append(("unique tokens", f"{plan.tokens_unique:,} ({plan.ratio:.1f} × fewer)"))
     if plan.speed is not None and plan.seconds is not None:
         path = f"{model.dtype} on {model.device}"
         if plan.sent is not None:
             path = "with the answers of a short probe"
         elif model.selfcheck is not None:
             path = f"{_path(model)} {path}"
-        lines["estimated time"] = f"{duration(plan.seconds)} ({plan.speed:,.0f} tokens/s, {path})"
+        lines.append(
+            ("estimated time", f"{duration(plan.seconds)} ({plan.speed:,.0f} tokens/s, {path})")
+        )
     if plan.shots_dropped:
-        lines["lose shots"] = f"{plan.shots_dropped:,} requests"
+        lines.append(("lose shots", f"{plan.shots_dropped:,} requests"))
     if plan.tokens_dropped:
-        lines["lose tokens"] = f"{plan.tokens_dropped:,} requests"
+        lines.append(("lose tokens", f"{plan.tokens_dropped:,} requests"))
     for reason, count in plan.missing.items():
-        lines[f"missing {count:,}"] = reason
+        lines.append((f"missing {count:,}", reason))
     for reason, names in by_reason(plan.refused).items():
-        lines[f"refused {len(names):,}"] = reason
-    width = max(map(len, lines))
-    return [f"{name:<{width}}  {value}" for name, value in lines.items()]
+        lines.append((f"refused {len(names):,}", reason))
+    width = max(len(name) for name, _ in lines)
+    return [f"{name:<{width}}  {value}" for name, value in lines]
 
 
 def _path(model: Model) -> str | None:

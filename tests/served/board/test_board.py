@@ -152,7 +152,7 @@ def read_listed(folder: Path, label: str) -> ListedRun:
 
 
 def changed_run(run: ListedRun, label: str = "other", **changes: str) -> ListedRun:
-    rows = tuple(replace(row, **changes) for row in run.rows)  # type: ignore[arg-type]
+    rows = tuple(replace(row, identity=replace(row.identity, **changes)) for row in run.rows)  # type: ignore[arg-type]
     return replace(
         run,
         id=slug(label),

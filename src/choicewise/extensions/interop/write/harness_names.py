@@ -23,7 +23,7 @@ class Task:
 
     ``name``: ``{subject}`` stands for the subject of a task of one subject.  ``group``: the group of these, empty where
     there is none.  ``aggregation``: how the group's number is made of the tasks.  ``filter``: of its metrics.
-    ``metric``: what its number is called, where that is not what :data:`METRICS` says.
+    ``metric``: what its number is called, where that is not what ``METRICS`` of the harness says.
     """
 
     name: str

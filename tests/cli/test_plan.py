@@ -171,7 +171,16 @@ def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: 
 
 def test_reasons_with_one_count_have_a_line_each() -> None:
     missing = {"the context is empty": 3, "a choice is longer than the window": 3}
-    planned = Plan(9, 90, 45, missing, 0, 0, None, {"a:x": "no chat", "b:y": "no letters"})
+    planned = Plan(
+        requests=9,
+        tokens_asked=90,
+        tokens_unique=45,
+        missing=missing,
+        shots_dropped=0,
+        tokens_dropped=0,
+        speed=None,
+        refused={"a:x": "no chat", "b:y": "no letters"},
+    )
     lines = plan_lines(planned, HashModel())
     assert lines[3:] == [
         "missing 3        the context is empty",

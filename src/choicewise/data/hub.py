@@ -345,7 +345,7 @@ def _retry_after(error: Exception, tried: int) -> float | None:
     return None
 
 
-def _reason(error: Exception, name: HubName, kind: Kind) -> str:
+def _reason(error: Exception, name: HubName, kind: Kind) -> str:  # noqa: C901, a flat table
     from huggingface_hub import constants, errors
 
     endpoint = _shown(constants.ENDPOINT)

@@ -19,6 +19,8 @@ from choicewise.models.local.products import (
     products_of,
     use_products,
 )
+from choicewise.results.compare import comparisons
+from choicewise.results.outcomes import Axis
 
 CHOICES = [" The fog", " a bell of bronze", " 1234"]
 NAME = "bundled:merrow-bpe-512"
@@ -81,6 +83,14 @@ def test_a_run_keeps_one_library(tmp_path: Path) -> None:
         run_with(tmp_path, TORCH)
     assert "products is onednn there and torch here" in str(refused.value)
     run_with(tmp_path, ONEDNN)
+
+
+@pytest.mark.usefixtures("onednn")
+def test_the_library_is_an_axis_of_two_runs(tmp_path: Path) -> None:
+    left = run_with(tmp_path / "left", ONEDNN)
+    right = run_with(tmp_path / "right", TORCH)
+    (compared,) = comparisons(left, right, ["mmlu/original@shots=0"])
+    assert Axis("model products", ONEDNN, "-") in compared.axes
 
 
 @pytest.mark.parametrize(

@@ -616,6 +616,7 @@ def _identity(run: Run, packages: Sequence[str]) -> dict[str, Any]:
     identity: dict[str, Any] = {"data": run.manifest.dataset.digest}
     for name, value in run.manifest.model.computation.items():
         identity[f"model {name}"] = value
+    identity["model products"] = run.manifest.model.products or None
     identity["engine path"] = engine_path(run.manifest)
     for package in packages:
         identity[f"version of {package}"] = run.manifest.versions.get(package)

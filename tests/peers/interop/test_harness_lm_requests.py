@@ -266,14 +266,17 @@ def run(model: Any, tasks: Path, names: list[str], **options: Any) -> dict[str, 
 
 
 def alike(own: Any, other: Any) -> bool:
-    """Whether two parts of results are equal, numbers to rounding in float32."""
+    """Whether two parts of results are equal, numbers to rounding in float32.
+
+    Perplexities raise a difference of sums to a power, and ours may be multiplied by another library.
+    """
     match own, other:
         case dict(), dict():
             return own.keys() == other.keys() and all(alike(own[key], other[key]) for key in own)
         case list(), list():
             return len(own) == len(other) and all(map(alike, own, other))
         case (float(), float() | int()) | (int(), float()):
-            return own == pytest.approx(other, rel=1e-5, abs=1e-4)
+            return own == pytest.approx(other, rel=1e-4, abs=1e-4)
     return bool(own == other)
 
 

@@ -53,7 +53,10 @@ protocols = ["mmlu/harness-v0"]
 @contextmanager
 def known_suites(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) -> Iterator[None]:
     """Meanwhile the suites are those of ``texts``, by the names that they state."""
-    caches = [kept for kept in vars(catalogue).values() if hasattr(kept, "cache_clear")]
+    caches = (
+        *(catalogue.suite_names, catalogue.suite, catalogue.group_names),
+        *(catalogue._table, catalogue._cases),
+    )
     files, others = {}, catalogue._files
     for number, text in enumerate(texts.values()):
         file = folder / f"{number}.toml"

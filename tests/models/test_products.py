@@ -85,6 +85,7 @@ def test_a_run_keeps_one_library(tmp_path: Path) -> None:
     run_with(tmp_path, ONEDNN)
 
 
+@pytest.mark.costly("two runs of a network are compared")
 @pytest.mark.usefixtures("onednn")
 def test_the_library_is_an_axis_of_two_runs(tmp_path: Path) -> None:
     left = run_with(tmp_path / "left", ONEDNN)

@@ -36,17 +36,14 @@ def quiz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_quiz(Path("quiz.csv"))
 
 
+def line_of_run(quiz: Path, protocol: str) -> tuple[str | Path, ...]:
+    """Return the words of a run of ``quiz`` into the folder ``q``."""
+    return ("run", "--model", "fake:hash", "--data", quiz, "--protocol", protocol, "--out", "q")
+
+
 def test_a_file_becomes_a_number_in_one_start(quiz: Path) -> None:
     told = choicewise(
-        "run",
-        "--model",
-        "fake:hash",
-        "--data",
-        quiz,
-        "--protocol",
-        "mmlu/original",
-        "--out",
-        "q",
+        *line_of_run(quiz, "mmlu/original"),
         code=0,
     )
     assert told.stderr.splitlines()[:2] == [
@@ -74,32 +71,14 @@ def test_a_file_becomes_a_number_in_one_start(quiz: Path) -> None:
         }
     ]
     again = choicewise(
-        "run",
-        "--model",
-        "fake:hash",
-        "--data",
-        quiz,
-        "--protocol",
-        "MMLU/original",
-        "--out",
-        "q",
+        *line_of_run(quiz, "MMLU/original"),
         code=0,
     )
     assert again.stdout == told.stdout
 
 
 def test_shots_are_those_that_are_asked_for(quiz: Path) -> None:
-    start = (
-        "run",
-        "--model",
-        "fake:hash",
-        "--data",
-        quiz,
-        "--protocol",
-        "mmlu/original",
-        "--out",
-        "q",
-    )
+    start = line_of_run(quiz, "mmlu/original")
     told = choicewise(*start, "--shots", "error", code=3)
     assert "'sums' has 0 rows in split 'dev'" in told.stderr
     assert "without, as" not in told.stderr
@@ -123,15 +102,7 @@ def test_shots_are_those_that_are_asked_for(quiz: Path) -> None:
 def test_too_few_examples_are_an_error_as_before(quiz: Path) -> None:
     write_quiz(Path("quiz.dev.csv"), 3)
     told = choicewise(
-        "run",
-        "--model",
-        "fake:hash",
-        "--data",
-        quiz,
-        "--protocol",
-        "mmlu/original",
-        "--out",
-        "q",
+        *line_of_run(quiz, "mmlu/original"),
         code=3,
     )
     assert "'sums' has 3 rows in split 'dev'; 5 shots" in told.stderr

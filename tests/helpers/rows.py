@@ -53,39 +53,37 @@ _GROUPS: dict[str, type] = {
 }
 
 
-def _path(name: str) -> tuple[str, str]:
-    """Return the group of a key of a number's JSON, or "", and the field in it."""
-    if name in _RENAMED:
-        return _RENAMED[name]
-    for group in ("identity", "counts"):
-        if name in {field.name for field in fields(_GROUPS[group])}:
-            return group, name
-    return "", name
+_PATHS = {
+    field.name: (group, field.name)
+    for group in ("identity", "counts")
+    for field in fields(_GROUPS[group])
+} | _RENAMED
+"""Key of a number's JSON → the group that it lies in, and the field there; other keys are fields of the number."""
 
 
 def _grouped(flat: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
-    own = {}
+    direct = {}
     for key, value in flat.items():
-        group, name = _path(key)
-        if group:
+        if key in _PATHS:
+            group, name = _PATHS[key]
             groups.setdefault(group, {})[name] = value
         else:
-            own[name] = value
-    return groups, own
+            direct[key] = value
+    return groups, direct
 
 
 def nested(flat: Mapping[str, Any]) -> Number:
     """Return the number with these fields, named as its JSON names them."""
-    groups, own = _grouped(flat)
-    return Number(**{name: _GROUPS[name](**values) for name, values in groups.items()}, **own)
+    groups, direct = _grouped(flat)
+    return Number(**{name: _GROUPS[name](**values) for name, values in groups.items()}, **direct)
 
 
 def altered(number: Number, **flat: Any) -> Number:
     """Return the number with some fields replaced, named as its JSON names them."""
-    groups, own = _grouped(flat)
+    groups, direct = _grouped(flat)
     parts = {name: replace(getattr(number, name), **values) for name, values in groups.items()}
-    return replace(number, **parts, **own)
+    return replace(number, **parts, **direct)
 
 
 def made(

@@ -257,11 +257,12 @@ def test_what_would_be_enough_is_where_the_same_interval_leaves_guessing(
         low, high = interval(name, (np.arange(n) < right) * 1.0, ["all"] * n, macro=False)
         return made(value=right / n, n=n, chance=chance, interval=name, ci_low=low, ci_high=high)
 
-    above = [right for right in range(n + 1) if row(right).interval.low > chance]
+    rows = [row(right) for right in range(n + 1)]
+    above = [right for right in range(n + 1) if rows[right].interval.low > chance]
     if n >= FEWEST:  # of fewer no number is called better
         above = [right for right in above if binomtest(right, n, chance, "greater").pvalue <= LEVEL]
-        assert above == [right for right in range(n + 1) if not guess(row(right))]
-    assert enough(row(data.draw(st.integers(0, n)))) == (above[0] / n if above else math.inf)
+        assert above == [right for right in range(n + 1) if not guess(rows[right])]
+    assert enough(rows[data.draw(st.integers(0, n))]) == (above[0] / n if above else math.inf)
 
 
 HOSTILE = "m\x1b]0;owned\x07\u202e\n\u2028" + "x" * 10_000

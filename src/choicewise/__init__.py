@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     if name == "__all__":
         return list(_modules())
-    module = _modules().get(name)
+    module = _KERNEL.get(name) or _modules().get(name)
     if module is None:
         raise AttributeError(f"module 'choicewise' has no attribute {name!r}")
     function = "score_texts" if name == "score" else name

@@ -886,10 +886,10 @@ class Extension:
     names: Mapping[str, str] | None = None
 
 
-@cache
-def built_in_extensions() -> tuple[Extension, ...]:
-    """Return the extensions of :data:`BUILT_IN`, in this order."""
-    return tuple(import_module(module).EXTENSION for module in BUILT_IN)
+def built_in_extensions() -> Iterator[Extension]:
+    """Yield the extensions of :data:`BUILT_IN`, in this order; each is imported when its turn comes."""
+    for module in BUILT_IN:
+        yield import_module(module).EXTENSION
 
 
 @cache
@@ -944,26 +944,15 @@ def _problem(addition: object) -> str:
     if isinstance(addition, Analysis) and not isinstance(addition.options, Sequence):
         return f"options of {name} are no list"
     for port in Port.__subclasses__():
-        if isinstance(addition, port) and _named(port, name, built_in_extensions()) is not None:
+        if isinstance(addition, port) and _built_in(port, name) is not None:
             return f"Choicewise has a {port.__name__} called {name}; choose another name"
     return ""
 
 
 def all_of(port: type[P]) -> list[P]:
     """Return everything of a port: of the built-in extensions first, then of other packages."""
-    return _additions(port, (*built_in_extensions(), *other_extensions()))
-
-
-def built_in(port: type[P]) -> list[P]:
-    """Return everything of a port that the built-in extensions add; other packages are not
-    searched.
-    """
-    return _additions(port, built_in_extensions())
-
-
-def _additions(port: type[P], extensions: Sequence[Extension]) -> list[P]:
     additions: list[P] = []
-    for extension in extensions:
+    for extension in (*built_in_extensions(), *other_extensions()):
         for addition in extension.adds:
             if isinstance(addition, port):
                 additions.append(addition)
@@ -982,21 +971,33 @@ def source_digest(addition: Port) -> str:
 def find(port: type[P], name: str) -> P | None:
     """Return the addition of that name, or None; UsageError if two other packages add it.
 
+    The search ends at the first built-in extension that has the name, and imports none after it.
     Other packages are searched only if no built-in extension has the name.
     """
-    return _named(port, name, built_in_extensions()) or _named(port, name, other_extensions())
-
-
-def _named(port: type[P], name: str, extensions: Sequence[Extension]) -> P | None:
+    addition = _built_in(port, name)
+    if addition is not None:
+        return addition
     owners = []
-    additions = []
-    for extension in extensions:
-        for addition in extension.adds:
-            if isinstance(addition, port) and addition.name == name:
-                owners.append(extension.name)
-                additions.append(addition)
-    if len(additions) > 1:
-        raise UsageError(
-            f"{name} is added by the extensions {' and '.join(owners)}; uninstall one of them"
-        )
-    return additions[0] if additions else None
+    for extension in other_extensions():
+        theirs = _named(port, name, extension)
+        if theirs is not None:
+            owners.append(extension.name)
+            addition = theirs
+    if len(owners) > 1:
+        raise UsageError(f"{' and '.join(owners)} both add {name}; uninstall one of them")
+    return addition
+
+
+def _built_in(port: type[P], name: str) -> P | None:
+    for extension in built_in_extensions():
+        addition = _named(port, name, extension)
+        if addition is not None:
+            return addition
+    return None
+
+
+def _named(port: type[P], name: str, extension: Extension) -> P | None:
+    for addition in extension.adds:
+        if isinstance(addition, port) and addition.name == name:
+            return addition
+    return None

@@ -286,7 +286,9 @@ def options(command: Any) -> set[str]:
     return own.union(*(options(below) for below in getattr(command, "commands", {}).values()))
 
 
-@pytest.mark.parametrize("extension", built_in_extensions(), ids=lambda extension: extension.name)
+@pytest.mark.parametrize(
+    "extension", list(built_in_extensions()), ids=lambda extension: extension.name
+)
 def test_a_declaration_names_functions_that_take_what_their_port_passes(
     extension: Extension,
 ) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from choicewise import ports
 from choicewise.cli.listing import ABOUT, VERSION_HELP, KernelCommand, all_commands, find_command
 from choicewise.cli.terminal import refuse_typed_secrets, tell
 from choicewise.errors import UsageError
+from choicewise.ports import Command as AddedCommand
 
 FIRST = ("--model", "--data", "--protocol", "--out", "--shots", "--limit", "--dtype", "--device")
 """The options that the help of a command with more than MANY shows in full, in this order, after required ones."""
@@ -114,7 +114,7 @@ PASSED_ON = {
 """Settings of a command whose arguments, ``--help`` among them, are all for another program."""
 
 
-def application(commands: Mapping[str, KernelCommand | ports.Command] | None = None) -> typer.Typer:
+def application(commands: Mapping[str, KernelCommand | AddedCommand] | None = None) -> typer.Typer:
     """Return the application with the ``commands`` by name, or with all commands."""
     app = typer.Typer(
         help=ABOUT,
@@ -130,7 +130,7 @@ def application(commands: Mapping[str, KernelCommand | ports.Command] | None = N
         summary = declared.summary
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, cls=Group, short_help=summary)
-        elif isinstance(declared, ports.Command) and declared.passes_on:
+        elif isinstance(declared, AddedCommand) and declared.passes_on:
             app.command(name, short_help=summary, context_settings=PASSED_ON)(command)
         else:
             kind = getattr(command, "command_class", Command)

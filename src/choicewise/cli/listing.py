@@ -10,8 +10,8 @@ from importlib import import_module
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from choicewise import ports
 from choicewise.cli.terminal import columns
+from choicewise.ports import Command, all_of, find
 
 if TYPE_CHECKING:
     import typer
@@ -101,16 +101,16 @@ ORDER: Final = (
 """The order of the help; other commands come last."""
 
 
-def find_command(name: str) -> KernelCommand | ports.Command | None:
+def find_command(name: str) -> KernelCommand | Command | None:
     """Return the command of that name, or None; other packages are searched only if we have none."""
-    return COMMANDS.get(name) or ports.find(ports.Command, name)
+    return COMMANDS.get(name) or find(Command, name)
 
 
-def all_commands() -> dict[str, KernelCommand | ports.Command]:
+def all_commands() -> dict[str, KernelCommand | Command]:
     """Return every command in the order of the help, those of other packages last."""
     # A package can't replace a command of the kernel.
-    commands: dict[str, KernelCommand | ports.Command] = {**COMMANDS}
-    for command in ports.all_of(ports.Command):
+    commands: dict[str, KernelCommand | Command] = {**COMMANDS}
+    for command in all_of(Command):
         commands.setdefault(command.name, command)
     ordered = [name for name in ORDER if name in commands]
     return {name: commands[name] for name in dict.fromkeys([*ordered, *commands])}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from choicewise import ports
 from choicewise.cli.terminal import show_download, tell
 from choicewise.errors import UsageError
 
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest, Selection
     from choicewise.running.job import Job, Source
-
-
-BUILT_IN_EXECUTORS = [executor.name for executor in ports.built_in(ports.Executor)]
-"""Executors that the help names; other packages may add some."""
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -488,7 +483,7 @@ Executor = Annotated[
     str,
     typer.Option(
         "--executor",
-        metavar=f"<{'|'.join(BUILT_IN_EXECUTORS)}>",
+        metavar="<local|ray>",
         help="Where the model computes: on this machine, or on the Ray cluster that RAY_ADDRESS names (else one that is"
         " started on this machine).",
     ),

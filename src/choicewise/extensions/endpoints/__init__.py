@@ -1,7 +1,4 @@
-"""Models that another program computes.
-
-Servers of completions, vLLM's engine, and endpoints that print decisions.
-"""
+"""Register models that other programs compute: servers, vLLM's engine and decision endpoints."""
 
 from __future__ import annotations
 
@@ -12,75 +9,67 @@ from typing import TYPE_CHECKING, Any
 from choicewise.ports import Analysis, Extension, Loading, ModelKind, PairAnalysis, calls
 
 if TYPE_CHECKING:
+    from choicewise.extensions.endpoints.server.address import ServerAddress
     from choicewise.models.model import Model
 
 
-class Served(ModelKind):
+class _AtAddress(ModelKind):
+    """A model that a server at an address computes."""
+
+    revisions = "is the server's choice and has no use for revisions"
+    remote = True
+
+    def address(self, name: str) -> ServerAddress:
+        """Return the address in ``name``; raise ModelError."""
+        raise NotImplementedError
+
+    def check(self, name: str) -> None:
+        self.address(name)
+
+    def location(self, name: str) -> str:
+        return str(self.address(name))
+
+    def display(self, name: str) -> str:
+        return self.location(name)
+
+    def folder(self, name: str) -> str:
+        return self.address(name).folder
+
+
+class Served(_AtAddress):
     """``server:URL#NAME``: what a server at that address calls NAME."""
 
     name = "server"
     takes = frozenset({"window", "tokenizer"})
     because = "is computed by its server"
     workers = "is computed by its server, which needs no further workers"
-    revisions = "is the server's choice and has no use for revisions"
-    remote = True
 
-    def check(self, name: str) -> None:
+    def address(self, name: str) -> ServerAddress:
         from choicewise.extensions.endpoints.server.address import ServerAddress
 
-        ServerAddress.parse(name)
-
-    def location(self, name: str) -> str:
-        from choicewise.extensions.endpoints.server.address import ServerAddress
-
-        return str(ServerAddress.parse(name))
-
-    def display(self, name: str) -> str:
-        return self.location(name)
-
-    def folder(self, name: str) -> str:
-        from choicewise.extensions.endpoints.server.address import ServerAddress
-
-        return ServerAddress.parse(name).folder
+        return ServerAddress.parse(name)
 
     def open(self, name: str, loading: Loading) -> Model:
         from choicewise.extensions.endpoints.packages import need_client
 
         need_client()
-        from choicewise.extensions.endpoints.server.address import ServerAddress
         from choicewise.extensions.endpoints.server.server_model import ServerModel
 
-        return ServerModel(
-            ServerAddress.parse(name), **loading.options, progress=loading.progress, say=loading.say
-        )
+        address = self.address(name)
+        return ServerModel(address, **loading.options, progress=loading.progress, say=loading.say)
 
 
-class Decisions(ModelKind):
-    """``decisions:URL#NAME,OPTION=VALUE,...``: an endpoint that answers typed questions with probabilities."""
+class Decisions(_AtAddress):
+    """``decisions:URL#NAME,OPTION=VALUE,...``: an endpoint that gives probabilities."""
 
     name = "decisions"
     because = "is an endpoint"
     workers = "is an endpoint, which needs no further workers"
-    revisions = "is the server's choice and has no use for revisions"
-    remote = True
 
-    def check(self, name: str) -> None:
+    def address(self, name: str) -> ServerAddress:
         from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
 
-        EndpointName.parse(name)
-
-    def location(self, name: str) -> str:
-        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
-
-        return str(EndpointName.parse(name).address)
-
-    def display(self, name: str) -> str:
-        return self.location(name)
-
-    def folder(self, name: str) -> str:
-        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
-
-        return EndpointName.parse(name).address.folder
+        return EndpointName.parse(name).address
 
     def open(self, name: str, loading: Loading) -> Model:
         from choicewise.extensions.endpoints.packages import need_client
@@ -105,7 +94,7 @@ class Decisions(ModelKind):
 
 
 class Engine(ModelKind):
-    """``vllm:MODEL,OPTION=VALUE,...``: a folder or a name on the Hub that vLLM computes on this machine."""
+    """``vllm:MODEL,OPTION=VALUE,...``: a folder or a name on the Hub that vLLM computes here."""
 
     name = "vllm"
     takes = frozenset({"dtype", "window", "batch_tokens", "memory"})

@@ -1,4 +1,4 @@
-"""The address of a served model, and the key that no message shows."""
+"""Read the address of a served model, and hide its key in every message and log."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ from urllib.request import getproxies, proxy_bypass
 
 from choicewise.errors import ModelError
 
-HIDDEN: Final = "[key]"  # what stands in a text for every occurrence of the key
+HIDDEN: Final = "[key]"
+"""What replaces the key in a text."""
+
 _LOGGERS: Final = (
     "httpx2",
-    *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")),
+    "httpcore2.connection",
+    "httpcore2.http11",
+    "httpcore2.proxy",
+    "httpcore2.socks",
 )
-_REVEALING: Final = (
-    4  # characters at the end of a text that may begin a key and are hidden: fewer reveal nothing
-)
+
+# Characters at the end of a text that may begin a key and are hidden: fewer reveal nothing.
+_REVEALING: Final = 4
 
 _CUT: Final = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
-"""What may stand at the end of a text of a character that is encoded and cut off."""
+"""The rest of a text whose last character is encoded and cut off."""
 
 PREFIX: Final = "server:"
-KEY_VARIABLE: Final = (
-    "CHOICEWISE_API_KEY"  # with the key that a server asks for; no other is ever sent
-)
+
+KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"
+"""The environment variable of the key that a server asks for; no other is ever sent."""
+
 _FORM: Final = "http://HOST:PORT/v1#NAME"
 _ENDPOINTS: Final = (
     "/completions",
@@ -45,9 +51,9 @@ _ENDPOINTS: Final = (
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """``url``: http or https, without credentials, query and a slash at its end; ``model``: its name at the server.
+    """Hold the address of a server and its name of a ``model``; str() is what :meth:`parse` reads.
 
-    As text it is what :meth:`parse` reads, after its ``prefix``.
+    ``url``: http or https, without credentials, query and a slash at its end.
     """
 
     url: str
@@ -56,25 +62,25 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, text: str, prefix: str = PREFIX) -> ServerAddress:
-        """The address that ``text`` spells; where it has no ``#NAME``, ``model`` is None.
+        """Read an address; ``model`` is None if ``text`` has no ``#NAME``.
 
-        Raises ModelError where it can't be one.  What may be a secret, credentials or a query, is never repeated.
+        Raises ModelError if it can't be one, and never repeats what may be a secret: credentials or
+        a query.
         """
         form = f"{prefix}{_FORM}"
         if not text.startswith(prefix):
             raise ModelError(f"the address of a served model is {form}")
         url, _, name = text.removeprefix(prefix).partition("#")
-        if objection := _objection(url, name, form):
+        objection = _objection(url, name, form)
+        if objection is not None:
             raise ModelError(f"server address: {objection}")
         parts = urlsplit(url)
-        return cls(
-            f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}",
-            name or None,
-            prefix,
-        )
+        host = f"{parts.scheme.lower()}://{parts.netloc.lower()}"
+        return cls(host + parts.path.rstrip("/"), name or None, prefix)
 
     def __str__(self) -> str:
-        return f"{self.prefix}{self.url}" + ("" if self.model is None else f"#{self.model}")
+        address = f"{self.prefix}{self.url}"
+        return address if self.model is None else f"{address}#{self.model}"
 
     @property
     def folder(self) -> str:
@@ -83,7 +89,7 @@ class ServerAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the server is on this machine, so that no proxy may come in between."""
+        """Check that the server is on this machine, so that no proxy may come in between."""
         host = urlsplit(self.url).hostname or ""
         try:
             return ipaddress.ip_address(host).is_loopback
@@ -92,16 +98,16 @@ class ServerAddress:
 
     @property
     def is_proxied(self) -> bool:
-        """Whether the environment names a proxy that requests go through."""
+        """Check that the environment names a proxy that requests go through."""
         parts = urlsplit(self.url)
         proxies = getproxies()
         named = parts.scheme in proxies or "all" in proxies
         return named and not self.is_loopback and not proxy_bypass(parts.hostname or "")
 
     def at(self, path: str) -> str:
-        """The URL of ``path``: below ``url``, or where it starts with a slash below the server's root.
+        """Return the URL of ``path`` below ``url``, or below the server's root if it starts with /.
 
-        The root is ``url`` without a ``/v1`` at its end: ``/tokenize`` of vLLM lies beside ``/v1``, not in it.
+        The root is ``url`` without a ``/v1`` at its end: ``/tokenize`` of vLLM is beside ``/v1``.
         """
         if path.startswith("/"):
             return self.url.removesuffix("/v1") + path
@@ -109,19 +115,20 @@ class ServerAddress:
 
 
 class Key:
-    """A key; ``header`` is what is sent.  Neither its text nor its repr says what it is."""
+    """Hold a key, which neither text nor repr shows; ``header`` is what is sent."""
 
     __slots__ = ("_spellings", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text.strip()
-        in_base64 = (_in_base64(self._text.encode(), start) for start in range(3))
-        self._spellings = [
-            [_encoded(sign) for sign in each] for each in (self._text, *in_base64) if each
-        ]
+        content = self._text.encode()
+        spellings: list[Sequence[str]] = [self._text]
+        # Base64 has groups of three bytes, of which the key may begin in any.
+        spellings += [_in_base64(content, start) for start in range(3)]
+        self._spellings = [list(map(_encoded, signs)) for signs in spellings if signs]
 
     def check(self) -> None:
-        """Raises ModelError where it can't be sent."""
+        """Raise ModelError if it can't be sent."""
         if not self._text.isascii() or not self._text.isprintable() or " " in self._text:
             raise ModelError(
                 f"{KEY_VARIABLE} has characters that no key has; set it again, without spaces and quotes"
@@ -138,22 +145,23 @@ class Key:
 
     @property
     def header(self) -> str:
-        """The value of the header ``Authorization``."""
+        """Return the value of the header ``Authorization``."""
         return f"Bearer {self._text}"
 
     def hidden(self, text: str) -> str:
-        """``text`` with ``HIDDEN`` for every occurrence of the key, as it is or in base64, in JSON or percent-encoded.
+        """Replace the key by ``HIDDEN``, as it is or in base64, in JSON or percent-encoded.
 
-        Also for its first half or more, and for a beginning that breaks off at the end of ``text``.
+        Also replace its first half or more, and a beginning that breaks off at the end of ``text``.
         """
-        text = text.replace(self._text, HIDDEN) if self._text else text
+        if self._text:
+            text = text.replace(self._text, HIDDEN)
         for signs in self._spellings:
             text = _without(text, signs)
         return text
 
 
 class HidingLog(logging.Filter):
-    """Keeps the key out of the log of httpx2, which at level DEBUG has the headers that a server sends, until ended."""
+    """Keep the key out of httpx2's log until ended; at level DEBUG it has a server's headers."""
 
     def __init__(self, key: Key) -> None:
         super().__init__()
@@ -162,62 +170,78 @@ class HidingLog(logging.Filter):
             logging.getLogger(name).addFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Every record stays, without the key."""
-        record.msg, record.args = self._key.hidden(record.getMessage()), ()
+        """Keep every record, without the key."""
+        record.msg = self._key.hidden(record.getMessage())
+        record.args = ()
         return True
 
     def end(self) -> None:
-        """Keep nothing out any more."""
+        """Stop filtering."""
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self)
 
 
 def quoted(text: str, key: Key, most: int = 200) -> str:
-    """``text`` from a server for a message: in quotes, without the key, on one line, at most ``most`` characters of it.
+    """Quote ``text`` from a server in a message, on one line, with at most ``most`` characters.
 
-    Control, invisible and bidirectional characters are escapes.  The key goes before anything is cut, so that no part
-    of it stays.
+    Control, invisible and bidirectional characters are escapes.  The key is hidden before anything
+    is cut, so that no part of it stays.
     """
-    shown = " ".join(key.hidden(text).split())
-    return repr(shown if len(shown) <= most else shown[: most - 1] + "…")
+    line = " ".join(key.hidden(text).split())
+    if len(line) > most:
+        line = f"{line[: most - 1]}…"
+    return repr(line)
 
 
 def _in_base64(text: bytes, start: int) -> list[str]:
-    """The base64 of ``text``, ``start`` bytes into a group of three: letters of it alone, with their twins in URLs."""
-    letters = base64.b64encode(bytes(start) + text).decode()[-(-4 * start // 3) :].rstrip("=")[:-1]
-    return (
-        [{"+": "+-", "/": "/_"}.get(letter, letter) for letter in letters]
-        if len(letters) > 6
-        else []
-    )
+    """Return the letters that ``text`` alone decides, ``start`` bytes into a group of three.
+
+    A letter that URLs replace comes with its twin.
+    """
+    encoded = base64.b64encode(bytes(start) + text).decode()
+    letters = encoded[-(-4 * start // 3) :].rstrip("=")[:-1]
+    # Fewer are no key.
+    if len(letters) <= 6:
+        return []
+    twins = {"+": "+-", "/": "/_"}
+    return [twins.get(letter, letter) for letter in letters]
 
 
 def _encoded(signs: str) -> str:
-    """A pattern of each of ``signs`` as it is, percent-encoded, or as JSON may spell it, also in a text of JSON."""
-    spelled = [
-        rf"%(?i:{ord(sign):02x})|\\+u00(?i:{ord(sign):02x})|\\*{re.escape(sign)}" for sign in signs
-    ]
+    """Return a pattern of one of ``signs``: as it is, percent-encoded, or in JSON, also nested."""
+    spelled = []
+    for sign in signs:
+        code = f"(?i:{ord(sign):02x})"
+        spelled.append(rf"%{code}|\\+u00{code}|\\*{re.escape(sign)}")
     return f"(?:{'|'.join(spelled)})"
 
 
 def _without(text: str, signs: Sequence[str]) -> str:
-    """``text`` with ``HIDDEN`` for what ``signs`` (patterns) match one after another, as :meth:`Key.hidden` says."""
-    begins = re.compile("".join(signs[:_REVEALING]))
-    shown, done = "", 0
-    while begun := begins.search(text, done):
-        count, end = min(_REVEALING, len(signs)), begun.end()
+    """Replace what ``signs`` (patterns) match one after another, as :meth:`Key.hidden` does."""
+    beginning = re.compile("".join(signs[:_REVEALING]))
+    clean = ""
+    done = 0
+    while begun := beginning.search(text, done):
+        count = min(_REVEALING, len(signs))
+        end = begun.end()
         while count < len(signs) and (sign := re.compile(signs[count]).match(text, end)):
-            count, end = count + 1, sign.end()
+            count += 1
+            end = sign.end()
+        clean += text[done : begun.start()]
+        # The key breaks off with the text.
         if _CUT.fullmatch(text, end):
-            return f"{shown}{text[done : begun.start()]}{HIDDEN}"
-        hidden = 2 * count >= len(signs)
-        shown += text[done : begun.start()] + (HIDDEN if hidden else text[begun.start()])
-        done = end if hidden else begun.start() + 1
-    return shown + text[done:]
+            return clean + HIDDEN
+        if 2 * count >= len(signs):
+            clean += HIDDEN
+            done = end
+        else:
+            clean += text[begun.start()]
+            done = begun.start() + 1
+    return clean + text[done:]
 
 
 def _objection(url: str, name: str, form: str) -> str | None:
-    """Why ``url`` and ``name`` are no address; None where they are."""
+    """Return why ``url`` and ``name`` are no address, or None."""
     if "@" in url:
         return f"it must not hold credentials (an @); leave them out, and put a key into {KEY_VARIABLE}"
     if "?" in url:
@@ -228,7 +252,8 @@ def _objection(url: str, name: str, form: str) -> str | None:
         return f"it must start with http:// or https://; the form is {form}"
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError:
         return f"its host or port can't be read; the form is {form}"
     if not host or port == 0 or parts.netloc.endswith(":"):

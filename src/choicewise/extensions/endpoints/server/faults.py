@@ -1,8 +1,8 @@
-"""What can go wrong between us and a server, and what follows from it; how an answer's JSON is read.
+"""Tell the faults of servers by what follows from them, and read the JSON of answers.
 
-- :class:`Passing` may heal: the request is repeated.  It says what becomes of it where it does not.
-- :class:`Unanswerable` can't heal and is about this one request: its question stays without an answer.
-- :class:`ServerFailed` can't heal and is about all requests: the run stops, with all that was observed.
+- :class:`Passing` may heal: the request is repeated.
+- :class:`Unanswerable` can't heal and is about one request: its question stays unanswered.
+- :class:`ServerFailed` can't heal and is about all requests: the run stops, and keeps its answers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import re
 import ssl
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -21,10 +22,12 @@ from choicewise.util.jsonio import is_deep
 if TYPE_CHECKING:
     import httpx2
 
-JSON = dict[str, Any]  # an object; its numbers are finite, and its texts can be encoded
-_TRIES: Final = (
-    5  # how often a request is made that fails, but for a busy server, which is waited for
-)
+JSON = dict[str, Any]
+"""An object of JSON; its numbers are finite, and its texts can be encoded."""
+
+# How often a request is made that fails; a busy server is waited for.
+_TRIES: Final = 5
+
 RESUME: Final = "run the same command again to resume"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _KINDS = {
@@ -37,12 +40,22 @@ _KINDS = {
 }
 
 
-class Passing(Exception):
-    """What may heal: ``reason``, and the ``status`` where there was one.
+class _RequestFailed(Exception):
+    """A request has no answer, with the ``reason`` and the ``status`` of HTTP if any."""
 
-    ``wait``: seconds that the server asks for.  ``busy``: too much was asked at once.  ``everywhere``: it is about the
-    server, not this request, so that the run stops where it does not heal.  ``tries``: how often at most the request
-    is made; None where only time bounds that.  ``begun``: when the try began that ended so (monotonic seconds).
+    def __init__(self, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+
+
+class Passing(_RequestFailed):
+    """A fault that may heal, with its ``reason`` and the ``status`` of HTTP if any.
+
+    ``wait``: seconds that the server asks for.  ``busy``: True if too much was asked at once.
+    ``everywhere``: True if it is about the server, not the request, so that the run stops if it
+    does not heal.  ``tries``: how often at most the request is made; None if only time bounds that.
+    ``begun``: when the failed try began (monotonic seconds).
     """
 
     begun = 0.0
@@ -57,51 +70,51 @@ class Passing(Exception):
         everywhere: bool = False,
         tries: int | None = _TRIES,
     ) -> None:
-        super().__init__(reason)
-        self.reason, self.status = reason, status
-        self.wait, self.busy, self.everywhere, self.tries = wait, busy, everywhere, tries
+        super().__init__(reason, status)
+        self.wait = wait
+        self.busy = busy
+        self.everywhere = everywhere
+        self.tries = tries
 
     def unhealed(self, tried: int) -> Unanswerable | ServerFailed:
-        """What becomes of it after ``tried`` tries."""
-        reason = f"{self.reason}, {tried} times" if tried > 1 else self.reason
-        return (
-            failed(f"{reason}; {RESUME}", self.status)
-            if self.everywhere
-            else Unanswerable(reason, self.status)
-        )
+        """Return what becomes of it after ``tried`` tries."""
+        reason = self.reason
+        if tried > 1:
+            reason = f"{reason}, {tried} times"
+        if self.everywhere:
+            return failed(f"{reason}; {RESUME}", self.status)
+        return Unanswerable(reason, self.status)
 
 
 class ServerFailed(ModelError):
-    """The run stops here, all that was observed stays, and the same command resumes; ``status`` of HTTP if any."""
+    """The server failed, so that the run stops; ``status`` of HTTP if any."""
 
     status: int | None = None
 
 
-class Unanswerable(Exception):
-    """This one request can't be answered: ``reason``, and the HTTP ``status`` where there was one."""
-
-    def __init__(self, reason: str, status: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason, self.status = reason, status
+class Unanswerable(_RequestFailed):
+    """A fault that can't heal and is about one request, with its ``reason`` and ``status``."""
 
 
 Fault = Unanswerable | ServerFailed | Passing
 
 
 def failed(reason: str, status: int | None = None) -> ServerFailed:
-    """The failure of this ``reason`` and ``status``."""
+    """Return the failure with this ``reason`` and ``status``."""
     failure = ServerFailed(reason)
     failure.status = status
     return failure
 
 
 def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFailed | Passing:
-    """The fault of a transfer that ended with ``error``; ``seconds``: how long the server may be silent.
+    """Return the fault of a transfer that ended with ``error``.
 
-    ``proxied``: whether a proxy of the environment comes in between.  Nothing of the error's message is repeated: it
-    may hold the address of a proxy with its password.
+    ``seconds``: how long the server may be silent.  ``proxied``: True if a proxy of the environment
+    comes in between.  The error's message, which may contain the address of a proxy with its
+    password, is not repeated.
     """
-    import httpx2  # of the extra [server], which dialects and reports are read without
+    # It is of the extra [server], which dialects and reports do not need.
+    import httpx2
 
     way = " (through the proxy that the environment names)" if proxied else ""
     match error:
@@ -129,15 +142,10 @@ def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFa
     return Passing("the connection broke off")
 
 
-def silent(seconds: float) -> Passing:
-    """The fault of an answer that trickles for longer than ``seconds``."""
-    return Passing(f"the answer was not complete after {duration(seconds)}", busy=True, tries=3)
-
-
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds from ``now`` (aware) that the header's ``value`` asks for, 0 at least; None where it asks for nothing.
+    """Return the seconds from ``now`` (aware) that the header's ``value`` asks for, at least 0.
 
-    It is a number of seconds or an HTTP date; anything else asks for nothing.
+    It is a number of seconds or an HTTP date; None for anything else.
     """
     value = (value or "").strip()
     if value.isascii() and value.replace(".", "", 1).isdigit():
@@ -147,36 +155,49 @@ def retry_after(value: str | None, now: datetime) -> float | None:
         date = parsedate_to_datetime(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - now).total_seconds())
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - now).total_seconds())
 
 
 def duration(seconds: float) -> str:
-    """``seconds`` in words."""
+    """Spell ``seconds`` in words."""
     if seconds < 120:
         return f"{seconds:.3g} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours"
 
 
 class Unreadable(Exception):
-    """The text of an answer is no object of JSON; ``deliberate`` where the server wrote it so, not the way to us."""
+    """The text of an answer is no object of JSON.
+
+    ``deliberate``: True if the server wrote it so, and nothing on the way to us changed it.
+    """
 
     def __init__(self, reason: str, deliberate: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.deliberate = reason, deliberate
+        self.reason = reason
+        self.deliberate = deliberate
 
 
 def json_answer(body: bytes, finite: bool = True) -> JSON:
-    r"""The object that ``body`` holds.
+    r"""Return the object in ``body``.
 
-    Raises Unreadable for what is not UTF-8, truncated, no object, nested too deeply, has a name twice in one object, or
-    has a number that is not finite (``NaN``, ``Infinity``, ``1e999``) where all must be ``finite``.  Lone surrogates
-    (``"\ud800"``) become U+FFFD, as bytes do that are not UTF-8.
+    Raises Unreadable for what is not UTF-8, truncated, no object, nested too deeply, has a name
+    twice in one object, or, if all numbers must be ``finite``, has another one (``NaN``,
+    ``Infinity``, ``1e999``).  Lone surrogates (``"\ud800"``) become U+FFFD, which bytes that are
+    not UTF-8 become elsewhere.
     """
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8") from None
-    constant, decimal = (_constant, _finite) if finite else (None, None)
+    constant = None
+    decimal = None
+    if finite:
+        constant = _constant
+        decimal = _finite
     try:
         answer = json.loads(
             text, parse_constant=constant, parse_float=decimal, object_pairs_hook=_object
@@ -184,17 +205,41 @@ def json_answer(body: bytes, finite: bool = True) -> JSON:
     except RecursionError:
         raise Unreadable("its JSON is nested too deeply", deliberate=True) from None
     except ValueError as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
-        raise Unreadable(f"it is no JSON ({reason})" if text.strip() else "it is empty") from None
+        reason = "it is no JSON (a number is too long)"
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"it is no JSON ({error.msg})"
+        if not text.strip():
+            reason = "it is empty"
+        raise Unreadable(reason) from None
     if is_deep(answer):
         raise Unreadable("its JSON is nested too deeply", deliberate=True)
     if not isinstance(answer, dict):
         raise Unreadable(f"its JSON is no object but {_KINDS[type(answer)]}", deliberate=True)
-    return _encodable(answer) if r"\ud" in text.lower() else answer
+    # Only an escape can spell a surrogate.
+    if r"\ud" not in text.lower():
+        return answer
+    encodable: JSON = _encodable(answer)
+    return encodable
+
+
+def member(value: Any, *names: str) -> Any:
+    """Return what nested objects have under ``names``; None if one is no object or lacks it."""
+    for name in names:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def integer(value: Any, least: int = 0) -> int | None:
+    """Return an integer ``value`` of 31 bits, from ``least`` on; None for others, also True."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if least <= value < 2**31 else None
 
 
 def _tls(error: BaseException) -> ssl.SSLError | None:
-    """The failure of TLS that ``error`` came of, if any."""
+    """Return the failure of TLS that caused ``error``, or None."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
@@ -242,7 +287,7 @@ def _encodable(value: Any) -> Any:
         case str():
             return _SURROGATES.sub("\ufffd", value)
         case list():
-            return [_encodable(each) for each in value]
+            return [_encodable(entry) for entry in value]
         case dict():
-            return {_encodable(name): _encodable(each) for name, each in value.items()}
+            return {_encodable(name): _encodable(entry) for name, entry in value.items()}
     return value

@@ -1,4 +1,4 @@
-"""Ways of generating: completions and chats, how a text ended, and the thought that a server gives apart from it."""
+"""Generate by completions and in chats, and read how a text ended and the thought beside it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from choicewise.extensions.endpoints.server.faults import JSON, Unanswerable
+from choicewise.extensions.endpoints.server.faults import JSON, Unanswerable, integer, member
 from choicewise.extensions.endpoints.server.routes import (
+    NO_PENALTIES,
     Call,
     Part,
     Prompts,
@@ -19,10 +20,12 @@ from choicewise.extensions.endpoints.server.routes import (
     choice,
     content_parts,
     field,
-    is_text,
+    generations,
     named_id,
     number,
     rank_among,
+    seed,
+    text_stops,
     thought_in,
 )
 from choicewise.questions import (
@@ -48,25 +51,24 @@ FINISHED: Final[Mapping[str | None, str | None]] = {
     "content_filter": FILTERED,
     None: None,
 }
-"""A server's reason for the end of a text → ours; a text that ended for another reason is none of the model's."""
+"""Ends of a text by a server's reason; a text with another reason is none of the model's."""
 
-_UNCHANGED: Final = {
-    "top_k": 0,
-    "min_p": 0,
-    "repetition_penalty": 1,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-}
-"""What servers may have defaults for that change the model's own distribution; not every server takes them."""
+_UNCHANGED: Final = {"top_k": 0, "min_p": 0, **NO_PENALTIES}
+"""Settings that keep the model's own distribution, whatever the server's defaults are.
 
-_MOST_STOPS: Final = 4  # texts at which servers stop; all others are found here
+Not every server takes them.
+"""
+
+# Texts at which servers stop; all other stops are applied here alone.
+_MOST_STOPS: Final = 4
 
 
 class Completions(Route):
-    """One request for every generation.  Stops are applied here again, by tokens where the server names them.
+    """Send a request for every generation.
 
-    ``named``: whether it gives tokens by id and their log-probabilities; without that the answer is a text.
-    ``unchanged``: whether it takes the settings that leave the model's distribution as it is.
+    Stops are applied here again, by tokens if the server names them.  ``named``: True if it gives
+    tokens by id with their log-probabilities; else the answer is a text.  ``unchanged``: True if it
+    takes the settings that keep the model's distribution.
     """
 
     cost = "one request for every generation"
@@ -81,29 +83,23 @@ class Completions(Route):
         named: bool,
         unchanged: bool = True,
     ) -> None:
-        """``model``: its name at the server."""
+        """Ask ``model``, by its name at the server."""
         super().__init__(model)
-        self._tokenizer, self._prompts, self._named, self._unchanged = (
-            tokenizer,
-            prompts,
-            named,
-            unchanged,
-        )
-        self.name = f"generated {'tokens' if named else 'text'}, prompts as {prompts.name}"
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        self._named = named
+        self._unchanged = unchanged
+        output = "tokens" if named else "text"
+        self.name = f"generated {output}, prompts as {prompts.name}"
 
     def objection(self, question: Prompt) -> str | None:
-        """Why not: no text gives the context."""
+        """Return why no text gives the context, or None."""
         assert isinstance(question, Generation)
         return self._prompts.objection(question.context.tolist())
 
     def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
-        """One request for every generation, those with a common beginning one after another."""
-        asked = [
-            (index, question) for index, question in questions if isinstance(question, Generation)
-        ]
-        for index, generation in sorted(
-            asked, key=lambda each: each[1].context.astype(">i4").tobytes()
-        ):
+        """Yield a request for every generation, those with a common beginning together."""
+        for index, generation in generations(questions):
             body = {
                 "model": self._model,
                 **self._sent(generation),
@@ -112,123 +108,129 @@ class Completions(Route):
             yield Call(self.path, body, [Part(index)], partial(self._read, generation))
 
     def _sent(self, generation: Generation) -> dict[str, Any]:
-        named = {"logprobs": 1, "return_tokens_as_token_ids": True} if self._named else {}
-        return {"prompt": self._prompts.prompt(generation.context.tolist()), **named}
+        body: dict[str, Any] = {"prompt": self._prompts.prompt(generation.context.tolist())}
+        if self._named:
+            body |= {"logprobs": 1, "return_tokens_as_token_ids": True}
+        return body
 
     def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
         check_prompt(answer, len(generation.context))
-        given_choice = choice(answer)
-        ended = how_ended(given_choice, answer)
+        completion = choice(answer)
+        ended = how_ended(completion, answer)
         if ended.finish == FILTERED:
             return [_filtered(ended)]
         if not self._named:
-            return [text_scores(generation, field(given_choice, "text", str), ended)]
-        given = field(given_choice, "logprobs", dict)
-        ids = [named_id(str(name)) for name in field(given, "tokens", list)]
-        logprobs, top = field(given, "token_logprobs", list), field(given, "top_logprobs", list)
-        if not len(ids) == len(logprobs) == len(top):
+            return [text_scores(generation, field(completion, "text", str), ended)]
+        whole = _scores_by_id(field(completion, "logprobs", dict))
+        count = len(whole.tokens)
+        if count > generation.limit:
             raise Unanswerable(
-                f"the server gives {len(logprobs)} log-probabilities of {len(ids)} generated tokens"
+                f"the server generates {count} tokens where {generation.limit} were asked for"
             )
-        tokens = [token for token in ids if token is not None]
-        if len(tokens) < len(ids):
+        table = self._tokenizer.token_bytes
+        scores = whole.first(generation.before_stop(whole.tokens.tolist(), table))
+        is_sample = generation.sampling is not None
+        if is_sample and len(scores.tokens) and completion.get("finish_reason") == "stop":
+            last = int(scores.tokens[-1])
+            # A sampled text ends before the token that ends it.
+            if last >= len(table) or not table[last]:
+                scores = scores.first(len(scores.tokens) - 1)
+        finish = ended.finish or LENGTH
+        # A server that gives no reason stopped if it did not reach the limit.
+        is_early = ended.finish is None and count < generation.limit
+        if len(scores.tokens) < count or is_early:
+            finish = STOP
+        return [replace(scores, ended=Ended(finish))]
+
+
+def _scores_by_id(content: Mapping[str, Any]) -> TokenScores:
+    """Return the scores of generated tokens that the server names by id; raise Unanswerable."""
+    names = field(content, "tokens", list)
+    logprobs = field(content, "token_logprobs", list)
+    top = field(content, "top_logprobs", list)
+    if not len(names) == len(logprobs) == len(top):
+        raise Unanswerable(
+            f"the server gives {len(logprobs)} log-probabilities of {len(names)} generated tokens"
+        )
+    tokens = []
+    for name in names:
+        token = named_id(str(name))
+        if token is None:
             raise Unanswerable(
                 "the server names tokens by their text though asked to name them by id"
             )
-        if len(tokens) > generation.limit:
-            raise Unanswerable(
-                f"the server generates {len(tokens)} tokens where {generation.limit} were asked for"
-            )
-        numbers = [*map(number, logprobs)]
-        table = self._tokenizer.token_bytes
-        scores = TokenScores.of(tokens, numbers, [*map(rank_among, numbers, top)])
-        scores = scores.first(generation.before_stop(tokens, table))
-        if (
-            generation.sampling is not None
-            and len(scores.tokens)
-            and given_choice.get("finish_reason") == "stop"
-        ):
-            last = int(scores.tokens[-1])
-            if (
-                last >= len(table) or not table[last]
-            ):  # a sampled text ends before the token that ends it
-                scores = scores.first(len(scores.tokens) - 1)
-        stopped = len(scores.tokens) < len(tokens) or (
-            ended.finish is None and len(tokens) < generation.limit
-        )
-        return [replace(scores, ended=Ended(STOP if stopped else ended.finish or LENGTH))]
+        tokens.append(token)
+    numbers = list(map(number, logprobs))
+    return TokenScores.of(tokens, numbers, list(map(rank_among, numbers, top)))
 
 
 class ChatGeneration(Completions):
-    """One request for every generation; the answer is a text."""
+    """Send a request for every generation in a chat; the answer is a text."""
 
     path = "chat/completions"
 
     def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
-        """``model``: its name at the server.  ``unchanged``: as in :class:`Completions`."""
+        """Ask ``model``, by its name at the server.  ``unchanged``: as in :class:`Completions`."""
         super().__init__(model, tokenizer, Prompts(), named=False, unchanged=unchanged)
         self.name = "text generated in a chat"
 
     def objection(self, question: Prompt) -> str | None:
-        """Why not: no chat, or one that the assistant is to go on with."""
+        """Return that it is no chat, or one that the assistant is to go on with, or None."""
         assert isinstance(question, Generation)
         return chat_objection(self._tokenizer, question.context)
 
     def _sent(self, generation: Generation) -> dict[str, Any]:
-        limit = {} if generation.thought is None else {"thinking_token_budget": generation.thought}
-        return chat_body(self._tokenizer, generation.context) | limit
+        body = chat_body(self._tokenizer, generation.context)
+        if generation.thought is not None:
+            body["thinking_token_budget"] = generation.thought
+        return body
 
     def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
-        given = choice(answer)
-        ended = how_ended(given, answer)
+        reply = choice(answer)
+        ended = how_ended(reply, answer)
         if ended.finish == FILTERED:
             return [_filtered(ended)]
-        message = field(given, "message", dict)
-        thought, content = thought_in(message), message.get("content")
+        message = field(reply, "message", dict)
+        thought = thought_in(message)
         counted = ended.thought_tokens or 0
-        if isinstance(content, list):
-            content = "".join(text for kind, text in content_parts(content) if kind == "text")
-        elif content is None and (thought or counted or ended.finish == LENGTH):
-            content = ""  # the thought was cut before an answer began
-        text = field({"content": content}, "content", str)
-        if ended.finish == LENGTH and text and not thought and counted and counted == ended.tokens:
-            thought, text = (
-                text,
-                "",
-            )  # all that was generated is thought, and the server passes it off as the answer
+        is_cut = ended.finish == LENGTH
+        text = _content(message, is_thinking=bool(thought or counted or is_cut))
+        # If all that was generated is thought, a server may pass it off as the answer.
+        if is_cut and text and not thought and counted and counted == ended.tokens:
+            thought = text
+            text = ""
         if generation.thought is not None and ended.thought_tokens is not None:
             ended = ended._replace(forced=counted >= generation.thought and bool(text))
         return [text_scores(generation, text, ended._replace(thought=thought or None))]
 
 
-def how_ended(given: Mapping[str, Any], answer: JSON) -> Ended:
-    """How the text of a choice ended, and how many tokens the server counts.
+def _content(message: Mapping[str, Any], is_thinking: bool) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(text for kind, text in content_parts(content) if kind == "text")
+    # The thought was cut before an answer began.
+    if content is None and is_thinking:
+        return ""
+    return field(message, "content", str)
 
-    Raises Unanswerable where the text is not what the model generated.
+
+def how_ended(given: Mapping[str, Any], answer: JSON) -> Ended:
+    """Return how the text of a choice ended, and how many tokens the server counts.
+
+    Raises Unanswerable if the text is not what the model generated.
     """
     reason = given.get("finish_reason")
     if not isinstance(reason, str | None) or reason not in FINISHED:
         raise Unanswerable(
             f"the server ended the text for another reason than its end ({str(reason)[:40]!r})"
         )
-    usage = answer.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    details = usage.get("completion_tokens_details")
-    thought = _count(
-        details.get("reasoning_tokens")
-        if isinstance(details, dict)
-        else usage.get("reasoning_tokens")
-    )
+    # Some servers count thoughts among the details, others beside them.
+    details = member(answer, "usage", "completion_tokens_details")
+    counts = details if isinstance(details, dict) else answer.get("usage")
     return Ended(
-        FINISHED[reason], tokens=_count(usage.get("completion_tokens")), thought_tokens=thought
-    )
-
-
-def _count(value: Any) -> int | None:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-        else None
+        FINISHED[reason],
+        tokens=integer(member(answer, "usage", "completion_tokens")),
+        thought_tokens=integer(member(counts, "reasoning_tokens")),
     )
 
 
@@ -237,33 +239,40 @@ def _filtered(ended: Ended) -> TokenScores:
 
 
 def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
-    """What a request says about how to generate; ``unchanged``: with all that leaves the distribution as it is.
+    """Return the fields of a request that say how to generate.
 
-    Stops are not sent where the model may think: a server would stop in the thought.
+    ``unchanged``: True adds all that keep the distribution.  Stops are not sent if the model may
+    think, as a server would stop in the thought.
     """
     body: dict[str, Any] = {"max_tokens": generation.most, "top_p": 1, "temperature": 0}
     if generation.sampling is not None:
-        body |= {
-            "temperature": 1,
-            "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1,
-        }
-    stops = [stop.decode() for stop in generation.stops if is_text(stop)][:_MOST_STOPS]
-    if (
-        stops and not generation.keep_stop and generation.opened is None
-    ):  # it would end before a stop that is kept
+        body |= {"temperature": 1, "seed": seed(generation.sampling)}
+    stops = text_stops(generation)[:_MOST_STOPS]
+    # A server would end the text before a stop that is to be kept.
+    if stops and not generation.keep_stop:
         body["stop"] = stops
-    return body | (_UNCHANGED if unchanged else {})
+    if unchanged:
+        body |= _UNCHANGED
+    return body
 
 
 def text_scores(generation: Generation, text: str, ended: Ended | None = None) -> TokenScores:
-    """The answer that is a text alone, cut where a stop begins, or ends where the stop is kept."""
-    spelled, ended = text.encode(errors="replace"), ended or Ended()
-    start = 0 if generation.opened is None else split(spelled, generation.opened).start
-    stops = generation.stops if start is not None else ()
-    places = [(place, stop) for stop in stops if (place := spelled.find(stop, start)) >= 0]
-    if places:
-        place, stop = min(places, key=lambda each: each[0] + len(each[1]))
-        first = min(at for at, _ in places)
-        spelled = spelled[: place + len(stop)] if generation.keep_stop else spelled[:first]
+    """Return an answer that is a text alone, cut before its first stop, or behind one to keep."""
+    spelled = text.encode(errors="replace")
+    ended = ended or Ended()
+    start: int | None = 0
+    if generation.opened is not None:
+        start = split(spelled, generation.opened).start
+    starts = []
+    ends = []
+    # A thought that is not closed has no stops.
+    if start is not None:
+        for stop in generation.stops:
+            position = spelled.find(stop, start)
+            if position >= 0:
+                starts.append(position)
+                ends.append(position + len(stop))
+    if ends:
+        spelled = spelled[: min(ends) if generation.keep_stop else min(starts)]
         ended = ended._replace(finish=STOP)
     return replace(TokenScores.of(), text=spelled.decode(errors="replace"), ended=ended)

@@ -1,4 +1,4 @@
-"""Many requests at once, as many as the server takes, and questions put together from the answers."""
+"""Send many requests at once, as many as the server takes, and put answers together from them."""
 
 from __future__ import annotations
 
@@ -20,41 +20,37 @@ from choicewise.extensions.endpoints.server.http import MOST_AT_ONCE, Client, Re
 from choicewise.extensions.endpoints.server.routes import Assembly, Call, Route
 from choicewise.questions import Answers, Prompt, TokenScores
 
-FAILED_IN_A_ROW: Final = (
-    5  # different requests without an answer after which the server is in doubt
-)
+FAILED_IN_A_ROW: Final = 5
+"""Different requests without an answer after which the server is in doubt."""
 
 
 def ask(
     client: Client, route: Route, questions: Sequence[tuple[int, Prompt]], model: str | None
 ) -> Answers:
-    """(index, answer) of every one of ``questions`` (index, question), as answers are complete.
+    """Yield (index, answer) of every one of ``questions`` (index, question) as it is complete.
 
-    A question of which a part can't be answered is unanswered, with the reason.  ``model``: the name that every answer
-    must give.  Raises ServerFailed where the server fails.
+    A question of which a part can't be answered is unanswered, with the reason.  ``model``: the
+    name that every answer must give.  Raises ServerFailed if the server fails.
     """
     assembly = Assembly(client.read, route, questions)
-    calls = dict[int, Call]()
+    calls: dict[int, Call] = {}
 
     def requests() -> Iterator[tuple[str, JSON]]:
-        for place, call in enumerate(route.calls(questions)):
-            calls[place] = call
+        for index, call in enumerate(route.calls(questions)):
+            calls[index] = call
             yield call.path, call.body
 
-    for place, answer in answered(client, requests(), model=model):
-        call = calls.pop(place)
-        yield from assembly.take(
-            call.parts, call.read, answer
-        )  # prompts are long, and there are many
+    for index, answer in answered(client, requests(), model=model):
+        # Prompts are long, and there are many, so none is kept after its answer.
+        call = calls.pop(index)
+        yield from assembly.take(call.parts, call.read, answer)
 
 
-def ask_now(
-    client: Client, route: Route, question: Prompt, model: str | None = None
-) -> TokenScores:
-    """The answer to one question; raises Unanswerable and ServerFailed where there is none."""
+def ask_now(client: Client, route: Route, question: Prompt) -> TokenScores:
+    """Return the answer to one question; raise Unanswerable or ServerFailed if there is none."""
     assembly = Assembly(client.read, route, [(0, question)])
     for call in route.calls([(0, question)]):
-        answer = client.post(call.path, call.body, model=model)
+        answer = client.post(call.path, call.body)
         for _, scores in assembly.take(call.parts, call.read, answer):
             if scores.missing is not None:
                 raise Unanswerable(scores.missing)
@@ -69,62 +65,53 @@ def answered(
     model: str | None = None,
     most: int = MOST_AT_ONCE,
 ) -> Generator[tuple[int, JSON | Unanswerable], None, None]:
-    """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
+    """Yield (index of a request, its answer), each once, in the order in which answers come.
 
-    A request is a path (:meth:`~choicewise.extensions.endpoints.server.address.ServerAddress.at`) and what is posted
-    there; of bytes also what reads the answer.
+    A request is a path (:meth:`~choicewise.extensions.endpoints.server.address.ServerAddress.at`)
+    and what is posted there; of bytes also what reads the answer.
 
-    Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
-    server takes fewer: the client keeps that limit from call to call (``Client.concurrency``).
-    ``model``: the name that every answer must give, where it gives one.
+    Requests begin in their order, and are taken from ``requests`` as they are needed, ``most`` at
+    once and fewer if the server takes fewer: the client keeps that limit from call to call
+    (``Client.concurrency``).  ``model``: the name that every answer must give, if it gives one.
 
-    A request that can't be answered has an Unanswerable for an answer.  That is held back until another request is
-    answered.  Where that does not happen before the end, or before ``FAILED_IN_A_ROW`` have failed (also in several
-    calls), the request that the client saw answered last is repeated: where it is answered, the fault is those
-    requests'; where it is not, it is the server's, and nothing is known of them.  Raises ServerFailed then, where
-    ``FAILED_IN_A_ROW`` fail at a server that never answered any, and where no request can be answered.
+    The answer to a request that can't be answered is an Unanswerable.  It is held back until
+    another request is answered.  If that does not happen before the end, or before
+    ``FAILED_IN_A_ROW`` have failed (also in several calls), the request that the client saw
+    answered last is repeated: if it is answered, the fault is those requests'; if not, it is the
+    server's, and nothing is known of them.  Then ServerFailed is raised, as it is if
+    ``FAILED_IN_A_ROW`` fail at a server that never answered any, and if no request can be answered.
 
     Closing the generator, or an exception in the thread that reads it, ends everything under way.
     """
-    limit, unanswered = client.concurrency, _Unanswered(client)
-    queue = enumerate(requests)
-    under_way = _UnderWay(client, model)
+    unanswered = _Unanswered(client)
+    under_way = _UnderWay(client, requests, model, most)
+    ready: list[tuple[int, JSON | Unanswerable]] = []
     try:
-        more, ready = True, list[tuple[int, JSON | Unanswerable]]()
-        while more or len(under_way) or ready:
-            while (
-                more
-                and len(under_way) < min(limit.limit, most)
-                and time.monotonic() >= limit.resume
-            ):
-                following = next(queue, None)
-                if more := following is not None:
-                    under_way.begin(following[0], *following[1])
-            if ready:  # the server has work again while these are read
+        while True:
+            under_way.begin_more()
+            # The server has work again while these are read.
+            if ready:
                 yield from ready
                 ready.clear()
                 continue
-            pause = (
-                limit.resume - time.monotonic()
-                if more and len(under_way) < min(limit.limit, most)
-                else None
-            )
-            if not len(under_way) and pause is None:
-                continue
-            match under_way.next_event(pause):
+            if under_way.is_done:
+                break
+            match under_way.next_event(under_way.pause()):
                 case Passing(busy=True) as fault:
-                    limit.overloaded(fault.begun, time.monotonic(), fault.wait)
-                case _Ended(index, path, _, Unanswerable() as reason):
-                    if failure := unanswered.add(index, path, reason):
+                    client.concurrency.overloaded(fault.begun, time.monotonic(), fault.wait)
+                case _Ended(answer=Unanswerable() as reason) as event:
+                    failure = unanswered.add(event.number, event.path, reason)
+                    if failure is not None:
                         yield from under_way.remaining_answers()
                         raise failure
-                case _Ended(_, _, _, BaseException() as error):
+                case _Ended(answer=BaseException() as error):
                     yield from under_way.remaining_answers()
                     raise error
-                case _Ended(index, _, took, dict() as answer):
-                    limit.answered(took, len(under_way) + 1)
-                    ready = [*unanswered.settled(), (index, answer)]
-        if failure := unanswered.at_end():
+                case _Ended(answer=dict() as answer) as event:
+                    client.concurrency.answered(event.took, under_way.count + 1)
+                    ready = [*unanswered.settled(), (event.number, answer)]
+        failure = unanswered.at_end()
+        if failure is not None:
             raise failure
         yield from unanswered.settled()
     finally:
@@ -132,7 +119,7 @@ def answered(
 
 
 class _Unanswered:
-    """Requests without an answer, of which it is not known yet whether the server or they are at fault."""
+    """Hold requests without an answer until it is known if the server or they are at fault."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -140,67 +127,101 @@ class _Unanswered:
         self._path = ""
 
     def add(self, index: int, path: str, reason: Unanswerable) -> ServerFailed | None:
-        """Another, of a request to ``path``; the failure where it is the server's fault."""
+        """Add a request to ``path``; return the failure if it is the server's fault."""
         self._held.append((index, reason))
         self._path = path
         self._client.unanswered += 1
         return self._failure() if self._client.unanswered >= FAILED_IN_A_ROW else None
 
     def at_end(self) -> ServerFailed | None:
-        """The failure where the last requests have no answer and that is the server's fault."""
+        """Return the failure if the last requests have no answer by the server's fault."""
         return self._failure() if self._held and self._client.has_answered(self._path) else None
 
     def settled(self) -> Iterator[tuple[int, Unanswerable]]:
-        """All of them: it is not the server's fault."""
+        """Yield all of them, as it is not the server's fault."""
         yield from self._held
         self._held = []
 
     def _failure(self) -> ServerFailed | None:
-        count, (_, reason) = self._client.unanswered, self._held[-1]
-        if (objection := self._client.objection(self._path)) is None:
+        count = self._client.unanswered
+        _, reason = self._held[-1]
+        objection = self._client.objection(self._path)
+        if objection is None:
             return None
-        several = (
-            f"{count} requests in a row have no answer" if count > 1 else "a request has no answer"
-        )
+        several = "a request has no answer"
+        if count > 1:
+            several = f"{count} requests in a row have no answer"
         return failed(
             f"{self._client.address.url}: {several} ({reason.reason}) {objection}; {RESUME}"
         )
 
 
 class _Ended(NamedTuple):
-    """What came of request ``place`` to ``path`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
+    """Hold the end of request ``number`` to ``path``, after ``took`` seconds.
 
-    place: int
+    ``answer``: the answer, an Unanswerable, or an exception that ends all.
+    """
+
+    number: int
     path: str
     took: float
     answer: JSON | BaseException
 
 
 class _UnderWay:
-    """Requests that have begun and whose end was not read yet; for the one thread that reads the events."""
+    """Begin ``requests``, at most ``most`` at once, for the one thread that reads their events."""
 
-    def __init__(self, client: Client, model: str | None) -> None:
-        self._client, self._model = client, model
+    def __init__(
+        self,
+        client: Client,
+        requests: Iterable[tuple[str, JSON] | tuple[str, bytes, Reader]],
+        model: str | None,
+        most: int,
+    ) -> None:
+        self._client = client
+        self._requests = enumerate(requests)
+        self._model = model
+        self._most = most
+        self._limit = client.concurrency
+        self._has_more = True
         self._events = SimpleQueue[Passing | _Ended]()
         self._futures = dict[int, Future[JSON]]()
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """Return the requests that have begun and whose end was not read."""
         return len(self._futures)
 
-    def begin(
+    @property
+    def is_done(self) -> bool:
+        """Check that all requests have begun, and their ends were read."""
+        return not self._has_more and not self._futures
+
+    @property
+    def _has_room(self) -> bool:
+        return self._has_more and self.count < min(self._limit.limit, self._most)
+
+    def begin_more(self) -> None:
+        """Begin as many requests as the server takes now."""
+        while self._has_room and time.monotonic() >= self._limit.resume:
+            following = next(self._requests, None)
+            if following is None:
+                self._has_more = False
+                return
+            index, request = following
+            self._begin(index, *request)
+
+    def pause(self) -> float | None:
+        """Return the seconds to wait before a request may begin; None if an end comes first."""
+        return self._limit.resume - time.monotonic() if self._has_room else None
+
+    def _begin(
         self, index: int, path: str, body: JSON | bytes, reader: Reader | None = None
     ) -> None:
-        """Post ``body`` to ``path``; its events have its ``index``."""
         begun = time.monotonic()
 
         def end(future: Future[JSON]) -> None:
-            if future.cancelled():
-                answer: JSON | BaseException = failed("the connection to the server is closed")
-            elif (error := future.exception()) is None:
-                answer = future.result()
-            else:  # there may be thousands, which must not hold on to what they came of
-                answer = error.with_traceback(None) if isinstance(error, Unanswerable) else error
-            self._events.put(_Ended(index, path, time.monotonic() - begun, answer))
+            self._events.put(_Ended(index, path, time.monotonic() - begun, _outcome(future)))
 
         future = self._client.begin(
             path, body, reader, model=self._model, on_fault=self._events.put
@@ -209,22 +230,35 @@ class _UnderWay:
         future.add_done_callback(end)
 
     def next_event(self, seconds: float | None) -> Passing | _Ended | None:
-        """What happens next; None where nothing happens within so many ``seconds``."""
+        """Return what happens next; None if nothing happens within so many ``seconds``."""
+        timeout = None if seconds is None else max(0.0, seconds)
         try:
-            event = self._events.get(timeout=None if seconds is None else max(0.0, seconds))
+            event = self._events.get(timeout=timeout)
         except Empty:
             return None
         if isinstance(event, _Ended):
-            del self._futures[event.place]
+            del self._futures[event.number]
         return event
 
     def remaining_answers(self) -> Iterator[tuple[int, JSON]]:
-        """The answers that have come and were not read yet."""
+        """Yield the answers that have come and were not read yet."""
         while (event := self.next_event(0)) is not None:
             if isinstance(event, _Ended) and isinstance(event.answer, dict):
-                yield event.place, event.answer
+                yield event.number, event.answer
 
     def cancel(self) -> None:
         """End what is under way; its answers are read by nobody."""
         for future in self._futures.values():
             future.cancel()
+
+
+def _outcome(future: Future[JSON]) -> JSON | BaseException:
+    if future.cancelled():
+        return failed("the connection to the server is closed")
+    error = future.exception()
+    if error is None:
+        return future.result()
+    # There may be thousands, which must not hold on to the frames that they come from.
+    if isinstance(error, Unanswerable):
+        return error.with_traceback(None)
+    return error

@@ -1,11 +1,11 @@
-"""What a server says of itself, and which ways of asking it are exact: a short text is asked in several ways."""
+"""Read what a server serves, and try on a short text which ways of asking it are exact."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,8 @@ from choicewise.extensions.endpoints.server.faults import (
     ServerFailed,
     Unanswerable,
     failed,
+    integer,
+    member,
 )
 from choicewise.extensions.endpoints.server.generation_routes import ChatGeneration, Completions
 from choicewise.extensions.endpoints.server.http import Client
@@ -30,6 +32,7 @@ from choicewise.extensions.endpoints.server.next_token_routes import (
     TopTokens,
 )
 from choicewise.extensions.endpoints.server.routes import (
+    Call,
     Echo,
     PromptLogprobs,
     Prompts,
@@ -53,12 +56,8 @@ from choicewise.questions import Generation, Ids, Prompt, Span
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
-_COUNTS: Final = (
-    100,
-    20,
-    5,
-    1,
-)  # how many next tokens are asked for: the first number that the server takes
+# Numbers of next tokens to ask for: the first one that the server takes counts.
+_COUNTS: Final = (100, 20, 5, 1)
 
 _NOT_HELD: Final = (
     "the server lists no next tokens that its log-probabilities could be held against, "
@@ -67,21 +66,33 @@ _NOT_HELD: Final = (
 
 _CONTEXT: Final = "Question: What is the capital of France?\nAnswer: The capital of France is"
 _CONTINUATION: Final = " Paris, and the capital of Spain is Madrid.\n\nQuestion: Who"
-_MOST_TOKENS: Final = 12  # tokens of the continuation that is scored
-_TOLERANCE: Final = (
-    0.25  # nats a token may differ between ways of asking; far less where these vary little
-)
-_COMPARED: Final = (
-    8  # log-probabilities held against next tokens; of a wrong row one in five is right by chance
-)
-_LEAST_COMPARED: Final = 4  # of them at least so many, or a way of asking is refused
-_PLACES: Final = 36  # places of the probe's text at which next tokens are listed, at most
-_AT_A_PLACE: Final = 2  # next tokens that are compared at one place
-_REPEATED: Final = (
-    10  # how many times as far as two answers to the same request two ways of asking may be apart
-)
-_SPACE_MARKS: Final = ("▁", "Ġ")  # what stands for a space in the vocabularies of tokenizers
-NOT_THERE: Final = {404, 405, 501}  # statuses of a route that a server does not have
+
+# Tokens of the continuation that are scored.
+_MOST_TOKENS: Final = 12
+
+# Nats a token may differ between ways of asking; far less if the log-probabilities vary little.
+_TOLERANCE: Final = 0.25
+
+# Log-probabilities compared with next tokens; of a wrong row one in five is right by chance.
+_COMPARED: Final = 8
+
+# A way of asking with fewer of them is refused.
+_LEAST_COMPARED: Final = 4
+
+# Positions of the probe's text at which next tokens are listed, at most.
+_POSITIONS: Final = 36
+
+# Next tokens that are compared at one position.
+_AT_A_POSITION: Final = 2
+
+# Two ways of asking may be so many times as far apart as two answers to one request.
+_REPEATED: Final = 10
+
+# Stand-ins for a space in the vocabularies of tokenizers.
+_SPACE_MARKS: Final = ("▁", "Ġ")
+
+NOT_THERE: Final = {404, 405, 501}
+"""Statuses of a route that a server does not have."""
 
 _TEXTS = (
     "Question: What is it?\nA. One\nB. Two\n\nAnswer: A",
@@ -93,11 +104,11 @@ _TEXTS = (
 
 
 class ServerFacts(NamedTuple):
-    """``model``: the server's own name; ``root``: where it says that the weights come from, or "".
+    """Hold what a server tells of the model that it serves.
 
-    ``software``: what the server says that it is, with its version where it says so; "" where it does not.
-    ``window``: the most tokens of prompt and answer together, None where it does not say.  ``others``: the other models
-    that it lists, name → root.
+    ``model``: the server's name of it; ``root``: the origin of its weights, or "".  ``software``:
+    name and version of the server, as far as it tells them.  ``window``: the most tokens of prompt
+    and answer together, None if unknown.  ``others``: the other models that it lists, name → root.
     """
 
     model: str
@@ -108,49 +119,53 @@ class ServerFacts(NamedTuple):
 
 
 def read_server_facts(client: Client, name: str | None) -> ServerFacts:
-    """The model ``name`` at the server, or the one that it serves.
+    """Return what the server tells of the model ``name``, or of the one that it serves.
 
-    Raises ModelError where it serves no such model, or several and none is named; what the client raises.
+    Raises ModelError if it serves no such model, or several and none is named, and what the client
+    raises.
     """
+    url = client.address.url
     try:
         listed = client.get("models").get("data")
     except ServerFailed as error:
         if error.status not in NOT_THERE:
             raise
-        if not client.address.url.endswith("/v1") and answer_if_offered(client, "/v1/models"):
-            url = f"{client.address.url}/v1"
-            raise ModelError(
-                f"{client.address.url} has no models, but {url} has: name that address"
-            ) from None
+        if not url.endswith("/v1") and answer_if_offered(client, "/v1/models"):
+            raise ModelError(f"{url} has no models, but {url}/v1 has: name that address") from None
         if name is None:
             raise
         return ServerFacts(name)
     except Unanswerable as error:
-        failure = failed(
-            f"{client.address.url} does not say what it serves: {error}; {RESUME}", error.status
-        )
-        raise failure from None
-    entries = listed if isinstance(listed, list) else []
-    cards = {
-        card["id"]: card
-        for card in entries
-        if isinstance(card, dict) and isinstance(card.get("id"), str)
-    }
+        reason = f"{url} does not say what it serves: {error}; {RESUME}"
+        raise failed(reason, error.status) from None
+    cards = _cards(listed)
     if name is None and len(cards) != 1:
-        known = client.hidden(", ".join(list(cards)[:10])) or "none"
+        names = client.hidden(", ".join(list(cards)[:10])) or "none"
         raise ModelError(
-            f"{client.address.url} serves {len(cards)} models: name one after # in the address ({known})"
+            f"{url} serves {len(cards)} models: name one after # in the address ({names})"
         )
     if name is not None and name not in cards:
-        known = client.hidden(did_you_mean(name, [*cards]))
-        raise ModelError(f"{client.address.url} serves no model {name!r}; {known}")
-    own = name or next(iter(cards))
-    others = {each: str(card.get("root") or "") for each, card in cards.items() if each != own}
-    return _described(client, cards[own])._replace(others=others)
+        advice = client.hidden(did_you_mean(name, list(cards)))
+        raise ModelError(f"{url} serves no model {name!r}; {advice}")
+    served = name or next(iter(cards))
+    facts = _described(client, cards.pop(served))
+    others = {other: str(card.get("root") or "") for other, card in cards.items()}
+    return facts._replace(others=others)
+
+
+def _cards(listed: Any) -> dict[str, dict[str, Any]]:
+    """Return the objects of a list of models by their id."""
+    cards = {}
+    if isinstance(listed, list):
+        for card in listed:
+            name = member(card, "id")
+            if isinstance(name, str):
+                cards[name] = card
+    return cards
 
 
 def answer_if_offered(client: Client, path: str, body: JSON | None = None) -> JSON:
-    """What the server answers at ``path``; nothing where it has no such route or refuses."""
+    """Return the answer at ``path``; empty if the server has no such route or refuses."""
     try:
         return client.get(path) if body is None else client.post(path, body)
     except Unanswerable:
@@ -162,10 +177,11 @@ def answer_if_offered(client: Client, path: str, body: JSON | None = None) -> JS
 
 
 def other_name(served: ServerFacts, named: str | None) -> str:
-    """What answers call the model (``named``) where that is another name of it, such as a dated one; else "".
+    """Return the model's name in answers (``named``) if it is another one, such as a dated one.
 
-    Raises ModelError where that is another model which the server lists: one whose weights come from elsewhere, as far
-    as it says, and whose name does not begin with the one asked for, as a version's does.
+    Else return "".  Raises ModelError if that is another model which the server lists: one whose
+    weights come from elsewhere, as far as the server tells, and whose name does not begin with that
+    of the model, as a version's does.
     """
     if named is None or named == served.model:
         return ""
@@ -181,22 +197,23 @@ def other_name(served: ServerFacts, named: str | None) -> str:
 def text_front(
     client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str
 ) -> tuple[int, ...] | None:
-    """The tokens that the server puts before a text; None where it does not say, or takes no texts.
+    """Return the tokens that the server puts before a text.
 
-    Raises ModelError where it encodes one of ``_TEXTS`` to other tokens than ``tokenizer``, called ``name``.
+    None if it does not tell them, or takes no texts.  Raises ModelError if it encodes one of
+    ``_TEXTS`` to other tokens than ``tokenizer``, called ``name``.
     """
-    fronts = set[tuple[int, ...]]()
+    fronts = set()
     for text in _TEXTS:
         ours = tokenizer.encode([text], special=False)[0].tolist()
         theirs = _tokens(client, served, text)
         if theirs is None:
             return _counted_front(client, served, tokenizer, name)
         count = len(theirs) - len(ours)
+        if count > 0 and theirs[count:] != ours and theirs[: len(ours)] == ours:
+            raise ModelError(
+                f"the server puts tokens after every text ({theirs[len(ours) :]}); serve the model without that"
+            )
         if count < 0 or theirs[count:] != ours:
-            if count > 0 and theirs[: len(ours)] == ours:
-                raise ModelError(
-                    f"the server puts tokens after every text ({theirs[len(ours) :]}); serve the model without that"
-                )
             raise _disagreement(name, text, f"ours are {_few(ours)}, the server's {_few(theirs)}")
         fronts.add(tuple(theirs[:count]))
     if len(fronts) > 1:
@@ -207,367 +224,463 @@ def text_front(
 
 
 class Probe:
-    """Tries the server behind ``client``, which serves ``served``; ``tokenizer`` is called ``name``."""
+    """Try the server behind ``client``, which serves ``served``; ``name``: of the tokenizer."""
 
     def __init__(
         self, client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str
     ) -> None:
-        self._client, self._served, self._tokenizer, self._name = client, served, tokenizer, name
-        self._tried = list[Trial]()
+        self._client = client
+        self._served = served
+        self._tokenizer = tokenizer
+        self._name = name
+        self._tried: list[Trial] = []
+        self._measured: dict[str, _Measured | None] = {}
 
     def chosen_routes(self, completions: bool) -> ChosenRoutes:
-        """What was taken, and what was measured; raises ModelError where the tokenizer is not the server's.
+        """Return the ways that were taken, and what was measured.
 
-        ``completions``: whether the server has them.
+        ``completions``: True if the server has them.  Raises ModelError if the tokenizer is not the
+        server's.
         """
-        score: Route | None = None
+        taken: _Measured | None = None
         generate: Route | None = None
         front: tuple[int, ...] | None = None
-        measured: _Measured | None = None
         if completions:
             front = text_front(self._client, self._served, self._tokenizer, self._name)
             texts = None if front is None else TextPrompts(self._tokenizer, front)
             top = self._top(texts)
-            tokens = top is not None and not isinstance(top.prompts, TextPrompts)
-            score, measured = self._score(top, texts, tokens or self._is("sglang"))
-            generate = self._generate(Prompts() if tokens else texts)
+            has_tokens = top is not None and not isinstance(top.prompts, TextPrompts)
+            taken = self._score(top, texts, has_tokens or self._is("sglang"))
+            generate = self._generate(Prompts() if has_tokens else texts)
         chat_score: Route | None = None
         chat_generate: Route | None = None
         if isinstance(self._tokenizer.chat, ServedChat):
+            model = self._served.model
             text = ServedChat().render([Message("user", "Say yes.")])
-            span = Span(
-                self._tokenizer.encode([text], special=False)[0], np.zeros(1, dtype=np.int32)
-            )
-            model, own = self._served.model, self._tokenizer
-            chat_score = self._first(
-                (ChatTopTokens(model, own, count) for count in _COUNTS[1:]), span, 0.0
-            )
-            generation = Generation(span.context, 3)
-            chat_generate = self._first(
-                (ChatGeneration(model, own, each) for each in (True, False)), generation
-            )
+            context = self._tokenizer.encode([text], special=False)[0]
+            span = Span(context, np.zeros(1, dtype=np.int32))
+            lists = (ChatTopTokens(model, self._tokenizer, count) for count in _COUNTS[1:])
+            chat_score = self._first(lists, span, difference=0.0)
+            ways = (ChatGeneration(model, self._tokenizer, flag) for flag in (True, False))
+            chat_generate = self._first(ways, Generation(context, 3))
+        score: Route | None = None
+        probes: Mapping[str, float] = {}
+        if taken is not None:
+            score = taken.route
+            probes = taken.probes
+        return ChosenRoutes(
+            score=score,
+            generate=generate,
+            chat_score=chat_score,
+            chat_generate=chat_generate,
+            check=self._check(taken),
+            probes=probes,
+            front=front,
+        )
+
+    def _check(self, taken: _Measured | None) -> SelfCheck:
         trials = tuple(self._tried)
-        if score is None or measured is None:
-            taken = next((each.rung for each in trials if each.refused is None), "none")
-            check = SelfCheck(taken, 0.0, 0.0, _TOLERANCE, 0.0, 0, trials, "no log-probabilities")
-        else:
-            limits = measured.floor, measured.tolerance, measured.noise, measured.tokens
-            check = SelfCheck(score.name, measured.difference, *limits, trials, score.cost)
-        probes = {} if measured is None else measured.probes
-        return ChosenRoutes(score, generate, chat_score, chat_generate, check, probes, front)
+        if taken is not None:
+            route = taken.route
+            return replace(taken.check, rung=route.name, trials=trials, cost=route.cost)
+        names = [trial.rung for trial in trials if trial.refused is None]
+        return SelfCheck(
+            rung=[*names, "none"][0],
+            difference=0.0,
+            floor=0.0,
+            tolerance=_TOLERANCE,
+            noise=0.0,
+            depth=0,
+            trials=trials,
+            cost="no log-probabilities",
+        )
+
+    def _note(self, rung: str, difference: float | None, refused: str | None) -> None:
+        self._tried.append(Trial(rung, difference, refused))
 
     def _is(self, software: str) -> bool:
         return self._served.software.startswith(software)
 
     def _score(
-        self, top: TopTokens | None, texts: TextPrompts | None, tokens: bool
-    ) -> tuple[Route | None, _Measured | None]:
-        """The best way to ask about spans."""
+        self, top: TopTokens | None, texts: TextPrompts | None, has_tokens: bool
+    ) -> _Measured | None:
+        """Return the best way to ask about spans."""
+        prompts: list[Prompts] = []
+        if has_tokens:
+            for chosen, whole, way in self._pairs():
+                taken = self._of_pair(chosen, whole, way, top)
+                if taken is not None:
+                    return taken
+            prompts.append(Prompts())
+        if texts is not None:
+            prompts.append(texts)
+        for form in prompts:
+            echo = Echo(self._served.model, self._tokenizer, form)
+            taken = self._if_compared(self._measure_spans(echo, top, form.front), top)
+            if taken is not None:
+                return taken
+        if top is None:
+            return None
+        return self._measure(top, partial(self._next_tokens, top))
+
+    def _pairs(self) -> Iterator[tuple[Route, Route, str]]:
+        """Yield ways for next tokens, with one for whole spans and what that one costs."""
         model = self._served.model
-        pairs: list[tuple[Route, Route, str]] = []  # the last says what whole continuations cost
-        if tokens and self._is("sglang"):
-            pairs.append((SglangChosen(model), SglangPrompts(model), ROWS))
-        if tokens and self._is("vllm"):
-            pairs.append((ChosenTokens(model), served_trace(model, self._served.window), TRACE))
-        if tokens:
-            pairs.append((ChosenTokens(model), PromptLogprobs(model), PROMPTS))
-        known = dict[str, _Measured | None]()
-        for chosen, whole, way in pairs:
-            for each in (chosen, whole):
-                if each.name not in known:
-                    known[each.name] = self._measure(each, partial(self._spans, each, top))
-            first, second = known[chosen.name], known[whole.name]
-            if way == TRACE and (first is None or second is None):
-                continue  # few servers are started with it
-            if first is not None and second is not None:
-                if not self._agree(chosen, whole, first.tolerance):
-                    return whole, second  # ranks and all tokens are checked there
-                longest = None if self._served.window is None else self._served.window - 1
-                return ByLength(chosen, whole, longest, way), first
-            one, measured = (chosen, first) if first is not None else (whole, second)
-            if measured is not None and self._is_held(one, top):
-                return one, measured
-        for prompts in [*([Prompts()] if tokens else []), *([] if texts is None else [texts])]:
-            echo = Echo(model, self._tokenizer, prompts)
-            measured = self._measure(echo, partial(self._spans, echo, top, prompts.front))
-            if measured is not None and self._is_held(echo, top):
-                return echo, measured
-        if (
-            top is not None
-            and (measured := self._measure(top, partial(self._next_tokens, top))) is not None
-        ):
-            return top, measured
-        return None, None
+        if self._is("sglang"):
+            yield SglangChosen(model), SglangPrompts(model), ROWS
+        if self._is("vllm"):
+            yield ChosenTokens(model), served_trace(model, self._served.window), TRACE
+        yield ChosenTokens(model), PromptLogprobs(model), PROMPTS
+
+    def _of_pair(
+        self, chosen: Route, whole: Route, way: str, top: TopTokens | None
+    ) -> _Measured | None:
+        of_chosen = self._measure_spans(chosen, top)
+        of_whole = self._measure_spans(whole, top)
+        if of_chosen is not None and of_whole is not None:
+            # The way for whole spans was checked with ranks and all tokens.
+            if not self._agree(chosen, whole, of_chosen.check.tolerance):
+                return of_whole
+            window = self._served.window
+            longest = None if window is None else window - 1
+            return of_chosen._replace(route=ByLength(chosen, whole, longest, way))
+        # Few servers are started with trace replay; the next pair has the chosen tokens, too.
+        if way == TRACE:
+            return None
+        return self._if_compared(of_chosen or of_whole, top)
+
+    def _if_compared(self, measured: _Measured | None, top: TopTokens | None) -> _Measured | None:
+        """Return ``measured`` if its numbers were compared with next tokens; note it if not."""
+        if measured is not None and top is None:
+            self._note(measured.route.name, None, _NOT_HELD)
+            return None
+        return measured
+
+    def _measure_spans(
+        self, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()
+    ) -> _Measured | None:
+        """Measure ``route`` once, though two pairs may have it."""
+        if route.name not in self._measured:
+            measure = partial(self._spans, route, top, front)
+            self._measured[route.name] = self._measure(route, measure)
+        return self._measured[route.name]
 
     def _measure(self, route: Route, measure: Callable[[], _Measured]) -> _Measured | None:
-        """What ``measure`` says of ``route``; None where it refuses it, which is noted."""
+        """Return what ``measure`` gives for ``route``; None if it refuses it, which is noted."""
         try:
             measured = measure()
         except Unanswerable as refused:
             difference = refused.difference if isinstance(refused, _Refused) else None
-            self._tried.append(Trial(route.name, difference, refused.reason))
+            self._note(route.name, difference, refused.reason)
         except ServerFailed as error:
-            closed = (
-                isinstance(route, EngineRoute) and error.status == 403
-            )  # vLLM's word for a route that is off
-            if isinstance(route, TopTokens) or not (closed or error.status in {None, *NOT_THERE}):
+            # vLLM answers 403 for a route that is off.
+            is_off = isinstance(route, EngineRoute) and error.status == 403
+            is_absent = is_off or error.status in {None, *NOT_THERE}
+            if isinstance(route, TopTokens) or not is_absent:
                 raise
-            self._tried.append(Trial(route.name, None, NO_ROUTE if closed else error.message))
+            reason = error.message
+            if is_off:
+                reason = NO_ROUTE
+            self._note(route.name, None, reason)
         else:
-            self._tried.append(Trial(route.name, measured.difference, None))
+            self._note(route.name, measured.check.difference, None)
             return measured
         return None
 
     def _agree(self, chosen: Route, whole: Route, tolerance: float) -> bool:
-        """Whether the two ways give the same numbers; noted where not, or where one of them gives none."""
+        """Check that both ways give the same numbers; note it if not, or if one has none."""
         difference: float | None = None
         try:
-            span = Span(*self._span(chosen))
+            span = self._span(chosen)
             difference = float(np.abs(self._ask(chosen, span) - self._ask(whole, span)).max())
-            reason = (
-                f"{difference:.3g} nats apart from {whole.name}" if difference > tolerance else None
-            )
+            if difference <= tolerance:
+                return True
+            reason = f"{difference:.3g} nats apart from {whole.name}"
         except Unanswerable as error:
             reason = error.reason
-        if reason is not None:
-            self._tried.append(Trial(chosen.name, difference, reason))
-        return reason is None
-
-    def _is_held(self, route: Route, top: TopTokens | None) -> bool:
-        """Whether the numbers of ``route`` were held against next tokens; noted where not."""
-        if top is None:
-            self._tried.append(Trial(route.name, None, _NOT_HELD))
-        return top is not None
+        self._note(chosen.name, difference, reason)
+        return False
 
     def _top(self, texts: TextPrompts | None) -> TopTokens | None:
-        """The best way to list next tokens; None where there is none."""
-        kinds: list[tuple[Prompts, bool]] = []
-        if not self._is("llama-cpp-python"):  # it fails on tokens
-            kinds += [(Prompts(), True), (Prompts(), False)]
+        """Return the best way to list next tokens; None if there is none."""
+        forms: list[tuple[Prompts, bool]] = []
+        # It fails on tokens.
+        if not self._is("llama-cpp-python"):
+            forms += [(Prompts(), True), (Prompts(), False)]
         if texts is not None:
-            kinds.append((texts, False))
-        for prompts, by_id in kinds:
-            if (context := self.context(prompts)) is None:
+            forms.append((texts, False))
+        for prompts, by_id in forms:
+            context = self.context(prompts)
+            if context is None:
                 continue
-            for count in _COUNTS:
-                top = TopTokens(self._served.model, self._tokenizer, prompts, count, by_id)
-                try:
-                    self._listed(top, context.tolist())
-                    spaceless = False if by_id else self.is_spaceless(top, context)
-                except _Refused as error:
-                    refused = Trial(top.name, None, error.reason)
-                    break
-                except Unanswerable as error:
-                    refused = Trial(f"next tokens, prompts as {prompts.name}", None, error.reason)
-                    if error.status is not None and error.status >= 500:
-                        break
-                    continue
-                return TopTokens(
-                    self._served.model, self._tokenizer, prompts, count, by_id, spaceless
-                )
-            self._tried.append(refused)
+            top = self._top_of(prompts, by_id, context)
+            if isinstance(top, TopTokens):
+                return top
+            self._tried.append(top)
         return None
 
+    def _top_of(self, prompts: Prompts, by_id: bool, context: Ids) -> TopTokens | Trial:
+        """Return the way that lists the most next tokens, or why the server refuses all."""
+        for count in _COUNTS:
+            form = partial(
+                TopTokens, self._served.model, self._tokenizer, prompts, count, by_id=by_id
+            )
+            top = form()
+            spaceless: bool | None = False
+            try:
+                self._listed(top, context)
+                if not by_id:
+                    spaceless = self.is_spaceless(top, context)
+            except _Refused as error:
+                return Trial(top.name, None, error.reason)
+            except Unanswerable as error:
+                refused = Trial(f"next tokens, prompts as {prompts.name}", None, error.reason)
+                if error.status is not None and error.status >= 500:
+                    break
+                continue
+            return form(spaceless=spaceless)
+        return refused
+
     def _generate(self, prompts: Prompts | None) -> Route | None:
-        """The best way to generate from completions."""
-        context = None if prompts is None else self.context(prompts)
-        if prompts is None or context is None:
+        """Return the best way to generate from completions."""
+        if prompts is None:
             return None
-        ways = product((True, False), repeat=2)
-        routes = (Completions(self._served.model, self._tokenizer, prompts, *way) for way in ways)
+        context = self.context(prompts)
+        if context is None:
+            return None
+        routes = (
+            Completions(self._served.model, self._tokenizer, prompts, named, unchanged)
+            for named, unchanged in product((True, False), repeat=2)
+        )
         return self._first(routes, Generation(context, 3))
 
     def _first(
         self, routes: Iterable[Route], question: Prompt, difference: float | None = None
     ) -> Route | None:
-        """The first of ``routes`` that answers ``question``, which is noted; or why the last one did not."""
+        """Return the first of ``routes`` that answers; note it, or why the last one did not."""
         for route in routes:
             try:
                 ask_now(self._client, route, question)
             except Unanswerable as error:
                 refused = Trial(route.name, None, error.reason)
             else:
-                self._tried.append(Trial(route.name, difference, None))
+                self._note(route.name, difference, None)
                 return route
         self._tried.append(refused)
         return None
 
     def _spans(self, route: Route, top: TopTokens | None, front: tuple[int, ...] = ()) -> _Measured:
-        """How exact ``route`` is on a span of several tokens; raises Refused where it is wrong.
+        """Measure how exact ``route`` is on a span of tokens; raise _Refused if it is wrong.
 
-        ``front``: what the server puts before texts.  ``top`` lists next tokens: where there is one, the numbers are
-        held against it, so that log-probabilities of the wrong row show; without it nothing says that they are right.
+        ``front``: the tokens that the server puts before texts.  ``top`` lists next tokens, with
+        which the numbers are compared, so that log-probabilities of the wrong row show; without it
+        nothing shows that they are right.
         """
-        context, continuation = self._span(route, front)
-        whole = Span(context, continuation)
+        whole = self._span(route, front)
         first = self._ask(route, whole)
         if len(first) > 1 and np.ptp(first) == 0:
             raise _Refused(f"all log-probabilities are {float(first[0]):.6g}")
-        parts = self._parts(route, context, continuation)
-        together, second = self._in_company(route, [whole, *parts]), self._ask(route, whole)
+        parts = self._parts(route, whole)
+        together = self._in_company(route, [whole, *parts])
+        second = self._ask(route, whole)
         floor = float(np.abs(first - second).max())
         tolerance = max(min(_TOLERANCE, float(first.std()) / 2), _REPEATED * floor)
-        differences = [float(np.abs(first - together[0]).max())]
+        noise = max(floor, float(np.abs(first - together[0]).max()))
         if parts:
-            differences.append(float(np.abs(np.concatenate(together[1:]) - first).max()))
-            if differences[-1] > tolerance:
-                reason = f"asked in two parts they are {differences[-1]:.3g} nats apart"
-                raise _Refused(f"log-probabilities do not add up: {reason}", differences[-1])
-        away = 0.0 if top is None else self._from_next_tokens(route, top, context, continuation)
+            gap = float(np.abs(np.concatenate(together[1:]) - first).max())
+            if gap > tolerance:
+                reason = f"asked in two parts they are {gap:.3g} nats apart"
+                raise _Refused(f"log-probabilities do not add up: {reason}", gap)
+            noise = max(noise, gap)
+        away = 0.0 if top is None else self._from_next_tokens(route, top, whole)
         if away > tolerance:
             raise _Refused(
                 f"log-probabilities are not those of the next token: {away:.3g} nats apart from what the server says of"
                 " next tokens, as if each were read from the wrong row",
                 away,
             )
-        noise = max(*differences, floor)
-        text = self._tokenizer.decode(np.concatenate([context, continuation]))
-        probes = {text: float(first.sum(dtype=np.float64))}
-        return _Measured(
-            max(noise, away), floor, noise, tolerance, len(context) + len(continuation), probes
+        tokens = np.concatenate([whole.context, whole.continuation])
+        check = SelfCheck(
+            rung=route.name,
+            difference=max(noise, away),
+            floor=floor,
+            tolerance=tolerance,
+            noise=noise,
+            depth=len(tokens),
+            trials=(),
         )
+        probes = {self._tokenizer.decode(tokens): float(first.sum(dtype=np.float64))}
+        return _Measured(route, check, probes)
 
     def _next_tokens(self, top: TopTokens) -> _Measured:
-        """How exact lists of next tokens are; raises Refused where they can't be right."""
+        """Measure how exact lists of next tokens are; raise _Refused if they can't be right."""
         context = self.context(top.prompts)
         if context is None:
             raise _Refused("no text has the tokens of the probe")
-        first, second = (self._listed(top, context.tolist()) for _ in range(2))
-        beginnings = (context[:count].tolist() for count in range(2, len(context) - 1, 3))
-        sent = [each for each in beginnings if top.prompts.objection(each) is None][:3]
-        others = [self._listed(top, each) for each in sent]
-        if others and len({max(each.values()) for each in (first, *others)}) == 1:
-            raise _Refused(f"the likeliest token has {max(first.values()):.6g} after every text")
+        first = self._listed(top, context)
+        second = self._listed(top, context)
+        highest = max(first.values())
+        others = self._others(top, context)
+        if others and all(max(listed.values()) == highest for listed in others):
+            raise _Refused(f"the likeliest token has {highest:.6g} after every text")
         if len(first) > 1 and len(set(first.values())) == 1:
-            raise _Refused(f"all listed log-probabilities are {next(iter(first.values())):.6g}")
-        common = first.keys() & second.keys()
-        floor = max((abs(first[name] - second[name]) for name in common), default=0.0)
+            raise _Refused(f"all listed log-probabilities are {highest:.6g}")
+        floor = 0.0
+        for name in first.keys() & second.keys():
+            floor = max(floor, abs(first[name] - second[name]))
         probes = {self._tokenizer.decode(context): nats for _, nats in top.identified(first)[:1]}
-        return _Measured(floor, floor, floor, _TOLERANCE, len(context), probes)
+        check = SelfCheck(
+            rung=top.name,
+            difference=floor,
+            floor=floor,
+            tolerance=_TOLERANCE,
+            noise=floor,
+            depth=len(context),
+            trials=(),
+        )
+        return _Measured(top, check, probes)
 
-    def _listed(self, top: TopTokens, prefix: Sequence[int]) -> dict[Any, float]:
-        """What ``top`` lists after ``prefix``; raises Unanswerable."""
-        call = next(top.calls([(0, Span(np.asarray(prefix, np.int32), np.zeros(1, np.int32)))]))
+    def _others(self, top: TopTokens, context: Ids) -> list[dict[Any, float]]:
+        """Return what is listed after three beginnings of the context."""
+        listed: list[dict[Any, float]] = []
+        for count in range(2, len(context) - 1, 3):
+            if len(listed) < 3 and top.prompts.objection(context[:count].tolist()) is None:
+                listed.append(self._listed(top, context[:count]))
+        return listed
+
+    def _top_call(self, top: TopTokens, prefix: Ids) -> Call:
+        return next(top.calls([(0, Span(prefix, np.zeros(1, np.int32)))]))
+
+    def _listed(self, top: TopTokens, prefix: Ids) -> dict[Any, float]:
+        """Return what ``top`` lists after ``prefix``; raise Unanswerable."""
+        call = self._top_call(top, prefix)
         if call.body.get("prompt") is None:
             raise Unanswerable("no text has the tokens of the probe")
         answer = self._client.post(call.path, call.body)
-        return self._client.read(lambda given: top.listed(given, len(prefix)), answer)
+        return self._client.read(lambda content: top.listed(content, len(prefix)), answer)
 
     def context(self, prompts: Prompts) -> Ids | None:
-        """The probe's context in tokens that can be sent; None where there are none."""
-        contexts = (context for context, _ in self._texts(prompts.front))
-        return next(
-            (context for context in contexts if prompts.objection(context.tolist()) is None), None
-        )
+        """Return the probe's context in tokens that can be sent; None if there are none."""
+        for context, _ in self._texts(prompts.front):
+            if prompts.objection(context.tolist()) is None:
+                return context
+        return None
 
     def is_spaceless(self, top: TopTokens, context: Ids) -> bool | None:
-        """Whether the server names tokens without the space that they begin with; None where no token says so.
+        """Check that the server names tokens without the space that they begin with.
 
-        Then none of the tokens that it lists and generates has one, though some are only known with it, or though the
-        generated text has spaces.  Raises Unanswerable, and _Refused where they are named neither so nor by their text.
+        None if no token shows it.  It does if none of the tokens that it lists and generates has a
+        space, though some exist with one alone, or though the generated text has spaces.  Raises
+        Unanswerable, and _Refused if the names are neither such nor the tokens' texts.
         """
-        call = next(top.calls([(0, Span(context, np.zeros(1, np.int32)))]))
+        call = self._top_call(top, context)
         answer = self._client.post(call.path, call.body | {"max_tokens": _MOST_TOKENS})
         generated, text = self._client.read(_generated, answer)
-        names = {
-            *map(str, generated),
-            *(name.decode() for name in self._listed(top, context.tolist())),
-        }
+        names = set(map(str, generated))
+        names.update(name.decode() for name in self._listed(top, context))
         table = {spelled.decode(errors="replace") for spelled in self._tokenizer.token_bytes}
-        if marked := [
-            name for name in names - table if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table
-        ]:
-            raise _Refused(
-                f"the server names tokens as its vocabulary spells them ({marked[0]!r}), not by their text"
-            )
+        unknown = names - table
+        for name in unknown:
+            if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table:
+                raise _Refused(
+                    f"the server names tokens as its vocabulary spells them ({name!r}), not by their text"
+                )
         if any(" " in name for name in names):
             return False
-        return (
-            True
-            if " " in text.strip() or any(f" {name}" in table for name in names - table)
-            else None
-        )
+        if " " in text.strip() or any(f" {name}" in table for name in unknown):
+            return True
+        return None
 
     def _texts(self, front: tuple[int, ...]) -> Iterator[tuple[Ids, Ids]]:
-        """The probe's text in tokens (context, continuation): as the tokenizer begins it, and as the server does."""
+        """Yield the probe's context and continuation, with our or the server's front."""
         for special, before in ((True, ()), (False, front), (False, ())):
             alone, whole = self._tokenizer.encode(
                 [_CONTEXT, _CONTEXT + _CONTINUATION], special=special
             )
-            begins = common_prefix([alone, whole])
-            context = np.concatenate([np.asarray(before, dtype=np.int32), whole[:begins]])
-            yield context, whole[begins : begins + _MOST_TOKENS]
+            start = common_prefix([alone, whole])
+            context = np.concatenate([np.asarray(before, dtype=np.int32), whole[:start]])
+            yield context, whole[start : start + _MOST_TOKENS]
 
-    def _span(self, route: Route, front: tuple[int, ...] = ()) -> tuple[Ids, Ids]:
-        """The context and the longest continuation that ``route`` can be asked about; raises Refused without any."""
+    def _span(self, route: Route, front: tuple[int, ...] = ()) -> Span:
+        """Return the longest span that ``route`` can be asked about; raise _Refused without any."""
         objection: str | None = None
         for context, continuation in self._texts(front):
             for count in range(len(continuation), 1, -1):
-                objection = route.objection(Span(context, continuation[:count]))
+                span = Span(context, continuation[:count])
+                objection = route.objection(span)
                 if objection is None:
-                    return context, continuation[:count]
+                    return span
         raise _Refused(objection or "the probe has too few tokens")
 
-    def _parts(self, route: Route, context: Ids, continuation: Ids) -> list[Span]:
-        """The continuation in two parts, the second one after the first; nothing where they can't be asked."""
-        for middle in sorted(
-            range(1, len(continuation)), key=lambda place: abs(place - len(continuation) // 2)
-        ):
-            longer = np.concatenate([context, continuation[:middle]])
-            parts = [Span(context, continuation[:middle]), Span(longer, continuation[middle:])]
-            if not any(map(route.objection, parts)):
-                return parts
+    def _parts(self, route: Route, whole: Span) -> list[Span]:
+        """Return the span in two parts, cut near its middle; empty if they can't be asked."""
+        count = len(whole.continuation)
+        for cut in sorted(range(1, count), key=lambda index: abs(index - count // 2)):
+            first = Span(whole.context, whole.continuation[:cut])
+            longer = np.concatenate([whole.context, whole.continuation[:cut]])
+            second = Span(longer, whole.continuation[cut:])
+            if route.objection(first) is None and route.objection(second) is None:
+                return [first, second]
         return []
 
     def _ask(self, route: Route, span: Span) -> npt.NDArray[np.float32]:
         return ask_now(self._client, route, span).logprobs
 
     def _in_company(self, route: Route, spans: Sequence[Span]) -> list[npt.NDArray[np.float32]]:
-        asked: list[tuple[int, Prompt]] = list(enumerate(spans))
-        answers = dict(ask(self._client, route, asked, None))
+        answers = dict(ask(self._client, route, list(enumerate(spans)), None))
         for answer in answers.values():
             if answer.missing is not None:
                 raise Unanswerable(answer.missing)
         return [answers[index].logprobs for index in range(len(spans))]
 
-    def _from_next_tokens(
-        self, route: Route, top: TopTokens, context: Ids, continuation: Ids
-    ) -> float:
-        """How far, at most, likely next tokens are from those that ``top`` lists; _Refused where few are compared."""
-        tokens = np.concatenate([context, continuation])
-        away, reason = list[float](), "the others share their texts, or can't be asked"
-        first = range(len(context), len(tokens), 3)
-        others = [*range(len(context), len(tokens)), *range(len(context) - 1, 0, -1)]
-        for place in [*first, *(place for place in others if place not in first)][:_PLACES]:
-            prefix = tokens[:place]
+    def _from_next_tokens(self, route: Route, top: TopTokens, whole: Span) -> float:
+        """Return how far (nats) likely next tokens are from those that ``top`` lists, at most.
+
+        Raises _Refused if few can be compared.
+        """
+        tokens = np.concatenate([whole.context, whole.continuation])
+        start = len(whole.context)
+        # Every third of the continuation first, so that the compared ones lie in all of it.
+        spread = range(start, len(tokens), 3)
+        positions = [*spread, *range(start, len(tokens)), *range(start - 1, 0, -1)]
+        gaps: list[float] = []
+        reason = "the others share their texts, or can't be asked"
+        for position in list(dict.fromkeys(positions))[:_POSITIONS]:
             try:
-                listed = top.identified(self._listed(top, prefix.tolist()))
-                spans = (
-                    (Span(prefix, np.asarray([token], dtype=np.int32)), nats)
-                    for token, nats in listed
-                )
-                comparable = (each for each in spans if route.objection(each[0]) is None)
-                for span, nats in islice(comparable, _AT_A_PLACE):
-                    away.append(abs(float(self._ask(route, span)[0]) - nats))
+                for gap in self._gaps_at(route, top, tokens[:position]):
+                    gaps.append(gap)
             except Unanswerable as error:
                 reason = error.reason
-            if len(away) >= _COMPARED:
+            if len(gaps) >= _COMPARED:
                 break
-        if len(away) < _LEAST_COMPARED:
+        if len(gaps) < _LEAST_COMPARED:
             raise _Refused(
-                f"only {len(away)} of its log-probabilities can be held against what the server says of next tokens"
+                f"only {len(gaps)} of its log-probabilities can be held against what the server says of next tokens"
                 f" ({reason}), so they may be of the wrong rows"
             )
-        return max(away)
+        return max(gaps)
+
+    def _gaps_at(self, route: Route, top: TopTokens, prefix: Ids) -> Iterator[float]:
+        """Yield how far the likeliest tokens after ``prefix`` are from those that ``top`` lists."""
+        count = 0
+        for token, nats in top.identified(self._listed(top, prefix)):
+            span = Span(prefix, np.asarray([token], dtype=np.int32))
+            if route.objection(span) is not None:
+                continue
+            yield abs(float(self._ask(route, span)[0]) - nats)
+            count += 1
+            if count == _AT_A_POSITION:
+                return
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRoutes:
-    """The ways of asking that were taken; None where the server has none for it.
+    """Hold the ways of asking that were taken; None if the server has none.
 
-    ``score`` and ``generate`` are for texts, ``chat_score`` and ``chat_generate`` for messages.  ``check``: what was
-    measured.  ``probes``: log-probabilities (nats) of the probe's texts.  ``front``: the tokens that the server puts
-    before a text, all others being ours; None where it does not say.
+    ``score`` and ``generate`` are for texts, ``chat_score`` and ``chat_generate`` for messages.
+    ``check``: what was measured.  ``probes``: log-probabilities (nats) of the probe's texts.
+    ``front``: the tokens that the server puts before a text, all others being ours; None if
+    unknown.
     """
 
     score: Route | None
@@ -580,13 +693,13 @@ class ChosenRoutes:
 
     @property
     def routes(self) -> list[Route]:
-        """All that were taken."""
+        """Return all that were taken."""
         routes = (self.score, self.generate, self.chat_score, self.chat_generate)
         return [route for route in routes if route is not None]
 
 
 class _Refused(Unanswerable):
-    """A way of asking gives wrong numbers, by this ``difference`` where it was measured, or none."""
+    """A way of asking gives wrong numbers, by this ``difference`` if it was measured, or none."""
 
     def __init__(self, reason: str, difference: float | None = None) -> None:
         super().__init__(reason)
@@ -594,74 +707,81 @@ class _Refused(Unanswerable):
 
 
 class _Measured(NamedTuple):
-    difference: float  # nats a token, from other ways to ask for the same
-    floor: float  # between two answers to the same request
-    noise: float  # the greatest difference in whatever company
-    tolerance: float
-    tokens: int  # of the longest prompt
-    probes: dict[str, float]  # text → log-probability
+    """Hold a way of asking, its self-check without trials, and what it gives for the probe.
+
+    ``difference``: from other ways to ask for the same; ``floor``: between two answers to one
+    request; ``noise``: the greatest difference in whatever company.  ``probes``: text →
+    log-probability (nats).
+    """
+
+    route: Route
+    check: SelfCheck
+    probes: Mapping[str, float]
 
 
 def _generated(answer: JSON) -> tuple[list[Any], str]:
-    """The names of the tokens that were generated, and their text."""
-    given = choice(answer)
-    return field(field(given, "logprobs", dict), "tokens", list), field(given, "text", str)
+    """Return the names of the generated tokens, and their text."""
+    completion = choice(answer)
+    names = field(field(completion, "logprobs", dict), "tokens", list)
+    return names, field(completion, "text", str)
 
 
 def _described(client: Client, card: Mapping[str, Any]) -> ServerFacts:
-    owner, root = str(card.get("owned_by") or ""), str(card.get("root") or "")
+    software = str(card.get("owned_by") or "")
+    root = str(card.get("root") or "")
     window = card.get("max_model_len")
-    match owner:
+    match software:
         case "vllm":
-            owner = f"vllm {answer_if_offered(client, '/version').get('version', '')}".strip()
+            version = answer_if_offered(client, "/version").get("version", "")
+            software = f"vllm {version}".strip()
         case "sglang":
             root = str(answer_if_offered(client, "/get_model_info").get("model_path") or root)
         case "llamacpp":
-            settings = answer_if_offered(client, "/props").get("default_generation_settings")
-            window = settings.get("n_ctx") if isinstance(settings, dict) else None
+            props = answer_if_offered(client, "/props")
+            window = member(props, "default_generation_settings", "n_ctx")
         case "me":
+            # So llama-cpp-python calls the owner, and others may.
             tokens = answer_if_offered(client, "/extras/tokenize", {"input": "a"}).get("tokens")
-            owner = "llama-cpp-python" if isinstance(tokens, list) else ""
-    meta = card.get("meta")
-    if window is None and isinstance(meta, dict):
-        window = meta.get("n_ctx") or meta.get("n_ctx_train")
-    known = isinstance(window, int) and not isinstance(window, bool) and 2 < window < 2**31
+            software = "llama-cpp-python" if isinstance(tokens, list) else ""
+    if window is None:
+        window = member(card, "meta", "n_ctx") or member(card, "meta", "n_ctx_train")
     return ServerFacts(
-        str(card["id"]), client.hidden(root), client.hidden(owner), window if known else None
+        model=str(card["id"]),
+        root=client.hidden(root),
+        software=client.hidden(software),
+        window=integer(window, least=3),
     )
 
 
 def _tokens(client: Client, served: ServerFacts, text: str) -> list[int] | None:
-    """What the server encodes ``text`` to when it is asked as a prompt; None where it does not say."""
-    path, name = (
-        ("/extras/tokenize", "input")
-        if served.software == "llama-cpp-python"
-        else ("/tokenize", "prompt")
-    )
+    """Return the server's tokens of a prompt ``text``; None if it does not tell them."""
+    path = "/tokenize"
+    name = "prompt"
+    if served.software == "llama-cpp-python":
+        path = "/extras/tokenize"
+        name = "input"
     tokens = answer_if_offered(client, path, {"model": served.model, name: text}).get("tokens")
-    return (
-        tokens
-        if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens)
-        else None
-    )
+    if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens):
+        return tokens
+    return None
 
 
 def _counted_front(
     client: Client, served: ServerFacts, tokenizer: Tokenizer, name: str
 ) -> tuple[int, ...] | None:
-    """The same from how many tokens the server says that it read."""
-    more = set[int]()
+    """Infer the tokens before a text from how many the server counts; None if it counts none."""
+    lengths = set()
     for text in _TEXTS:
         body = {"model": served.model, "prompt": text, "max_tokens": 1, "temperature": 0}
-        usage = answer_if_offered(client, "completions", body).get("usage")
-        counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        if isinstance(counted, bool) or not isinstance(counted, int) or counted < 0:
+        answer = answer_if_offered(client, "completions", body)
+        counted = integer(member(answer, "usage", "prompt_tokens"))
+        if counted is None:
             return None
-        ours = tokenizer.encode([text], special=False)[0]
-        more.add(counted - len(ours))
-        if not 0 <= counted - len(ours) <= 1 or len(more) > 1:
-            raise _disagreement(name, text, f"ours are {len(ours)}, the server counts {counted}")
-    if more == {0}:
+        ours = len(tokenizer.encode([text], special=False)[0])
+        lengths.add(counted - ours)
+        if not 0 <= counted - ours <= 1 or len(lengths) > 1:
+            raise _disagreement(name, text, f"ours are {ours}, the server counts {counted}")
+    if lengths == {0}:
         return ()
     if tokenizer.bos_id is None:
         raise ModelError(
@@ -678,5 +798,5 @@ def _disagreement(name: str, text: str, tokens: str) -> ModelError:
 
 
 def _few(tokens: Sequence[int]) -> str:
-    shown = str(list(tokens[:12]))
-    return shown[:200] + ("…" if len(tokens) > 12 or len(shown) > 200 else "")
+    text = str(list(tokens[:12]))
+    return text[:200] + ("…" if len(tokens) > 12 or len(text) > 200 else "")

@@ -1,4 +1,4 @@
-"""How a server is asked: the interface of a route, the ways that send a span whole, how an answer is read."""
+"""Define a route, a way to ask a server, and the routes that send whole spans; read answers."""
 
 from __future__ import annotations
 
@@ -10,64 +10,74 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from choicewise.engine import FIRST_SET, build
-from choicewise.extensions.endpoints.server.faults import JSON, Unanswerable
+from choicewise.extensions.endpoints.server.faults import JSON, Unanswerable, integer, member
 from choicewise.questions import (
     NOT_FIRST,
     UNKNOWN,
     Answers,
+    Generation,
     Ids,
     Mass,
     Prompt,
+    Sampling,
     Span,
     TokenScores,
     TokenSet,
 )
-from choicewise.tokens.chat_template import TOLD, ServedChat
+from choicewise.tokens.chat_template import TOLD, Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
-PLAIN: Final = {
-    "temperature": 0,
-    "top_p": 1,
-    "repetition_penalty": 1,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-}
+NO_PENALTIES: Final = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+
+PLAIN: Final = {"temperature": 0, "top_p": 1, **NO_PENALTIES}
 """The most likely token of the model's own distribution, whatever the server's defaults are."""
 
 SGLANG_PATH: Final = "/generate"
-ONE_TOKEN: Final = {
-    "max_new_tokens": 1,
-    "temperature": 0,
-}  # for SGLang where nothing is to be generated
+
+# For SGLang, if nothing is to be generated.
+ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}
 
 _COUNTED: Final = 100
-"""Tokens among which a label counts, in the original MMLU script.  A token of probability 1/100 or more is one of them;
-of one below, whose rank is not known, the prompt's own log-probabilities say it.  They cost a whole prompt without the
-server's cache, so they are asked for where a protocol scores by ranks (:attr:`Span.ranked`) and nowhere else."""
-_THOUGHTS: Final = (
-    "reasoning",
-    "reasoning_content",
-)  # where a message has its thought: of today, and as it was called
-_ABOVE = 1e-6  # nats by which a log-probability may exceed 0, as rounding makes it
-_STAND_IN = -9000.0  # at and below it for vLLM: minus infinity (-9999), or not known
-_ID = re.compile("token_id:[0-9]{1,9}")  # so that an id fits into 32 bits
+"""Tokens among which a label counts, in the original MMLU script.
+
+A token of probability 1/100 or more is one of them.  If the rank of a less likely one is not known,
+the prompt's own log-probabilities give it.  They cost a whole prompt without the server's cache, so
+they are read only if a protocol scores by ranks (:attr:`Span.ranked`).
+"""
+
+# The fields of a message's thought: the name of today, and an earlier one.
+_THOUGHTS: Final = ("reasoning", "reasoning_content")
+
+# Nats by which rounding may lift a log-probability above 0.
+_ABOVE: Final = 1e-6
+
+# Numbers at and below it are vLLM's stand-ins for minus infinity (-9999) and for unknown ones.
+_STAND_IN: Final = -9000.0
+
+# The digits are so few that an id fits into 32 bits.
+_ID: Final = re.compile("token_id:[0-9]{1,9}")
+
 _Kind = TypeVar("_Kind")
 
 
 class Part(NamedTuple):
-    """Part ``number`` of question ``question``, an index among those asked."""
+    """Name part ``number`` of question ``question``, an index among all questions."""
 
     question: int
     number: int = 0
 
 
 class Call(NamedTuple):
-    """What is posted to ``path``; ``read`` gives the scores of each of ``parts``, or raises Unanswerable."""
+    """Hold a request: ``body`` is posted to ``path``.
+
+    ``read`` returns the scores of each of ``parts``, or raises Unanswerable.
+    """
 
     path: str
     body: dict[str, Any]
@@ -76,10 +86,10 @@ class Call(NamedTuple):
 
 
 class Route(ABC):
-    """A way of asking.
+    """Ask a server in one way.
 
-    ``name``: how it asks, in a few words; ``cost``: what it costs, in words; ``supports``: the kinds of question that
-    it answers.  An answer comes whole unless ``parts`` and ``joined`` say otherwise.
+    ``name``: of the way, in a few words; ``cost``: what it costs, in words; ``supports``: the kinds
+    of question that it answers.  An answer has one part unless ``parts`` is overridden.
     """
 
     name: str
@@ -87,31 +97,41 @@ class Route(ABC):
     supports: frozenset[type] = frozenset({Span})
 
     def __init__(self, model: str) -> None:
-        """``model``: its name at the server."""
+        """Ask ``model``, by its name at the server."""
         self._model = model
 
     def objection(self, question: Prompt) -> str | None:
-        """Why it can't answer ``question``, of a kind that it supports; None where it can."""
+        """Return why a ``question`` of a kind that it supports has no answer here, or None."""
         return None
 
     def parts(self, question: Prompt) -> int:
-        """Of how many parts the answer to ``question`` is put together."""
+        """Return the number of parts of the answer to ``question``."""
         return 1
 
     @abstractmethod
     def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
-        """The requests for ``questions`` (index among those asked, question), in the order that is best for a cache.
+        """Yield the requests for ``questions`` (index, question), in the best order for a cache.
 
         Every part of every question is in exactly one of them.
         """
 
     def joined(self, question: Prompt, parts: Sequence[TokenScores]) -> TokenScores:
-        """The answer to ``question`` from its parts."""
-        return parts[0]
+        """Return the answer to ``question`` from its parts.
+
+        Of a set it is the likeliest member, with the log of the sum of all.
+        """
+        if isinstance(question, Generation):
+            return parts[0]
+        scores = TokenScores.joined(parts)
+        if not isinstance(question, Mass) or scores.missing is not None:
+            return scores
+        best = int(scores.logprobs.argmax())
+        mass = np.logaddexp.reduce(scores.logprobs.astype(np.float64))
+        return TokenScores.of([scores.tokens[best]], [min(mass, 0.0)], [scores.ranks[best]])
 
 
 class Assembly:
-    """Answers to ``questions`` (index, question), put together from the parts that ``route`` asks for, in any order.
+    """Put the answers to ``questions`` (index, question) together from the parts of a ``route``.
 
     ``read``: calls a reader with an answer.
     """
@@ -122,51 +142,45 @@ class Assembly:
         route: Route,
         questions: Sequence[tuple[int, Prompt]],
     ) -> None:
-        self._read, self._route = read, route
+        self._read = read
+        self._route = route
         self._questions = dict(questions)
-        self._known = {index: dict[int, TokenScores]() for index, _ in questions}
+        self._parts: dict[int, dict[int, TokenScores]] = {index: {} for index, _ in questions}
 
     def take(
         self, parts: Sequence[Part], reader: Callable[[Any], Sequence[TokenScores]], answer: object
     ) -> Answers:
-        """The answers that are complete with this one, of ``parts``; an Unanswerable completes them without numbers."""
+        """Yield the answers that become complete with an ``answer`` about ``parts``.
+
+        An Unanswerable completes them without numbers.
+        """
         try:
             if isinstance(answer, Unanswerable):
                 raise answer
             scores = self._read(reader, answer)
         except Unanswerable as error:
             for index in {part.question for part in parts}:
-                if self._known.pop(index, None) is not None:
+                if self._parts.pop(index, None) is not None:
                     yield index, unanswered(self._questions[index], error.reason)
             return
-        for part, one in zip(parts, scores, strict=True):
-            if (known := self._known.get(part.question)) is None:
+        for part, part_scores in zip(parts, scores, strict=True):
+            collected = self._parts.get(part.question)
+            # The question has failed already, in another part.
+            if collected is None:
                 continue
-            known[part.number] = one
+            collected[part.number] = part_scores
             question = self._questions[part.question]
-            if len(known) == self._route.parts(question):
-                del self._known[part.question]
-                yield (
-                    part.question,
-                    self._route.joined(question, [known[number] for number in sorted(known)]),
-                )
+            if len(collected) == self._route.parts(question):
+                del self._parts[part.question]
+                in_order = [collected[number] for number in sorted(collected)]
+                yield part.question, self._route.joined(question, in_order)
 
 
 def unanswered(question: Prompt, reason: str) -> TokenScores:
-    """No answer to ``question``, for this ``reason``."""
-    return TokenScores.unanswered(
-        reason, question.continuation if isinstance(question, Span) else ()
-    )
-
-
-def joined_scores(question: Prompt, parts: Sequence[TokenScores]) -> TokenScores:
-    """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
-    scores = TokenScores.joined(parts)
-    if not isinstance(question, Mass) or scores.missing is not None:
-        return scores
-    best = int(scores.logprobs.argmax())
-    mass = np.logaddexp.reduce(scores.logprobs.astype(np.float64))
-    return TokenScores.of([scores.tokens[best]], [min(mass, 0.0)], [scores.ranks[best]])
+    """Return the answer that ``question`` has none, with the ``reason``."""
+    if isinstance(question, Span):
+        return TokenScores.unanswered(reason, question.continuation)
+    return TokenScores.unanswered(reason)
 
 
 def with_label_ranks(
@@ -174,65 +188,101 @@ def with_label_ranks(
     questions: Mapping[int, Prompt],
     ask_ranked: Callable[[Sequence[tuple[int, Prompt]]], Answers],
 ) -> Answers:
-    """``answers``; last those whose ranks matter, with an unlikely token whose rank ``ask_ranked`` has to give."""
-    unranked = dict[int, TokenScores]()
+    """Yield ``answers`` with the ranks that matter.
+
+    Last are those with an unlikely token whose rank only ``ask_ranked`` gives.
+    """
+    unranked: dict[int, TokenScores] = {}
     for index, answer in answers:
-        question, unlikely = questions[index], answer.logprobs < -math.log(_COUNTED)
-        matters = isinstance(question, Span) and question.ranked and answer.missing is None
-        if matters and bool(((answer.ranks < 0) & unlikely).any()):
+        if _lacks_ranks(questions[index], answer):
             unranked[index] = answer
         else:
             yield index, answer
-    if unranked:
-        for index, answer in ask_ranked([(index, questions[index]) for index in unranked]):
-            yield (
-                index,
-                unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks),
-            )
+    if not unranked:
+        return
+    for index, ranked in ask_ranked([(index, questions[index]) for index in unranked]):
+        answer = unranked[index]
+        if not ranked.missing:
+            answer = replace(answer, ranks=ranked.ranks)
+        yield index, answer
+
+
+def _lacks_ranks(question: Prompt, answer: TokenScores) -> bool:
+    if not isinstance(question, Span) or not question.ranked or answer.missing is not None:
+        return False
+    is_unlikely = answer.logprobs < -math.log(_COUNTED)
+    return bool(((answer.ranks < 0) & is_unlikely).any())
+
+
+class NextTokens(NamedTuple):
+    """Name next tokens of one request, the parts that they answer, and the targets of each part."""
+
+    ids: list[int]
+    parts: list[Part]
+    targets: list[list[int]]
 
 
 class Node(NamedTuple):
-    """The tokens of a ``prefix``, and what is wanted after it.
+    """Hold the tokens of a ``prefix``, and what is wanted after it.
 
-    ``tokens``: wanted next token → the parts of questions that ask for it; ``sets``: the same of sets of tokens.
+    ``tokens``: the parts that a next token answers, by token; ``sets``: sets of next tokens, with
+    the parts that each answers.
     """
 
     prefix: list[int]
     tokens: dict[int, list[Part]]
     sets: list[tuple[TokenSet, list[Part]]]
 
+    def requests(self, most: int, vocabulary: float = math.inf) -> Iterator[NextTokens]:
+        """Yield requests for ``most`` next tokens each, of ids below ``vocabulary``."""
+        wanted = sorted(self.tokens)
+        for start in range(0, len(wanted), most):
+            request = NextTokens(wanted[start : start + most], [], [])
+            for token in request.ids:
+                request.parts.extend(self.tokens[token])
+                request.targets.extend([[token]] * len(self.tokens[token]))
+            yield request
+        for members, masses in self.sets:
+            wanted = members.ids[members.ids < vocabulary].tolist()
+            for chunk in range(math.ceil(len(wanted) / most)):
+                ids = wanted[chunk * most : (chunk + 1) * most]
+                parts = [Part(mass.question, chunk) for mass in masses]
+                yield NextTokens(ids, parts, [ids] * len(parts))
 
-def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
-    """Every prefix at which one of ``questions`` (index, question) reads, in depth-first order and each once.
 
-    So a server that keeps the prompts it saw last has read most of every prefix before.  Part ``j`` of a span is its
-    ``j``-th token; a mass is one part.
+def nodes(questions: Sequence[tuple[int, Prompt]]) -> Iterator[Node]:
+    """Yield every prefix at which a span or a mass of ``questions`` reads, depth first and once.
+
+    A server that keeps the prompts it saw last has read most of every prefix before.  Part ``j`` of
+    a span is its ``j``-th token; a mass is one part.
     """
-    if not questions:
+    spans = [(index, span) for index, span in questions if isinstance(span, Span | Mass)]
+    if not spans:
         return
-    tree = build([question for _, question in questions])
-    asked = defaultdict[int, list[int]](list)
-    for (index, _), span in zip(questions, tree.span_of.tolist(), strict=True):
-        asked[span].append(index)
+    tree = build([span for _, span in spans])
+    questions_of = defaultdict[int, list[int]](list)
+    for (index, _), span in zip(spans, tree.span_of.tolist(), strict=True):
+        questions_of[span].append(index)
     order = np.argsort(tree.rows, kind="stable")
     span_of = np.searchsorted(tree.starts, order, side="right") - 1
     path = np.empty(int(tree.depth.max()) + 1, dtype=np.int32)
-    start = done = 0
     rows = tree.rows[order]
+    start = 0
+    done = 0
     while start < len(order):
         row = int(rows[start])
         stop = int(np.searchsorted(rows, row, side="right"))
         new = slice(done, row + 1)
-        path[tree.depth[new]] = tree.tokens[
-            new
-        ]  # of several at one depth the last counts, an ancestor of the node
+        # Of several tokens at one depth the last one counts, which is an ancestor of the node.
+        path[tree.depth[new]] = tree.tokens[new]
         done = row + 1
         node = Node(path[: tree.depth[row] + 1].tolist(), {}, [])
-        for place, span in zip(
+        for entry, span in zip(
             order[start:stop].tolist(), span_of[start:stop].tolist(), strict=True
         ):
-            target = int(tree.targets[place])
-            parts = [Part(index, place - int(tree.starts[span])) for index in asked[span]]
+            target = int(tree.targets[entry])
+            number = entry - int(tree.starts[span])
+            parts = [Part(index, number) for index in questions_of[span]]
             if target > FIRST_SET:
                 node.tokens.setdefault(target, []).extend(parts)
             else:
@@ -242,52 +292,52 @@ def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
 
 
 class Prompts:
-    """Tokens are sent as they are.  ``front``: tokens that the server puts before every prompt."""
+    """Send tokens as they are.  ``front``: tokens that the server puts before every prompt."""
 
     name = "tokens"
     front: tuple[int, ...] = ()
 
     def prompt(self, tokens: Sequence[int]) -> list[int] | str | None:
-        """What is sent for ``tokens``, those of ``front`` included; None where nothing gives just these."""
+        """Return what is sent for ``tokens``, front included; None if nothing gives them."""
         return list(tokens)
 
     def objection(self, tokens: Sequence[int]) -> str | None:
-        """Why nothing gives just these ``tokens``; None where something does."""
+        """Return why nothing gives just these ``tokens``, or None."""
         return None
 
 
 class TextPrompts(Prompts):
-    """Texts are sent that ``tokenizer`` encodes to just these tokens; the server puts ``front`` before them.
+    """Send texts that ``tokenizer`` encodes to just the tokens; the server puts ``front`` first.
 
-    So a server with the same tokenizer reads the tokens that were meant, and what no text gives is not asked.
+    A server with the same tokenizer reads the right tokens, and what no text gives is not asked.
     """
 
     name = "texts"
 
     def __init__(self, tokenizer: Tokenizer, front: tuple[int, ...]) -> None:
-        self._tokenizer, self.front = tokenizer, front
+        self._tokenizer = tokenizer
+        self.front = front
 
     def prompt(self, tokens: Sequence[int]) -> str | None:
-        """The text of ``tokens`` after the front."""
+        """Return the text of ``tokens`` after the front."""
         count = len(self.front)
         if tuple(tokens[:count]) != self.front:
             return None
         ids = np.asarray(tokens[count:], dtype=np.int32)
-        text = b"".join(self._tokenizer.token_bytes[token] for token in ids).decode(
-            errors="replace"
-        )
-        spellings = (
-            [text, text[1:]] if text.startswith(" ") else [text]
-        )  # some tokenizers put a space in front
-        for spelling, encoded in zip(
-            spellings, self._tokenizer.encode(spellings, special=False), strict=True
-        ):
-            if np.array_equal(encoded, ids):
+        spelled = b"".join(self._tokenizer.token_bytes[token] for token in ids)
+        text = spelled.decode(errors="replace")
+        spellings = [text]
+        # Some tokenizers put a space in front.
+        if text.startswith(" "):
+            spellings.append(text[1:])
+        encodings = self._tokenizer.encode(spellings, special=False)
+        for spelling, encoding in zip(spellings, encodings, strict=True):
+            if np.array_equal(encoding, ids):
                 return spelling
         return None
 
     def objection(self, tokens: Sequence[int]) -> str | None:
-        """Why no text gives just these ``tokens``."""
+        """Return why no text gives just these ``tokens``, or None."""
         if tuple(tokens[: len(self.front)]) != self.front:
             return (
                 f"the server puts {list(self.front)} before every text (BOS), which these tokens do not begin with; use"
@@ -298,28 +348,33 @@ class TextPrompts(Prompts):
         return None
 
 
-def chat_messages(tokenizer: Tokenizer, context: Ids) -> list[dict[str, str]] | None:
-    """The messages of which ServedChat made the text ``context``, as a server takes them; None where it is no chat."""
+def _messages(tokenizer: Tokenizer, context: Ids) -> list[Message] | None:
+    """Return the messages of which ServedChat made the text ``context``; None if it is no chat."""
     if not isinstance(tokenizer.chat, ServedChat):
         return None
-    messages = ServedChat.messages(tokenizer.decode(context).removeprefix(" "))
-    return (
-        None
-        if messages is None
-        else [message._asdict() for message in messages if message.role != TOLD]
-    )
+    return ServedChat.messages(tokenizer.decode(context).removeprefix(" "))
+
+
+def chat_messages(tokenizer: Tokenizer, context: Ids) -> list[dict[str, str]] | None:
+    """Return the messages of a chat in the form that servers take; None if it is no chat."""
+    messages = _messages(tokenizer, context)
+    if messages is None:
+        return None
+    return [message._asdict() for message in messages if message.role != TOLD]
 
 
 def chat_body(tokenizer: Tokenizer, context: Ids) -> dict[str, Any]:
-    """The part of a request that says the chat ``context``: its messages, and what the server's template is told."""
-    messages = ServedChat.messages(tokenizer.decode(context).removeprefix(" ")) or []
-    told = next((json.loads(message.content) for message in messages if message.role == TOLD), None)
+    """Return the fields of a request with the messages of a chat and its template's settings."""
     body: dict[str, Any] = {"messages": chat_messages(tokenizer, context)}
-    return body if told is None else {**body, "chat_template_kwargs": told}
+    for message in _messages(tokenizer, context) or []:
+        if message.role == TOLD:
+            body["chat_template_kwargs"] = json.loads(message.content)
+            break
+    return body
 
 
 def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
-    """Why a chat endpoint can't be asked about ``context``; None where it can."""
+    """Return why a chat endpoint can't be asked about ``context``, or None."""
     messages = chat_messages(tokenizer, context)
     if messages is None:
         return "the server takes chats only, and this is none; ask it as a chat"
@@ -329,32 +384,56 @@ def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
 
 
 def thought_in(message: Mapping[str, Any]) -> str:
-    """The thought that a message has apart from its content; empty for none.
+    """Return the thought that a message has apart from its content, or "".
 
-    In ``reasoning`` or ``reasoning_content``, else in parts of the content that are of such a kind.
+    It is in ``reasoning`` or ``reasoning_content``, else in parts of the content of such a kind.
     """
     for name in _THOUGHTS:
-        if isinstance(text := message.get(name), str) and text:
+        text = message.get(name)
+        if isinstance(text, str) and text:
             return text
     return "".join(text for kind, text in content_parts(message.get("content")) if kind != "text")
 
 
 def content_parts(content: Any) -> Iterator[tuple[str, str]]:
-    """(kind, text) of every part of a content that has parts."""
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict):
-            kind = str(part.get("type", "text"))
-            named = (part.get(name) for name in ("text", kind, *_THOUGHTS))
-            yield (
-                ("text" if kind in ("text", "output_text") else kind),
-                next((text for text in named if isinstance(text, str)), ""),
-            )
+    """Yield (kind, text) of every part of a content that has parts."""
+    if not isinstance(content, list):
+        return
+    for part in content:
+        if not isinstance(part, dict):
+            continue
+        kind = str(part.get("type", "text"))
+        text = ""
+        for name in ("text", kind, *_THOUGHTS):
+            if isinstance(part.get(name), str):
+                text = part[name]
+                break
+        yield ("text" if kind == "output_text" else kind), text
+
+
+def generations(questions: Sequence[tuple[int, Prompt]]) -> list[tuple[int, Generation]]:
+    """Return the generations among ``questions``, those with a common beginning together."""
+    selected = [(index, prompt) for index, prompt in questions if isinstance(prompt, Generation)]
+    return sorted(selected, key=lambda entry: entry[1].context.astype(">i4").tobytes())
+
+
+def text_stops(generation: Generation) -> list[str]:
+    """Return the stops that are texts; none if the model may think, as it may stop in it."""
+    if generation.opened is not None:
+        return []
+    return [stop.decode() for stop in generation.stops if is_text(stop)]
+
+
+def seed(sampling: Sampling) -> int:
+    """Return the seed of a sample, an integer of 31 bits."""
+    return int.from_bytes(sampling.stream[:4], "big") >> 1
 
 
 class Whole(NamedTuple):
-    """``tokens`` that are sent, of which those from ``first`` on are scored.
+    """Hold ``tokens`` that are sent, of which those from ``first`` on are scored.
 
-    ``spans``: (index of a question, its first scored token, the end of its tokens), all within these tokens.
+    ``spans``: (index of a question, its first scored token, the end of its tokens), all within
+    these tokens.
     """
 
     tokens: list[int]
@@ -362,24 +441,22 @@ class Whole(NamedTuple):
     spans: Sequence[tuple[int, int, int]]
 
     def scores(self, logprobs: Sequence[float], ranks: Sequence[int]) -> list[TokenScores]:
-        """The scores of the spans from those of all tokens from ``first`` on."""
+        """Return the scores of the spans from those of all tokens from ``first`` on."""
         scores = []
         for _, start, end in self.spans:
-            own = slice(start - self.first, end - self.first)
-            scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
+            scored = slice(start - self.first, end - self.first)
+            scores.append(TokenScores.of(self.tokens[start:end], logprobs[scored], ranks[scored]))
         return scores
 
 
 class WholeSpans(Route):
-    """A way of asking in which every span that is no prefix of another is one request."""
+    """Ask about every span that is no prefix of another in one request."""
 
     path = "completions"
 
     def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
-        """One request for every span that is no prefix of another."""
-        for whole in whole_spans(
-            [(index, span) for index, span in questions if isinstance(span, Span)]
-        ):
+        """Yield a request for every span that is no prefix of another."""
+        for whole in whole_spans(questions):
             parts = [Part(index) for index, _, _ in whole.spans]
             yield Call(self.path, self._body(whole), parts, partial(self._scores, whole))
 
@@ -394,80 +471,86 @@ class WholeSpans(Route):
 
 
 class Echo(WholeSpans):
-    """Every span that is no prefix of another is a prompt that the server echoes, with a token's log-probability each.
+    """Send spans as prompts that the server echoes, with a log-probability for each token.
 
-    One token is generated after it, as there are servers to which none means as many as fit; it is not read.
+    One token is generated after a prompt and not read: to some servers none means as many as fit.
     """
 
     cost = "one request for every span, computed from its first token on"
 
     def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts) -> None:
-        """``model``: its name at the server."""
+        """Ask ``model``, by its name at the server."""
         super().__init__(model)
-        self._tokenizer, self._prompts = tokenizer, prompts
+        self._tokenizer = tokenizer
+        self._prompts = prompts
         self.name = f"echo, prompts as {prompts.name}"
 
     def objection(self, question: Prompt) -> str | None:
-        """Why not: no text gives these tokens."""
+        """Return why no text gives the tokens, or None."""
         assert isinstance(question, Span)
-        return self._prompts.objection(
-            [*question.context.tolist(), *question.continuation.tolist()]
-        )
+        tokens = [*question.context.tolist(), *question.continuation.tolist()]
+        return self._prompts.objection(tokens)
 
     def _body(self, whole: Whole) -> dict[str, Any]:
-        body = {
+        return {
             "model": self._model,
             "prompt": self._prompts.prompt(whole.tokens),
             "max_tokens": 1,
             "temperature": 0,
+            "echo": True,
+            "logprobs": 1,
         }
-        return body | {"echo": True, "logprobs": 1}
 
     def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
-        given = logprobs_of(answer, len(whole.tokens))
-        tokens, logprobs = field(given, "tokens", list), field(given, "token_logprobs", list)
+        content = logprobs_of(answer, len(whole.tokens))
+        tokens = field(content, "tokens", list)
+        logprobs = field(content, "token_logprobs", list)
         if len(tokens) != len(logprobs):
             raise Unanswerable(
                 f"the server echoes {len(tokens)} tokens with {len(logprobs)} log-probabilities"
             )
-        hidden = self._hidden(tokens, whole.tokens)
-        top = given.get("top_logprobs")
-        scores, ranks = list[float](), list[int]()
-        for place in range(whole.first - hidden, len(whole.tokens) - hidden):
-            if place < 0 or (place == 0 and logprobs[0] is None):
+        skipped = self._skipped(tokens, whole.tokens)
+        top = content.get("top_logprobs")
+        if not isinstance(top, list):
+            top = []
+        scores = []
+        ranks = []
+        for index in range(whole.first - skipped, len(whole.tokens) - skipped):
+            if index < 0 or (index == 0 and logprobs[0] is None):
                 raise Unanswerable(
                     "the server gives no log-probability of the first token after its own BOS"
                 )
-            scores.append(number(logprobs[place]))
-            ranks.append(
-                rank_among(
-                    scores[-1], top[place] if isinstance(top, list) and place < len(top) else None
-                )
-            )
+            logprob = number(logprobs[index])
+            scores.append(logprob)
+            listed = top[index] if index < len(top) else None
+            ranks.append(rank_among(logprob, listed))
         return scores, ranks
 
-    def _hidden(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
-        """How many of the ``sent`` tokens, at their front, are not echoed; Unanswerable where others are echoed."""
-        for hidden in sorted({0, len(self._prompts.front)}):
-            shown = sent[hidden:]
-            if len(shown) <= len(tokens) <= len(shown) + 1 and all(map(self._is, tokens, shown)):
-                return hidden
+    def _skipped(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
+        """Count the ``sent`` tokens at their front that are not echoed; Unanswerable for others."""
+        for skipped in sorted({0, len(self._prompts.front)}):
+            rest = sent[skipped:]
+            if len(rest) <= len(tokens) <= len(rest) + 1 and all(map(self._is, tokens, rest)):
+                return skipped
         raise Unanswerable(
             f"the server echoes {len(tokens)} tokens that are not the {len(sent)} sent and one more"
         )
 
-    def _is(self, shown: Any, token: int) -> bool:
-        """Whether ``shown`` is how the server writes ``token``; of bytes that are no text nobody knows."""
+    def _is(self, name: Any, token: int) -> bool:
+        """Check that ``name`` may be the server's spelling of ``token``.
+
+        Nobody knows the spelling of bytes that are no text.
+        """
         table = self._tokenizer.token_bytes
         spelled = table[token] if token < len(table) else b""
         text = spelled.decode(errors="replace")
-        return not text or not is_text(spelled) or shown in (text, text.removeprefix(" "))
+        return not text or not is_text(spelled) or name in (text, text.removeprefix(" "))
 
 
 class PromptLogprobs(WholeSpans):
-    """Every span that is no prefix of another is a prompt, and its tokens' log-probabilities and ranks come back.
+    """Send spans as prompts whose tokens' log-probabilities and ranks come back.
 
-    vLLM does not use its prefix cache for them, so that every prompt is computed from its beginning.
+    vLLM does not use its prefix cache for them, so every prompt is computed from its beginning.
     """
 
     name = "prompt log-probabilities"
@@ -485,34 +568,26 @@ class PromptLogprobs(WholeSpans):
     def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
         sent = len(whole.tokens)
         check_prompt(answer, sent)
-        given = field(choice(answer), "prompt_logprobs", list)
-        if len(given) != sent:
+        entries = field(choice(answer), "prompt_logprobs", list)
+        if len(entries) != sent:
             raise Unanswerable(
-                f"the server gives log-probabilities of {len(given)} tokens where {sent} were sent"
+                f"the server gives log-probabilities of {len(entries)} tokens where {sent} were sent"
             )
-        logprobs, ranks = list[float](), list[int]()
-        for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
-            listed = place.get(str(token)) if isinstance(place, dict) else None
+        logprobs = []
+        ranks = []
+        for token, entry in zip(whole.tokens[whole.first :], entries[whole.first :], strict=True):
+            listed = member(entry, str(token))
             if not isinstance(listed, dict):
                 raise Unanswerable(
                     f"the server gives no log-probability of token {token} of the prompt"
                 )
-            place_of = listed.get("rank")
-            if (
-                isinstance(place_of, bool)
-                or not isinstance(place_of, int)
-                or not 1 <= place_of < 2**31
-            ):
-                raise Unanswerable(
-                    f"the server gives {place_of!r:.40} as the rank of token {token}"
-                )
+            ranks.append(rank_from_one(listed.get("rank"), token) - 1)
             logprobs.append(number(listed.get("logprob")))
-            ranks.append(place_of - 1)
         return logprobs, ranks
 
 
 class SglangPrompts(WholeSpans):
-    """Every span that is no prefix of another is a prompt of which only the end has log-probabilities.
+    """Send spans as prompts of which only the end has log-probabilities.
 
     SGLang reads what comes before that end from its cache.
     """
@@ -522,137 +597,154 @@ class SglangPrompts(WholeSpans):
     path = SGLANG_PATH
 
     def _body(self, whole: Whole) -> dict[str, Any]:
-        body = {"input_ids": whole.tokens, "sampling_params": ONE_TOKEN, "return_logprob": True}
-        return body | {"logprob_start_len": whole.first - 1}  # the first token there has none
+        return {
+            "input_ids": whole.tokens,
+            "sampling_params": ONE_TOKEN,
+            "return_logprob": True,
+            # The first token from there on has no log-probability.
+            "logprob_start_len": whole.first - 1,
+        }
 
     def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
-        given = [
-            *map(
-                sglang_entry,
-                field(sglang_meta(answer, len(whole.tokens)), "input_token_logprobs", list),
-            )
-        ]
+        meta = sglang_meta(answer, len(whole.tokens))
+        entries = list(map(sglang_entry, field(meta, "input_token_logprobs", list)))
         sent = whole.tokens[whole.first - 1 :]
         count = len(sent)
-        if len(given) != count:
+        if len(entries) != count:
             raise Unanswerable(
-                f"the server gives log-probabilities of {len(given)} tokens where {count} were asked for"
+                f"the server gives log-probabilities of {len(entries)} tokens where {count} were asked for"
             )
-        for place, ((_, one), other) in enumerate(zip(given, sent, strict=True)):
-            if one != other:
+        for index, ((_, token), expected) in enumerate(zip(entries, sent, strict=True)):
+            if token != expected:
                 raise Unanswerable(
-                    f"the server gives a log-probability of token {one}, not {other}, at {place}"
+                    f"the server gives a log-probability of token {token}, not {expected}, at {index}"
                 )
-        logprobs = [number(logprob) for logprob, _ in given[1:]]
+        logprobs = [number(logprob) for logprob, _ in entries[1:]]
         return logprobs, [UNKNOWN] * len(logprobs)
 
 
-def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
-    """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
-    sequences = [
-        (
-            np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(),
-            len(span.context),
-            index,
-        )
-        for index, span in questions
-    ]
-    sequences.sort(
-        key=lambda each: each[0]
-    )  # big-endian bytes sort as ids do, a prefix before what it begins
+def whole_spans(questions: Sequence[tuple[int, Prompt]]) -> Iterator[Whole]:
+    """Yield the tokens to send for the spans of ``questions``, depth first, each sequence once."""
+    sequences = []
+    for index, span in questions:
+        if isinstance(span, Span):
+            tokens = np.concatenate([span.context, span.continuation]).astype(">i4")
+            sequences.append((tokens.tobytes(), len(span.context), index))
+    # Big-endian bytes sort as ids do, and a prefix comes before what it begins.
+    sequences.sort(key=itemgetter(0))
     group: list[tuple[int, int, int]] = []
-    for place, (tokens, start, index) in enumerate(sequences):
-        group.append((index, start, len(tokens) // 4))
-        if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(tokens):
-            yield Whole(
-                np.frombuffer(tokens, dtype=">i4").tolist(),
-                min(first for _, first, _ in group),
-                group,
-            )
+    for position, (content, start, index) in enumerate(sequences, start=1):
+        group.append((index, start, len(content) // 4))
+        if position == len(sequences) or not sequences[position][0].startswith(content):
+            first = min(start for _, start, _ in group)
+            yield Whole(np.frombuffer(content, dtype=">i4").tolist(), first, group)
             group = []
 
 
 def number(value: Any) -> float:
-    """``value`` as a log-probability (nats, at most 0); raises Unanswerable where it can be none."""
+    """Return ``value`` as a log-probability (nats, at most 0); raise Unanswerable if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
     if _STAND_IN < value <= _ABOVE:
         return min(float(value), 0.0)
-    reason = ", which is above 0" if value > 0 else ", which stands for one that it does not know"
-    finite = isinstance(value, int) or math.isfinite(value)
-    raise Unanswerable(
-        f"the server gives {_shown(value)} as a log-probability{reason if finite else ''}"
-    )
+    reason = ""
+    if isinstance(value, int) or math.isfinite(value):
+        reason = ", which stands for one that it does not know"
+        if value > 0:
+            reason = ", which is above 0"
+    raise Unanswerable(f"the server gives {_shown(value)} as a log-probability{reason}")
 
 
 def field(where: Any, name: str, kind: type[_Kind]) -> _Kind:
-    """The value of this ``kind`` that the object ``where`` holds as ``name``; Unanswerable where there is none."""
-    value = where.get(name) if isinstance(where, dict) else None
+    """Return the value of this ``kind`` that the object ``where`` has as ``name``.
+
+    Raises Unanswerable if there is none.
+    """
+    value = member(where, name)
     if not isinstance(value, kind):
         raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
     return value
 
 
 def choice(answer: JSON) -> dict[str, Any]:
-    """The one choice of an answer; Unanswerable where there are more or none, or it has another ``index`` than 0."""
-    given = field(answer, "choices", list)
-    if len(given) != 1:
-        raise Unanswerable(f"the server answers with {len(given)} choices in place of 1")
-    index = given[0].get("index") if isinstance(given[0], dict) else None
+    """Return the one choice of an answer.
+
+    Raises Unanswerable if there are more or none, or if its ``index`` is not 0.
+    """
+    choices = field(answer, "choices", list)
+    if len(choices) != 1:
+        raise Unanswerable(f"the server answers with {len(choices)} choices in place of 1")
+    index = member(choices[0], "index")
     if isinstance(index, bool) or index != 0:
         raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
-    only: dict[str, Any] = given[0]
+    only: dict[str, Any] = choices[0]
     return only
 
 
 def logprobs_of(answer: JSON, inputs: int | None = None) -> dict[str, Any]:
-    """``logprobs`` of the one choice of an answer to a prompt of so many ``inputs``; raises Unanswerable."""
+    """Return ``logprobs`` of the one choice of an answer; raise Unanswerable if there are none.
+
+    ``inputs``: the tokens of the prompt, which the server must have read.
+    """
     if inputs is not None:
         check_prompt(answer, inputs)
     return field(choice(answer), "logprobs", dict)
 
 
 def check_prompt(answer: JSON, tokens: int) -> None:
-    """Raise Unanswerable where the server says that it read another number of tokens than the ``tokens`` sent."""
-    usage = answer.get("usage")
-    counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    if isinstance(counted, int) and not isinstance(counted, bool) and counted != tokens:
-        more = (
-            "an added BOS?"
-            if counted == tokens + 1
-            else "another tokenizer, or a text that it cuts?"
-        )
-        raise Unanswerable(
-            f"the server read {_shown(counted)} tokens where {tokens} were sent ({more})"
-        )
+    """Raise Unanswerable if the server counts another number of tokens than the ``tokens`` sent."""
+    counted = member(answer, "usage", "prompt_tokens")
+    if isinstance(counted, bool) or not isinstance(counted, int) or counted == tokens:
+        return
+    cause = "another tokenizer, or a text that it cuts?"
+    if counted == tokens + 1:
+        cause = "an added BOS?"
+    raise Unanswerable(
+        f"the server read {_shown(counted)} tokens where {tokens} were sent ({cause})"
+    )
 
 
 def named_id(name: str) -> int | None:
-    """The id in ``token_id:ID``, as servers name tokens that are asked for by id; None for any other name."""
+    """Return the id in ``token_id:ID``, a server's name of a token asked for by id, or None."""
     return int(name.removeprefix("token_id:")) if _ID.fullmatch(name) else None
 
 
 def named_logprobs(listed: Any) -> dict[int, float]:
-    """id → log-probability of an object whose names are ``token_id:ID``; Unanswerable for other names."""
+    """Return id → log-probability of an object with names ``token_id:ID``; raise Unanswerable."""
     if not isinstance(listed, dict):
         raise Unanswerable(
             f"the server gives {_shown(listed)} in place of the log-probabilities of a token"
         )
-    ids = {named_id(name): value for name, value in listed.items()}
-    if None in ids or len(ids) != len(listed):
+    logprobs = {}
+    for name, value in listed.items():
+        token = named_id(name)
+        if token is not None:
+            logprobs[token] = value
+    if len(logprobs) < len(listed):
         raise Unanswerable("the server names tokens by their text though asked to name them by id")
-    return {token: value for token, value in ids.items() if token is not None}
+    return logprobs
 
 
 def rank_among(logprob: float, listed: Any) -> int:
-    """0 where none of the ``listed`` likeliest tokens (name → nats) is likelier, else what is known of the rank."""
+    """Return 0 if none of the ``listed`` likeliest tokens (name → nats) is likelier.
+
+    Else return what is known of the rank.
+    """
     if not isinstance(listed, dict) or not listed:
         return UNKNOWN
     return 0 if logprob >= max(map(number, listed.values())) else NOT_FIRST
 
 
+def rank_from_one(value: Any, token: int, engine: str = "the server") -> int:
+    """Return ``value`` as a rank that counts from 1; raise Unanswerable if it is none."""
+    rank = integer(value, least=1)
+    if rank is None:
+        raise Unanswerable(f"{engine} gives {value!r:.40} as the rank of token {token}")
+    return rank
+
+
 def is_text(spelled: bytes) -> bool:
-    """Whether ``spelled`` is UTF-8 by itself."""
+    """Check that ``spelled`` is UTF-8 by itself."""
     try:
         spelled.decode()
     except UnicodeDecodeError:
@@ -661,24 +753,21 @@ def is_text(spelled: bytes) -> bool:
 
 
 def sglang_meta(answer: JSON, inputs: int) -> dict[str, Any]:
-    """What SGLang says beside the text after so many ``inputs``; Unanswerable where it read another number."""
+    """Return SGLang's fields beside the text; Unanswerable unless it read ``inputs`` tokens."""
     meta = field(answer, "meta_info", dict)
     check_prompt({"usage": meta}, inputs)
     return meta
 
 
 def sglang_entry(entry: Any) -> tuple[Any, int]:
-    """(log-probability, token) of ``[log-probability, token, text]``."""
-    if (
-        not isinstance(entry, list)
-        or len(entry) < 2
-        or isinstance(entry[1], bool)
-        or not isinstance(entry[1], int)
-    ):
-        raise Unanswerable("the server gives no token with a log-probability")
-    return entry[0], entry[1]
+    """Return (log-probability, token) of ``[log-probability, token, text]``."""
+    if isinstance(entry, list) and len(entry) > 1:
+        logprob, token = entry[:2]
+        if isinstance(token, int) and not isinstance(token, bool):
+            return logprob, token
+    raise Unanswerable("the server gives no token with a log-probability")
 
 
 def _shown(value: Any) -> str:
-    """What stands in place of something, in a few characters."""
+    """Spell what a server gives in place of something, in a few characters."""
     return "nothing" if value is None else repr(value)[:40]

@@ -1,10 +1,9 @@
-"""A server as a model: its tokenizer, its window, and which way each question is asked."""
+"""Use the model behind a server: its tokenizer, its window, and the way for each question."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -15,7 +14,7 @@ from choicewise.data.hub import Download, hub_name
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.extensions.endpoints.server.address import KEY_VARIABLE, ServerAddress
 from choicewise.extensions.endpoints.server.faults import ServerFailed, Unanswerable
-from choicewise.extensions.endpoints.server.http import Client
+from choicewise.extensions.endpoints.server.http import Client, ClientModel
 from choicewise.extensions.endpoints.server.many_requests import ask
 from choicewise.extensions.endpoints.server.probe import (
     NOT_THERE,
@@ -41,29 +40,24 @@ from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
-WINDOW: Final = (
-    2048  # tokens of prompt and answer where neither the server nor the user says how many fit
-)
+WINDOW: Final = 2048
+"""Tokens of prompt and answer if neither the server nor the user says how many fit."""
 
 
-class ServerModel:
-    """The model that the server at ``address`` serves.
+class ServerModel(ClientModel):
+    """Answer from the model that the server at ``address`` serves.
 
-    ``tokenizer``: the name of its tokenizer (:func:`named_tokenizer`), by default where the server
-    says that its weights come from.  ``window``: the most input tokens, as of a model that runs here; by default as
-    many as the server takes with what it generates.
-    ``notes``: what users should know of how it is asked; ``say`` gets a line now and then while a server is waited for.
+    ``tokenizer``: the name of its tokenizer (:func:`named_tokenizer`), by default the origin of the
+    weights that the server names.  ``window``: the most input tokens, as of a model that runs here;
+    by default as many as the server takes with what it generates.  ``notes``: what users should
+    know of how it is asked; ``say`` gets a line now and then while a server is waited for.
 
-    The server is asked at once what it serves, and how it can be asked when that first matters.  Raises ModelError
-    where the model or its tokenizer can't be had, and whenever the server fails.
+    The server is asked at once what it serves, and which ways of asking it has when that first
+    matters.  Raises ModelError if there is no such model or tokenizer, and whenever the server
+    fails.
     """
 
-    device = "server"
     kind_name = "server"
-    dtype = "unknown"
-    recipe = None
-    planned = None
-    """What the server's cache will have is not known."""
 
     def __init__(
         self,
@@ -75,83 +69,77 @@ class ServerModel:
         client: Client | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.client = (
-            Client(address, os.environ.get(KEY_VARIABLE), say=say) if client is None else client
-        )
-        weakref.finalize(self, self.client.close)
+        super().__init__(client or Client(address, os.environ.get(KEY_VARIABLE), say=say))
         self.served: ServerFacts = read_server_facts(self.client, address.model)
-        self.name, self.takes = self.served.model, self.served.window
-        """``takes``: tokens of prompt and answer that the server says it takes; None where it does not say."""
-        self.notes = list[str]()
+        self.name = self.served.model
+        self.takes = self.served.window
+        """Tokens of prompt and answer that the server takes; None if it does not tell."""
         self._completions = self._has_completions()
         self.tokenizer, self._tokenizer_name = self._tokenizer(tokenizer, progress)
-        self._asked = window
-        self._takes = self._fitting(window)
+        self._window = window
+        self._check_window()
 
     @cached_property
     def chosen(self) -> ChosenRoutes:
-        """How the server can be asked, as its probe says; raises ModelError as the class says."""
+        """Return the ways of asking that the probe chose; raise ModelError."""
         chosen = self._probed()
-        if named := other_name(self.served, self.client.named):
-            own = self.served.model
+        named = other_name(self.served, self.client.named)
+        if named:
             self.notes.append(
-                f"the server calls {own} {named} in its answers; another name stops the run"
+                f"the server calls {self.name} {named} in its answers; another name stops the run"
             )
         return chosen
 
     @property
     def window(self) -> int:
-        """The most input tokens: those named, or what the server takes without the token that it generates.
+        """Return the most input tokens: those named, or all that the server takes but one.
 
-        A way of asking that sends spans whole sends their last token, too, which is no input of a model that runs here.
-        Raises ModelError where more are named than the server takes.
+        A way of asking that sends spans whole sends their last token too, which is no input of a
+        model that runs here.  Raises ModelError if more are named than the server takes.
         """
-        most = self._takes - (2 if isinstance(self.chosen.score, WholeSpans) else 1)
-        if self._asked is None:
+        generated = 2 if isinstance(self.chosen.score, WholeSpans) else 1
+        most = (self.takes or WINDOW) - generated
+        if self._window is None:
             return most
-        if self.served.window is not None and self._asked > most:
+        if self.takes is not None and self._window > most:
             raise self._too_wide(most)
-        return self._asked
+        return self._window
 
     @property
     def supports(self) -> frozenset[type]:
-        """The kinds of question that some way of asking answers."""
+        """Return the kinds of question that some way of asking answers."""
         return frozenset[type]().union(*(route.supports for route in self.chosen.routes))
 
     @property
     def digest(self) -> str:
-        """64 hex digits of the server's names of the model, its root, the tokenizer and the ways of asking."""
-        # First how it is asked, as the probe shows what answers call the model.
+        """Return 64 hex digits of the model's names, its root, its tokenizer and its routes."""
+        # The probe, which chooses the routes, shows what answers call the model.
         routes = [route.name for route in self.chosen.routes]
+        identity = [self.name, self.served.root, self.tokenizer.digest, *routes]
         named = other_name(self.served, self.client.named)
-        identity = (
-            self.served.model,
-            self.served.root,
-            self.tokenizer.digest,
-            *routes,
-            *filter(None, [named]),
-        )
+        if named:
+            identity.append(named)
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     @property
     def record(self) -> ServerRecord:
-        """What a run keeps of it."""
-        served, chosen = self.served, self.chosen
+        """Return what a run keeps of the server."""
+        chosen = self.chosen
         return ServerRecord(
-            model=served.model,
-            route="; ".join(each.name for each in chosen.routes),
-            root=served.root,
-            software=served.software,
+            model=self.name,
+            route="; ".join(route.name for route in chosen.routes),
+            root=self.served.root,
+            software=self.served.software,
             tokenizer=self._tokenizer_name,
             probes=dict(chosen.probes),
             noise=chosen.check.noise,
-            named=other_name(served, self.client.named),
+            named=other_name(self.served, self.client.named),
         )
 
     def probe_now(self) -> Mapping[str, float]:
-        """The probe's log-probabilities (nats) as the server gives them now, by text.
+        """Return the probe's log-probabilities (nats) that the server gives now, by text.
 
-        Raises ModelError where the server can't be asked as before.
+        Raises ModelError if the server can't be asked in the ways of before.
         """
         return self._probed().probes
 
@@ -161,130 +149,131 @@ class ServerModel:
 
     @property
     def selfcheck(self) -> SelfCheck:
-        """The way of asking that was taken, why others were refused, and how far answers differ."""
+        """Return the way of asking that was taken, why others were refused, and the noise."""
         return self.chosen.check
 
     def check(self, depth: int) -> SelfCheck:
-        """The same: the probe does not depend on the ``depth``."""
+        """Return :attr:`selfcheck`: the probe does not depend on the ``depth``."""
         return self.chosen.check
 
     @property
-    def computed(self) -> int | None:
-        """Tokens that the server says it read and did not have in its cache; None where it does not say."""
-        return self.client.computed
-
-    @property
     def front(self) -> tuple[int, ...] | None:
-        """The tokens that the server puts before a text, all others being ours; None where it does not say."""
+        """Return the tokens that the server puts before a text; None if it does not tell them."""
         return self.chosen.front
 
-    @property
-    def requests(self) -> int:
-        """Requests that the server answered so far."""
-        return self.client.requests
-
     def requests_for(self, questions: Sequence[Prompt]) -> int:
-        """How many requests ``questions`` take; those that can't be asked take none."""
-        by_route = defaultdict[Route, list[tuple[int, Prompt]]](list)
-        for index, question in enumerate(questions):
-            route, objection = self._judged(question)
-            if route is not None and objection is None:
-                by_route[route].append((index, question))
-        return sum(1 for route, asked in by_route.items() for _ in route.calls(asked))
+        """Count the requests that ``questions`` take; those that can't be asked take none."""
+        by_route, _ = self._by_route(questions)
+        count = 0
+        for route, entries in by_route.items():
+            count += sum(1 for _ in route.calls(entries))
+        return count
 
     def objection(self, question: Prompt) -> str | None:
-        """Why the server can't be asked ``question``; None where it can."""
+        """Return why the server can't be asked ``question``, or None."""
         return self._judged(question)[1]
 
     def answer(self, questions: Sequence[Prompt]) -> Answers:
-        """The answers as they come; a question that can't be answered is unanswered, with the reason.
+        """Yield the answers as they come; a question without one has the reason.
 
-        Raises ModelError where the server fails.
+        Raises ModelError if the server fails.
         """
+        by_route, refused = self._by_route(questions)
+        for index, reason in refused:
+            yield index, unanswered(questions[index], reason)
+        for route, entries in by_route.items():
+            answers = ask(self.client, route, entries, self.name)
+            longest = max(question.inputs + 1 for _, question in entries)
+            whole = route.ranking(longest) if isinstance(route, ByLength) else None
+            if whole is not None:
+                ask_ranked = partial(ask, self.client, whole, model=self.name)
+                answers = with_label_ranks(answers, dict(entries), ask_ranked)
+            yield from answers
+
+    def _by_route(
+        self, questions: Sequence[Prompt]
+    ) -> tuple[dict[Route, list[tuple[int, Prompt]]], list[tuple[int, str]]]:
+        """Return the ``questions`` that each route answers, and why others can't be asked."""
         by_route = defaultdict[Route, list[tuple[int, Prompt]]](list)
+        refused = []
         for index, question in enumerate(questions):
             route, reason = self._judged(question)
             if reason is None and question.inputs > self.window:
                 reason = f"{question.inputs + 1} tokens are too many for {self.name}, whose window is {self.window}"
             if reason is not None:
-                yield index, unanswered(question, reason)
+                refused.append((index, reason))
             elif route is not None:
                 by_route[route].append((index, question))
-        for route, asked in by_route.items():
-            given = ask(self.client, route, asked, self.served.model)
-            longest = max(question.inputs + 1 for _, question in asked)
-            if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
-                again = partial(ask, self.client, whole, model=self.served.model)
-                given = with_label_ranks(given, dict(asked), again)
-            yield from given
-
-    def close(self) -> None:
-        """End every connection."""
-        self.client.close()
+        return by_route, refused
 
     def _judged(self, question: Prompt) -> tuple[Route | None, str | None]:
-        """The way to ask ``question``, and why it can't be asked: where there is no way, or the way objects."""
-        chosen, context = self.chosen, getattr(question, "context", None)
-        chat = context is not None and chat_messages(self.tokenizer, context) is not None
-        if isinstance(question, Generation):
-            route = chosen.chat_generate if chat else chosen.generate
-        else:
-            route = chosen.chat_score if chat else chosen.score
-        if route is not None and type(question) in route.supports:
+        """Return the way to ask ``question``, and why it can't be asked."""
+        route = self._route(question)
+        kind = type(question)
+        if route is not None and kind in route.supports:
             return route, route.objection(question)
-        if type(question) in self.supports:
+        if kind in self.supports:
             return None, "the server takes chats only, and this is none; ask it as a chat"
-        refused = next(
-            (trial.refused for trial in reversed(chosen.check.trials) if trial.refused), ""
-        )
-        return None, f"the server can't be asked a {type(question).__name__}" + (
-            f" ({refused})" if refused else ""
-        )
+        reason = f"the server can't be asked a {kind.__name__}"
+        refusals = [trial.refused for trial in self.chosen.check.trials if trial.refused]
+        if refusals:
+            reason = f"{reason} ({refusals[-1]})"
+        return None, reason
+
+    def _route(self, question: Prompt) -> Route | None:
+        chosen = self.chosen
+        context = getattr(question, "context", None)
+        is_chat = context is not None and chat_messages(self.tokenizer, context) is not None
+        if isinstance(question, Generation):
+            return chosen.chat_generate if is_chat else chosen.generate
+        return chosen.chat_score if is_chat else chosen.score
 
     def _has_completions(self) -> bool:
+        body = {"model": self.name, "max_tokens": 1, "prompt": "a"}
         try:
-            self.client.post(
-                "completions", {"model": self.served.model, "max_tokens": 1, "prompt": "a"}
-            )
+            self.client.post("completions", body)
         except Unanswerable:
-            pass
+            return True
         except ServerFailed as error:
-            if error.status not in NOT_THERE:
-                raise
-            return False
+            if error.status in NOT_THERE:
+                return False
+            raise
         return True
 
     def _tokenizer(self, named: str | None, progress: Download | None) -> tuple[Tokenizer, str]:
         if named is not None:
-            tokenizer, name = named_tokenizer(named, progress), named
+            tokenizer = named_tokenizer(named, progress)
+            name = named
         elif self._completions:
             tokenizer, name = _served_tokenizer(self.served, progress)
         else:
-            tokenizer, name = ByteTokenizer(), BYTE_TOKENS
-        if tokenizer.chat is None:  # then the server may know how to write chats
+            tokenizer = ByteTokenizer()
+            name = BYTE_TOKENS
+        # The server may know how to write chats, if the tokenizer does not.
+        if tokenizer.chat is None:
             message = {"role": "user", "content": "Say yes."}
-            body = {"model": self.served.model, "messages": [message], "max_tokens": 1}
+            body = {"model": self.name, "messages": [message], "max_tokens": 1}
             if answer_if_offered(self.client, "chat/completions", body):
                 inner: Any = getattr(tokenizer, "inner", tokenizer)
                 inner.chat = ServedChat()
         return tokenizer, name
 
-    def _fitting(self, asked: int | None) -> int:
-        """Tokens that the server takes, of prompt and answer together; ``asked``: input tokens that the user names."""
-        said = self.served.window
-        if asked is not None and asked < 1:
-            raise ModelError(f"window is {asked} tokens; it must be at least 1, or left out")
-        if said is not None and asked is not None and asked >= said:
-            raise self._too_wide(said - 1)
-        if said is None and asked is None:
-            self.notes.append(
-                f"the server does not say how many tokens fit; {WINDOW} are assumed (name a window)"
-            )
-        return WINDOW if said is None else said
+    def _check_window(self) -> None:
+        """Raise ModelError for a named window that can't be; note that none is known."""
+        if self._window is None:
+            if self.takes is None:
+                self.notes.append(
+                    f"the server does not say how many tokens fit; {WINDOW} are assumed (name a window)"
+                )
+            return
+        if self._window < 1:
+            raise ModelError(f"window is {self._window} tokens; it must be at least 1, or left out")
+        if self.takes is not None and self._window >= self.takes:
+            raise self._too_wide(self.takes - 1)
 
     def _too_wide(self, most: int) -> ModelError:
         return ModelError(
-            f"window is {self._asked} input tokens, but {self.name} is served with {self.served.window} tokens, of"
+            f"window is {self._window} input tokens, but {self.name} is served with {self.takes} tokens, of"
             f" prompt and answer, so that it takes {most}; serve it with more, or name a window of at most {most}, here"
             " and for the models that it is compared with"
         )
@@ -296,15 +285,18 @@ class ServerModel:
 def _served_tokenizer(
     served: ServerFacts, progress: Download | None = None
 ) -> tuple[Tokenizer, str]:
-    """The tokenizer of what the server says that it serves, and its name; ModelError where that can't be had here."""
-    problems = list[str]()
+    """Return the tokenizer of the served model and its name; raise ModelError if it is absent."""
+    problems = []
     for name in dict.fromkeys(filter(None, (served.root, served.model))):
         try:
-            if Path(name).is_dir() or (hub_name(name) is not None and not name.startswith("/")):
+            is_here = Path(name).is_dir()
+            if is_here or (hub_name(name) is not None and not name.startswith("/")):
                 return named_tokenizer(name, progress), name
         except (ChoicewiseError, OSError) as error:
             problems.append(f"{name}: {error}")
-    reason = f" ({'; '.join(problems)})" if problems else ""
+    reason = ""
+    if problems:
+        reason = f" ({'; '.join(problems)})"
     raise ModelError(
         f"the tokenizer of the served model {served.model} is not on this machine{reason}; {NAME_IT}"
     )

@@ -1,4 +1,4 @@
-"""Models that vLLM computes on this machine: the engine in a process of its own, and the ways to ask it.
+"""Compute models by vLLM on this machine, with its engine in a process.
 
-``vllm_routes.py`` makes requests of questions and checks what comes of them; it never imports vLLM.
+``vllm_routes.py`` makes requests of questions and checks the outputs; it never imports vLLM.
 """

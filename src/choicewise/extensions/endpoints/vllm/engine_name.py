@@ -1,4 +1,4 @@
-"""How a model that vLLM computes is named, with the options of its engine."""
+"""Read the name of a model that vLLM computes, and the options of its engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from choicewise.errors import ModelError
 
 PREFIX: Final = "vllm:"
 
-_OWN: Final = {
+_NOT_PASSED: Final = {
     "model": f"name it after {PREFIX}",
     "tokenizer": "it is the model's own",
     "skip_tokenizer_init": "it is the model's own",
@@ -29,19 +29,25 @@ _OWN: Final = {
 
 
 class EngineName(NamedTuple):
-    """``vllm:MODEL,OPTION=VALUE,...``: a folder, a bundled model or a name on the Hub, and options of vLLM's engine."""
+    """Hold the parts of ``vllm:MODEL,OPTION=VALUE,...``.
+
+    ``model``: a folder, a bundled model or a name on the Hub; ``options``: of vLLM's engine.
+    """
 
     model: str
     options: Mapping[str, Any]
 
     @classmethod
     def parse(cls, name: str) -> EngineName:
-        """ModelError for options without a value, or that are not to be named."""
-        model, *given = re.split(r",(?=[A-Za-z_]\w*=)", name.removeprefix(PREFIX))
-        options = dict[str, Any]()
-        for key, _, value in (each.partition("=") for each in given):
-            if key in _OWN:
-                raise ModelError(f"{name}: vLLM's option {key} does not pass through; {_OWN[key]}")
+        """Read ``name``; raise ModelError for options that are not to be named."""
+        model, *settings = re.split(r",(?=[A-Za-z_]\w*=)", name.removeprefix(PREFIX))
+        options: dict[str, Any] = {}
+        for setting in settings:
+            key, _, value = setting.partition("=")
+            if key in _NOT_PASSED:
+                raise ModelError(
+                    f"{name}: vLLM's option {key} does not pass through; {_NOT_PASSED[key]}"
+                )
             options[key] = _value(value)
         if not model:
             raise ModelError(
@@ -56,8 +62,10 @@ class EngineName(NamedTuple):
 
 
 def _value(text: str) -> Any:
-    """A number, true or false, or an object in JSON; else the text."""
+    """Return a number, true or false, or an object in JSON; else the text."""
+    # Python's words are taken too, as vLLM's documentation has them.
+    words = {"True": "true", "False": "false", "None": "null"}
     try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+        return json.loads(words.get(text, text))
     except ValueError:
         return text

@@ -14,29 +14,28 @@ _PLAIN_BYTES: Final = 2 << 30
 
 
 def measure_noise(model: Model) -> tuple[dict[str, Any], str]:
-    """Return the self-check of ``model`` with its noise, its distance from plain transformers, and vLLM's own facts.
+    """Return the self-check of ``model``, its distance from plain transformers, and vLLM's facts.
 
-    Also return from what the differences of the self-check are measured, in words.
+    Also return in words what the differences of the self-check are measured from.
     """
     assert isinstance(model, EngineModel)
     check = model.selfcheck
     difference, failed = _from_plain(model)
+    path = {
+        "path": "plain transformers, float32 on the CPU",
+        "difference": difference,
+        "failed": failed,
+    }
     measured = {
         **asdict(check),
         "noise": max(check.noise, difference or 0.0),
-        "paths": [
-            {
-                "path": "plain transformers, float32 on the CPU",
-                "difference": difference,
-                "failed": failed,
-            }
-        ],
+        "paths": [path],
         "vllm": asdict(model.facts),
     }
-    return (
-        measured,
-        "largest difference of a token from prompt log-probabilities, with the cache empty and full",
+    origin = (
+        "largest difference of a token from prompt log-probabilities, with the cache empty and full"
     )
+    return measured, origin
 
 
 def _from_plain(model: EngineModel) -> tuple[float | None, str | None]:
@@ -52,7 +51,5 @@ def _from_plain(model: EngineModel) -> tuple[float | None, str | None]:
     except (ImportError, ModelError) as error:
         return None, f"transformers can't load it: {error}"
     ours = dict(model.answer(spans))
-    differences = [
-        abs(plain[index].logprobs - ours[index].logprobs).max() for index in range(len(spans))
-    ]
+    differences = [abs(plain[i].logprobs - ours[i].logprobs).max() for i in range(len(spans))]
     return float(max(differences)), None

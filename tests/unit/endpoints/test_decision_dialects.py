@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from choicewise.extensions.endpoints.decisions.answers import DecisionAnswer
 from choicewise.extensions.endpoints.decisions.dialects import DIALECTS
 from choicewise.questions import TypedQuestion
-from choicewise.scoring.rounding import confidences, formulas_of
+from choicewise.scoring.rounding import confidences, formulas_of, label_mass
 from tests.helpers.decision_server import ROUTES, DecisionService
 from tests.helpers.served_model import JSON, as_json
 
@@ -207,7 +207,7 @@ def test_what_a_server_that_behaves_sends_is_read_as_it_is(
         "autotrust",
     )
     assert answer.recomputed == confidences(kind, told)["typesafe"]
-    assert answer.label_mass == (
+    assert label_mass(answer.diagnostics) == (
         0.75 if dialect == "sglang" and mass is None else mass if dialect not in _SILENT else None
     )
 
@@ -508,7 +508,7 @@ def test_a_servers_own_confidence_is_named(formula: str) -> None:
     )
     assert answer.confidence is not None
     assert answer.probabilities is not None
-    assert formulas_of(answer.confidence, "choice", answer.probabilities, answer.label_mass) == (
-        formula,
-    )
+    assert formulas_of(
+        answer.confidence, "choice", answer.probabilities, label_mass(answer.diagnostics)
+    ) == (formula,)
     assert answer.diagnostics == {"label_mass": 0.875, "argmax_is_label": True}

@@ -16,29 +16,25 @@ def test_what_is_left_stands_beside_what_explains_it() -> None:
     none = paired_difference(np.zeros(4), np.zeros(4))
     record = EndpointRecord("systemone", 4, 0, 0.001, 0.002)
     own = ServedMinusOwn(
-        *(
-            "choice",
-            "decision/endpoint:choice",
-            "decision/vllm-0.32:choice",
-            4,
-            1,
-            1,
-            0.05,
-            0.7,
-            1,
-            0.01,
-            0.0075,
-        ),
-        *(
-            none,
-            none,
-            0.01,
-            record,
-            None,
-            0.007,
-            "unexplained",
-            (ItemDifference("q7", 0, 2, 0.0075),),
-        ),
+        kind="choice",
+        served="decision/endpoint:choice",
+        own="decision/vllm-0.32:choice",
+        n=4,
+        missing=1,
+        flips=1,
+        flips_low=0.05,
+        flips_high=0.7,
+        open=1,
+        mean=0.01,
+        most=0.0075,
+        tv=none,
+        kl=none,
+        step=0.01,
+        repeats=record,
+        noise=None,
+        allowed=0.007,
+        verdict="unexplained",
+        items=(ItemDifference("q7", 0, 2, 0.0075),),
     )
     other = replace(own, own="decision/sglang-1:choice", kind="noul")
     text = "\n".join(printed(*map(terminal, served_tables([own, other])), width=100))

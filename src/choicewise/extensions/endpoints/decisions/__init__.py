@@ -1,4 +1,4 @@
-"""Models behind decision endpoints: a state and typed questions go in, a probability per option comes out.
+"""Ask decision endpoints, which answer a state and typed questions with a probability per option.
 
-``dialects.py`` writes the requests and reads the answers of every format; it does no I/O.
+``dialects.py`` writes the requests of every format, ``answers.py`` reads the answers.
 """

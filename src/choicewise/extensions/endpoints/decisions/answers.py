@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from choicewise.data.decisions import NOUL
 from choicewise.extensions.endpoints.server.faults import Unreadable, json_answer
 from choicewise.questions import TypedQuestion
-from choicewise.scoring.rounding import MASSES, confidences, label_mass, rounding_step
+from choicewise.scoring.rounding import MASSES, confidences, rounding_step
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import listed, short
 
@@ -53,6 +53,7 @@ class DecisionAnswer:
     (:func:`choicewise.scoring.rounding.confidences`).  ``diagnostics``: label mass and the like, by
     the server's names.  ``contradictions``: statements of the answer that its probabilities
     contradict, each with a kind, ``:`` and the case.  ``notes``: what is unusual and harmless.
+    ``was_read``: False if no answer came that could be read.
     """
 
     probabilities: tuple[float, ...] | None = None
@@ -65,16 +66,12 @@ class DecisionAnswer:
     diagnostics: Mapping[str, float | bool] = field(default_factory=dict)
     contradictions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    was_read: bool = True
 
     @property
     def refused(self) -> bool:
         """Check that the question was declined, not answered wrongly or not at all."""
         return self.missing is not None and self.missing.startswith(REFUSED)
-
-    @property
-    def label_mass(self) -> float | None:
-        """Return the probability that all labels have among all tokens; None if it is not sent."""
-        return label_mass(self.diagnostics)
 
 
 def option_keys(question: TypedQuestion) -> Sequence[str]:
@@ -187,6 +184,7 @@ class AnswerFormat:
         """Return them in the order of the question's names; raise _Missing for no distribution."""
         self._check_kind(answer, question)
         is_noul = question.kind == "noul"
+        # The probability of yes is enough; a distribution beside it is preferred and compared.
         if is_noul and self.yes in answer:
             yes = _checked(answer[self.yes], "yes")
             if answer.get("probabilities") is None:
@@ -216,7 +214,7 @@ class AnswerFormat:
         kind = answer.get(name_of_kind, expected)
         if kind == "refusal":
             raise _Missing(REFUSED)
-        # Dialects differ in the word for a noul, and so do versions of one server.
+        # A server may have another dialect's word for a noul.
         is_noul = question.kind == "noul" and kind in _NOULS
         if kind != expected and not is_noul:
             reason = f"the answer is of type {_spelled(kind)}, and the question a {question.kind}"
@@ -337,8 +335,9 @@ class _Remarks:
     def _compare_score(self, score: float, probabilities: Sequence[float]) -> None:
         highest = len(probabilities) - 1
         mean = math.fsum(level * p for level, p in enumerate(probabilities))
-        # Servers compute the mean before they round, some after they divide by the sum.
+        # Some servers take the mean of probabilities that they have divided by their sum.
         normalised = mean / math.fsum(probabilities)
+        # Every probability is off by half a step at most, and the level counts as its factor.
         rounding = _step(probabilities) / 2 * len(probabilities) * highest / 2
         slack = rounding + _step([score]) / 2 + _EXACT
         if min(abs(score - mean), abs(score - normalised)) > slack:
@@ -365,9 +364,10 @@ class _Remarks:
 def _check_success(body: Mapping[str, Any]) -> None:
     """Raise _Missing, to be retried, for a body that reports an error."""
     error = body.get("error")
+    # Cloudflare reports it by ``success``, others by ``error``, and all under status 200.
     is_answer = "answers" in body or "probabilities" in body
     if body.get("success") is False or (error and not is_answer):
-        message = exact_json(_plain(error or body.get("errors")))
+        message = _json(error or body.get("errors"))
         raise _Missing(f"the answer is an error: {short(message, 300)}", retry=True)
 
 
@@ -375,6 +375,7 @@ def _check_blocked(inner: Mapping[str, Any], answers: object) -> None:
     feedback = inner.get("prompt_feedback")
     if not isinstance(feedback, dict):
         return
+    # Feedback beside answers is harmless if it names no reason.
     block = feedback.get("block_reason")
     if block or not answers:
         reason = str(feedback.get("block_reason_message") or block or "blocked")
@@ -386,6 +387,7 @@ def _candidates(answers: Any) -> list[Any]:
     if isinstance(answers, dict):
         return [answers[QUESTION]] if QUESTION in answers else []
     candidates = []
+    # An entry without a name may be ours: with one question a server need not repeat its id.
     for answer in answers:
         if not isinstance(answer, dict) or answer.get("name") in (QUESTION, None):
             candidates.append(answer)
@@ -457,7 +459,7 @@ def _choice(answer: Mapping[str, Any]) -> str | None:
     choice = answer.get("choice")
     if choice is None or isinstance(choice, str):
         return choice
-    return exact_json(_plain(choice))
+    return _json(choice)
 
 
 def _step(probabilities: Sequence[float]) -> float:
@@ -474,8 +476,10 @@ def _checked(value: Any, name: str) -> float:
 
 def _number(value: Any) -> float | None:
     """Return a finite number; None for anything else, a number in quotes too."""
+    # To Python JSON's true is an int.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
+    # JSON has integers of any length.
     try:
         number = float(value)
     except OverflowError:
@@ -487,19 +491,22 @@ def _spelled(value: Any) -> str:
     """Spell a value of an answer in words."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else f"{value:.6g}"
-    text = short(exact_json(_plain(value)), 80)
+    text = short(_json(value), 80)
     return f"the text {text}" if isinstance(value, str) else text
 
 
+def _json(value: Any) -> str:
+    return exact_json(_plain(value))
+
+
 def _plain(value: Any) -> Any:
-    """Return ``value`` with a text in the place of numbers that JSON does not have."""
-    match value:
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            return {key: _plain(entry) for key, entry in value.items()}
-        case list():
-            return [_plain(entry) for entry in value]
+    """Return ``value`` with texts in place of numbers that JSON does not have, such as NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
     return value
 
 

@@ -1,4 +1,4 @@
-"""A decision endpoint's numbers beside our own computation, as tables."""
+"""Make tables of what our computation leaves of a decision endpoint's numbers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ LAYOUTS: Final = (
 )
 
 ITEMS: Final = (
-    *(Column(name="item"), Column(name="served", kind="count"), Column(name="own", kind="count")),
+    Column(name="item"),
+    Column(name="served", kind="count"),
+    Column(name="own", kind="count"),
     Column(name="most", heading="largest |Δp|", kind="size"),
 )
 
 
 def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
-    """Yield what each layout leaves of an endpoint's answers, a table for each kind of question, then the items.
+    """Yield a table of the layouts of each kind of question, then one of the items of each layout.
 
-    Layouts of one kind stand in one table, under the kind's noise.
+    The notes of a table explain the noise of its kind.
     """
     by_kind: dict[str, list[ServedMinusOwn]] = {}
     for layout in compared:
@@ -51,31 +53,40 @@ def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
 
 
 def _layout_row(layout: ServedMinusOwn) -> list[Any]:
-    numbers = [layout.mean, layout.most, layout.tv.value, layout.kl.value]
-    return [layout.own, layout.n, layout.flips, layout.open or None, *numbers, layout.verdict]
+    return [
+        layout.own,
+        layout.n,
+        layout.flips,
+        layout.open or None,
+        layout.mean,
+        layout.most,
+        layout.tv.value,
+        layout.kl.value,
+        layout.verdict,
+    ]
 
 
-def _noise(each: ServedMinusOwn) -> Iterator[str]:
-    rounding = (
-        "no rounding" if each.step is None else f"rounding to {each.step:g} ({each.step / 2:g})"
-    )
-    twice = f"{counted(each.repeats.repeated, 'question')} sent twice ({_small(each.repeats.most)} at most)"
-    noise = (
-        "noise of our computation not measured"
-        if each.noise is None
-        else f"noise {each.noise:.2g} nats"
-    )
-    yield f"explained: {rounding}, {twice}, {noise}: |Δp| up to {_small(each.allowed)}"
-    if not each.repeats.repeated:
+def _noise(layout: ServedMinusOwn) -> Iterator[str]:
+    rounding = "no rounding"
+    if layout.step is not None:
+        rounding = f"rounding to {layout.step:g} ({layout.step / 2:g})"
+    noise = "noise of our computation not measured"
+    if layout.noise is not None:
+        noise = f"noise {layout.noise:.2g} nats"
+    repeats = layout.repeats
+    twice = f"{counted(repeats.repeated, 'question')} sent twice ({repeats.most:.2g} at most)"
+    yield f"explained: {rounding}, {twice}, {noise}: |Δp| up to {layout.allowed:.2g}"
+    if not repeats.repeated:
         yield "no question was sent twice: what the endpoint itself changes is not known, and looks unexplained"
-    if each.missing:
-        yield f"{counted(each.missing, 'question')} without probabilities on one side"
+    if layout.missing:
+        yield f"{counted(layout.missing, 'question')} without probabilities on one side"
     yield "KL(served ‖ own) in nats an item; open: flips within the rounding"
 
 
-def _intervals(each: ServedMinusOwn) -> str:
-    share = f"flips {percent(each.flips / each.n)} % [{interval(each.flips_low, each.flips_high)}]"
-    return f"{each.own}: {share}, TV {nats(each.tv)}, KL {nats(each.kl)}"
+def _intervals(layout: ServedMinusOwn) -> str:
+    bounds = interval(layout.flips_low, layout.flips_high)
+    flips = f"flips {percent(layout.flips / layout.n)} % [{bounds}]"
+    return f"{layout.own}: {flips}, TV {nats(layout.tv)}, KL {nats(layout.kl)}"
 
 
 def _item_table(layout: ServedMinusOwn) -> Table:
@@ -86,7 +97,3 @@ def _item_table(layout: ServedMinusOwn) -> Table:
         rows=[[item.item, item.served, item.own, item.most] for item in layout.items],
         notes=["served, own: the place of the likeliest option"],
     )
-
-
-def _small(number: float) -> str:
-    return f"{number:.2g}"

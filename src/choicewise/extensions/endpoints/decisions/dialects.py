@@ -1,7 +1,8 @@
 """Write the requests of decision endpoints in six formats, and refuse what a format does not have.
 
 The first question of a request has the id ``q``, those beside it ``q2``, ``q3`` and so on.  Nothing
-is sent or received here; :mod:`choicewise.extensions.endpoints.decisions.answers` reads the answers.
+is sent or received here, and :mod:`choicewise.extensions.endpoints.decisions.answers` reads the
+answers.
 
 Sources: typesafe-sdk 0.7.5 (``_schemas/models.py``), openai 3.54.0 (``types/decision*.py``),
 SGLang 0.5.23 (``srt/entrypoints/openai/protocol.py``), google-genai 3.4.0
@@ -43,11 +44,12 @@ class Dialect(AnswerFormat):
     """Describe one format of requests and answers.
 
     ``route``: the path after the base URL.  ``sizes``: the fewest and the most options or levels of
-    a kind.  ``request``: the fields of a request's body, as JSON texts.  ``described``: the kinds
-    whose options have descriptions, with ``any`` JSON or ``text`` alone.  ``owner``: the prefix of
-    a model's name without a slash.  ``instructed``: True if instructions are required.
-    ``one_line``: True if names with control characters or spaces around them are refused.
-    ``state``: a function that returns why the endpoint does not take a state, or None.
+    a kind, without a noul, which has 2.  ``request``: the fields of a request's body, as JSON
+    texts.  ``described``: the kinds whose options have descriptions, with ``any`` JSON or ``text``
+    alone.  ``owner``: the prefix of a model's name without a slash.  ``instructed``: True if
+    instructions are required.  ``one_line``: True if names with control characters or spaces around
+    them are refused.  ``state``: a function that returns why the endpoint does not take a state, or
+    None.
     """
 
     route: str
@@ -61,6 +63,7 @@ class Dialect(AnswerFormat):
 
     def path(self, model: str) -> str:
         """Return the path after the base URL, without a slash at its beginning."""
+        # Cloudflare's names of models have both signs, and its paths keep them.
         return self.route.format(model=quote(self._full_name(model), safe="@/"))
 
     def objection(self, question: TypedQuestion) -> str | None:
@@ -101,7 +104,7 @@ class Dialect(AnswerFormat):
             yield "it holds half of a surrogate pair, which no JSON in UTF-8 can; correct the text"
 
     def _count_objections(self, question: TypedQuestion, noun: str) -> Iterator[str]:
-        few, most = self.sizes[question.kind]
+        few, most = self.sizes.get(question.kind, (2, 2))
         count = len(question.names)
         if not few <= count <= most:
             bound = str(few)
@@ -171,6 +174,7 @@ def _breaks_line(name: str) -> bool:
 
 def _object(fields: Mapping[str, str]) -> str:
     """Return an object of JSON texts, in their order."""
+    # Joined by hand, so that state and descriptions keep their bytes.
     pairs = [f"{exact_json(name)}: {text}" for name, text in fields.items()]
     return f"{{{', '.join(pairs)}}}"
 
@@ -308,7 +312,10 @@ def _autotrust_keys(question: TypedQuestion) -> Sequence[str]:
         return option_keys(question)
     keys = []
     for name, description in zip(question.names, question.descriptions, strict=True):
-        keys.append(name if description is None else str(json.loads(description)))
+        key = name
+        if description is not None:
+            key = str(json.loads(description))
+        keys.append(key)
     return keys
 
 
@@ -355,7 +362,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             name="systemone",
             route="systemone",
             wire=_KINDS,
-            sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 26)},
+            sizes={"choice": (2, 255), "score": (2, 26)},
             request=_systemone,
             described={"choice": "any", "noul": "any"},
         ),
@@ -363,7 +370,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             name="openai",
             route="decisions",
             wire=_OPENAI_KINDS,
-            sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 10)},
+            sizes={"choice": (2, 255), "score": (2, 10)},
             request=_openai,
             described={"choice": "text", "score": "text"},
             parts="pairs",
@@ -376,7 +383,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             name="sglang",
             route="decisions",
             wire=_SGLANG_KINDS,
-            sizes={"choice": (2, 26), "noul": (2, 2), "score": (2, 10)},
+            sizes={"choice": (2, 26), "score": (2, 10)},
             request=_sglang,
             described={"choice": "any", "noul": "any"},
             instructed=True,
@@ -388,7 +395,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             route="decisions",
             owner="models/",
             wire=_KINDS,
-            sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 255)},
+            sizes={"choice": (2, 255), "score": (2, 255)},
             request=_google,
             described={"choice": "text", "noul": "text"},
             instructed=True,
@@ -399,7 +406,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             route="ai/run/{model}",
             owner="@cf/cloudflare/",
             wire=_KINDS,
-            sizes={"choice": (2, 255), "noul": (2, 2), "score": (2, 10)},
+            sizes={"choice": (2, 255), "score": (2, 10)},
             request=_cloudflare,
             described={"choice": "any", "noul": "any"},
             envelope="result",
@@ -408,7 +415,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             name="autotrust",
             route="decide",
             wire=_KINDS,
-            sizes={"choice": (2, 255), "noul": (2, 2), "score": (6, 6)},
+            sizes={"choice": (2, 255), "score": (6, 6)},
             request=_autotrust,
             described={"choice": "text"},
             parts="array",

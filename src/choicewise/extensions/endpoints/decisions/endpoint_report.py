@@ -1,4 +1,4 @@
-"""What `report` and `explain` print of what a decision endpoint said beside its probabilities."""
+"""Make tables and lines of what a decision endpoint answers beside its probabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from choicewise.scoring.combine import LEAST
 from choicewise.table import Column, Share, Table
 from choicewise.util.text import command_line, counted, safe, visible
 
-_MOST = 6  # kinds of a thing that are listed, the most common first
+_MOST: Final = 6
+"""Kinds of a thing that are listed, the most common first."""
 
 
 PROTOCOLS: Final = (
@@ -42,27 +43,29 @@ PROTOCOLS: Final = (
 CHECKS: Final = (
     Column(name="about", heading="checked"),
     Column(name="values", kind="count"),
-    *(Column(name="says", heading="told"), Column(name="doubt")),
+    Column(name="says", heading="told"),
+    Column(name="doubt"),
 )
 
 
 def endpoint_tables(run: Run) -> Iterator[Table]:
-    """Yield what an endpoint refused under each protocol of a run, and what is to be believed of its numbers."""
-    about = {"run": str(run.folder), "model": run.manifest.model.name}
+    """Yield what an endpoint refused under each protocol, and what is to be believed of a run."""
+    facts: dict[str, Any] = {"run": str(run.folder), "model": run.manifest.model.name}
     summary = endpoint_summary(run)
     if summary is None:
         title = f"{run.folder}: no decision endpoint answered; name one as the model, decisions:URL#NAME"
-        yield Table(name="endpoint", title=title, facts=about)
+        yield Table(name="endpoint", title=title, facts=facts)
         return
-    counts: dict[str, Any] = {"models": dict(summary.models), "missing": dict(summary.missing)}
-    counts |= {
-        "contradictions": dict(summary.contradictions),
-        "endpoint_notes": dict(summary.notes),
-    }
-    counts |= {
+    facts |= {
+        "endpoint": asdict(summary.endpoint),
+        "questions": summary.questions,
+        "models": summary.models,
+        "missing": summary.missing,
+        "contradictions": summary.contradictions,
+        "endpoint_notes": summary.notes,
         "confidence": summary.confidence,
         "recomputed": summary.recomputed,
-        "usage": dict(summary.usage),
+        "usage": summary.usage,
     }
     yield Table(
         name="endpoint",
@@ -70,25 +73,27 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
         columns=PROTOCOLS,
         rows=[_protocol_row(refusals) for refusals in summary.protocols],
         notes=list(_lines(summary)),
-        facts={
-            **about,
-            "endpoint": asdict(summary.endpoint),
-            "questions": summary.questions,
-            **counts,
-        },
+        facts=facts,
     )
     rows = [[check.description, check.values, check.says, check.doubt] for check in summary.checks]
     yield Table(name="checks", title="what the numbers hold", columns=CHECKS, rows=rows)
 
 
 def _protocol_row(refusals: Refusals) -> list[Any]:
-    value = Share(refusals.value) if refusals.share else refusals.value
-    numbers = [value, refusals.as_wrong, refusals.floor, refusals.right, refusals.share]
-    return [refusals.protocol, refusals.items, refusals.refused, *numbers]
+    return [
+        refusals.protocol,
+        refusals.items,
+        refusals.refused,
+        Share(refusals.value) if refusals.share else refusals.value,
+        refusals.as_wrong,
+        refusals.floor,
+        refusals.right,
+        refusals.share,
+    ]
 
 
 def repeats_line(endpoint: EndpointRecord) -> str:
-    """What became of the questions that were sent twice."""
+    """Say how the answers to questions differ that were sent twice."""
     if not endpoint.repeated:
         return "no question was sent twice, so the endpoint's noise is not measured"
     return (
@@ -98,11 +103,12 @@ def repeats_line(endpoint: EndpointRecord) -> str:
 
 
 def notes(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield what became of the questions of the run in ``folder`` that were sent twice, and where more is said."""
-    endpoint = None if manifest.server is None else manifest.server.endpoint
-    if endpoint is None:
+    """Yield how repeated questions were answered, and the command that shows more."""
+    if manifest.server is None or manifest.server.endpoint is None:
         return
-    if not manifest.complete:  # the manifest says nothing yet of what was sent twice
+    endpoint = manifest.server.endpoint
+    # The manifest of a run that has not ended has no repeats.
+    if not manifest.complete:
         endpoint = endpoint_record(folder, manifest) or endpoint
     yield f"{repeats_line(endpoint)}; more: {command_line('report', folder, 'endpoint')}"
 
@@ -110,65 +116,70 @@ def notes(folder: Path, manifest: Manifest) -> Iterator[str]:
 def exchange_lines(kept: Mapping[str, Any]) -> Iterator[str]:
     """Yield request and response as they were, and what was read in the response."""
     exchange = Exchange(**kept)
-    yield f"sent to {safe(exchange.path)}, answered {exchange.received}" + (
-        "" if exchange.request_id is None else f", request {safe(exchange.request_id)}"
-    )
+    sent = f"sent to {safe(exchange.path)}, answered {exchange.received}"
+    if exchange.request_id is not None:
+        sent = f"{sent}, request {safe(exchange.request_id)}"
+    yield sent
     yield from _folded("request", exchange.request or "none was sent")
     yield from _folded("response", exchange.response or "none that could be read")
-    facts: dict[str, object] = {"model": exchange.model, "confidence": exchange.confidence}
-    facts |= {"recomputed": exchange.recomputed, **exchange.diagnostics, **exchange.usage}
-    yield "  " + ", ".join(
-        f"{name} {_said(value)}" for name, value in facts.items() if value is not None
-    )
-    yield from (f"  ! {safe(each)}" for each in exchange.contradictions)
-    yield from (f"  note: {safe(each)}" for each in exchange.notes)
+    facts: dict[str, object] = {
+        "model": exchange.model,
+        "confidence": exchange.confidence,
+        "recomputed": exchange.recomputed,
+        **exchange.diagnostics,
+        **exchange.usage,
+    }
+    yield "  " + ", ".join(_fact(name, value) for name, value in facts.items() if value is not None)
+    for contradiction in exchange.contradictions:
+        yield f"  ! {safe(contradiction)}"
+    for note in exchange.notes:
+        yield f"  note: {safe(note)}"
     if exchange.options is not None:
-        again = ", ".join(map(str, exchange.options))
-        yield f"  asked again for options {again} alone; the others are of an earlier answer"
+        options = ", ".join(map(str, exchange.options))
+        yield f"  asked again for options {options} alone; the others are of an earlier answer"
     if exchange.repeat is not None:
-        own = exchange.repeat
-        what = (
-            own.missing
-            if own.probabilities is None
-            else ", ".join(f"{each:.6g}" for each in own.probabilities)
-        )
-        yield f"  sent again {own.received}: {safe(what or 'no answer')}"
+        answer = exchange.repeat.missing
+        if exchange.repeat.probabilities is not None:
+            answer = ", ".join(f"{p:.6g}" for p in exchange.repeat.probabilities)
+        yield f"  sent again {exchange.repeat.received}: {safe(answer or 'no answer')}"
 
 
 def _folded(name: str, text: str) -> Iterator[str]:
     yield f"  {name}:"
-    yield from (f"    {line}" for line in visible(text).split("\n"))
+    for line in visible(text).split("\n"):
+        yield f"    {line}"
 
 
-def _said(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else safe(str(value))
+def _fact(name: str, value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else safe(str(value))
+    return f"{name} {text}"
 
 
 def _lines(summary: EndpointSummary) -> Iterator[str]:
-    endpoint = summary.endpoint
-    yield f"dialect {endpoint.dialect}; " + (
-        f"answers are of {_counts(summary.models)}" if summary.models else "no answer names a model"
-    )
-    yield repeats_line(endpoint)
-    yield from (safe(doubt) for doubt in endpoint.doubts)
+    models = "no answer names a model"
+    if summary.models:
+        models = f"answers are of {_counts(summary.models)}"
+    yield f"dialect {summary.endpoint.dialect}; {models}"
+    yield repeats_line(summary.endpoint)
+    yield from map(safe, summary.endpoint.doubts)
     if summary.confidence:
         other = f"another one than TypeSafe's formula gives in {summary.recomputed:,}"
         yield f"{counted(summary.confidence, 'answer')} with a confidence, {other}"
-    for name, counts in (
-        ("missing", summary.missing),
-        ("contradictions", summary.contradictions),
-        ("notes", summary.notes),
-    ):
-        if counts:
-            yield f"{name}: {_counts(counts)}"
+    if summary.missing:
+        yield f"missing: {_counts(summary.missing)}"
+    if summary.contradictions:
+        yield f"contradictions: {_counts(summary.contradictions)}"
+    if summary.notes:
+        yield f"notes: {_counts(summary.notes)}"
     if summary.usage:
-        yield "usage: " + ", ".join(
-            f"{safe(name)} {count:,.0f}" for name, count in summary.usage.items()
-        )
+        sums = [f"{safe(name)} {count:,.0f}" for name, count in summary.usage.items()]
+        yield f"usage: {', '.join(sums)}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    """The first ones, which are the most common, each with its number."""
-    common = [*counts.items()]
-    more = f"; {len(common) - _MOST} more kinds" if len(common) > _MOST else ""
-    return "; ".join(f"{safe(name)} ({number:,})" for name, number in common[:_MOST]) + more
+    """List the most common kinds, which are the first, with their numbers."""
+    kinds = [f"{safe(name)} ({number:,})" for name, number in counts.items()]
+    text = "; ".join(kinds[:_MOST])
+    if len(kinds) > _MOST:
+        text = f"{text}; {len(kinds) - _MOST} more kinds"
+    return text

@@ -69,6 +69,7 @@ class Exchange:
             is_needed = column.name in ("path", "request", "received")
             if is_needed or value != getattr(empty, column.name):
                 content[column.name] = value
+        # JSON would make a list of it.
         if self.repeat is not None:
             content["repeat"] = self.repeat._asdict()
         return json_text(content)

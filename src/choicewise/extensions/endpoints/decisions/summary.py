@@ -1,4 +1,4 @@
-"""What the answers of a decision endpoint say beside their probabilities, over a whole run."""
+"""Sum up what the answers of a decision endpoint contain beside their probabilities in a run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from choicewise.extensions.endpoints.decisions.exchange import Exchange, of_repe
 from choicewise.extensions.endpoints.decisions.minus_own import (
     ServedMinusOwn,
     minus_own_computation,
-    own_layouts,
 )
+from choicewise.protocols.between import MARK
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest, ServerRecord
@@ -33,13 +33,14 @@ AGREES: Final = 0.005
 """By how much a confidence may differ from the recomputed one, of two decimals."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """Of a protocol: its items, how many the endpoint ``refused``, and its value without and with these as wrong.
+    """Count what an endpoint ``refused`` of the items of a protocol.
 
-    NaN where there is no value, or where none can be wrong; ``share``: whether the value is a share of 1.  ``floor``:
-    items with an option that has probability 0, which counts as 1e-12, and ``right``: those with a right one among
-    these.
+    ``value`` and ``as_wrong``: the protocol's number without the refused items and with these as
+    wrong answers; NaN if there is none, or if no answer can be wrong.  ``share``: True if it is a
+    share of 1.  ``floor``: items with an option of probability 0, which counts as 1e-12;
+    ``right``: those of them in which that is a right option.
     """
 
     protocol: str
@@ -52,14 +53,14 @@ class Refusals:
     right: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSummary:
-    """A run of a decision endpoint.
+    """Sum up a run of a decision endpoint.
 
-    ``questions``: requests that are kept, without repeats.  ``models``: what answers called the model, with counts.
-    ``missing``, ``contradictions`` and ``notes``: kind → questions.  ``confidence``: questions with a confidence, and
-    ``recomputed``: those of them in which TypeSafe's formula gives another one.  ``usage``: sums, by name.
-    ``checks``: what to believe of the numbers.
+    ``questions``: stored requests, without repeats.  ``models``: the model's names in answers, with
+    counts.  ``missing``, ``contradictions`` and ``notes``: kind → questions.  ``confidence``:
+    questions with a confidence; ``recomputed``: those in which TypeSafe's formula gives another
+    one.  ``usage``: sums, by name.  ``checks``: what is to be believed of the numbers.
     """
 
     endpoint: EndpointRecord
@@ -76,131 +77,168 @@ class EndpointSummary:
 
 
 def exchanges(folder: Path, manifest: Manifest) -> Iterator[Exchange]:
-    """Every question that was sent, in the order of the blocks; a block is never in memory as a whole."""
+    """Yield every question that was sent, in the order of the blocks.
+
+    No block is in memory as a whole.
+    """
     for block in manifest.blocks:
-        for batch in read_batches(
-            block_file(folder, block, "observations"), OBSERVATIONS, ["exchange"]
-        ):
+        file = block_file(folder, block, "observations")
+        for batch in read_batches(file, OBSERVATIONS, ["exchange"]):
             yield from map(Exchange.of, batch["exchange"].drop_null().to_pylist())
 
 
 def endpoint_record(folder: Path, manifest: Manifest) -> EndpointRecord | None:
-    """What the manifest says of the endpoint, with all questions that were sent twice; None for other models."""
-    known = None if manifest.server is None else manifest.server.endpoint
-    if known is None:
+    """Return the manifest's record of the endpoint, with all questions that were sent twice.
+
+    None if the model is no endpoint.
+    """
+    if manifest.server is None or manifest.server.endpoint is None:
         return None
-    return replace(
-        of_repeats(known.dialect, repeated(exchanges(folder, manifest))), doubts=known.doubts
-    )
+    endpoint = manifest.server.endpoint
+    pairs = repeated(exchanges(folder, manifest))
+    return replace(of_repeats(endpoint.dialect, pairs), doubts=endpoint.doubts)
 
 
 def closing_record(folder: Path, manifest: Manifest, now: ServerRecord) -> ServerRecord:
-    """Return what a run keeps of its endpoint after the last question: repeats, and the most noise that was seen."""
+    """Return the endpoint's record after the last question: repeats, and the greatest noise."""
     before = manifest.server or now
     noise = max(before.noise, now.noise)
     return replace(before, endpoint=endpoint_record(folder, manifest), noise=noise)
 
 
 def endpoint_summary(run: Run) -> EndpointSummary | None:
-    """The same with counts of all that answers said; None for other models."""
-    if (endpoint := endpoint_record(run.folder, run.manifest)) is None:
+    """Count what answers contain beside their probabilities; None if the model is no endpoint."""
+    endpoint = endpoint_record(run.folder, run.manifest)
+    if endpoint is None:
         return None
-    counts = {name: Counter[str]() for name in ("models", "missing", "contradictions", "notes")}
-    usage, questions, confident, recomputed = dict[str, float](), 0, 0, 0
-    for each in exchanges(run.folder, run.manifest):
+    models = Counter[str]()
+    missing = Counter[str]()
+    contradictions = Counter[str]()
+    notes = Counter[str]()
+    usage: dict[str, float] = {}
+    questions = 0
+    confident = 0
+    recomputed = 0
+    for exchange in exchanges(run.folder, run.manifest):
         questions += 1
-        counts["models"].update([each.model] if each.model is not None else [])
-        counts["missing"].update(
-            [REFUSED if each.refused else each.missing] if each.missing is not None else []
-        )
-        counts["contradictions"].update({text.partition(":")[0] for text in each.contradictions})
-        counts["notes"].update(set(each.notes))
-        for name, count in each.usage.items():
+        if exchange.model is not None:
+            models[exchange.model] += 1
+        if exchange.missing is not None:
+            missing[REFUSED if exchange.refused else exchange.missing] += 1
+        contradictions.update({text.partition(":")[0] for text in exchange.contradictions})
+        notes.update(set(exchange.notes))
+        for name, count in exchange.usage.items():
             usage[name] = usage.get(name, 0.0) + count
-        if each.confidence is not None and each.recomputed is not None:
+        if exchange.confidence is not None and exchange.recomputed is not None:
             confident += 1
-            recomputed += abs(each.confidence - each.recomputed) > AGREES
-    counted = {name: dict(each.most_common()) for name, each in counts.items()}
-    asked = {
-        name: each
-        for name, each in run.protocols.items()
-        if Decision in READINGS[each.reading].needs
-    }
-    protocols = tuple(_refusals(run, name) for name in asked)
+            recomputed += abs(exchange.confidence - exchange.recomputed) > AGREES
+    protocols = []
+    for name, protocol in run.protocols.items():
+        if Decision in READINGS[protocol.reading].needs:
+            protocols.append(_refusals(run, name))
     return EndpointSummary(
-        endpoint,
-        questions,
-        **counted,
+        endpoint=endpoint,
+        questions=questions,
+        models=dict(models.most_common()),
+        missing=dict(missing.most_common()),
+        contradictions=dict(contradictions.most_common()),
+        notes=dict(notes.most_common()),
         confidence=confident,
         recomputed=recomputed,
         usage=usage,
-        protocols=protocols,
+        protocols=tuple(protocols),
         checks=tuple(checks(exchanges(run.folder, run.manifest))),
     )
 
 
 def by_endpoint(left: Run, right: Run) -> tuple[Run, Run] | None:
-    """(the run of a decision endpoint, the other one) where one of the two asked an endpoint; else None."""
-    servers = [run.manifest.server for run in (left, right)]
-    asked = [server is not None and server.endpoint is not None for server in servers]
-    return None if asked[0] == asked[1] else (left, right) if asked[0] else (right, left)
+    """Return the run of a decision endpoint and the other one; None if there is no such pair."""
+    if _is_of_endpoint(left) == _is_of_endpoint(right):
+        return None
+    return (left, right) if _is_of_endpoint(left) else (right, left)
+
+
+def _is_of_endpoint(run: Run) -> bool:
+    server = run.manifest.server
+    return server is not None and server.endpoint is not None
 
 
 def served_minus_own(
-    served: Run, own: Run, protocols: Sequence[str] = (), items: bool = True
+    served: Run, own_run: Run, protocols: Sequence[str] = (), items: bool = True
 ) -> list[ServedMinusOwn]:
-    """The endpoint's answers under every protocol against each of ``own`` that asks the same kind of question.
+    """Compare the endpoint's answers with our layouts for questions of the same kind.
 
-    ``protocols``: only these, of either run.  ``items``: whether every item is listed.
+    Every protocol of ``served`` is compared with every one of ``own_run``.  ``protocols``: only
+    these, of either run.  ``items``: False leaves out the items.
 
-    Raises UsageError where the runs are on other data, or where no two of them ask the same kind.
+    Raises UsageError if the runs are on other data, or if no two protocols have the same kind.
     """
-    if served.manifest.dataset.digest != own.manifest.dataset.digest:
+    if served.manifest.dataset.digest != own_run.manifest.dataset.digest:
+        names = f"{served.manifest.dataset.name}, {own_run.manifest.dataset.name}"
         raise UsageError(
-            f"{served.folder} and {own.folder} are on other data ({served.manifest.dataset.name}, "
-            f"{own.manifest.dataset.name}), so that their probabilities are of other questions; run both on the same"
+            f"{served.folder} and {own_run.folder} are on other data ({names}), so that their "
+            "probabilities are of other questions; run both on the same"
         )
     record = endpoint_record(served.folder, served.manifest)
-    assert record is not None  # by_endpoint chose it for that
-    sides = [
-        [
-            each
-            for each in own_layouts(run.measurements).values()
-            if not protocols or {each.name, _entry(each)} & {*protocols}
-        ]
-        for run in (served, own)
-    ]
-    pairs = [
-        (left, right)
-        for left in sides[0]
-        for right in sides[1]
-        if left.protocol.kind == right.protocol.kind
-        and right.scores is not None
-        and left.scores is not None
-    ]
-    if not pairs:
+    assert record is not None  # by_endpoint chose the run for that
+    layouts = _scored_layouts(own_run, protocols)
+    compared = []
+    for endpoint in _scored_layouts(served, protocols):
+        for layout in layouts:
+            if endpoint.protocol.kind != layout.protocol.kind:
+                continue
+            comparison = minus_own_computation((endpoint, layout), record, own_run.noise)
+            if not items:
+                comparison = replace(comparison, items=())
+            compared.append(comparison)
+    if not compared:
         raise UsageError(
-            f"{own.folder} computes no layout for a kind of question that {served.folder} asked; run one there, such "
-            "as decision/transformers-5.23"
+            f"{own_run.folder} computes no layout for a kind of question that {served.folder} "
+            "asked; run one there, such as decision/transformers-5.23"
         )
-    compared = [minus_own_computation(pair, record, own.noise) for pair in pairs]
-    return compared if items else [replace(each, items=()) for each in compared]
+    return compared
 
 
-def _entry(measured: Measurement) -> str:
-    return measured.name.removesuffix(f":{measured.protocol.kind}")
+def _scored_layouts(run: Run, protocols: Sequence[str]) -> list[Measurement]:
+    """Return the measurements with scores, of ``protocols`` if any are named.
+
+    Steps of ladders are nobody's layouts and left out, unless a run has nothing else.
+    """
+    layouts = {name: measured for name, measured in run.measurements.items() if MARK not in name}
+    scored = []
+    for measured in (layouts or run.measurements).values():
+        entry = measured.name.removesuffix(f":{measured.protocol.kind}")
+        is_chosen = not protocols or measured.name in protocols or entry in protocols
+        if is_chosen and measured.scores is not None:
+            scored.append(measured)
+    return scored
 
 
 def _refusals(run: Run, name: str) -> Refusals:
     measured = run.measurements[name]
-    everything = np.ones(len(measured.credit), dtype=np.bool_)
-    reasons = measured.missing_reasons(everything)
-    refused = sum(each.count for each in reasons if each.reason.startswith(REFUSED))
-    known = measured.credit[~np.isnan(measured.credit)]
-    value = float(known.mean()) if len(known) else math.nan
-    share, whole = measured.metric.share, len(known) + refused
-    as_wrong = float(known.sum() / whole) if share and whole else math.nan
     assert measured.scores is not None
-    floored, item = measured.scores <= math.log(LEAST), row_of(measured.evidence.item_offsets)
-    at_floor = [len(np.unique(item[rows])) for rows in (floored, floored & measured.evidence.right)]
-    return Refusals(name, len(measured.credit), refused, share, value, as_wrong, *at_floor)
+    refused = 0
+    for reason in measured.missing_reasons(np.ones(len(measured.credit), dtype=np.bool_)):
+        if reason.reason.startswith(REFUSED):
+            refused += reason.count
+    credits = measured.credit[~np.isnan(measured.credit)]
+    answered = len(credits) + refused
+    value = math.nan
+    as_wrong = math.nan
+    if len(credits):
+        value = float(credits.mean())
+    if measured.metric.share and answered:
+        as_wrong = float(credits.sum() / answered)
+    item = row_of(measured.evidence.item_offsets)
+    # A probability of 0 is stored as the least log-probability that counts.
+    is_nought = measured.scores <= math.log(LEAST)
+    return Refusals(
+        protocol=name,
+        items=len(measured.credit),
+        refused=refused,
+        share=measured.metric.share,
+        value=value,
+        as_wrong=as_wrong,
+        floor=len(np.unique(item[is_nought])),
+        right=len(np.unique(item[is_nought & measured.evidence.right])),
+    )

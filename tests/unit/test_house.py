@@ -671,7 +671,7 @@ POINTING = frozenset(
 """Words that point to something and do not name it."""
 
 NOT_YET = (
-    *("extensions/cluster/", "extensions/endpoints/", "extensions/interop/"),
+    *("extensions/cluster/", "extensions/interop/"),
     *("models/local/attention.py", "models/local/paths.py", "results/"),
 )
 """What is not rewritten yet, or is about to be replaced."""
@@ -686,6 +686,7 @@ LEFT = {
     "extensions/board/library.py": {"place"},
     "extensions/board/queue.py": {"asked"},
     "extensions/board/worker.py": {"shown"},
+    "extensions/endpoints/decisions/minus_own.py": {"own"},
     "models/fake.py": {"place"},
     "models/local/causal_lm.py": {"known"},
     "models/local/files.py": {"held"},

@@ -17,14 +17,13 @@ import transformers
 from choicewise import load_model
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
-from choicewise.models.fake import HashModel
+from choicewise.models.fake import FAKES, HashModel
 from choicewise.models.local import files as digest_cache
 from choicewise.models.local import selfcheck
 from choicewise.models.local.devices import CONTEXT, HOST, NOTHING, PROBE, Footprint
 from choicewise.models.local.files import remembered
 from choicewise.models.local.folder_model import footprint, footprint_of
 from choicewise.models.model import Model, Recipe
-from choicewise.models.opening import FAKES
 from choicewise.questions import CAUSAL_KINDS, Span
 from tests.helpers.answers import ids
 from tests.helpers.hub_server import hub_of_this_process

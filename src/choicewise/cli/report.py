@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from choicewise.results.number import Number
     from choicewise.results.outcomes import Outcomes, Summary
     from choicewise.results.run import Run
+    from choicewise.results.sample import SampleEstimate
     from choicewise.results.sweep import Average
 
 
@@ -210,23 +211,26 @@ def print_runs(
     ``by``: the groups that their rows are of.  ``averages``: of the suites.  ``above``: lines that were printed before,
     which count among the nine.  Runs of samples have estimates for all items if the other runs allow them.
     """
-    from choicewise.report.estimates import estimate_lines, estimate_table
     from choicewise.report.tables import average_tables, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
-    from choicewise.results.sample import sample_estimates
 
     all_rows: list[Number] = []
     for run in runs:
         all_rows += run.rows
     # Ranks are of all runs together, so they are computed here and not in a summary.
     rows = bounded(ranked(all_rows), [run.outcomes for run in runs], by)
-    estimates = sample_estimates(runs)
-    tell(*(f"note: {note}" for note in estimates.notes))
+    estimates: Sequence[SampleEstimate] = ()
+    if any(run.manifest.selection.sample for run in runs):
+        from choicewise.results.sample import sample_estimates
+
+        estimated = sample_estimates(runs)
+        tell(*(f"note: {note}" for note in estimated.notes))
+        estimates = estimated.rows
     if output.json:
         tell(*serious_warnings(rows))
         numbers = [row.as_json() for row in rows]
         numbers += [average.as_json() for average in averages]
-        numbers += [estimate.as_json() for estimate in estimates.rows]
+        numbers += [estimate.as_json() for estimate in estimates]
         print_json(numbers)
         return
     if output.every or output.ids:
@@ -235,12 +239,17 @@ def print_runs(
 
             print_numbers(rows, finding(rows), output.ids)
         print_parts(average_tables(averages))
-        if estimates.rows:
-            print_parts([estimate_table(estimates.rows)])
+        if estimates:
+            from choicewise.report.estimates import estimate_table
+
+            print_parts([estimate_table(estimates)])
         tell(*serious_warnings(rows, guesses=False))
         return
     following = _print_short(runs, folders, rows, averages, above)
-    show(*estimate_lines(estimates.rows, rows))
+    if estimates:
+        from choicewise.report.estimates import estimate_lines
+
+        show(*estimate_lines(estimates, rows))
     tell(*following)
 
 

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from choicewise.bundled import DATASETS, PREFIX, bundled_folder, is_bundled
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import ROW_READERS, json_remedy
-from choicewise.data.hub import (
-    DATASET,
-    Download,
-    HubName,
-    Snapshot,
-    hub_name,
-    open_snapshot,
-    refuse_page,
-)
 from choicewise.data.splits import (
     DEFAULT,
     SPLITS,
@@ -35,6 +26,9 @@ from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, UnknownShape, did_you_mean
 from choicewise.util.files import open_file
 from choicewise.util.text import check_name
+
+if TYPE_CHECKING:
+    from choicewise.data.hub import Download, HubName, Snapshot
 
 
 def open_dataset(
@@ -60,7 +54,10 @@ def open_dataset(
     be used.
     """
     check_name(path, "the dataset", DataError)
-    refuse_page(str(path), DATASET)
+    if str(path).startswith("http"):
+        from choicewise.data.hub import DATASET, refuse_page
+
+        refuse_page(str(path), DATASET)
     if is_bundled(str(path)):
         bundled = bundled_folder(str(path), DATASETS)
         if bundled is None:
@@ -82,6 +79,8 @@ def dataset_name(path: str | Path) -> HubName | None:
     """Return the dataset on the Hub that ``path`` names; None if it is a file or folder."""
     if Path(path).exists() or Path(path).suffix in ROW_READERS:
         return None
+    from choicewise.data.hub import hub_name
+
     return hub_name(str(path))
 
 
@@ -147,6 +146,8 @@ def _open_hub_dataset(
     name: HubName, on_bad_item: str, columns: Columns | None, progress: Download | None
 ) -> Dataset:
     """Open the splits of one configuration, from the Hub's cache or else downloaded."""
+    from choicewise.data.hub import DATASET, HubName, open_snapshot
+
     snapshot = open_snapshot(name, DATASET)
     configuration = _chosen(snapshot)
     splits = configuration.splits

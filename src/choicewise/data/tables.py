@@ -18,18 +18,6 @@ from typing import Final, NamedTuple
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.decisions import decision_drafts, is_decisions
 from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy
-from choicewise.data.guess import (
-    SAMPLE,
-    guessed_columns,
-    misread_shape,
-    open_counting,
-    option_left_out,
-    ragged_shape,
-    reading_line,
-    subject_note,
-    unanswered,
-    unknown_shape,
-)
 from choicewise.data.intake import IntakeRow, build_dataset
 from choicewise.data.items import Item
 from choicewise.data.rows import (
@@ -166,6 +154,8 @@ def read_tabular(
         return build_dataset(name, _decision_rows(files), on_bad_item)
     guess = None
     if head is not None and not _is_recognised(head):
+        from choicewise.data.guess import guessed_columns
+
         guess = guessed_columns(paths)
     if guess is None:
         try:
@@ -177,6 +167,8 @@ def read_tabular(
             if refusal is None:
                 raise
             if not isinstance(error, CountingOpen):
+                from choicewise.data.guess import guessed_columns
+
                 guess = guessed_columns(paths)
             if guess is None:
                 raise refusal from error
@@ -188,6 +180,8 @@ def read_tabular(
 
 def _read_guessed(name: str, tables: _Tables, on_bad_item: str, guess: Columns) -> Dataset:
     """Read tables by a guess, which the dataset says."""
+    from choicewise.data.guess import reading_line, subject_note
+
     first = next(iter(tables.files.values()))[0]
     try:
         dataset = _read(name, tables, on_bad_item)
@@ -205,6 +199,14 @@ def _refusal(file: Path, error: DataError, guess: Columns | None) -> UnknownShap
 
     None if ``error`` is about single rows.
     """
+    from choicewise.data.guess import (
+        SAMPLE,
+        misread_shape,
+        open_counting,
+        option_left_out,
+        ragged_shape,
+    )
+
     if isinstance(error, _OptionLeftOut):
         # The sample goes on to the option, so that the mapping asks it.
         count = min(max(SAMPLE, error.location.row + 1), _LARGEST_SAMPLE)
@@ -413,6 +415,8 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
         mapping = columns or recognise(row)
         all_rows = chain(head, rows)
         if mapping is None:
+            from choicewise.data.guess import SAMPLE, unanswered, unknown_shape
+
             sample = list(_dicts(islice(all_rows, SAMPLE)))
             raise unanswered(file, sample) or unknown_shape(file, sample)
         return mapping, all_rows

@@ -27,7 +27,7 @@ class Fake(ModelKind):
         return name
 
     def open(self, name: str, loading: Loading) -> Model:
-        from choicewise.models.opening import open_fake
+        from choicewise.models.fake import open_fake
 
         return open_fake(name)
 

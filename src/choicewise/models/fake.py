@@ -11,11 +11,12 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.errors import ModelError
 from choicewise.models.model import Recipe, SelfCheck
 from choicewise.questions import (
     EOS,
@@ -280,3 +281,15 @@ class AntiOracle(Oracle):
     """Prefer every wrong choice, and generate a wrong answer."""
 
     _prefers = False
+
+
+FAKES: Final = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
+
+
+def open_fake(name: str) -> _Fake:
+    """Return the fake of that name. Raises ModelError if there is none."""
+    if name not in FAKES:
+        raise ModelError(f"There is no model {name}. Use one of {', '.join(FAKES)}.")
+    fake = FAKES[name]()
+    fake.recipe = Recipe(name)
+    return fake

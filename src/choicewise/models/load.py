@@ -9,16 +9,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from choicewise.data.hub import MODEL, Download, refuse_page
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.kinds import model_kind, refusal
-from choicewise.models.local import parallel
-from choicewise.models.local.devices import is_follower, ranks
-from choicewise.models.model import Model
 from choicewise.ports import Loading
 from choicewise.util.text import check_name
+
+if TYPE_CHECKING:
+    from choicewise.data.hub import Download
+    from choicewise.models.model import Model
 
 
 def load_model(
@@ -57,7 +57,10 @@ def load_model(
     follow()
     name = str(name_or_path)
     check_name(name, "the model", ModelError)
-    refuse_page(name, MODEL)
+    if name.startswith("http"):
+        from choicewise.data.hub import MODEL, refuse_page
+
+        refuse_page(name, MODEL)
     arguments: dict[str, Any] = {
         "dtype": dtype,
         "device": device,
@@ -91,6 +94,11 @@ def follow() -> None:
 
     Rank 0 lets the others go when it ends.  Errors that all ranks have are said by it alone.
     """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    from choicewise.models.local import parallel
+    from choicewise.models.local.devices import is_follower, ranks
+
     if ranks() == 1:
         return
     if not is_follower():

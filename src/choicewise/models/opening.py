@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from choicewise.bundled import MODELS, PREFIX, bundled_folder, is_bundled
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
 from choicewise.errors import ModelError, install_line
-from choicewise.models.fake import AntiOracle, HashModel, Oracle
+from choicewise.models.fake import FAKES
 from choicewise.models.local.files import CONFIG, FILES, indexed_files, readable
 from choicewise.models.local.gguf_file import is_gguf, named_gguf
 from choicewise.models.model import Model, Recipe
@@ -19,7 +19,6 @@ from choicewise.ports import Loading
 if TYPE_CHECKING:
     from choicewise.models.local.folder_model import FolderModel
 
-FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 _WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 _ALONE: Final = {
@@ -42,15 +41,6 @@ _ALONE: Final = {
 """Organisation on the Hub → its models that people know by a name without it."""
 
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
-
-
-def open_fake(name: str) -> Model:
-    """Return the fake of that name. Raises ModelError if there is none."""
-    if name not in FAKES:
-        raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
-    fake = FAKES[name]()
-    fake.recipe = Recipe(name)
-    return fake
 
 
 def open_local(name: str, loading: Loading) -> Model:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from textwrap import shorten
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, guessing_sentences, lead_sentences
@@ -21,10 +21,8 @@ from choicewise.report.tables import (
     scored_cells,
     shown_value,
 )
-from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, finding
 from choicewise.results.guessing import guessing
-from choicewise.results.headline import Matrix, Standing, headline, matrix
 from choicewise.results.number import SERIOUS, WARNINGS, Number
 from choicewise.results.outcomes import Outcomes, ranked
 from choicewise.scoring.significance import FEWEST as FEWEST_ITEMS
@@ -42,6 +40,9 @@ from choicewise.util.text import (
     short,
     wrapped,
 )
+
+if TYPE_CHECKING:
+    from choicewise.results.headline import Matrix, Standing
 
 WIDTH: Final = 100
 """Columns of what is shown first."""
@@ -95,6 +96,8 @@ def first_lines(
         return _run(numbered, without, gaps(summary), most)
     lines = []
     if not averaged and any(row.share for row in rows):
+        from choicewise.results.headline import matrix
+
         lines = _matrix(matrix(rows, outcomes), rows)
     elif not averaged:
         lines = _metric_matrix(rows)
@@ -203,6 +206,8 @@ def published_table(
     ``rows`` are of one dataset, ``apart`` of models on another one, drawn above them and not ranked with them.
     ``turned`` holds two models that change places between these protocols.
     """
+    from choicewise.results.compare import published
+
     names_of_rows = {row.identity.id: row.identity.protocol for row in rows}
     names = {column: names_of_rows[column] for column in published() if column in names_of_rows}
     if not names:
@@ -467,6 +472,8 @@ def _chosen(scored: Sequence[Number], room: int) -> list[Number]:
         return list(scored)
     if len({row.identity.subject for row in scored}) > 1:
         return list(extremes(scored) or ())[: room - 1]
+    from choicewise.results.headline import headline
+
     chosen = []
     for families in (LETTERS, TEXTS):
         for family in families:

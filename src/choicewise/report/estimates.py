@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.brief import WIDTH
 from choicewise.results.headline import headline
 from choicewise.results.number import Number, NumberIdentity
-from choicewise.results.sample import SampleEstimate
 from choicewise.table import Column, Share, Table, written
 from choicewise.util.text import counted, safe, wrapped
+
+if TYPE_CHECKING:
+    from choicewise.results.sample import SampleEstimate
 
 COLUMNS: Final = (
     *(Column(name="model"), Column(name="protocol"), Column(name="metric")),

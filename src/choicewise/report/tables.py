@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -21,7 +21,6 @@ from choicewise.results.evidence import MissingReason
 from choicewise.results.guessing import guess, guesses
 from choicewise.results.number import SERIOUS, WARNINGS, Number
 from choicewise.results.outcomes import COMPARABLE, measured_as
-from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.significance import Difference
 from choicewise.table import (
@@ -34,6 +33,9 @@ from choicewise.table import (
     written,
 )
 from choicewise.util.text import counted, disarmed, interval, listed, percent, plain, safe, wrapped
+
+if TYPE_CHECKING:
+    from choicewise.results.sweep import Average, PartValue
 
 LONG: Final = 20
 """Rows that one table has before it is shown in short."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice, pairwise
 from math import ceil
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -28,9 +28,11 @@ from choicewise.requests.generated import inside_thought
 from choicewise.requests.prompters import add_null_prompts, add_prompts
 from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource, suits
 from choicewise.requests.request import Answerer, PreparedBlock, Request
-from choicewise.tokens.chat_template import ChatTemplate, ServedChat
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from choicewise.tokens.chat_template import ChatTemplate
 
 # Items by which a protocol is found to fit a dataset.
 TRIED: Final = 10
@@ -513,7 +515,7 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
     text would leave out an item that is shown in it.
     """
     # Labels are scored by their tokens, which follow from the text that only the server has.
-    if isinstance(template, ServedChat) and protocol.boundary in LABELLED:
+    if template is not None and template.is_served and protocol.boundary in LABELLED:
         return (
             f"the server of {model} renders the chat, so which token a label is after it is not known; name the "
             "tokenizer of a model with a chat template"

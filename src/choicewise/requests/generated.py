@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,8 +27,10 @@ from choicewise.requests.request import (
 )
 from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch, cut
-from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.tokenizer import thought_marks
+
+if TYPE_CHECKING:
+    from choicewise.tokens.chat_template import ChatTemplate
 
 _OTHER_TOKENS = "it has other tokens after a thought than without one; use boundary separate"
 

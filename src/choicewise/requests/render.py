@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import DESCRIPTIONS, kind_of
@@ -39,8 +39,10 @@ from choicewise.protocols.readings import (
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
 from choicewise.requests.prompters import PROMPTERS
 from choicewise.requests.request import Chat, Request, View, joined
-from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.jsonio import exact_json, lines_digest, read_json
+
+if TYPE_CHECKING:
+    from choicewise.tokens.chat_template import ChatTemplate
 
 Value = TypeVar("Value")
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from typing import Protocol as Structural
 
 import numpy as np
@@ -30,9 +30,11 @@ from choicewise.records import RequestRow, SpanRow
 from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import ChoicePrompt
 from choicewise.tokens.byte_coverings import TokenPrompt
-from choicewise.tokens.chat_template import Arguments, ChatTemplate, Message
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from choicewise.tokens.chat_template import Arguments, ChatTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Chat:
         """
         if self.template is None:
             raise ModelError("a chat needs the chat template of a model; name the model")
+        from choicewise.tokens.chat_template import Message
+
         messages = []
         if self.system:
             messages.append(Message("system", self.system))

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.benchmarks import benchmarks
 from choicewise.data.dataset import Dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
@@ -209,6 +208,8 @@ def _open(
         if say is not None:
             for note in data.notes:
                 say(note)
+    from choicewise.data.benchmarks import benchmarks
+
     is_benchmark = data.name in benchmarks()
     lenient = bool(source.selectors) and arguments.shots is None and not is_benchmark
     source = replace(source, lenient=lenient)

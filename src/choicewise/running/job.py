@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,10 +23,8 @@ from pydantic import (
     model_validator,
 )
 
-from choicewise.data.benchmarks import ANY, benchmark, benchmark_of, local_folder, open_benchmark
 from choicewise.data.dataset import Columns, Dataset, columns_of, mapping_table, read_mapping
 from choicewise.data.files import read_toml
-from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
 from choicewise.data.open import dataset_name, open_dataset
 from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
 from choicewise.models.kinds import model_kind, refusal
@@ -41,7 +39,6 @@ from choicewise.protocols.catalogue import (
     suite,
     suite_names,
 )
-from choicewise.protocols.panel import with_panels
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Selection
 from choicewise.requests.blocks import (
@@ -63,6 +60,9 @@ from choicewise.running.shards import Share, share_of
 from choicewise.running.work import Work
 from choicewise.util.files import SETTINGS, folder_name, read_text
 from choicewise.util.text import bytes_of, check_name
+
+if TYPE_CHECKING:
+    from choicewise.data.hub import Download
 
 
 def _size(text: object) -> object:
@@ -168,6 +168,8 @@ class ModelChoice(Loading):
         location = self._location
         commit = None
         if not os.path.exists(location):
+            from choicewise.data.hub import MODEL, commit_of, hub_name
+
             on_hub = hub_name(location)
             if on_hub is not None:
                 commit = commit_of(on_hub, MODEL)
@@ -412,6 +414,8 @@ class Source:
         Raises DataError if it does not exist, or if a row can't be used.
         """
         if self.path is None:
+            from choicewise.data.benchmarks import open_benchmark
+
             return open_benchmark(self.name, on_bad_item=self.on_bad_item, progress=progress)
         return open_dataset(
             self.path, on_bad_item=self.on_bad_item, columns=self.columns, progress=progress
@@ -436,6 +440,8 @@ class Source:
                 protocols = having_score(protocols, self.score)
         if not self.panel:
             return protocols
+        from choicewise.protocols.panel import with_panels
+
         return {
             name: protocol
             for name, protocol in with_panels(protocols).items()
@@ -466,6 +472,8 @@ class Source:
         """Return a digest of the protocols, and of the state of the data."""
         state: object
         if self.path is None:
+            from choicewise.data.benchmarks import benchmark, local_folder
+
             folder = local_folder(self.name)
             state = benchmark(self.name).revision if folder is None else state_of(folder)
         else:
@@ -473,6 +481,8 @@ class Source:
             if on_hub is None:
                 state = state_of(Path(self.path))
             else:
+                from choicewise.data.hub import DATASET, commit_of
+
                 state = commit_of(on_hub, DATASET)
         signatures = {name: signature(recipe) for name, recipe in self.recipes.items()}
         content = [signatures, self.path, repr(self.columns), self.on_bad_item, state]
@@ -557,6 +567,8 @@ def _benchmark_sources(
     recipes: Mapping[str, Protocol],
     replacing: Mapping[str, DataChoice],
 ) -> list[Source]:
+    from choicewise.data.benchmarks import ANY, benchmark
+
     for name, recipe in recipes.items():
         if recipe.benchmark == ANY:
             raise UsageError(f"{name} fits every dataset and has none of its own; name the data")
@@ -599,6 +611,8 @@ def _matched(
     Protocols of a benchmark that none of the data are of are for the data of no benchmark.  Empty
     if no data are of a benchmark of the protocols.  Raises UsageError for data without a protocol.
     """
+    from choicewise.data.benchmarks import ANY, benchmark_of
+
     wanted = dict.fromkeys(recipe.benchmark for recipe in recipes.values())
     wanted.pop(ANY, None)
     benchmark_by_path = {choice.path: benchmark_of(choice.path, wanted) for choice in data}

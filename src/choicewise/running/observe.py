@@ -37,7 +37,6 @@ from choicewise.tokens.byte_coverings import (
     sizes,
     token_sizes,
 )
-from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
 NO_TOKENS = (
@@ -196,7 +195,8 @@ def _answer_in_parts(model: Model, questions: Sequence[Prompt]) -> Answers:
     generated alone.
     """
     # A server that renders the chat takes both limits in one request.
-    is_served = isinstance(model.tokenizer.chat, ServedChat)
+    template = model.tokenizer.chat
+    is_served = template is not None and template.is_served
     limited: dict[int, Generation] = {}
     others: list[int] = []
     for index, question in enumerate(questions):

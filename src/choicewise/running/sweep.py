@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from choicewise import __version__
-from choicewise.data.hub import Download
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
 from choicewise.models.model import Model
 from choicewise.ports import Sharing
@@ -44,6 +43,9 @@ from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, folder_name, free_name, locked
 from choicewise.util.text import bytes_of, check_name, listed
+
+if TYPE_CHECKING:
+    from choicewise.data.hub import Download
 
 
 @dataclass(frozen=True)

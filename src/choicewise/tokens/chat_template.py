@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from choicewise.errors import ModelError, install_line
 from choicewise.thoughts import TAGS, left_open, may_begin
@@ -72,6 +72,8 @@ class ChatTemplate(BoundedProcess):
     called = "the model's chat template"
     remedy = "read it (chat_template in tokenizer_config.json, or chat_template.jinja), or ask without a chat"
     error = ModelError
+    is_served: ClassVar[bool] = False
+    """True if a server renders the messages."""
 
     def __init__(self, text: str, special: Mapping[str, str]) -> None:
         super().__init__()
@@ -219,6 +221,7 @@ class ServedChat(ChatTemplate):
         super().__init__("", {})
         self.digest = hashlib.sha256(b"messages, as JSON").hexdigest()
 
+    is_served = True
     takes_system = True
     """A server takes any role; whether its model reads a system text it does not say."""
 

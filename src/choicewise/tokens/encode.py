@@ -14,14 +14,16 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from choicewise.errors import ModelError
 from choicewise.questions import Ids
-from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.tokenizer import Tokenizer, count, declared_steps, spelled
+
+if TYPE_CHECKING:
+    from choicewise.tokens.chat_template import ChatTemplate
 
 _NONE: Ids = np.empty(0, dtype=np.int32)
 

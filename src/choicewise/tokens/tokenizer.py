@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, wraps
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +21,9 @@ import numpy as np
 from choicewise.errors import ModelError
 from choicewise.questions import Ids, TokenSet
 from choicewise.thoughts import MARKS
-from choicewise.tokens.chat_template import ChatTemplate
+
+if TYPE_CHECKING:
+    from choicewise.tokens.chat_template import ChatTemplate
 
 Value = TypeVar("Value")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
-from choicewise.models.fake import AntiOracle, HashModel, Oracle
+from choicewise.models.fake import FAKES, AntiOracle, HashModel, Oracle
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
-from choicewise.models.opening import FAKES
 from choicewise.questions import Generation, Ids, Span
 from tests.helpers import answers
 

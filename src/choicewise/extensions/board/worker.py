@@ -37,10 +37,11 @@ from choicewise.errors import (
 )
 from choicewise.extensions.board.queue import SECONDS, Lease, SubmissionService
 from choicewise.extensions.board.submission import Busy, LeaseLost, Policy, Wanted, refusal
+from choicewise.models.fake import FAKES
 from choicewise.models.load import load_model
 from choicewise.models.local.files import read_config, readable, weight_files
 from choicewise.models.model import Model
-from choicewise.models.opening import FAKES, INDEX, open_hub_model
+from choicewise.models.opening import INDEX, open_hub_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import SWEEP
 from choicewise.running.answer import executor_of, loading_options

@@ -63,10 +63,10 @@ class Scored:
     def runs(self, folders: Sequence[Path]) -> list[Run]:
         """Open the runs in the folders, without the metrics; tell which are not complete."""
         from choicewise.protocols.catalogue import having_score
-        from choicewise.results.run import open_run
+        from choicewise.results.run import choose_in_all, open_run
         from choicewise.results.sweep import run_folders
 
-        runs = [open_run(folder).choose(self.protocol) for folder in run_folders(folders)]
+        runs = choose_in_all(list(map(open_run, run_folders(folders))), self.protocol)
         if self.score is not None:
             runs = [run.under(having_score(run.protocols, self.score)) for run in runs]
         _tell_state(runs)

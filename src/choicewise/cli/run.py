@@ -631,12 +631,21 @@ def _named(text: str, run: Run) -> tuple[End, str]:
     from choicewise.protocols.between import End
     from choicewise.protocols.catalogue import names, one
     from choicewise.protocols.protocol import signature
+    from choicewise.results.run import meanings_of, warn_of_variants
 
-    protocol = run.protocols.get(text)
-    published = {name: recipe for recipe, name in names().items() if name == text}
-    if protocol is None or run.on_its_split(published).get(text) == protocol:
+    if text in run.protocols:
+        published = {name: recipe for recipe, name in names().items() if name == text}
+        protocol = run.protocols[text]
+        if run.on_its_split(published).get(text) != protocol:
+            return End(text, protocol, text), signature(protocol)
         return one(text), text
-    return End(text, protocol, text), signature(protocol)
+    end = one(text)
+    meanings = meanings_of(end.name, run)
+    warn_of_variants(meanings, run.folder)
+    (meaning,) = meanings
+    if meaning.name == meaning.meant:
+        return end, text
+    return End(meaning.name, meaning.protocol, meaning.name), meaning.name
 
 
 def _refuse_same(start: End, end: End) -> None:

@@ -11,7 +11,7 @@ scored here, ``benchmark`` and ``unscored``, the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -472,6 +472,32 @@ def plain_name(selector: str) -> tuple[str, str | None]:
         if mark and (not back or back[0] in ":@"):
             return front + back, form
     return selector, None
+
+
+def variant_of(name: str, names: Iterable[str], where: str) -> str | None:
+    """Return the only one of ``names`` that is ``name`` with other axes or as a chat, else None.
+
+    Raises UsageError, which lists them, if there are several.  ``where``: what has the names.
+    """
+    variants = [other for other in names if _is_variant(other, name)]
+    if len(variants) > 1:
+        count = len(variants)
+        raise UsageError(f"{where} has {count} variants of {name}; name one of them", variants)
+    return variants[0] if variants else None
+
+
+def _is_variant(name: str, typed: str) -> bool:
+    # A protocol between two has both names in its own.
+    if MARK in name and MARK not in typed:
+        return False
+    plain, form = plain_name(name)
+    typed_plain, typed_form = plain_name(typed)
+    if typed_form not in (None, form):
+        return False
+    base, changes = split_changes(plain)
+    typed_base, typed_changes = split_changes(typed_plain)
+    wanted = set(typed_changes.split(",")) - {""}
+    return base == typed_base and wanted <= set(changes.split(","))
 
 
 def _is_one(selector: str) -> bool:

@@ -207,6 +207,11 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
     for digest, measured in left_measured.items():
         if digest in right_measured:
             pairs.append(_Pair(left, measured, right, right_measured[digest]))
+    if protocols and not pairs and len(left_measured) == len(right_measured) == 1:
+        # The name means another variant in each run, and the comparison says in which axes.
+        (left_only,) = left_measured.values()
+        (right_only,) = right_measured.values()
+        pairs.append(_Pair(left, left_only, right, right_only))
     if not pairs:
         raise UsageError(
             f"{left.folder} and {right.folder} share no protocol; name one of each, "

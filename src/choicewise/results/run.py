@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,8 +14,8 @@ import pyarrow.compute as pc
 
 from choicewise.data.dataset import html_table
 from choicewise.errors import ProtocolError, StoreError, UsageError
-from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol, parse_signature
+from choicewise.protocols.catalogue import resolve, variant_of
+from choicewise.protocols.protocol import Protocol, axis_differences, parse_signature
 from choicewise.records import KEYS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_request_specs
 from choicewise.results.evidence import NO_NUMBER, Evidence, RunEvidence, read_texts
@@ -34,6 +35,18 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     manifest = read_manifest(folder)
     return Run(RunEvidence(folder, manifest), asked_protocols(folder, manifest))
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Hold a protocol that a name means in a run.
+
+    ``meant``: the name in the catalogue.  ``name``: of the run's variant, if it differs.
+    """
+
+    meant: str
+    name: str
+    protocol: Protocol
 
 
 class Run:
@@ -133,17 +146,18 @@ class Run:
     def choose(self, names: Sequence[str] | None) -> Run:
         """Return the run under the protocols of these names; under all of its protocols for None.
 
-        A name is that of a protocol of the run, or means one or several in the catalogue.  Raises
-        ProtocolError for an unknown name, and UsageError as :meth:`under` does.
+        A name is that of a protocol of the run, or means one or several in the catalogue.  If the
+        run lacks one of these and has a single variant of it (``mmlu/original@shots=0`` for
+        ``mmlu/original``), that is taken, with a warning.  Raises ProtocolError for an unknown
+        name, and UsageError for a name with several variants, and as :meth:`under` does.
         """
         if not names:
             return self
         chosen: dict[str, Protocol] = {}
         for name in names:
-            if name in self.protocols:
-                chosen[name] = self.protocols[name]
-            else:
-                chosen |= resolve(name)
+            meanings = meanings_of(name, self)
+            warn_of_variants(meanings, self.folder)
+            chosen |= {meaning.name: meaning.protocol for meaning in meanings}
         return self.under(chosen)
 
     @cached_property
@@ -230,11 +244,14 @@ class Run:
         ``human_counts``, null if the data has none.  Raises UsageError if the run has no such
         protocol, or if it reads generated text and has no scores.
         """
+        name: str | None = protocol
         if protocol not in self.protocols:
+            name = variant_of(protocol, self.protocols, str(self.folder))
+        if name is None:
             raise UsageError(
                 f"{self.folder} has no protocol {protocol!r}; it has {', '.join(self.protocols)}"
             )
-        return choice_probabilities(self.measurements[protocol], temperature)
+        return choice_probabilities(self.measurements[name], temperature)
 
     def report(self, by: str | None = None, interval: str | None = None) -> pa.Table:
         """Return a row per protocol and group, with the columns of `choicewise report --json`."""
@@ -253,6 +270,73 @@ class Run:
         for measured in measurements:
             report += rows(self.manifest, measured, by, interval, measurements)
         return report
+
+
+def meanings_of(name: str, run: Run) -> list[Meaning]:
+    """Return the protocols that ``name`` means in the run (:meth:`Run.choose`).
+
+    They may need requests that the run did not make.
+    """
+    if name in run.protocols:
+        return [Meaning(name, name, run.protocols[name])]
+    where = str(run.folder)
+    try:
+        catalogued = resolve(name)
+    except ProtocolError:
+        # The catalogue has no names of files and of other tools' tasks.
+        variant = variant_of(name, run.protocols, where)
+        if variant is None:
+            raise
+        return [Meaning(name, variant, run.protocols[variant])]
+    lacking = set(run.lacking(catalogued))
+    meanings = []
+    for meant, protocol in catalogued.items():
+        variant = None
+        if meant in lacking and meant not in run.protocols:
+            variant = variant_of(meant, run.protocols, where)
+        taken = variant or meant
+        meanings.append(Meaning(meant, taken, run.protocols.get(taken, protocol)))
+    return meanings
+
+
+def warn_of_variants(meanings: Sequence[Meaning], folder: Path) -> None:
+    """Warn if a name means variants of a run's folder, not what the catalogue means by it."""
+    variants = [meaning for meaning in meanings if meaning.name != meaning.meant]
+    if not variants:
+        return
+    first = variants[0]
+    note = f"using {first.name} for {first.meant}, its only variant in {folder}"
+    if len(variants) > 1:
+        note += f"; {len(variants) - 1} others likewise"
+    warnings.warn(note, stacklevel=3)
+
+
+def choose_in_all(runs: Sequence[Run], names: Sequence[str] | None) -> list[Run]:
+    """Return the ``runs`` under the protocols of these ``names`` (:meth:`Run.choose`).
+
+    Raises UsageError, with the axes, if runs on the same data have other variants of a name.
+    """
+    first_by_data: dict[str, Run] = {}
+    for run in runs:
+        first = first_by_data.setdefault(run.manifest.dataset.digest, run)
+        for name in names or ():
+            _refuse_other_variants(first, run, name)
+    return [run.choose(names) for run in runs]
+
+
+def _refuse_other_variants(left: Run, right: Run, name: str) -> None:
+    """Raise UsageError if ``name`` means other variants in the two runs."""
+    pairs = zip(meanings_of(name, left), meanings_of(name, right), strict=False)
+    for left_meaning, right_meaning in pairs:
+        if left_meaning.name == right_meaning.name:
+            continue
+        lines = []
+        differences = axis_differences(left_meaning.protocol, right_meaning.protocol)
+        for axis, left_value, right_value in differences:
+            lines.append(f"{axis}: {left_value} and {right_value}")
+        left_has = f"{left.folder} has {left_meaning.name}"
+        right_has = f"{right.folder} has {right_meaning.name}"
+        raise UsageError(f"not comparable: {left_has}, and {right_has}", lines)
 
 
 def count_items(blocks: Sequence[BlockRecord]) -> int:

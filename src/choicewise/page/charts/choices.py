@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.page.charts.chart import WIDTH
 from choicewise.page.study import ShownRun, Study
+from choicewise.protocols.catalogue import variant_of
 from choicewise.util.text import counted, safe
 
 
@@ -47,12 +49,15 @@ def run_of(study: Study, model: str) -> ShownRun:
 
 
 def protocol_of(run: ShownRun, name: str) -> str:
-    """Return the name of a protocol of the run; UsageError if it has none of that name."""
-    if name not in run.protocols:
-        raise UsageError(
-            f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}"
-        )
-    return name
+    """Return the name of a protocol of the run, or of its only variant; UsageError without one."""
+    if name in run.protocols:
+        return name
+    where = f"the run of {safe(run.label)}"
+    variant = variant_of(name, run.protocols, where)
+    if variant is None:
+        raise UsageError(f"{where} has no protocol {name!r}; {did_you_mean(name, run.protocols)}")
+    warnings.warn(f"using {variant} for {name}, its only variant in {where}", stacklevel=2)
+    return variant
 
 
 def about_run(run: ShownRun) -> str:

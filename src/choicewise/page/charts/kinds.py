@@ -126,8 +126,10 @@ class LadderKind(ChartKind):
             raise UsageError(
                 f"a ladder has two ends; name its first and its last protocol, {_such_as(run)}"
             )
-        values = lanes.ladder_values(climb(run.outcomes, choices.start, choices.end))
-        title = f"{about_run(run)}: from {safe(choices.start)} to {safe(choices.end)}"
+        start = protocol_of(run, choices.start)
+        end = protocol_of(run, choices.end)
+        values = lanes.ladder_values(climb(run.outcomes, start, end))
+        title = f"{about_run(run)}: from {safe(start)} to {safe(end)}"
         return Chart(
             "ladder", title, lanes.ladder_spec(values, choices.width), lanes.LADDER_CAPTION
         )

@@ -13,6 +13,7 @@ from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, several_data
 from choicewise.page.study import ShownRun, Study
+from choicewise.protocols.catalogue import variant_of
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
@@ -49,6 +50,8 @@ def draw(study: Study, choices: Choices) -> Chart:
     name = choices.protocol
     if name is None:
         name = next(iter(lines))
+    if name not in lines:
+        name = variant_of(name, lines, "the training run") or name
     if name not in lines:
         few = f"no training run has enough checkpoints under {name!r}"
         raise UsageError(f"{few}; {did_you_mean(name, list(lines))}")

@@ -44,7 +44,8 @@ NAME: Final = "fetch.json"
 """The file in a folder that says what was fetched into it."""
 
 PLACE: Final = "CHOICEWISE_DATA"
-"""The environment variable of the folder with one folder per benchmark, as of ``choicewise fetch``."""
+"""The environment variable of the folder with one folder per benchmark, as of ``choicewise fetch``.
+"""
 
 ANY: Final = "any"
 """The benchmark of protocols that fit every dataset, and so name none."""

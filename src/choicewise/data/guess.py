@@ -332,7 +332,9 @@ def _meanings(rows: Sequence[_Row], columns: Columns) -> list[_Meaning | None] |
 def _differ(
     meanings: Sequence[_Meaning | None] | None, others: Sequence[_Meaning | None] | None
 ) -> bool:
-    """Check that two readings of the same rows differ in choices or right ones, in one row at least."""
+    """Check that two readings of the same rows differ in choices or right ones, in one row at
+    least.
+    """
     if meanings is None or others is None:
         return False
     for meaning, other in zip(meanings, others, strict=True):

@@ -237,7 +237,8 @@ class Single(NamedTuple):
     def arrange(
         self, choices: Sequence[str], gold: Sequence[int]
     ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Return the choices with the best one first, the others in their order, and the right ones.
+        """Return the choices with the best one first, the others in their order, and the right
+        ones.
 
         A choice that is right here and wrong in the question with one right choice stays right, and
         that question is asked without it.  Raises UnusableRow if the best one is not among the

@@ -44,11 +44,11 @@ def open_dataset(
     the files are in sub-folders, as on the Hub, there is one of these, or each of them is a
     subject.  ``bundled:merrowick`` and ``bundled:commons`` come with the package.
 
-    If nothing is there and it can be such a name, it is the dataset ``ORG/NAME[:CONFIG][@REVISION]``
-    on the Hub, of which ``progress`` hears while it is downloaded; without it a terminal shows
-    bars.  ``columns`` declares what the columns of such files mean; without it they must be of a
-    known shape.  ``on_bad_item`` is ``error`` or ``skip``: with ``skip`` rows that can't be used go
-    to ``Dataset.skipped``.
+    If nothing is there and it can be such a name, it is the dataset
+    ``ORG/NAME[:CONFIG][@REVISION]`` on the Hub, of which ``progress`` hears while it is downloaded;
+    without it a terminal shows bars.  ``columns`` declares what the columns of such files mean;
+    without it they must be of a known shape.  ``on_bad_item`` is ``error`` or ``skip``: with
+    ``skip`` rows that can't be used go to ``Dataset.skipped``.
 
     Raises DataError if nothing is there or it can't be read, the layout is unknown or a row can't
     be used.

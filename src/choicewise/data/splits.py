@@ -388,7 +388,8 @@ def split_of(path: str) -> str | None:
 
 
 def matching(pattern: str, paths: Iterable[str]) -> dict[str, str]:
-    """Return the ``paths`` that ``pattern`` means, in order, with the subject that each names, or "".
+    """Return the ``paths`` that ``pattern`` means, in order, with the subject that each names, or
+    "".
 
     ``*`` and ``?`` stand for text without ``/``, ``{subject}`` for some, which is the subject,
     ``**`` for any, ``**/`` for folders or none, ``[...]`` for one of these characters.

@@ -49,7 +49,9 @@ def is_mmlu(folder: Path) -> bool:
 
 
 def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
-    """Read every split, subjects in alphabetical order; ids are ``<subject>/<split>/<row>``, from 0.
+    """Read every split, subjects in alphabetical order.
+
+    Ids are ``<subject>/<split>/<row>``, from 0.
 
     Raises DataError if the test folder is missing or empty, a file is not named after its split or
     holds no rows, and, unless ``on_bad_item`` is ``skip``, for a row without an answer among at
@@ -195,7 +197,8 @@ def _read_guessed(name: str, tables: _Tables, on_bad_item: str, guess: Columns) 
 
 
 def _refusal(file: Path, error: DataError, guess: Columns | None) -> UnknownShape | None:
-    """Return the error with a mapping for a ``file`` that does not fit its ``guess``, else its shape.
+    """Return the error with a mapping for a ``file`` that does not fit its ``guess``, else its
+    shape.
 
     None if ``error`` is about single rows.
     """

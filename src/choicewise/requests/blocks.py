@@ -1,4 +1,6 @@
-"""Cut selected items into blocks, prepare a block for a model, and say which protocols can't be used."""
+"""Cut selected items into blocks, prepare a block for a model, and say which protocols can't be
+used.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def prepare_block(
 ) -> PreparedBlock:
     """Render, fit and tokenize the items of ``block`` for every one of its request specs.
 
-    Raises DataError for an item without a request; with ``skip_bad_items`` it is refused, with the reason.
+    Raises DataError for an item without a request; with ``skip_bad_items`` it is refused, with the
+    reason.
     """
     prepared = PreparedBlock()
     requests_of: dict[str, list[Request]] = {}
@@ -113,7 +116,9 @@ class Section:
     drawn: tuple[int, ...] | None = None
 
     def positions(self, start: int, stop: int) -> Sequence[int]:
-        """Return the positions in the subject of items ``start`` to ``stop`` (exclusive), by which shots are drawn."""
+        """Return the positions in the subject of items ``start`` to ``stop`` (exclusive), by which
+        shots are drawn.
+        """
         if self.drawn is None:
             return range(start, stop)
         return self.drawn[start:stop]
@@ -140,7 +145,8 @@ class RequestSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Items of one subject, from position ``start`` of its section on, and the specs of their requests.
+    """Items of one subject, from position ``start`` of its section on, and the specs of their
+    requests.
 
     ``work``: about the characters that are computed for them.  ``drawn``: as of a section.
     """
@@ -196,14 +202,17 @@ def _selected(data: Dataset, split: str, selection: Selection) -> Iterator[Secti
 
 
 def tested_splits(data: Dataset, protocols: Mapping[str, Protocol]) -> list[str]:
-    """List the splits that the protocols test, each once.  Raises DataError if nothing says which that is."""
+    """List the splits that the protocols test, each once.  Raises DataError if nothing says which
+    that is.
+    """
     return list(dict.fromkeys(protocol.split or data.evaluated for protocol in protocols.values()))
 
 
 def settle_sample(
     data: Dataset, protocols: Mapping[str, Protocol], selection: Selection
 ) -> tuple[Selection, str]:
-    """Return ``selection`` with the sizes that its sample is drawn from, and a note about it, mostly empty.
+    """Return ``selection`` with the sizes that its sample is drawn from, and a note about it,
+    mostly empty.
 
     A sample of as many items as there are is no sample.  Raises as :func:`list_sections`.
     """
@@ -230,7 +239,9 @@ def settle_sample(
 
 
 BLOCK_TOKENS = 16_000_000
-"""The memory of the requests of a block, by an estimate, in tokens of 8 bytes with their text: some 130 MB."""
+"""The memory of the requests of a block, by an estimate, in tokens of 8 bytes with their text: some
+130 MB.
+"""
 
 
 def cut_blocks(
@@ -241,7 +252,9 @@ def cut_blocks(
     data: Dataset,
     rendered: Sequence[RenderedRequests],
 ) -> Iterator[Block]:
-    """Yield the items ``start`` to ``stop`` (exclusive) of a section in few blocks that fit in memory."""
+    """Yield the items ``start`` to ``stop`` (exclusive) of a section in few blocks that fit in
+    memory.
+    """
     items = section.items[start:stop]
     choices = np.fromiter(map(_characters_of_choices, items), dtype=np.int64)
     texts = choices + np.fromiter((len(item.question) for item in items), dtype=np.int64)
@@ -273,7 +286,8 @@ def _characters_of_choices(item: Item) -> int:
 
 
 def refusals_by_entry(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
-    """Return for every entry of the catalogue why its first protocol can't ask ``items``, or an empty text.
+    """Return for every entry of the catalogue why its first protocol can't ask ``items``, or an
+    empty text.
 
     A protocol may be able to ask other items than those it was published for.
     """
@@ -300,7 +314,9 @@ def _first_refusal(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) 
 
 
 def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:
-    """Return why ``protocol`` can ask none of the first items of ``dataset``, an empty text if it can ask one."""
+    """Return why ``protocol`` can ask none of the first items of ``dataset``, an empty text if it
+    can ask one.
+    """
     try:
         recipe = with_split(protocol, dataset)
         split = recipe.split or dataset.evaluated
@@ -324,7 +340,9 @@ def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None 
 def without_items(
     protocols: Mapping[str, Protocol], dataset: Dataset, sections: Sequence[Section]
 ) -> dict[str, str]:
-    """Return by name why protocols have no item in ``sections``: all are of other kinds than theirs."""
+    """Return by name why protocols have no item in ``sections``: all are of other kinds than
+    theirs.
+    """
     reasons = {}
     for name, protocol in protocols.items():
         takes_all = protocol.kind == "any" and not change_of(protocol.prepare)
@@ -353,9 +371,9 @@ def _of_other_kinds(protocol: Protocol, dataset: Dataset) -> str:
 def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
     """Return the fields among ``content`` that the protocol does not show, in their order.
 
-    A blank in the question is used if labels answer for the choices; a choice that is scored after the question does
-    not fill it.  A protocol that leaves out the question itself does so on purpose, and of requests that were rendered
-    elsewhere nothing is known.
+    A blank in the question is used if labels answer for the choices; a choice that is scored after
+    the question does not fill it.  A protocol that leaves out the question itself does so on
+    purpose, and of requests that were rendered elsewhere nothing is known.
     """
     shown = holes(protocol.question).union(fields_shown(protocol.prepare))
     if protocol.requests is not None or "question" not in shown:
@@ -378,14 +396,18 @@ def unused_by(
 
 
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
-    """Return ``protocol`` with a named split, by default the one ``dataset`` is evaluated on (DataError without)."""
+    """Return ``protocol`` with a named split, by default the one ``dataset`` is evaluated on
+    (DataError without).
+    """
     if protocol.split is not None:
         return protocol
     return replace(protocol, split=dataset.evaluated)
 
 
 def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol) -> bool:
-    """Return whether ``data`` has the rows for the shots of ``protocol``, in all or the named subjects."""
+    """Return whether ``data`` has the rows for the shots of ``protocol``, in all or the named
+    subjects.
+    """
     recipe = with_split(protocol, data)
     try:
         for subject in data.choose(recipe.split or data.evaluated, subjects):
@@ -396,7 +418,10 @@ def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol)
 
 
 def without_examples(data: Dataset, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    """Return ``protocols``; if no split of ``data`` has examples for shots, without shots, and named so."""
+    """Return ``protocols``.
+
+    If no split of ``data`` has examples for shots, without shots, and named so.
+    """
     changed: dict[str, Protocol] = {}
     for name, protocol in protocols.items():
         named = {name: protocol}
@@ -444,11 +469,12 @@ def refuse_problems(
     stretches: Iterable[tuple[Section, int, int, Sequence[RequestSpec]]],
     rendered: Sequence[RenderedRequests],
 ) -> None:
-    """Raise DataError that lists what rendering would refuse: too few rows for shots, items with the wrong choices.
+    """Raise DataError that lists what rendering would refuse: too few rows for shots, items with
+    the wrong choices.
 
-    ``stretches``: sections, the positions of their first item and after their last, and their request specs.
-    Cheap, and done before the model starts, so that hours of work don't end at a bad row; in memory that does not grow
-    with the number of bad ones.
+    ``stretches``: sections, the positions of their first item and after their last, and their
+    request specs.  Cheap, and done before the model starts, so that hours of work don't end at a
+    bad row; in memory that does not grow with the number of bad ones.
     """
     problems: dict[str, _Problem] = {}
     for section, start, stop, specs in stretches:
@@ -475,7 +501,9 @@ def refuse_problems(
 
 
 def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:
-    """Return which kinds of prompt ``protocol`` needs and ``model`` does not support, None if it supports all."""
+    """Return which kinds of prompt ``protocol`` needs and ``model`` does not support, None if it
+    supports all.
+    """
     needs = READINGS[protocol.reading].needs
     if protocol.boundary in CORRECTED:
         needs += CORRECTION_NEEDS
@@ -497,7 +525,9 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
 
 @cache
 def _endpoint_entries(sent: bool) -> list[str]:
-    """Return the entries that are ``sent`` to an endpoint, or the layouts of endpoints on plain models."""
+    """Return the entries that are ``sent`` to an endpoint, or the layouts of endpoints on plain
+    models.
+    """
     names = []
     for entry in entries():
         protocol = _headline(entry)
@@ -511,8 +541,8 @@ def _endpoint_entries(sent: bool) -> list[str]:
 def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
     """Return why ``model`` has no chat for ``protocol``, None if it has one or needs none.
 
-    If the server renders the chat, the token of a label after it is not known here.  A template that takes no system
-    text would leave out an item that is shown in it.
+    If the server renders the chat, the token of a label after it is not known here.  A template
+    that takes no system text would leave out an item that is shown in it.
     """
     # Labels are scored by their tokens, which follow from the text that only the server has.
     if template is not None and template.is_served and protocol.boundary in LABELLED:
@@ -550,7 +580,8 @@ def _layouts_without_chat() -> list[str]:
 def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
     """Return why options would be scored inside a thought of ``model``, None if they would not.
 
-    Raises ModelError if its ``template`` fails, or if it can't close a thought that is to be closed.
+    Raises ModelError if its ``template`` fails, or if it can't close a thought that is to be
+    closed.
     """
     if protocol.chat == "none" or template is None:
         return None
@@ -573,7 +604,9 @@ def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) 
 
 
 def no_empty_context(protocol: Protocol, tokenizer: Tokenizer) -> str | None:
-    """Return why nothing can be scored after the empty text, None if it can or ``protocol`` does not need it."""
+    """Return why nothing can be scored after the empty text, None if it can or ``protocol`` does
+    not need it.
+    """
     if protocol.null != "":
         return None
     try:
@@ -589,7 +622,9 @@ def request_source(
     rendered: Sequence[RenderedRequests],
     template: ChatTemplate | None = None,
 ) -> TemplateSource | RenderedRequests:
-    """Return the source of the requests of ``protocol``; ProtocolError if they were rendered elsewhere and not passed.
+    """Return the source of the requests of ``protocol``.
+
+    ProtocolError if they were rendered elsewhere and not passed.
 
     ``template``: of chats, which have no text without it.
     """
@@ -608,9 +643,10 @@ def request_source(
 class _Cost:
     """The cost of the requests of a section, judged by one of its items.
 
-    ``item_tokens``: tokens in memory by an item, beside ``tokens_per_character`` of its text.  ``shared``: characters
-    to compute once in a block, and ``fresh`` for each item beside its own text.  ``contexts``: how many contexts hold
-    the text of the item, and ``nulls``: how many null contexts its choices follow.
+    ``item_tokens``: tokens in memory by an item, beside ``tokens_per_character`` of its text.
+    ``shared``: characters to compute once in a block, and ``fresh`` for each item beside its own
+    text.  ``contexts``: how many contexts hold the text of the item, and ``nulls``: how many null
+    contexts its choices follow.
     """
 
     item_tokens: float = 1.0

@@ -1,4 +1,6 @@
-"""Make the prompts of readings in which the model writes first: chains of thought, texts, and thoughts that are cut."""
+"""Make the prompts of readings in which the model writes first: chains of thought, texts, and
+thoughts that are cut.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def inside_thought(opened: str) -> str:
 def refused_inside(
     rows: PromptRows, fitted: FittedRequest, contexts: Sequence[str] | None = None
 ) -> bool:
-    """Refuse a request if its context, or one of its choices' ``contexts``, ends in an open thought."""
+    """Refuse a request if its context, or one of its choices' ``contexts``, ends in an open
+    thought.
+    """
     if contexts is None:
         contexts = [fitted.context]
     for context in contexts:
@@ -80,7 +84,10 @@ class ChainOfThoughtPrompter(Prompter):
         return [chain + tokens - 1 for tokens in longest_after_query(rows.encodings, requests)]
 
     def add_prompts(self, rows: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """Add the choice after chain r as part r of a choice; the chains are the parts of no choice."""
+        """Add the choice after chain r as part r of a choice.
+
+        The chains are the parts of no choice.
+        """
         fitted = [request for request in fitted if not refused_inside(rows, request)]
         tokens_of = rows.encodings.contexts([request.context for request in fitted])
         contexts = [request.context + request.request.proposals[0] for request in fitted]
@@ -137,7 +144,9 @@ def _choice_after_chain(choice: ChoicePrompt, prompt: Ids) -> ChoicePrompt:
 
 
 def _opened(request: Request, context: str = "") -> str | None:
-    """Return the tag of the thought in which ``context`` ends, "" for none, None if the model does not think."""
+    """Return the tag of the thought in which ``context`` ends, "" for none, None if the model does
+    not think.
+    """
     opened = left_open(context)
     if opened:
         return opened
@@ -164,7 +173,9 @@ class GeneratePrompter(Prompter):
         return tokens
 
     def _closing(self, rows: PromptRows, request: Request) -> Ids | None:
-        """Return the tokens that close a thought at its limit, None without a limit or if a server closes it."""
+        """Return the tokens that close a thought at its limit, None without a limit or if a server
+        closes it.
+        """
         chat = request.chat
         if rows.protocol.thought_tokens is None or chat is None:
             return None
@@ -185,7 +196,8 @@ class GeneratePrompter(Prompter):
             rows.add_span(request.item.id, Slot(GENERATED), generation, choice=choice)
 
     def generation(self, rows: PromptRows, fitted: FittedRequest, tokens: Ids) -> Generation:
-        """Return the generation after the ``tokens`` of a request, which are cut if the protocol has them cut.
+        """Return the generation after the ``tokens`` of a request, which are cut if the protocol
+        has them cut.
 
         The oracle gets the stripped texts of the right choice and of the one before it.
         """
@@ -214,9 +226,12 @@ class GeneratePrompter(Prompter):
 
 @dataclass(frozen=True, kw_only=True)
 class _AlongChoice:
-    """A choice after no thought; its tokens after the text that closes a thought, and after that without line breaks.
+    """A choice after no thought.
 
-    ``context``: the text before the choice without a thought.  The spans are None if nothing is scored after them.
+    Its tokens after the text that closes a thought, and after that without line breaks.
+
+    ``context``: the text before the choice without a thought.  The spans are None if nothing is
+    scored after them.
     """
 
     context: str
@@ -245,23 +260,33 @@ class _AlongChoice:
 
 
 class AlongPrompter(GeneratePrompter):
-    """Make the prompts of reading ``generate``; part p of a choice comes after the p-th share of the thought."""
+    """Make the prompts of reading ``generate``.
+
+    Part p of a choice comes after the p-th share of the thought.
+    """
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
-        """Return the texts after no thought: the other contexts are not there before the model has written them."""
+        """Return the texts after no thought: the other contexts are not there before the model has
+        written them.
+        """
         return [
             replace(one_context(request, _thoughtless(request, request.context())), differs=True)
         ]
 
     def reserve(self, rows: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """Return the tokens of the generation, of the text that closes the thought, and of a choice."""
+        """Return the tokens of the generation, of the text that closes the thought, and of a
+        choice.
+        """
         generated = super().reserve(rows, requests)
         after = longest_after_query(rows.encodings, requests)
         closings = longest(rows.encodings, [[_closing(request)] for request in requests])
         return [sum(tokens) for tokens in zip(generated, after, closings, strict=True)]
 
     def add_prompts(self, rows: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """Add the choices along the thought; after no thought they are those of a model that is told not to think."""
+        """Add the choices along the thought.
+
+        After no thought they are those of a model that is told not to think.
+        """
         requests = [request.request for request in fitted]
         contexts = [_thoughtless(request.request, request.context) for request in fitted]
         located = _located(rows, fitted, contexts)
@@ -309,7 +334,8 @@ class AlongPrompter(GeneratePrompter):
 def _located_after(
     rows: PromptRows, requests: Sequence[Request], closings: Sequence[str]
 ) -> list[list[Span | None]]:
-    """Return the tokens of all continuations after the text that closes a thought, and the tokens of that text.
+    """Return the tokens of all continuations after the text that closes a thought, and the tokens
+    of that text.
 
     They lack what a tokenizer puts before a text by itself.
     """

@@ -1,6 +1,8 @@
-"""Make the prompts of every reading: the table of prompters, their forms, and the functions that use them.
+"""Make the prompts of every reading: the table of prompters, their forms, and the functions that
+use them.
 
-A form is the kind of prompt about located tokens: a span, the model's own loss, blanks or a rendition.
+A form is the kind of prompt about located tokens: a span, the model's own loss, blanks or a
+rendition.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ _EMPTY = "an empty choice has no hidden state of its own to compare"
 
 
 def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
-    """Group all choices after the fitted ``context``, which ends with the query, and after each further view."""
+    """Group all choices after the fitted ``context``, which ends with the query, and after each
+    further view.
+    """
     if request.proposals:
         return _own_contexts(request, _all_parts_if_right)
     groups = [one_context(request, context)]
@@ -92,7 +96,8 @@ def _own_contexts(
 ) -> list[ChoiceGroup]:
     """Group the parts of each choice after the choice's own proposal.
 
-    ``preferred``: returns the parts that an oracle prefers, from how many parts a choice has and whether it is right.
+    ``preferred``: returns the parts that an oracle prefers, from how many parts a choice has and
+    whether it is right.
     """
     groups = []
     for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True)):
@@ -120,7 +125,10 @@ def _yes_no_groups(request: Request, _: str) -> list[ChoiceGroup]:
 
 
 def _noisy_channel_groups(request: Request, _: str) -> list[ChoiceGroup]:
-    """Make the query the continuation of each proposal; nothing of the context but the header precedes it."""
+    """Make the query the continuation of each proposal.
+
+    Nothing of the context but the header precedes it.
+    """
     groups = []
     for choice, proposal in enumerate(request.proposals):
         group = ChoiceGroup(
@@ -138,7 +146,9 @@ class Form:
     """Make a span of located tokens; subclasses make other kinds of prompt."""
 
     def reserve(self, encodings: Encodings, tokens: int) -> int:
-        """Return the input tokens that must stay free after a context which a text of so many ``tokens`` follows."""
+        """Return the input tokens that must stay free after a context which a text of so many
+        ``tokens`` follows.
+        """
         return tokens - 1
 
     def fit(
@@ -150,7 +160,10 @@ class Form:
     def prompt(
         self, choice: ChoicePrompt, encodings: Encodings, context: str, continuation: str
     ) -> BlockPrompt | None:
-        """Return the prompt of ``choice``, the ``continuation`` after the ``context``; None if it is missing."""
+        """Return the prompt of ``choice``, the ``continuation`` after the ``context``.
+
+        None if it is missing.
+        """
         if not isinstance(choice.span, Span):
             return choice.span
         return self.of_span(choice.span, choice, encodings, context, continuation)
@@ -188,9 +201,11 @@ class _LossForm(Form):
 
 @dataclass(frozen=True)
 class _BlanksForm(Form):
-    """Make one text of context and continuation, enclosed by the tokenizer, each scored token hidden in turn.
+    """Make one text of context and continuation, enclosed by the tokenizer, each scored token
+    hidden in turn.
 
-    ``within_word``: whether the later tokens of its word are hidden with it, too (Kauf & Ivanova 2023).
+    ``within_word``: whether the later tokens of its word are hidden with it, too (Kauf & Ivanova
+    2023).
     """
 
     within_word: bool
@@ -236,7 +251,9 @@ class _BlanksForm(Form):
 
 
 class _RenditionForm(Form):
-    """Give the context, enclosed by the tokenizer, to the encoder, and the continuation to the decoder."""
+    """Give the context, enclosed by the tokenizer, to the encoder, and the continuation to the
+    decoder.
+    """
 
     def reserve(self, encodings: Encodings, tokens: int) -> int:
         return len(encodings.suffix)
@@ -244,7 +261,10 @@ class _RenditionForm(Form):
     def fit(
         self, choice: ChoicePrompt, limit: int, encodings: Encodings, *, cut_start: bool
     ) -> ChoicePrompt:
-        """Fit each of the two texts into ``limit``; the context's start is cut as in lm-evaluation-harness."""
+        """Fit each of the two texts into ``limit``.
+
+        The context's start is cut as in lm-evaluation-harness.
+        """
         if not isinstance(choice.span, Span):
             return choice
         tokens = len(choice.span.continuation)
@@ -284,10 +304,11 @@ def _no_parts(choice: ChoicePrompt, tokenizer: Tokenizer) -> Iterator[tuple[int,
 class ChoicePrompter(Prompter):
     """Make a prompt for the continuations of every choice.
 
-    ``groups``: says from a request and its fitted context which texts are scored after which contexts.
-    ``locate``: finds the scored tokens from encodings, context, continuation and whether it is gold; None for the
-    protocol's boundary policy.  ``form``: the kind of prompt.  ``parts``: yields further spans of a choice: (part,
-    text, span).  ``check``: raises ProtocolError for tokens that the reading can't use.
+    ``groups``: says from a request and its fitted context which texts are scored after which
+    contexts.  ``locate``: finds the scored tokens from encodings, context, continuation and whether
+    it is gold; None for the protocol's boundary policy.  ``form``: the kind of prompt.  ``parts``:
+    yields further spans of a choice: (part, text, span).  ``check``: raises ProtocolError for
+    tokens that the reading can't use.
     """
 
     groups: Callable[[Request, str], list[ChoiceGroup]] = _shared_context
@@ -341,7 +362,9 @@ class ChoicePrompter(Prompter):
                 rows.add_span(item, part_slot, span, context=context, continuation=part_text)
 
     def add_null_prompts(self, rows: PromptRows, null: str, requests: Sequence[Request]) -> None:
-        """Add the prompts of the groups after the ``null`` context, each distinct one located once in a block."""
+        """Add the prompts of the groups after the ``null`` context, each distinct one located once
+        in a block.
+        """
         # Contexts matter, by how they end, only for a null context that ends with white space.
         needs_context = null != null.rstrip()
         groups_of = []
@@ -428,10 +451,12 @@ def _located_one_by_one(
 def comparable(
     after_context: Sequence[ChoicePrompt], after_null: Sequence[ChoicePrompt], tokenizer: Tokenizer
 ) -> list[ChoicePrompt]:
-    """Return ``after_null``; a choice is refused if it scores other text than after the context of its request.
+    """Return ``after_null``.
 
-    For the policies :data:`~choicewise.protocols.protocol.COUNTING`, where a token that straddles the end of one of the
-    contexts takes text away from the choice.
+    A choice is refused if it scores other text than after the context of its request.
+
+    For the policies :data:`~choicewise.protocols.protocol.COUNTING`, where a token that straddles
+    the end of one of the contexts takes text away from the choice.
     """
     compared = []
     for choice, null_choice in zip(after_context, after_null, strict=True):
@@ -450,7 +475,9 @@ class _NoisyChannelPrompter(ChoicePrompter):
 def _refuse_overlap(
     protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoicePrompt]
 ) -> None:
-    """Raise ProtocolError if the tokens of one answer begin those of another: its P would include the other's."""
+    """Raise ProtocolError if the tokens of one answer begin those of another: its P would include
+    the other's.
+    """
     spans = []
     for text, choice in zip(group.continuations, choices, strict=True):
         if isinstance(choice.span, Span):
@@ -497,7 +524,9 @@ class _EmbeddingPrompter(Prompter):
 
 
 class _DecisionPrompter(Prompter):
-    """Make a typed question of a request: the context is its JSON, the continuations are the names of its options."""
+    """Make a typed question of a request: the context is its JSON, the continuations are the names
+    of its options.
+    """
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
         return [one_context(request, typed_text(_typed(request)))]
@@ -523,7 +552,10 @@ def _order(request: Request) -> Sequence[int]:
 
 
 def _typed(request: Request) -> TypedQuestion:
-    """Return the typed question of a request; DataError for options that are alike, or with two descriptions."""
+    """Return the typed question of a request.
+
+    DataError for options that are alike, or with two descriptions.
+    """
     item = request.item
     if "state" not in item.fields:
         return _rendered_question(request)

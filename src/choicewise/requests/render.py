@@ -1,4 +1,6 @@
-"""Render the requests of items from the templates of a protocol, or read those that were rendered elsewhere."""
+"""Render the requests of items from the templates of a protocol, or read those that were rendered
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class RenderedRequests:
-    """Requests as they are sent: one context and its continuations, or a context for each continuation.
+    """Requests as they are sent: one context and its continuations, or a context for each
+    continuation.
 
     ``digest`` (64 hex) identifies them; their protocols name it on the axis ``requests``.
     """
@@ -69,7 +72,10 @@ class RenderedRequests:
         return Dataset(self.name, {"test": items})
 
     def protocol(self, benchmark: str, **axes: Any) -> Protocol:
-        """Return a protocol of these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
+        """Return a protocol of these requests.
+
+        ``axes``: what does not render, such as ``reading`` and ``score``.
+        """
         values = {**NEUTRAL, **axes}
         return Protocol(benchmark=benchmark, split="test", requests=self.digest, **values)
 
@@ -110,15 +116,19 @@ def _identity(request: Request) -> list[Any]:
 def read_rendered(path: str | Path) -> RenderedRequests:
     """Read the requests of a JSON Lines file, as `choicewise prompts` prints them.
 
-    A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel to ``continuations``,
-    in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line, also for one
-    that has several texts of a choice, a chain of thought or a set of options.
+    A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel
+    to ``continuations``, in place of ``context``.  ``gold`` is an index or a list of them.  Raises
+    DataError naming the line, also for one that has several texts of a choice, a chain of thought
+    or a set of options.
     """
     return rendered_requests(Path(path).stem, _rows(Path(path)))
 
 
 def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequests:
-    """Return the requests of ``rows``, each a line of :func:`read_rendered`; DataError for a row that is none."""
+    """Return the requests of ``rows``, each a line of :func:`read_rendered`.
+
+    DataError for a row that is none.
+    """
     by_item: dict[str, Request] = {}
     for number, row in enumerate(rows):
         try:
@@ -147,7 +157,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class TemplateSource:
-    """Render requests from the templates of ``protocol``, with shots from ``data``, in chats with ``template``.
+    """Render requests from the templates of ``protocol``, with shots from ``data``, in chats with
+    ``template``.
 
     Items are those at ``positions`` of one subject, by default its first ones.
     """
@@ -159,9 +170,11 @@ class TemplateSource:
     def problems(
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
     ) -> Iterator[tuple[str, DataError]]:
-        """Yield the items that :meth:`requests` would refuse, or the subject if it has too few rows for shots.
+        """Yield the items that :meth:`requests` would refuse, or the subject if it has too few rows
+        for shots.
 
-        Cheaper than rendering: an item may be its own shot, have the wrong choices or fail to be prepared.
+        Cheaper than rendering: an item may be its own shot, have the wrong choices or fail to be
+        prepared.
         """
         if positions is None:
             positions = range(len(items))
@@ -210,7 +223,9 @@ class TemplateSource:
 
 
 def suits(protocol: Protocol, item: Item) -> bool:
-    """Return whether the protocol is for items of this kind, with so many choices, and its preparation, too."""
+    """Return whether the protocol is for items of this kind, with so many choices, and its
+    preparation, too.
+    """
     if not is_for(protocol.prepare, item):
         return False
     if protocol.kind == "any":
@@ -225,12 +240,14 @@ def render(
     drawn: bool = False,
     template: ChatTemplate | None = None,
 ) -> Request:
-    """Render the request of ``item`` after ``shots``; some views show an item that is ``drawn`` in several orders.
+    """Render the request of ``item`` after ``shots``.
+
+    Some views show an item that is ``drawn`` in several orders.
 
     ``template``: of a protocol that is a chat.
 
-    Raises DataError if the item or a shot doesn't have the choices that the protocol expects, and ProtocolError if
-    a template has a hole that the item doesn't fill.
+    Raises DataError if the item or a shot doesn't have the choices that the protocol expects, and
+    ProtocolError if a template has a hole that the item doesn't fill.
     """
     reading = READINGS[protocol.reading]
     item, question, options = _shown(protocol, item)
@@ -301,12 +318,14 @@ def _chat(
 
 
 def rendered_line(request: Request, reading: str) -> dict[str, Any]:
-    """Return a request as a line of :func:`read_rendered`: the texts of ``reading`` before they are fitted.
+    """Return a request as a line of :func:`read_rendered`: the texts of ``reading`` before they are
+    fitted.
 
-    If a choice has several texts, ``choices``, parallel to ``continuations``, says which choice each is of, and
-    ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the continuations follow it.  ``set``:
-    the options that the context shows in no order, and what it ends with after them.  ``along``: the shares of the
-    thought after which the model scores the continuations; the contexts are those without a thought.
+    If a choice has several texts, ``choices``, parallel to ``continuations``, says which choice
+    each is of, and ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the
+    continuations follow it.  ``set``: the options that the context shows in no order, and what it
+    ends with after them.  ``along``: the shares of the thought after which the model scores the
+    continuations; the contexts are those without a thought.
     """
     declared = READINGS[reading]
     contexts = []
@@ -429,9 +448,11 @@ def _ordered(
 def _in_order(
     protocol: Protocol, item: Item, options: Sequence[str], order: Order, moves: bool = True
 ) -> tuple[Item, Sequence[str]]:
-    """Return the item with its descriptions, and its options, in the ``order`` in which they are shown.
+    """Return the item with its descriptions, and its options, in the ``order`` in which they are
+    shown.
 
-    ``order``: empty for the given one.  ``moves``: whether the options move with it; else yes and no stay.
+    ``order``: empty for the given one.  ``moves``: whether the options move with it; else yes and
+    no stay.
     """
     if not order:
         return item, options
@@ -552,7 +573,10 @@ def _after_options(protocol: Protocol, holes: dict[str, str]) -> str:
 
 
 def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[dict[str, str]]:
-    """Return the holes of every option; an option beyond the letters has none, and no template shows its letter."""
+    """Return the holes of every option.
+
+    An option beyond the letters has none, and no template shows its letter.
+    """
     labels = protocol.labels
     labelled = []
     for index, option in enumerate(options):
@@ -589,7 +613,9 @@ PANDAS_NA = frozenset(
         "null",
     ]
 )
-"""Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
+"""Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print
+as ``nan``.
+"""
 
 
 def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, str, tuple[str, ...]]:
@@ -640,7 +666,9 @@ def _check_choices(protocol: Protocol, item: Item) -> None:
 
 
 def _needs_letters(protocol: Protocol) -> bool:
-    """Return whether every option needs a letter: a template shows it, or a rule may read it from generated text."""
+    """Return whether every option needs a letter: a template shows it, or a rule may read it from
+    generated text.
+    """
     if READINGS[protocol.reading].text:
         return True
     templates = [protocol.proposal, protocol.continuation]

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One version of a query, and the continuations after it, one per choice in the order of the item.
+    """One version of a query, and the continuations after it, one per choice in the order of the
+    item.
 
     ``content``: whether it shows the item; else it shows a text without content.
     """
@@ -53,13 +54,14 @@ class View:
 class Chat:
     """Make messages of the texts of one request, and a text of these.
 
-    ``system``: the system text, with the header.  ``turns``: the texts of user and assistant of every shot, or None
-    if the shots are part of the message of the query.  ``begins``: whether a proposal is what the assistant has begun
-    to say, and else a part of the user's message.  ``template``: the model's; None for no model.  ``arguments``: the
-    named arguments of the template.  ``close``: whether a thought that it leaves open is closed by its own bytes.
+    ``system``: the system text, with the header.  ``turns``: the texts of user and assistant of
+    every shot, or None if the shots are part of the message of the query.  ``begins``: whether a
+    proposal is what the assistant has begun to say, and else a part of the user's message.
+    ``template``: the model's; None for no model.  ``arguments``: the named arguments of the
+    template.  ``close``: whether a thought that it leaves open is closed by its own bytes.
 
-    The messages are those of ``fewshot_context`` of lm-evaluation-harness, with ``fewshot_as_multiturn`` or without
-    (lm_eval/api/task.py at 4e7e0d4).
+    The messages are those of ``fewshot_context`` of lm-evaluation-harness, with
+    ``fewshot_as_multiturn`` or without (lm_eval/api/task.py at 4e7e0d4).
     """
 
     system: str
@@ -70,7 +72,9 @@ class Chat:
     close: bool = False
 
     def text(self, shots: Sequence[str], separator: str, query: str, proposal: str) -> str:
-        """Return the text that the model continues; ModelError without a template, or if that fails.
+        """Return the text that the model continues.
+
+        ModelError without a template, or if that fails.
 
         ``shots``: the shots that fit, as texts; as many turns take their place.
         """
@@ -104,13 +108,15 @@ class Chat:
 class Request:
     """The texts of one item under one protocol.
 
-    ``options`` are the choices as they are shown, after quirk and strip; ``continuations`` the texts that are scored,
-    one per choice.  If a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has
-    them one a line.  ``proposals`` follow the query, one per choice; empty if all choices share the context.
-    ``views`` are the versions of the query after the first, which is ``query``.  ``chat``: makes a chat of these
-    texts, None for plain text.  ``order``: for every label the choice that it counts for; empty for the order of the
-    choices.  ``batched``: whether the other questions of its case are in one request with it.
-    ``listed``: the lines of the options, if the query shows them as a set, and ``after`` the text that follows them.
+    ``options`` are the choices as they are shown, after quirk and strip; ``continuations`` the
+    texts that are scored, one per choice.  If a reading scores several texts of a choice, ``parts``
+    holds them and ``continuations`` has them one a line.  ``proposals`` follow the query, one per
+    choice; empty if all choices share the context.  ``views`` are the versions of the query after
+    the first, which is ``query``.  ``chat``: makes a chat of these texts, None for plain text.
+    ``order``: for every label the choice that it counts for; empty for the order of the choices.
+    ``batched``: whether the other questions of its case are in one request with it.  ``listed``:
+    the lines of the options, if the query shows them as a set, and ``after`` the text that follows
+    them.
     """
 
     item: Item
@@ -131,11 +137,16 @@ class Request:
     batched: bool = False
 
     def text(self, shots: int | None = None) -> str:
-        """Return header, the first ``shots`` shots (None for all) and query, joined by the separator."""
+        """Return header, the first ``shots`` shots (None for all) and query, joined by the
+        separator.
+        """
         return self.header + self.separator.join([*self.shots[:shots], self.query])
 
     def context(self, shots: int | None = None, proposal: str = "") -> str:
-        """Return the text before a choice, plain or as a chat; ModelError if the chat template fails."""
+        """Return the text before a choice, plain or as a chat.
+
+        ModelError if the chat template fails.
+        """
         if self.chat is None:
             return self.text(shots) + proposal
         return self.chat.text(self.shots[:shots], self.separator, self.query, proposal)
@@ -145,8 +156,9 @@ class Request:
 class FittedRequest:
     """A request with a context that fits, or the reason why no context does (``missing``).
 
-    ``shots`` are part of ``context``, ``shots_dropped`` are not.  ``cut_end`` says that the context still has too many
-    tokens and the protocol has its end cut; the reading, which holds the tokens, does that and counts them.
+    ``shots`` are part of ``context``, ``shots_dropped`` are not.  ``cut_end`` says that the context
+    still has too many tokens and the protocol has its end cut; the reading, which holds the tokens,
+    does that and counts them.
     """
 
     request: Request
@@ -163,7 +175,9 @@ class FittedRequest:
 
 
 def joined(system: str | None, header: str, separator: str) -> str:
-    """Join the system text and the header, with ``separator`` between them unless there is white space."""
+    """Join the system text and the header, with ``separator`` between them unless there is white
+    space.
+    """
     if not system or not header:
         return system or header
     if system[-1].isspace() or header[0].isspace():
@@ -172,7 +186,9 @@ def joined(system: str | None, header: str, separator: str) -> str:
 
 
 class Slot(NamedTuple):
-    """A choice of an item by its index, and one of the things that are scored of it, counted from 0."""
+    """A choice of an item by its index, and one of the things that are scored of it, counted from
+    0.
+    """
 
     choice: int
     part: int = 0
@@ -200,11 +216,12 @@ BlockPrompt = TokenPrompt | Conclusion
 
 @dataclass(kw_only=True)
 class PreparedBlock:
-    """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique prompts for the model by key.
+    """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique prompts for the
+    model by key.
 
-    ``inputs``: tokens if every choice of every protocol were a sequence of its own, as other tools send them.
-    ``deepest``: the tokens of the longest prompt.  ``null_choices``: choices after null contexts, by how they are
-    located.
+    ``inputs``: tokens if every choice of every protocol were a sequence of its own, as other tools
+    send them.  ``deepest``: the tokens of the longest prompt.  ``null_choices``: choices after null
+    contexts, by how they are located.
     """
 
     requests: list[RequestRow] = field(default_factory=list)
@@ -218,7 +235,9 @@ class PreparedBlock:
     _encodings: dict[tuple[str, bool], Encodings] = field(default_factory=dict)
 
     def encodings(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> Encodings:
-        """Return the tokens of the block's texts so far (:class:`~choicewise.tokens.encode.Encodings`)."""
+        """Return the tokens of the block's texts so far
+        (:class:`~choicewise.tokens.encode.Encodings`).
+        """
         key = bos, enclosed
         if key not in self._encodings:
             self._encodings[key] = Encodings(tokenizer, bos, enclosed)
@@ -243,8 +262,8 @@ class PreparedBlock:
 class PromptRows:
     """Add the rows and prompts of one protocol to ``block``.
 
-    ``limit``: the most input tokens, the model's window or the protocol's own limit if that is lower.
-    ``encodings``: the tokens of the texts, which all protocols of the block share.
+    ``limit``: the most input tokens, the model's window or the protocol's own limit if that is
+    lower.  ``encodings``: the tokens of the texts, which all protocols of the block share.
     """
 
     def __init__(self, block: PreparedBlock, protocol: Protocol, model: Answerer) -> None:
@@ -330,11 +349,12 @@ def fit_requests(
 ) -> list[FittedRequest]:
     """Fit every request by the protocol's policy (axis ``fit``).
 
-    ``reserve[i]`` input tokens must stay free after the context of request ``i``: the longest continuation minus its
-    last token, or the tokens to generate.
+    ``reserve[i]`` input tokens must stay free after the context of request ``i``: the longest
+    continuation minus its last token, or the tokens to generate.
 
-    Everything is counted once in one batch, and only what is too long again, with one shot fewer each time.
-    ``cut-start`` leaves the context unchanged: the oldest tokens are dropped, and counted, once the texts are tokens.
+    Everything is counted once in one batch, and only what is too long again, with one shot fewer
+    each time.  ``cut-start`` leaves the context unchanged: the oldest tokens are dropped, and
+    counted, once the texts are tokens.
     """
     limit = rows.limit
     fitted = []
@@ -367,7 +387,9 @@ def _whole(request: Request) -> FittedRequest:
 
 
 def _shortened(rows: PromptRows, fitted: FittedRequest, tokens: int, reserve: int) -> FittedRequest:
-    """Drop a shot of a request whose context of so many ``tokens`` is too long, or say what else becomes of it."""
+    """Drop a shot of a request whose context of so many ``tokens`` is too long, or say what else
+    becomes of it.
+    """
     request = fitted.request
     policy = rows.protocol.fit
     drops_shots = policy.startswith("drop-last-shot")
@@ -394,8 +416,9 @@ def _shortened(rows: PromptRows, fitted: FittedRequest, tokens: int, reserve: in
 class ChoiceGroup:
     """Continuations of one context, and the ``slots`` that they fill.
 
-    ``differs``: whether the context is another than the request's.  ``gold``: the continuations that an oracle would
-    prefer.  ``spaced``: whether it is a null context and holds the space that they begin with in the request.
+    ``differs``: whether the context is another than the request's.  ``gold``: the continuations
+    that an oracle would prefer.  ``spaced``: whether it is a null context and holds the space that
+    they begin with in the request.
     """
 
     context: str
@@ -406,11 +429,13 @@ class ChoiceGroup:
     spaced: bool = False
 
     def after(self, null: str) -> ChoiceGroup:
-        """Return the continuations after the context ``null``; groups that are equal then share their prompts.
+        """Return the continuations after the context ``null``.
 
-        White space that ends ``null`` is taken off the start of a continuation, so that both sides have the same text
-        but for that space (Brown et al. 2020, "Answer: ").  If the context of the request ends with white space, too,
-        the continuations stay unchanged.
+        Groups that are equal then share their prompts.
+
+        White space that ends ``null`` is taken off the start of a continuation, so that both sides
+        have the same text but for that space (Brown et al. 2020, "Answer: ").  If the context of
+        the request ends with white space, too, the continuations stay unchanged.
         """
         texts = self.continuations
         if self.context == self.context.rstrip():
@@ -426,9 +451,11 @@ class ChoiceGroup:
         )
 
     def may_differ(self, choices: Sequence[ChoicePrompt]) -> bool:
-        """Return whether ``choices`` after a null context may score other text than after the request's context.
+        """Return whether ``choices`` after a null context may score other text than after the
+        request's context.
 
-        Tokens do not reach over the space that a continuation begins with, so few requests must be looked at again.
+        Tokens do not reach over the space that a continuation begins with, so few requests must be
+        looked at again.
         """
         # A continuation without its space is located alone, so nothing straddles.
         if self.spaced:
@@ -438,7 +465,9 @@ class ChoiceGroup:
         return any(choice.merged for choice in choices)
 
     def policy(self, boundary: str) -> str:
-        """Return the boundary policy: a continuation that lacks its space has the tokens that it has by itself."""
+        """Return the boundary policy: a continuation that lacks its space has the tokens that it
+        has by itself.
+        """
         if self.spaced and boundary in COUNTING:
             return APART
         return boundary
@@ -485,14 +514,18 @@ def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:
 
 
 def longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> list[int]:
-    """Return for each request the tokens of its longest proposal and its longest continuation together."""
+    """Return for each request the tokens of its longest proposal and its longest continuation
+    together.
+    """
     proposals = longest(encodings, [request.proposals for request in requests])
     texts = [list(chain.from_iterable(request.parts)) for request in requests]
     return [sum(pair) for pair in zip(proposals, longest(encodings, texts), strict=True)]
 
 
 def first_tokens(prompt: BlockPrompt) -> Ids:
-    """Return the tokens that other prompts may begin with, too: the context, or the first text without one."""
+    """Return the tokens that other prompts may begin with, too: the context, or the first text
+    without one.
+    """
     # Nearly all prompts are spans.
     if isinstance(prompt, Span):
         return prompt.context
@@ -511,7 +544,10 @@ def first_tokens(prompt: BlockPrompt) -> Ids:
 
 
 def _context_tokens(prompt: BlockPrompt) -> int:
-    """Return the tokens before the scored ones; those of a generation that a conclusion follows do not count."""
+    """Return the tokens before the scored ones.
+
+    Those of a generation that a conclusion follows do not count.
+    """
     match prompt:
         case Blanks():
             return int(prompt.places[0])

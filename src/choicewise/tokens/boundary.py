@@ -1,4 +1,5 @@
-"""Locate the tokens of a choice that are scored (axis ``boundary``), and cut their context to the window.
+"""Locate the tokens of a choice that are scored (axis ``boundary``), and cut their context to the
+window.
 
 A token may hold characters on both sides of the end of a context, so a protocol must name a policy:
 
@@ -15,13 +16,15 @@ A token may hold characters on both sides of the end of a context, so a protocol
 ``label``       the one token by which the tokens after the context's last special token grow (vLLM, SGLang)
 ``label-alone`` the one token that the continuation is by itself (transformers)
 
-The last two refuse a continuation that is no such token, or has that of another one, as those servers do.
+The last two refuse a continuation that is no such token, or has that of another one, as those
+servers do.
 
-An empty continuation, or one without tokens, leaves nothing to score and is missing under every policy.
-The formulae and when to use which: ``docs/design/boundaries.md``.
+An empty continuation, or one without tokens, leaves nothing to score and is missing under every
+policy.  The formulae and when to use which: ``docs/design/boundaries.md``.
 
-Positions are in bytes, counted from the end of the text, as a tokenizer may put a dummy space before its start.
-Offset mappings are never used: some published tokenizers return empty ones (huggingface/tokenizers #1553).
+Positions are in bytes, counted from the end of the text, as a tokenizer may put a dummy space
+before its start.  Offset mappings are never used: some published tokenizers return empty ones
+(huggingface/tokenizers #1553).
 """
 
 from __future__ import annotations
@@ -103,9 +106,10 @@ def _word(
 CORRECTIONS: dict[str, _Correction] = {"heal": _heal, "word": _word, "bytes": _bytes}
 """How the policies that go beyond ``lcp`` change its prompts.
 
-All three start from the tokens ``t`` that the texts of a request share (``lcp``), and from the end of the context that
-is not among them: the bytes ``r``, none if no token straddles the end of the context.  They need to know which bytes
-are scored, so a choice whose tokens do not spell its text is missing under them.
+All three start from the tokens ``t`` that the texts of a request share (``lcp``), and from the end
+of the context that is not among them: the bytes ``r``, none if no token straddles the end of the
+context.  They need to know which bytes are scored, so a choice whose tokens do not spell its text
+is missing under them.
 """
 
 _END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
@@ -121,12 +125,12 @@ def choice_prompts_batch(
 ) -> list[list[ChoicePrompt]]:
     """Return the prompts of every continuation of many requests, a list per request.
 
-    ``golds`` are the indices of right continuations.  Every text that is new to ``encodings`` is encoded, in a few
-    calls.
+    ``golds`` are the indices of right continuations.  Every text that is new to ``encodings`` is
+    encoded, in a few calls.
 
-    Besides those above, ``policy`` may be ``apart``: the tokens that context and continuation each have alone, without
-    a dummy space.  Raises ModelError if the tokenizer appends tokens to every text, or if an empty context has no
-    prefix token, and ProtocolError for any other ``policy``.
+    Besides those above, ``policy`` may be ``apart``: the tokens that context and continuation each
+    have alone, without a dummy space.  Raises ModelError if the tokenizer appends tokens to every
+    text, or if an empty context has no prefix token, and ProtocolError for any other ``policy``.
     """
     if policy not in (*BOUNDARIES, *LABELLED, APART):
         raise ProtocolError(
@@ -165,12 +169,13 @@ def _with_moved_space(
 class ChoicePrompt(NamedTuple):
     """What a model scores for one choice.
 
-    ``span`` is None exactly if ``missing`` says why.  ``merged``: the context's tokens are no prefix of the tokens of
-    the whole text.  ``unknown``: unknown tokens among the scored ones.  ``tokens_dropped``: tokens cut off to fit the
-    window.  ``before`` is subtracted (how the context goes on anyway), ``after`` added (what may follow).
-    ``noncanonical``: context and continuation together are not the tokenizer's own tokens of the whole text.
-    ``lossy``: the scored tokens do not spell the end of the text.  ``bos``: BOS tokens in context and continuation.
-    ``parts``: further spans of a reading about the choice, None for one that is not needed here.
+    ``span`` is None exactly if ``missing`` says why.  ``merged``: the context's tokens are no
+    prefix of the tokens of the whole text.  ``unknown``: unknown tokens among the scored ones.
+    ``tokens_dropped``: tokens cut off to fit the window.  ``before`` is subtracted (how the context
+    goes on anyway), ``after`` added (what may follow).  ``noncanonical``: context and continuation
+    together are not the tokenizer's own tokens of the whole text.  ``lossy``: the scored tokens do
+    not spell the end of the text.  ``bos``: BOS tokens in context and continuation.  ``parts``:
+    further spans of a reading about the choice, None for one that is not needed here.
     """
 
     span: Span | ByteProbability | None
@@ -226,8 +231,9 @@ def char_spans(
 ) -> ChoicePrompt:
     """Locate the tokens that hold a byte of ``continuation`` in the two texts encoded as one.
 
-    A token that straddles the boundary is scored as a whole, because a probability can't be split, and flagged
-    ``merged``.  Missing if the tokens don't spell the continuation, for example of a tokenizer that lower-cases.
+    A token that straddles the boundary is scored as a whole, because a probability can't be split,
+    and flagged ``merged``.  Missing if the tokens don't spell the continuation, for example of a
+    tokenizer that lower-cases.
     """
     tokenizer = encodings.tokenizer
     tokens, prefix = encodings.contexts([context + continuation, ""])
@@ -250,13 +256,15 @@ def char_spans(
 def package_spans(
     encodings: Encodings, context: str, continuation: str, gold: bool | None
 ) -> ChoicePrompt:
-    """Locate the tokens that the package surprisal picks: ``surprise(context + continuation)[start:stop, "char"]``.
+    """Locate the tokens that the package surprisal picks: ``surprise(context +
+    continuation)[start:stop, "char"]``.
 
-    It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer that adds one.  The
-    span begins with the last token that starts at or before the continuation's first character, and ends with the
-    first one that ends at or after its last; of a character of several tokens some are left out by that.  Source:
-    aalok-sathe/surprisal model.py@6ea34a7, utils.py@02b1d93; the characters of a token are those that its bytes belong
-    to, while the package asks the tokenizer's offsets.
+    It puts a BOS before whatever the tokenizer adds itself, so that there are two with a tokenizer
+    that adds one.  The span begins with the last token that starts at or before the continuation's
+    first character, and ends with the first one that ends at or after its last; of a character of
+    several tokens some are left out by that.  Source: aalok-sathe/surprisal model.py@6ea34a7,
+    utils.py@02b1d93; the characters of a token are those that its bytes belong to, while the
+    package asks the tokenizer's offsets.
     """
     tokenizer = encodings.tokenizer
     if tokenizer.bos_id is None:
@@ -310,14 +318,16 @@ def select_spans(
 
     The ``parts`` are the token that it subtracts, and the scored tokens after the first alone.
 
-    It asks the server for the log-probabilities of ``prompt + choice`` from the prompt's last token on, in case that
-    token changed with what follows ("token healing"), and subtracts that token again if the prompt's text ends with
-    the token's text (sglang 0.4.2, ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpoint.select``).
+    It asks the server for the log-probabilities of ``prompt + choice`` from the prompt's last token
+    on, in case that token changed with what follows ("token healing"), and subtracts that token
+    again if the prompt's text ends with the token's text (sglang 0.4.2,
+    ``lang/backend/runtime_endpoint.py``, ``RuntimeEndpoint.select``).
 
-    The text of a token is what it decodes to by itself, so one that holds a part of a character is never subtracted,
-    and one that changed but still ends the prompt is.  The server gives no number for the first token of a sequence, so
-    of a prompt of two tokens the last is scored.  Missing if ``select`` stops: no token of the choice remains, or
-    it would subtract the first token of the sequence.
+    The text of a token is what it decodes to by itself, so one that holds a part of a character is
+    never subtracted, and one that changed but still ends the prompt is.  The server gives no number
+    for the first token of a sequence, so of a prompt of two tokens the last is scored.  Missing if
+    ``select`` stops: no token of the choice remains, or it would subtract the first token of the
+    sequence.
     """
     tokenizer = encodings.tokenizer
     if not continuation:
@@ -362,9 +372,10 @@ def select_spans(
 def fit_span(choice: ChoicePrompt, window: int, *, cut_start: bool) -> ChoicePrompt:
     """Return ``choice`` for a model with ``window`` input tokens.
 
-    The last token is never an input, so ``window + 1`` tokens fit.  With ``cut_start`` the start of the context is cut
-    as in lm-evaluation-harness (``lm_eval/models/huggingface.py`` ``_loglikelihood_tokens``) and counted in
-    ``tokens_dropped``; otherwise a span that is too long is missing, with the reason.
+    The last token is never an input, so ``window + 1`` tokens fit.  With ``cut_start`` the start of
+    the context is cut as in lm-evaluation-harness (``lm_eval/models/huggingface.py``
+    ``_loglikelihood_tokens``) and counted in ``tokens_dropped``; otherwise a span that is too long
+    is missing, with the reason.
     """
     # A choice that was refused before keeps its first reason.
     if choice.span is None:
@@ -404,9 +415,10 @@ def without(prompt: _Scored, dropped: int) -> _Scored:
 class _TokenizedRequest:
     """The texts of one request and their tokens.
 
-    ``context``: those of the context alone.  The first ``stem`` of them begin all joined texts (the context with each
-    choice), too, and those of its last line, ``tail``, do not depend on what comes before.  ``ends``: the tokens after
-    the stem, of the context alone, then of every joined text.
+    ``context``: those of the context alone.  The first ``stem`` of them begin all joined texts (the
+    context with each choice), too, and those of its last line, ``tail``, do not depend on what
+    comes before.  ``ends``: the tokens after the stem, of the context alone, then of every joined
+    text.
     """
 
     encodings: Encodings
@@ -427,7 +439,9 @@ class _TokenizedRequest:
 
     @cached_property
     def turn(self) -> tuple[Ids, str]:
-        """Return the tokens of the context after the last one that stands for no bytes, and their text."""
+        """Return the tokens of the context after the last one that stands for no bytes, and their
+        text.
+        """
         token_bytes = self.encodings.tokenizer.token_bytes
         start = len(self.context)
         while start and token_bytes[self.context[start - 1]]:
@@ -437,7 +451,9 @@ class _TokenizedRequest:
 
     @property
     def labelled(self) -> list[str]:
-        """Return the text of :attr:`turn` with each choice after it, and an empty text for an empty choice."""
+        """Return the text of :attr:`turn` with each choice after it, and an empty text for an empty
+        choice.
+        """
         _, text = self.turn
         return [choice and text + choice for choice in self.choices]
 
@@ -446,7 +462,9 @@ class _TokenizedRequest:
         return [tokens[self.shared :] for tokens in self.ends]
 
     def context_end(self, index: int) -> bytes | None:
-        """Return the bytes of the context after the shared tokens of a choice, None if its tokens lose text."""
+        """Return the bytes of the context after the shared tokens of a choice, None if its tokens
+        lose text.
+        """
         spelled = self.vocabulary.spelled(self.after_shared()[1 + index].tolist())
         choice = self.choices[index].encode()
         context = self.context_text.encode()
@@ -460,16 +478,18 @@ class _TokenizedRequest:
 
 
 _Correction = Callable[[_TokenizedRequest, str, bytes, ChoicePrompt, Span], ChoicePrompt]
-"""From a request, a choice, the end of the context that is not shared, and the choice's prompt under ``lcp``."""
+"""From a request, a choice, the end of the context that is not shared, and the choice's prompt
+under ``lcp``.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Located:
     """The prompt of a choice after any context with the same end.
 
-    ``before``: how many tokens of the context's own come between its stem and the scored tokens, or tokens in their
-    place.  ``continuation``: the scored tokens, of no use if the prompt is missing.  ``prompt``: the prompt without
-    its span; its ``bos`` counts after the stem.
+    ``before``: how many tokens of the context's own come between its stem and the scored tokens, or
+    tokens in their place.  ``continuation``: the scored tokens, of no use if the prompt is missing.
+    ``prompt``: the prompt without its span; its ``bos`` counts after the stem.
     """
 
     before: int | Ids
@@ -584,7 +604,9 @@ def _located(
 
 
 def _labels(policy: str, request: _TokenizedRequest, located: Sequence[_Located]) -> list[_Located]:
-    """Refuse every choice that is no label: not one token, an unknown one, or that of another continuation."""
+    """Refuse every choice that is no label: not one token, an unknown one, or that of another
+    continuation.
+    """
     where = "after the end of the prompt"
     if policy == "label-alone":
         where = "by itself"
@@ -674,7 +696,9 @@ def _misspelt(text: str) -> str:
 
 
 def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
-    """Yield the first tokens, none at first, then one more each time, while they spell a true beginning of ``text``."""
+    """Yield the first tokens, none at first, then one more each time, while they spell a true
+    beginning of ``text``.
+    """
     for length in range(len(tokens)):
         spelling = tuple(tokens[:length].tolist())
         spelled = words.spelled(spelling)

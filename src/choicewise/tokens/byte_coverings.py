@@ -1,8 +1,9 @@
 """Compute the probability of bytes, in whatever tokens they come.
 
-A sequence of tokens covers a text when its bytes start with the text and those before its last token do not.  The
-coverings of a text exclude one another, so P(text | context) is the sum of their probabilities (Vieira et al. 2024;
-Phan et al. 2024).  All coverings with the same tokens ``u`` but the last are one :class:`Mass` after ``u``.
+A sequence of tokens covers a text when its bytes start with the text and those before its last
+token do not.  The coverings of a text exclude one another, so P(text | context) is the sum of their
+probabilities (Vieira et al. 2024; Phan et al. 2024).  All coverings with the same tokens ``u`` but
+the last are one :class:`Mass` after ``u``.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ PARTS = 50_000
 LIMIT = 4096
 
 Spelling = tuple[int, ...]
-"""Tokens that spell a beginning of a text, but not all of it; no tokens spell its empty beginning."""
+"""Tokens that spell a beginning of a text, but not all of it; no tokens spell its empty beginning.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByteProbability:
-    """The log-probability (nats) of every part ``text[offsets[k]:offsets[k + 1]]`` after ``context`` and all before.
+    """The log-probability (nats) of every part ``text[offsets[k]:offsets[k + 1]]`` after
+    ``context`` and all before.
 
-    ``spellings``: the tokens before the last one that are considered, the empty tuple among them; None for all of
-    them, which makes the answer exact.  Tokens that stand for no bytes take no part.  ``gold`` as in a span.
+    ``spellings``: the tokens before the last one that are considered, the empty tuple among them;
+    None for all of them, which makes the answer exact.  Tokens that stand for no bytes take no
+    part.  ``gold`` as in a span.
     """
 
     context: Ids
@@ -64,7 +68,10 @@ class ByteProbability:
 
 
 TokenPrompt = Prompt | ByteProbability
-"""A prompt that can be answered in tokens; a byte probability is put together from spans and masses."""
+"""A prompt that can be answered in tokens.
+
+A byte probability is put together from spans and masses.
+"""
 
 
 def answer_with_bytes(
@@ -72,7 +79,9 @@ def answer_with_bytes(
     prompts: Sequence[TokenPrompt],
     tokenizer: Tokenizer,
 ) -> Answers:
-    """Yield the answers of a model's ``answer``; byte probabilities are put together from their parts.
+    """Yield the answers of a model's ``answer``.
+
+    Byte probabilities are put together from their parts.
 
     Byte probabilities can have many parts, so the model gets a few of them at a time.
     """
@@ -97,7 +106,9 @@ def answer_with_bytes(
 
 
 def parts(prompt: ByteProbability, tokenizer: Tokenizer) -> list[Span | Mass]:
-    """Return the spans and masses that a model with this ``tokenizer`` answers for a byte probability."""
+    """Return the spans and masses that a model with this ``tokenizer`` answers for a byte
+    probability.
+    """
     return _CoveringSum(prompt, vocabulary(tokenizer)).prompts
 
 
@@ -119,7 +130,9 @@ def sizes(prompt: object, answer: TokenScores, token_sizes: Ids) -> Ids:
 
 
 def count_spellings(vocabulary: Vocabulary, text: bytes) -> int:
-    """Count the token sequences, the empty one included, that spell a beginning of ``text`` but not all of it."""
+    """Count the token sequences, the empty one included, that spell a beginning of ``text`` but not
+    all of it.
+    """
     ways = [1] + [0] * len(text)
     for end in range(1, len(text)):
         for start in range(max(0, end - vocabulary.longest), end):
@@ -129,7 +142,9 @@ def count_spellings(vocabulary: Vocabulary, text: bytes) -> int:
 
 
 def all_spellings(vocabulary: Vocabulary, text: bytes) -> Iterator[tuple[Spelling, int]]:
-    """Yield every spelling that :func:`count_spellings` counts, and how many bytes it spells, in depth-first order."""
+    """Yield every spelling that :func:`count_spellings` counts, and how many bytes it spells, in
+    depth-first order.
+    """
     waiting: list[tuple[Spelling, int]] = [((), 0)]
     while waiting:
         spelling, start = waiting.pop()
@@ -140,7 +155,10 @@ def all_spellings(vocabulary: Vocabulary, text: bytes) -> Iterator[tuple[Spellin
 
 
 class _Part(NamedTuple):
-    """Part ``number`` of the prompt at an index; other prompts than byte probabilities have one part."""
+    """Part ``number`` of the prompt at an index.
+
+    Other prompts than byte probabilities have one part.
+    """
 
     prompt_index: int
     number: int
@@ -166,7 +184,9 @@ def _batches(
 
 
 class _Term(NamedTuple):
-    """A summand of P(text[:offset]): of the offset with that number, from the numbers of its span and its mass."""
+    """A summand of P(text[:offset]): of the offset with that number, from the numbers of its span
+    and its mass.
+    """
 
     offset: int
     span: int | None
@@ -189,7 +209,9 @@ class _CoveringSum:
         self.unanswered = len(self.prompts)
 
     def _add(self, spelling: Spelling, length: int, words: Vocabulary) -> None:
-        """Add the coverings that begin with ``spelling``, of ``length`` bytes, and end with one token more."""
+        """Add the coverings that begin with ``spelling``, of ``length`` bytes, and end with one
+        token more.
+        """
         probability = self._probability
         tokens = np.asarray(spelling, dtype=np.int32)
         context = np.concatenate([probability.context, tokens])
@@ -217,7 +239,10 @@ class _CoveringSum:
         self.unanswered -= 1
 
     def result(self) -> TokenScores:
-        """Return differences of log P(text[:offset]) of neighbouring offsets; the empty text has probability one."""
+        """Return differences of log P(text[:offset]) of neighbouring offsets.
+
+        The empty text has probability one.
+        """
         probability = self._probability
         offsets = probability.offsets
         totals = np.where(np.asarray(offsets) == 0, 0.0, -np.inf)

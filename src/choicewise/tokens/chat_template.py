@@ -1,4 +1,6 @@
-"""Render chats as text: by the template of a model, in a process of its own, or as messages for a server."""
+"""Render chats as text: by the template of a model, in a process of its own, or as messages for a
+server.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,15 @@ CHARACTERS = 10_000_000
 TOO_LONG = f"gives more than {CHARACTERS} characters"
 
 TEMPLATES = Limits(seconds=5, wait=30.0, memory=512 << 20, answer=12 * CHARACTERS)
-"""The limits of a template; a busy machine may delay a text.  A character takes at most 12 bytes in JSON."""
+"""The limits of a template.
+
+A busy machine may delay a text.  A character takes at most 12 bytes in JSON.
+"""
 
 _FAULTS = ("SecurityError", "TemplateSyntaxError")
-"""Errors of a template that are no answer to the messages: it reaches out of its sandbox, or is none."""
+"""Errors of a template that are no answer to the messages: it reaches out of its sandbox, or is
+none.
+"""
 
 _TODAY = datetime(2024, 7, 26)
 """The day that templates are given, so that an item has the same text on every day.
@@ -41,7 +48,10 @@ _THOUGHT = "some words of a thought"
 _ANSWER = "some words of the answer"
 
 SWITCHES: Final = ("enable_thinking", "thinking")
-"""Arguments that tell templates not to think: of Qwen3 and most others; of Granite and DeepSeek-V3.1."""
+"""Arguments that tell templates not to think: of Qwen3 and most others.
+
+Of Granite and DeepSeek-V3.1.
+"""
 
 Arguments = Mapping[str, Any]
 """The named arguments of a template."""
@@ -57,14 +67,17 @@ class Message(NamedTuple):
 
 
 REMEMBERED = 4096
-"""Rendered texts that are kept: requests of a block are rendered when they are fitted, and some again when sent."""
+"""Rendered texts that are kept: requests of a block are rendered when they are fitted, and some
+again when sent.
+"""
 
 
 class ChatTemplate(BoundedProcess):
-    """The Jinja template ``text`` of a model, with the ``special`` tokens that it may name (``bos_token``: text).
+    """The Jinja template ``text`` of a model, with the ``special`` tokens that it may name
+    (``bos_token``: text).
 
-    It comes from whoever made the model, so it runs in a process of its own, with bounded time and memory, through
-    the sandbox of transformers.  ``digest`` (64 hex) identifies both.
+    It comes from whoever made the model, so it runs in a process of its own, with bounded time and
+    memory, through the sandbox of transformers.  ``digest`` (64 hex) identifies both.
     """
 
     module = "choicewise.tokens.chat_template"
@@ -84,12 +97,14 @@ class ChatTemplate(BoundedProcess):
         self._closings: dict[str, str] = {}
 
     def render(self, messages: Sequence[Message], arguments: Arguments = NONE) -> str:
-        """Return the text of ``messages`` up to where the assistant speaks, or goes on with its last message.
+        """Return the text of ``messages`` up to where the assistant speaks, or goes on with its
+        last message.
 
-        ``arguments``: named arguments of the template, such as ``enable_thinking``.  One that refuses a system text
-        gets the other messages without it, as in lm-evaluation-harness (``HFLM.apply_chat_template``,
-        lm_eval/models/huggingface.py at 4e7e0d4); :attr:`takes_system` says so.  Raises ModelError, with the reason,
-        if it refuses those too, fails, or needs more time or memory than any template has use for.
+        ``arguments``: named arguments of the template, such as ``enable_thinking``.  One that
+        refuses a system text gets the other messages without it, as in lm-evaluation-harness
+        (``HFLM.apply_chat_template``, lm_eval/models/huggingface.py at 4e7e0d4);
+        :attr:`takes_system` says so.  Raises ModelError, with the reason, if it refuses those too,
+        fails, or needs more time or memory than any template has use for.
         """
         key = exact_json(dict(arguments)), tuple(messages)
         rendered = self._texts.get(key)
@@ -126,7 +141,8 @@ class ChatTemplate(BoundedProcess):
         return may_begin(self.text)
 
     def opens(self, arguments: Arguments = NONE, begun: str = "") -> str:
-        """Return the tag of the thought in which a prompt ends, or an empty text if it ends in none.
+        """Return the tag of the thought in which a prompt ends, or an empty text if it ends in
+        none.
 
         ``begun``: the first words of the assistant, which stand in that thought, too.
         """
@@ -138,8 +154,8 @@ class ChatTemplate(BoundedProcess):
     def closing(self, arguments: Arguments = NONE) -> str:
         """Return the text that the template itself writes between a thought and an answer.
 
-        It is the text by which it closes an open thought that it is told not to have, else the one that it shows in a
-        turn of the assistant's.  Raises ModelError if it shows neither.
+        It is the text by which it closes an open thought that it is told not to have, else the one
+        that it shows in a turn of the assistant's.  Raises ModelError if it shows neither.
         """
         key = exact_json(dict(arguments))
         if key not in self._closings:
@@ -147,10 +163,11 @@ class ChatTemplate(BoundedProcess):
         return self._closings[key]
 
     def unthought(self, arguments: Arguments = NONE) -> str:
-        """Return the text that the template itself writes between a prompt and an answer without a thought.
+        """Return the text that the template itself writes between a prompt and an answer without a
+        thought.
 
-        If it has no way of leaving thoughts out: the tag that begins one, and the text that closes it.  Raises
-        ModelError as :meth:`closing`.
+        If it has no way of leaving thoughts out: the tag that begins one, and the text that closes
+        it.  Raises ModelError as :meth:`closing`.
         """
         closing = self.closing(arguments)
         if self.opens(arguments):
@@ -187,14 +204,20 @@ class ChatTemplate(BoundedProcess):
 
     @cached_property
     def _shows_the_user(self) -> bool:
-        """Return whether the model reads the user's message; a template that refuses to be tried is not judged."""
+        """Return whether the model reads the user's message.
+
+        A template that refuses to be tried is not judged.
+        """
         text, refusal = self._rendered([{"role": "user", "content": _SAID}], NONE)
         return refusal is not None or _SAID in text
 
     def _rendered(
         self, messages: Sequence[Mapping[str, str]], arguments: Arguments, ended: bool = False
     ) -> tuple[str, str | None]:
-        """Return the text of ``messages``, or why the template refuses them; ``ended``: whether the chat is over."""
+        """Return the text of ``messages``, or why the template refuses them.
+
+        ``ended``: whether the chat is over.
+        """
         order = {"messages": list(messages), "arguments": dict(arguments), "ended": ended}
         answer = self._ask({"template": self.text, "special": self.special, **order})
         return answer.get("text", ""), answer.get("refused")
@@ -212,9 +235,11 @@ TOLD: Final = "template"
 
 
 class ServedChat(ChatTemplate):
-    """The template of a model whose server takes messages: their text is the canonical JSON of them.
+    """The template of a model whose server takes messages: their text is the canonical JSON of
+    them.
 
-    :meth:`messages` reads it back.  The server does not say which text it makes of them, so the digest does not know.
+    :meth:`messages` reads it back.  The server does not say which text it makes of them, so the
+    digest does not know.
     """
 
     def __init__(self) -> None:
@@ -229,14 +254,18 @@ class ServedChat(ChatTemplate):
     """Nor does it say whether its model thinks."""
 
     def render(self, messages: Sequence[Message], arguments: Arguments = NONE) -> str:
-        """Return the messages as JSON, each ``[role, content]``, and ``arguments`` as the content of :data:`TOLD`."""
+        """Return the messages as JSON, each ``[role, content]``, and ``arguments`` as the content
+        of :data:`TOLD`.
+        """
         turns = [[message.role, message.content] for message in messages]
         if arguments:
             turns.append([TOLD, exact_json(dict(arguments))])
         return exact_json(turns)
 
     def opens(self, arguments: Arguments = NONE, begun: str = "") -> str:
-        """Return an empty text, because the server does not say which text it makes of the messages."""
+        """Return an empty text, because the server does not say which text it makes of the
+        messages.
+        """
         return ""
 
     def closing(self, arguments: Arguments = NONE) -> str:
@@ -248,7 +277,9 @@ class ServedChat(ChatTemplate):
 
     @staticmethod
     def messages(text: str) -> list[Message] | None:
-        """Return the messages of which ``text`` is the JSON, that of :data:`TOLD` included, None if it is none."""
+        """Return the messages of which ``text`` is the JSON, that of :data:`TOLD` included, None if
+        it is none.
+        """
         if not text.startswith('[["'):
             return None
         try:
@@ -263,7 +294,9 @@ class ServedChat(ChatTemplate):
 
 
 class MessageAlone(ServedChat):
-    """The template of a model that is not named: the only message of the user, which any template shows."""
+    """The template of a model that is not named: the only message of the user, which any template
+    shows.
+    """
 
     def render(self, messages: Sequence[Message], arguments: Arguments = NONE) -> str:
         """Return the text of the message; ModelError if there are several."""
@@ -275,7 +308,9 @@ class MessageAlone(ServedChat):
 
 
 def _prepare_rendering() -> Callable[[Record], Record]:
-    """Return the function that answers with ``{"text"}``, ``{"refused"}`` or ``{"failed"}`` for a template."""
+    """Return the function that answers with ``{"text"}``, ``{"refused"}`` or ``{"failed"}`` for a
+    template.
+    """
     # Nothing here needs torch, and it is slow to import.
     sys.modules["torch"] = None  # type: ignore[assignment]
     try:

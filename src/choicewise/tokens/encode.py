@@ -1,11 +1,14 @@
-"""Encode many texts, and every distinct part of them only once if the tokenizer is proven to allow that.
+"""Encode many texts, and every distinct part of them only once if the tokenizer is proven to allow
+that.
 
-Axis ``bos``: with ``default`` a sequence gets what the tokenizer adds by default, with ``none`` nothing.  A text that
-itself starts with the BOS gets nothing added, as in the harness, so a BOS is never doubled.  If nothing precedes the
-first scored token, the prefix token does: BOS, or EOS if there is none.
+Axis ``bos``: with ``default`` a sequence gets what the tokenizer adds by default, with ``none``
+nothing.  A text that itself starts with the BOS gets nothing added, as in the harness, so a BOS is
+never doubled.  If nothing precedes the first scored token, the prefix token does: BOS, or EOS if
+there is none.
 
-The positions at which texts are split follow from the pipeline that ``tokenizer.json`` declares, and only pipelines
-for which it can be proven have any; the proofs are in ``docs/design/encoding.md``.
+The positions at which texts are split follow from the pipeline that ``tokenizer.json`` declares,
+and only pipelines for which it can be proven have any; the proofs are in
+``docs/design/encoding.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ if TYPE_CHECKING:
 _NONE: Ids = np.empty(0, dtype=np.int32)
 
 _REMEMBERED = 24_000_000
-"""Characters of parts that are remembered: more than one subject of MMLU has; with their tokens some 100 MB."""
+"""Characters of parts that are remembered: more than one subject of MMLU has.
+
+With their tokens some 100 MB.
+"""
 
 # Texts that are split at once: enough new parts for every thread, few enough to hold all parts in memory.
 _TEXTS = 2048
@@ -45,7 +51,8 @@ _PROBES = (
 """Texts with everything that has ever mattered where texts are split."""
 
 _Continued = tuple[str, list[Ids]]
-"""The end of a text; the tokens of that end alone, then of that end and each of the texts after it."""
+"""The end of a text; the tokens of that end alone, then of that end and each of the texts after it.
+"""
 
 NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
 """A newline after a visible ASCII character: the text is split before it."""
@@ -73,12 +80,14 @@ SPLITS = {
 
 
 class Encodings:
-    """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
+    """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain``
+    with nothing added.
 
-    ``bare``: plain tokens without the dummy space that a tokenizer may put before a text by itself; no tokens for a
-    text that has none without it.  ``located``: the choices that :mod:`choicewise.tokens.boundary` has located.
-    ``enclosed``: whether whole texts are scored, which may end with what the tokenizer appends to every text:
-    ``suffix``, which is in none of these tokens.
+    ``bare``: plain tokens without the dummy space that a tokenizer may put before a text by itself;
+    no tokens for a text that has none without it.  ``located``: the choices that
+    :mod:`choicewise.tokens.boundary` has located.  ``enclosed``: whether whole texts are scored,
+    which may end with what the tokenizer appends to every text: ``suffix``, which is in none of
+    these tokens.
 
     Raises ModelError if the tokenizer appends tokens and texts are not ``enclosed``.
     """
@@ -119,7 +128,9 @@ class Encodings:
         self._encode(self.plain, texts, special=False)
 
     def add_bare(self, texts: Iterable[str]) -> None:
-        """Encode the new ones among ``texts`` without a dummy space: after a line break, which is cut off again."""
+        """Encode the new ones among ``texts`` without a dummy space: after a line break, which is
+        cut off again.
+        """
         new = _new_texts(texts, self.bare)
         lead = ""
         if self.has_dummy_space:
@@ -141,7 +152,9 @@ class Encodings:
     def continued(
         self, contexts: Sequence[str], ends: Sequence[Sequence[str]]
     ) -> list[_Continued | None]:
-        """Call :meth:`PartwiseTokenizer.continued`, or return None for every context if texts are not split."""
+        """Call :meth:`PartwiseTokenizer.continued`, or return None for every context if texts are
+        not split.
+        """
         if isinstance(self.tokenizer, PartwiseTokenizer):
             return self.tokenizer.continued(contexts, ends, special=self._special)
         return [None] * len(contexts)
@@ -161,7 +174,9 @@ class Encodings:
         return new
 
     def contexts(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the tokens of texts that something follows: at least one each, never a doubled BOS."""
+        """Return the tokens of texts that something follows: at least one each, never a doubled
+        BOS.
+        """
         self.add_sequences(texts)
         return [self.context(text) for text in texts]
 
@@ -175,7 +190,9 @@ class Encodings:
         return tokens
 
     def joined(self, context: str, continuation: str) -> Ids:
-        """Return the tokens of the two texts as one, after the prefix token if the context alone has no tokens."""
+        """Return the tokens of the two texts as one, after the prefix token if the context alone
+        has no tokens.
+        """
         if not context:
             tokens = self.plain[continuation]
         else:
@@ -193,7 +210,9 @@ class Encodings:
         return isinstance(self.tokenizer, PartwiseTokenizer) and self.tokenizer.lossless
 
     def is_lossy(self, context: str) -> bool:
-        """Return whether the tokens of ``context`` spell another text, a dummy space at its start aside."""
+        """Return whether the tokens of ``context`` spell another text, a dummy space at its start
+        aside.
+        """
         if self.lossless:
             return False
         if context not in self._lossy:
@@ -209,8 +228,8 @@ class Encodings:
     def prefix_token(self) -> Ids:
         """Return the one token after which a text without context is scored.
 
-        Enclosed texts are scored after what the tokenizer puts before them, if anything.  Raises ModelError if the
-        tokenizer names none.
+        Enclosed texts are scored after what the tokenizer puts before them, if anything.  Raises
+        ModelError if the tokenizer names none.
         """
         if self._enclosed and len(self._front):
             return self._front
@@ -227,17 +246,22 @@ class Encodings:
 
 
 class PartwiseTokenizer:
-    """A tokenizer that gives what ``inner`` gives, but splits texts and encodes every distinct part only once.
+    """A tokenizer that gives what ``inner`` gives, but splits texts and encodes every distinct part
+    only once.
 
-    ``rule`` is None if nothing is proven of ``inner``, or if a probe says otherwise: texts are then not split.
-    One in ``COMPARED`` texts, the first of all among them, is also encoded without splitting, and compared.
-    ``lossless``: whether the tokens of every text so far are proven to spell it.
+    ``rule`` is None if nothing is proven of ``inner``, or if a probe says otherwise: texts are then
+    not split.  One in ``COMPARED`` texts, the first of all among them, is also encoded without
+    splitting, and compared.  ``lossless``: whether the tokens of every text so far are proven to
+    spell it.
     """
 
     def __init__(
         self, inner: Tokenizer, rule: SplitRule | None, *, remembered: int = _REMEMBERED
     ) -> None:
-        """Wrap ``inner``; ``remembered``: the most characters of parts that are kept with their tokens."""
+        """Wrap ``inner``.
+
+        ``remembered``: the most characters of parts that are kept with their tokens.
+        """
         self.inner = inner
         self.bos_id = inner.bos_id
         self.eos_id = inner.eos_id
@@ -259,7 +283,8 @@ class PartwiseTokenizer:
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Return the token ids of each text, exactly as ``inner`` gives them.
 
-        Raises ModelError if the longest text has other tokens without splitting, which no known tokenizer causes.
+        Raises ModelError if the longest text has other tokens without splitting, which no known
+        tokenizer causes.
         """
         if self.rule is None or not texts:
             return self.inner.encode(texts, special=special)
@@ -274,11 +299,12 @@ class PartwiseTokenizer:
     def continued(
         self, starts: Sequence[str], ends: Sequence[Sequence[str]], *, special: bool
     ) -> list[_Continued | None]:
-        """Return the text of every start after its last split, and the tokens of that and each of its ends.
+        """Return the text of every start after its last split, and the tokens of that and each of
+        its ends.
 
-        The last split is the end of a start if words follow, else its last line break.  Before it these texts all
-        have the same tokens, so that they need not be encoded.  None for a text that is not split.  Raises ModelError
-        as :meth:`encode`.
+        The last split is the end of a start if words follow, else its last line break.  Before it
+        these texts all have the same tokens, so that they need not be encoded.  None for a text
+        that is not split.  Raises ModelError as :meth:`encode`.
         """
         rule = self.rule
         if rule is None:
@@ -309,7 +335,9 @@ class PartwiseTokenizer:
         return continued
 
     def _tokens_after_split(self, rule: SplitRule, texts: Iterable[str]) -> dict[str, Ids]:
-        """Return the tokens that texts have after a split, without those that may not be split themselves."""
+        """Return the tokens that texts have after a split, without those that may not be split
+        themselves.
+        """
         parts_of = {text: rule.parts(text) for text in dict.fromkeys(texts)}
         self._learn(rule, chain.from_iterable(parts_of.values()))
         tokens = {}
@@ -371,7 +399,9 @@ class PartwiseTokenizer:
         return self.inner.decode(ids)
 
     def _prepare(self, rule: SplitRule) -> bool:
-        """Learn what is put around every text, and check that the probes have the tokens of the whole text."""
+        """Learn what is put around every text, and check that the probes have the tokens of the
+        whole text.
+        """
         (newline,) = self.inner.encode(["\n"], special=False)
         self._dummy = len(newline) - 1
         if self._dummy != int(rule.prefixed):
@@ -455,7 +485,10 @@ class PartwiseTokenizer:
         self.remembered += sum(map(len, new))
 
     def _join(self, head: str, parts: Sequence[str], special: bool) -> Ids:
-        """Join the tokens of ``head`` and of the ``parts``; only the start of the text keeps the dummy space."""
+        """Join the tokens of ``head`` and of the ``parts``.
+
+        Only the start of the text keeps the dummy space.
+        """
         tokens = [self._heads[head], *[self._tokens[part] for part in parts]]
         if self._dummy:
             first = 1 if head else 2
@@ -479,10 +512,11 @@ def _joined(parts: Sequence[Ids]) -> Ids:
 def spells(
     tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False
 ) -> bool:
-    """Return whether ``tokens`` spell the end of context + continuation or, with ``complete``, all of it.
+    """Return whether ``tokens`` spell the end of context + continuation or, with ``complete``, all
+    of it.
 
-    The dummy space before a text that is encoded by itself does not count.  The text of special tokens is not known,
-    so sequences that hold some pass if nothing is unknown.
+    The dummy space before a text that is encoded by itself does not count.  The text of special
+    tokens is not known, so sequences that hold some pass if nothing is unknown.
     """
     parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
     if b"" in parts:
@@ -502,9 +536,10 @@ def spells(
 class SplitRule(NamedTuple):
     """The positions at which texts may be split.
 
-    ``newline`` matches the newlines at which to split, before them if ``before``, else after.  With ``words`` they
-    may be split at ``_WORD_STARTS``, too.  With ``prefixed`` the tokenizer puts a dummy space before every text it is
-    given, which a part from the middle of a text must lose.  A text that contains one of ``hazards`` is never split.
+    ``newline`` matches the newlines at which to split, before them if ``before``, else after.  With
+    ``words`` they may be split at ``_WORD_STARTS``, too.  With ``prefixed`` the tokenizer puts a
+    dummy space before every text it is given, which a part from the middle of a text must lose.  A
+    text that contains one of ``hazards`` is never split.
     """
 
     newline: re.Pattern[str]
@@ -534,7 +569,8 @@ class SplitRule(NamedTuple):
         return [text[start:end] for start, end in zip(splits, ends, strict=True)]
 
     def last_split(self, text: str, ends: Iterable[str]) -> int:
-        """Return the last position at which ``text`` is split whichever of ``ends`` follows, 0 if there is none.
+        """Return the last position at which ``text`` is split whichever of ``ends`` follows, 0 if
+        there is none.
 
         That is its end if words follow it, else a newline.
         """
@@ -549,7 +585,9 @@ class SplitRule(NamedTuple):
         return 0
 
     def last_paragraph(self, text: str) -> int:
-        """Return where the part that begins at the last blank line starts, or 0 if the text is not split there."""
+        """Return where the part that begins at the last blank line starts, or 0 if the text is not
+        split there.
+        """
         blank = text.rfind("\n\n")
         if blank < 0:
             return 0
@@ -563,7 +601,9 @@ class SplitRule(NamedTuple):
 
 
 def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
-    """Return where texts may be split by the parsed ``tokenizer.json``, None if nothing is proven of its pipeline."""
+    """Return where texts may be split by the parsed ``tokenizer.json``, None if nothing is proven
+    of its pipeline.
+    """
     model = tokenizer["model"]
     if model.get("type") != "BPE" or model.get("dropout"):
         return None
@@ -592,7 +632,9 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
 def _rule_for_added(
     added: Sequence[Mapping[str, Any]], normalizers: Sequence[Mapping[str, Any]], rule: SplitRule
 ) -> SplitRule | None:
-    """Return ``rule`` with the hazards among the added tokens, None if one of them is in the way of splitting."""
+    """Return ``rule`` with the hazards among the added tokens, None if one of them is in the way of
+    splitting.
+    """
     contents = [token["content"] for token in added]
     if any(map(rule.newline.search, contents)):
         return None
@@ -605,7 +647,10 @@ def _rule_for_added(
 
 
 def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:
-    """Return the tokens that the default puts before and after every text; ModelError if they can't be told."""
+    """Return the tokens that the default puts before and after every text.
+
+    ModelError if they can't be told.
+    """
     (plain,) = tokenizer.encode(["a"], special=False)
     (special,) = tokenizer.encode(["a"], special=True)
     # The last match counts, as most tokenizers append nothing.
@@ -617,7 +662,9 @@ def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:
 
 
 def _suffix_error(suffix: Ids) -> ModelError:
-    """Return the error of a tokenizer that adds a token after the text: no continuation would follow the context."""
+    """Return the error of a tokenizer that adds a token after the text: no continuation would
+    follow the context.
+    """
     return ModelError(
         f"this tokenizer appends token {int(suffix[-1])} to every text, so no continuation can follow a context; "
         "use a protocol with bos:none, or a tokenizer made for a causal model"
@@ -625,7 +672,9 @@ def _suffix_error(suffix: Ids) -> ModelError:
 
 
 def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
-    """Return whether it handles the texts before and from a newline on separately, and keeps visible ASCII."""
+    """Return whether it handles the texts before and from a newline on separately, and keeps
+    visible ASCII.
+    """
     match normalizer:
         case {"type": "NFC"} | {"type": "Prepend", "prepend": "▁"}:
             return True
@@ -653,7 +702,9 @@ def _looks_around(token: Mapping[str, Any]) -> bool:
 
 
 def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a text in which the tokenizer finds the added token contains it before normalisation, too."""
+    """Return whether a text in which the tokenizer finds the added token contains it before
+    normalisation, too.
+    """
     if not normalizers or not token["normalized"]:
         return True
     if any(normalizer["type"] == "NFC" for normalizer in normalizers):
@@ -669,7 +720,9 @@ def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
 def _never_merges_newlines(
     model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Return whether BPE over all of the text never merges a newline with what precedes it, except with newlines."""
+    """Return whether BPE over all of the text never merges a newline with what precedes it, except
+    with newlines.
+    """
     if len(splitters) > 1:
         return False
     is_byte_level = False

@@ -1,8 +1,8 @@
 """Describe what a tokenizer is, its vocabulary in the order of bytes, and the bytes of every token.
 
-Lengths in bytes are the unit of truth for normalised scores, so they come from the vocabulary itself: the decoder that
-the file declares is applied to each token alone.  Offset mappings are never used; some published tokenizers return
-empty ones (tokenizers #1553, #1517).
+Lengths in bytes are the unit of truth for normalised scores, so they come from the vocabulary
+itself: the decoder that the file declares is applied to each token alone.  Offset mappings are
+never used; some published tokenizers return empty ones (tokenizers #1553, #1517).
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ BYTES = 256
 class Tokenizer(Hashable, Protocol):
     """Turn text into token ids, and know the bytes that every token stands for.
 
-    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes, and ``special`` holds the
-    names of special tokens.  ``unknown_id`` is the token that stands for text the vocabulary can't spell, ``mask_id``
-    the one that hides others from a masked model, if there are such.  ``digest`` (64 hex) identifies the tokenizer.
+    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes, and
+    ``special`` holds the names of special tokens.  ``unknown_id`` is the token that stands for text
+    the vocabulary can't spell, ``mask_id`` the one that hides others from a masked model, if there
+    are such.  ``digest`` (64 hex) identifies the tokenizer.
     """
 
     bos_id: int | None
@@ -68,13 +69,19 @@ class Tokenizer(Hashable, Protocol):
         """Return the template of the model's chats, if it has one; it is no part of the digest."""
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Return the token ids of each text; ``special`` adds the tokenizer's defaults (a BOS, usually)."""
+        """Return the token ids of each text.
+
+        ``special`` adds the tokenizer's defaults (a BOS, usually).
+        """
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
         """Return for each token of each text, without special ones, the number of its word."""
 
     def decode(self, ids: Ids) -> str:
-        """Return the text of ``ids`` without special tokens; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of ``ids`` without special tokens.
+
+        Bytes that are not UTF-8 become U+FFFD.
+        """
 
 
 class ByteTokenizer:
@@ -111,7 +118,9 @@ class ByteTokenizer:
 
 
 class Vocabulary:
-    """Find the tokens of ``tokenizer`` by their bytes.  Tokens that stand for no bytes spell nothing."""
+    """Find the tokens of ``tokenizer`` by their bytes.  Tokens that stand for no bytes spell
+    nothing.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._table = tokenizer.token_bytes
@@ -133,7 +142,10 @@ class Vocabulary:
         return b"".join(self._table[token] for token in tokens)
 
     def spelling(self, text: bytes) -> list[int]:
-        """Return the tokens that stand for exactly ``text``; there may be several (``A`` and ``<0x41>``)."""
+        """Return the tokens that stand for exactly ``text``.
+
+        There may be several (``A`` and ``<0x41>``).
+        """
         return self._ids[bisect_left(self._bytes, text) : bisect_right(self._bytes, text)]
 
     def continuing(self, text: bytes) -> TokenSet:
@@ -149,13 +161,17 @@ class Vocabulary:
 
     @cached_property
     def spaced(self) -> TokenSet:
-        """Return the tokens by which a word ends and the next may begin: with white space at the start, and EOS."""
+        """Return the tokens by which a word ends and the next may begin: with white space at the
+        start, and EOS.
+        """
         tokens = [token for token, text in enumerate(self._table) if text[:1].isspace()]
         return TokenSet(tokens + self._eos)
 
     @cached_property
     def unspaced(self) -> TokenSet:
-        """Return the tokens by which a word begins after white space or at the start of a text, and EOS."""
+        """Return the tokens by which a word begins after white space or at the start of a text, and
+        EOS.
+        """
         tokens = [
             token for token, text in enumerate(self._table) if text and not text[:1].isspace()
         ]
@@ -163,7 +179,9 @@ class Vocabulary:
 
     @cached_property
     def marks_words(self) -> bool:
-        """Return whether words begin with their white space (``Ġ``, ``▁``) and do not end with it (``</w>``)."""
+        """Return whether words begin with their white space (``Ġ``, ``▁``) and do not end with it
+        (``</w>``).
+        """
         starts = [text for text in self._bytes if text[:1].isspace()]
         if not all(text.isspace() for text in starts):
             return True
@@ -201,9 +219,10 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
     """Return the bytes of every token id, from the parsed ``tokenizer.json``.
 
-    Joined over the tokens of a text they give the text's bytes, up to one leading space if the tokenizer adds a
-    dummy one, and up to what its normaliser and its unknown token lose.  Special tokens and unused ids stand for no
-    bytes; added tokens that are not special stand for their text.  WordPiece words each start with a space.
+    Joined over the tokens of a text they give the text's bytes, up to one leading space if the
+    tokenizer adds a dummy one, and up to what its normaliser and its unknown token lose.  Special
+    tokens and unused ids stand for no bytes; added tokens that are not special stand for their
+    text.  WordPiece words each start with a space.
 
     Raises ModelError if the file declares no vocabulary or a decoder that is not listed here.
     """
@@ -232,7 +251,10 @@ def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
 
 
 def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Return the steps of a declared normalizer, pre-tokenizer or decoder; nested sequences are unfolded."""
+    """Return the steps of a declared normalizer, pre-tokenizer or decoder.
+
+    Nested sequences are unfolded.
+    """
     if step is None:
         return []
     if step["type"] != "Sequence":
@@ -245,7 +267,8 @@ def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def byte_alphabet() -> dict[str, bytes]:
-    """Map characters to bytes in byte-level vocabularies: printable bytes stand for themselves, the others move up.
+    """Map characters to bytes in byte-level vocabularies: printable bytes stand for themselves, the
+    others move up.
 
     Source: openai/gpt-2 ``src/encoder.py`` ``bytes_to_unicode`` @a74da5d.
     """
@@ -279,7 +302,9 @@ def count(ids: Ids, token: int | None) -> int:
 
 
 def common_prefix(sequences: Sequence[Ids]) -> int:
-    """Return the length (tokens) of the longest prefix that all ``sequences``, at least one, have in common."""
+    """Return the length (tokens) of the longest prefix that all ``sequences``, at least one, have
+    in common.
+    """
     length = min(map(len, sequences))
     for sequence in sequences[1:]:
         differ = sequences[0][:length] != sequence[:length]

@@ -224,8 +224,8 @@ def test_the_rule_is_tried_where_it_gains_and_left_to_the_next_rung_where_it_has
     found = check(network("gpt_oss"), {name: LADDER[name] for name in ("flex", "tree")})
     assert [trial.rung for trial in found.trials] == ["flex", "tree"]
     assert "sinks" in str(found.trials[0].refused)
-    assert "flex" not in rungs("cpu")
-    assert next(iter(rungs("cuda"))) == paths.FlexPath.name
+    assert rungs("cpu").keys().isdisjoint(["varlen", "flex"])
+    assert list(rungs("cuda"))[:3] == ["varlen", "flex", "tree"]
 
 
 @pytest.mark.parametrize("reach", [Reach(), Reach(window=5), Reach(chunk=4)])

@@ -183,7 +183,7 @@ def _run_one(
 def _tell_slow_path(run: Run, job: Job) -> None:
     """Tell which path a local model took if a faster one was refused."""
     check = run.manifest.engine.selfcheck
-    if check is None or run.manifest.server is not None or check.rung in ("flex", "tree"):
+    if check is None or run.manifest.server is not None or check.rung in ("varlen", "flex", "tree"):
         return
     model = job.choices[0]
     words = ["--model", model.name]

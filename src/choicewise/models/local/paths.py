@@ -1,8 +1,9 @@
 """The fast compute paths, from the fastest to the simplest (:data:`LADDER`).
 
-``torch.nn.attention.flex_attention`` compiles the rule of visibility into the kernel.  On a CUDA device that is one
-launch per layer, where :class:`TreePath` needs one per segment; on a CPU, where compiling takes half a minute and gains
-nothing, it runs uncompiled and serves as a test of the rule."""
+On a CUDA device :class:`TreePath` launches a kernel per segment.  :class:`VarlenPath` launches two per layer, in 16
+bits.  :class:`FlexPath` launches one and computes in float32 too, but compiles the rule of visibility into it for half
+a minute; on a CPU it runs uncompiled, as a test of the rule.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +46,7 @@ from choicewise.models.local.causal_lm import (
 )
 from choicewise.models.local.devices import PACKS, TOGETHER, ranks, to_device
 from choicewise.models.local.parallel import refuse_memory
+from choicewise.models.local.varlen import VarlenPass
 from choicewise.questions import Answers, Generation, Ids, Mass, SetSpan, Span, TokenScores
 
 _MASKED_TOKENS = 512  # packs with a dense mask cost the square of their length
@@ -227,7 +229,15 @@ class FlexPath(TreePath):
     pass_type = _FlexPass
 
 
+class VarlenPath(TreePath):
+    """The tree in two calls of FlashAttention per layer, which computes in 16 bits alone."""
+
+    name = "varlen"
+    pass_type = VarlenPass
+
+
 LADDER: dict[str, Rung] = {
+    "varlen": VarlenPath,
     "flex": FlexPath,
     "tree": TreePath,
     "mask": lambda lm, tokens: MaskPath(lm, min(tokens, _MASKED_TOKENS)),
@@ -245,7 +255,9 @@ def compute_path(rung: str, lm: CausalLM, batch_tokens: int | None = None) -> Co
 
 def rungs(device: str) -> dict[str, Rung]:
     """The rungs worth trying on a kind of device, fastest first."""
-    return {name: rung for name, rung in LADDER.items() if name != "flex" or device == "cuda"}
+    if device == "cuda":
+        return dict(LADDER)
+    return {name: rung for name, rung in LADDER.items() if name not in ("varlen", "flex")}
 
 
 class MaskPath(PackedPath):

@@ -12,6 +12,7 @@ from torch import nn
 from choicewise import evaluate, load_model, open_run, score
 from choicewise.errors import ModelError, StoreError
 from choicewise.models.local import products
+from choicewise.models.local.attention import AttentionOptions, Reach, attend
 from choicewise.models.local.products import (
     ONEDNN,
     TORCH,
@@ -138,3 +139,26 @@ def test_what_can_not_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(products, "_is_right", lambda: False)
     with pytest.raises(ModelError, match="use torch's"):
         products_of("cpu", "float32", ONEDNN)
+
+
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (6, 2), (3, 1)])
+def test_attention_by_two_products_is_that_of_torch(heads: int, key_heads: int) -> None:
+    network = nn.Sequential(nn.Linear(4, 4))
+    assert products.product_used(network) is None
+    use_products(network, ONEDNN)
+    multiply = products.product_used(network)
+    assert multiply is not None
+    random = torch.Generator().manual_seed(1)
+    query = torch.randn(1, heads, 30, 16, generator=random)
+    key = torch.randn(1, key_heads, 50, 16, generator=random)
+    value = torch.randn(1, key_heads, 50, 24, generator=random)
+    hidden = torch.rand(heads // key_heads * 30, 50, generator=random) < 0.5
+    hidden[:, 0] = False
+    mask = torch.zeros(hidden.shape).masked_fill(hidden, float("-inf"))
+    for scaling in (None, 0.1):
+        options = AttentionOptions(Reach(), scaling, None, None)
+        with torch.inference_mode():
+            expected = attend(query, key, value, mask, options)
+            found = attend(query, key, value, mask, options, multiply)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)

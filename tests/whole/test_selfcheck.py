@@ -452,6 +452,32 @@ def test_a_run_of_100_000_tokens_spends_at_most_a_twentieth_on_checks(
     assert model._spot_check._texts >= 2
 
 
+def test_a_gpu_spends_as_much_time_on_checks_and_copies_the_weights_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In float32 a token takes it fifteen times as long as in bfloat16: at most 0.2 % of the tokens."""
+    copies = []
+    made = selfcheck._float32_copy
+
+    def counted(lm: CausalLM) -> CausalLM | None:
+        copies.append(lm)
+        return made(lm)
+
+    monkeypatch.setattr(selfcheck, "_float32_copy", counted)
+    model = local(tiny("llama", num_hidden_layers=1).to(torch.bfloat16), window=1024)
+    check = model._spot_check
+    for seed in range(4):
+        questions = prompts(seed, 300, 200, 60)
+        assert len(list(model.answer(questions))) == len(questions)
+    assert copies.count(model.lm) == 2, "one of the self-check, one of the run"
+    many = 10**7
+    assert check._affords(int(SHARE * many), ENOUGH, many)
+    assert not check._affords(int(SHARE * many) + 1, ENOUGH, many)
+    monkeypatch.setattr(model.lm, "device", torch.device("cuda"))
+    assert check._affords(int(0.001 * many), ENOUGH, many)
+    assert not check._affords(int(0.002 * many), ENOUGH, many)
+
+
 def test_a_short_run_is_compared_in_part_at_least() -> None:
     model = local()
     assert (len(list(model.answer(prompts(3, 400, 1)))), model._spot_check._texts) == (4, 1)

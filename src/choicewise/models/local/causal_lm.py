@@ -22,6 +22,7 @@ from transformers.utils import logging
 from choicewise.engine import FIRST_SET, Tree
 from choicewise.models.local import plain
 from choicewise.models.local.devices import LOGITS, to_device
+from choicewise.models.local.products import product_used
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores, TokenSet
 
 Reads = tuple[Tensor, Tensor, Tensor]
@@ -47,7 +48,8 @@ class CausalLM:
     out.  ``window``: the most tokens that can be inputs at once.  ``work`` counts those that go
     through the model.  ``undivided``: its body gives logits, so that hidden states can't be
     obtained.  ``device``: that of its inputs; layers of a model that is spread over several devices
-    compute on theirs, and its head on another one again.
+    compute on theirs, and its head on another one again.  ``multiply``: the product that its layers
+    use, if it is not torch's.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class CausalLM:
         self.window = window
         self.vocabulary = vocabulary
         self.work = work or Workload()
+        self.multiply = product_used(model)
         self.device = model.get_input_embeddings().weight.device
         self._body = _body(model)
         self.undivided = self._body is model

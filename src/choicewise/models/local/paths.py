@@ -146,7 +146,7 @@ class TreePath(PackedPath):
 
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
         """One pass with the tree's attention."""
-        tree_pass = self.pass_type(tree, pack, past, self._states)
+        tree_pass = self.pass_type(tree, pack, past, self._states, self.lm.multiply)
         hidden = _attended(self.lm, tree_pass.attend, self.inputs(tree, pack))
         self._calls = tree_pass.calls
         return hidden, tree_pass.next_past

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from choicewise.errors import ModelError
 from choicewise.util.cache import read_user_cache, write_user_cache
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 TORCH: Final = "torch"
 """The product that torch itself chooses: MKL's on x86."""
@@ -23,6 +24,9 @@ ONEDNN: Final = "onednn"
 PRODUCTS: Final = (TORCH, ONEDNN)
 _VERSIONS: Final = ("2.13.",)
 """Versions of torch for which the rule was measured; another one computes by itself."""
+
+Multiply = Callable[["Tensor", "Tensor"], "Tensor"]
+"""Return rows · weightᵀ, float32 [rows, out], of rows [rows, in] and a weight [out, in]."""
 
 _TOLERANCE: Final = 1e-3
 """The greatest difference between the two products of random numbers, relative to their size."""
@@ -74,6 +78,15 @@ def use_products(network: nn.Module, products: str) -> None:
             layer.__class__ = _onednn_linear()
 
 
+def product_used(network: nn.Module) -> Multiply | None:
+    """Return the product that :func:`use_products` gave ``network``, or None if it is torch's."""
+    for layer in network.modules():
+        product: Multiply | None = getattr(type(layer), "product", None)
+        if product is not None:
+            return product
+    return None
+
+
 @cache
 def vendor() -> str:
     """Return the vendor of the processor as it names itself, such as "AuthenticAMD"; "" if unknown."""
@@ -101,6 +114,12 @@ def _onednn_linear() -> type[nn.Linear]:
     # A class, and no function in each layer: copies of a network then call their own weights.
     class OneDnnLinear(nn.Linear):
         """A linear layer whose product oneDNN computes, without gradients."""
+
+        @staticmethod
+        def product(rows: Tensor, weight: Tensor) -> Tensor:
+            """Return rows · weightᵀ."""
+            product: Tensor = multiply(rows, weight, None, "none", [], "")
+            return product
 
         def forward(self, rows: Any) -> Any:
             """Return rows · weightᵀ + bias, float32 [..., out]."""

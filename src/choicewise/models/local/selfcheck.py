@@ -43,6 +43,12 @@ Scored = Span | Mass | Generation
 SHARE = 0.02
 """The most input tokens that spot checks compute, of those that a run computes, beyond ``LEAST``."""
 
+FLOAT32_COST = 15
+"""Tokens in 16 bits that a GPU with tensor cores computes in the time of one in float32.
+
+Its matrix units multiply 16-bit numbers alone; NVIDIA's H100: 989 and 67 TFLOP/s.
+"""
+
 LEAST = 1500
 """Input tokens of texts that are compared in any case, of runs that have as many."""
 
@@ -167,6 +173,7 @@ class SpotCheck:
         self.lm = lm
         self.tokens = 0
         self._texts = 0
+        self._copy: CausalLM | None = None
         # Of options and of drawn tokens: the sum of squared errors, and how many there are.
         self._squares = np.zeros((2, 2))
 
@@ -224,12 +231,11 @@ class SpotCheck:
         truth than the noise of any right way explains; else None.
         """
         remaining = iter(answers)
-        exact = None
         for text in texts:
             sums = [running_sums(answer.logprobs) for answer in islice(remaining, len(text.spans))]
             if not self._affords(self.tokens + len(text.inputs), 0, self.lm.computed):
                 continue
-            exact = exact or _float32_copy(self.lm) or self.lm
+            exact = self._exact()
             truth = text.plain_sums(exact)
             self.tokens += len(text.inputs)
             difference = largest_difference(sums, truth)
@@ -252,7 +258,16 @@ class SpotCheck:
             self._squares[row] += errors @ errors, len(errors)
 
     def _affords(self, tokens: int, texts: int, computed: int) -> bool:
-        return self._texts + texts < ENOUGH or tokens <= max(LEAST, SHARE * computed)
+        share = SHARE
+        if self.lm.device.type == "cuda" and self.lm.model.dtype.itemsize < 4:
+            share /= FLOAT32_COST
+        return self._texts + texts < ENOUGH or tokens <= max(LEAST, share * computed)
+
+    def _exact(self) -> CausalLM:
+        """Return the float32 copy, made once a run, or the model if it needs none or none fits."""
+        if self._copy is None:
+            self._copy = _float32_copy(self.lm) or self.lm
+        return self._copy
 
     def _allowed(self, text: _Text, truth: Sums, exact: CausalLM) -> float:
         """Return how far an answer about ``text`` may be off, by how far another right way is."""

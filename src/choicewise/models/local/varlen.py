@@ -20,6 +20,7 @@ from torch import Tensor
 from choicewise.engine import Pack, Tree
 from choicewise.models.local.attention import AttentionOptions, Reach, TreePass
 from choicewise.models.local.devices import to_device
+from choicewise.questions import Ids
 
 SHARED: Final = 256
 """Rows that must have an ancestor in common before they attend to it in a call of their own."""
@@ -73,7 +74,7 @@ def layout(tree: Tree, pack: Pack, reach: Reach, least: int = SHARED) -> Layout:
 
     ``least``: rows below an ancestor from which on it is shared.
     """
-    depth = tree.depth[pack.start : pack.stop].astype(np.int64)
+    depth = tree.depth[pack.start : pack.stop]
     reach = _needed_reach(reach, int(depth.max()))
     nodes = pack.nodes().astype(np.int64)
     # Rows of the pack at or below every key.
@@ -120,9 +121,9 @@ def _needed_reach(reach: Reach, deepest: int) -> Reach:
     return reach
 
 
-def _runs(depth: _Indices, reach: Reach) -> list[tuple[int, int]]:
+def _runs(depth: Ids, reach: Reach) -> list[tuple[int, int]]:
     """Return the runs of rows [start, stop), which also end where a chunk does."""
-    starts = np.flatnonzero(np.diff(depth, prepend=-2) != 1)
+    starts = np.flatnonzero(np.diff(depth, prepend=np.int32(-2)) != 1)
     if reach.chunk is not None:
         starts = np.union1d(starts, np.flatnonzero(depth % reach.chunk == 0))
     return list(pairwise([*starts.tolist(), len(depth)]))

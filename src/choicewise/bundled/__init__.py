@@ -23,11 +23,9 @@ PREFIX: Final = "bundled:"
 """What the name of a bundled model or dataset begins with."""
 
 
-def is_bundled(name: str) -> bool:
-    """Return whether ``name`` is meant to be of something that comes with the package."""
-    return name.startswith(PREFIX)
-
-
 def bundled_folder(name: str, folders: tuple[Path, ...]) -> Path | None:
-    """The one of ``folders`` that ``name`` (``bundled:FOLDER``) names; None where it names something else."""
-    return next((folder for folder in folders if name == PREFIX + folder.name), None)
+    """Return the folder among ``folders`` that ``name`` (``bundled:FOLDER``) names, or None."""
+    for folder in folders:
+        if name == PREFIX + folder.name:
+            return folder
+    return None

@@ -262,7 +262,6 @@ def _print_short(
 ) -> list[str]:
     """Print the averages and the first lines about items that were not changed; return the commands to run next."""
     from choicewise.report.brief import FEWEST, LINES, first_lines, height
-    from choicewise.report.tables import average_tables
     from choicewise.results.finding import unchanged
 
     plain_rows = unchanged(rows)
@@ -279,7 +278,10 @@ def _print_short(
         changed=len(plain_rows) < len(rows),
     )
     room = max(FEWEST, LINES - height(following) - above)
-    print_parts(average_tables(averages))
+    if averages:
+        from choicewise.report.tables import average_tables
+
+        print_parts(average_tables(averages))
     show(*first_lines(plain_rows, outcomes, bool(averages), room))
     return following
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from choicewise.bundled import DATASETS, PREFIX, bundled_folder, is_bundled
+from choicewise.bundled import DATASETS, PREFIX, bundled_folder
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import ROW_READERS, json_remedy
 from choicewise.data.splits import (
@@ -58,7 +58,7 @@ def open_dataset(
         from choicewise.data.hub import DATASET, refuse_page
 
         refuse_page(str(path), DATASET)
-    if is_bundled(str(path)):
+    if str(path).startswith(PREFIX):
         bundled = bundled_folder(str(path), DATASETS)
         if bundled is None:
             names = " and ".join(PREFIX + folder.name for folder in DATASETS)

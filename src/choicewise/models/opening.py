@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder, is_bundled
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
 from choicewise.errors import ModelError, install_line
 from choicewise.models.fake import FAKES
@@ -62,7 +62,7 @@ def _open(name: str, loading: Loading) -> FolderModel:
     if "adapter" in options:
         # For another process.
         options["adapter"] = str(Path(options["adapter"]).absolute())
-    path = _bundled(name) if is_bundled(name) else Path(name)
+    path = _bundled(name) if name.startswith(PREFIX) else Path(name)
     try:
         is_folder = path.is_dir()
     except OSError as error:
@@ -87,7 +87,7 @@ def _open(name: str, loading: Loading) -> FolderModel:
     if on_hub is not None:
         return _open_on_hub(on_hub, options, loading)
     model = FolderModel(path, **options, elsewhere=loading.elsewhere)
-    model.recipe = Recipe(name if is_bundled(name) else str(path.absolute()), options)
+    model.recipe = Recipe(name if name.startswith(PREFIX) else str(path.absolute()), options)
     return model
 
 
@@ -135,7 +135,7 @@ def locate_model(name: str, progress: Download | None = None) -> tuple[Path, str
 
     ``name``: a folder, a bundled model or a name on the Hub, whose files are downloaded. Raises ModelError.
     """
-    if is_bundled(name):
+    if name.startswith(PREFIX):
         return _bundled(name), ""
     folder = Path(name)
     if folder.is_dir():

@@ -472,8 +472,9 @@ BATCHED = "decision-endpoint+batched"
 def _names() -> list[str]:
     names = []
     for preparation in PREPARATIONS:
+        before = "" if preparation == "none" else f"{preparation}+"
         names.append(preparation)
-        names += [changed_options(preparation, change) for change in AFTER]
+        names += [f"{before}{change}" for change in AFTER]
     return [name for name in names if not name.endswith("batched") or name == BATCHED]
 
 

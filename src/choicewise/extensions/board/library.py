@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from choicewise.bundled import is_bundled
+from choicewise.bundled import PREFIX
 from choicewise.data.open import dataset_name
 from choicewise.errors import StoreError
 from choicewise.extensions.board.headlines import MeanRanges, headlines
@@ -310,7 +310,7 @@ def _is_plain(data: Mapping[str, object]) -> bool:
     if set(data) != {"path"}:
         return False
     path = str(data["path"])
-    return is_bundled(path) or dataset_name(path) is not None or os.path.exists(path)
+    return path.startswith(PREFIX) or dataset_name(path) is not None or os.path.exists(path)
 
 
 LISTED: Final = 12

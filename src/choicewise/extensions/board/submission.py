@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder, is_bundled
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.models.kinds import model_kind
 from choicewise.util.text import holds_secret
@@ -236,7 +236,7 @@ _SIGNS: Final = {"**": r".*", "*": r"[^/:]+", "?": r"[^/:]"}
 
 def refusal(wanted: Wanted) -> str:
     """Return why the model can't be evaluated if its name alone tells it, else an empty text."""
-    if not is_bundled(wanted.model):
+    if not wanted.model.startswith(PREFIX):
         return ""
     if bundled_folder(wanted.model, MODELS) is None:
         bundled = ", ".join(PREFIX + model.name for model in MODELS)

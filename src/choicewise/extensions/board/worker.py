@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from choicewise.bundled import MODELS, bundled_folder, is_bundled
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import (
     MODEL,
     Download,
@@ -401,7 +401,7 @@ def check_model(wanted: Wanted, policy: Policy) -> str:
         return name
     try:
         # ORG/NAME is never a folder that is here by chance.
-        if is_bundled(name) or Path(name).is_absolute():
+        if name.startswith(PREFIX) or Path(name).is_absolute():
             _check_folder(name, wanted.revision, policy)
             return name
         on_hub = hub_name(wanted.name)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder, is_bundled
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, hub_name, open_snapshot
 from choicewise.errors import ModelError, install_line
 from choicewise.models.local.files import (
@@ -66,7 +66,7 @@ def tokenizer_folder(name: str, progress: Download | None = None) -> Path:
 
     A tokenizer of ``bytes`` has none.  Raises ModelError if there is none.
     """
-    if is_bundled(name):
+    if name.startswith(PREFIX):
         bundled = bundled_folder(name, MODELS)
         if bundled is None:
             names = ", ".join(PREFIX + folder.name for folder in MODELS)

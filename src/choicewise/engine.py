@@ -76,6 +76,22 @@ def segments(tree: Tree, pack: Pack, size: int) -> Iterator[tuple[Ids, Places]]:
         yield rows, np.concatenate([ancestors, np.arange(first, first + len(rows))])
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Limit how far up its path a row looks: ``window`` tokens with itself, or to its ``chunk``'s start."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+    def lowest(self, depth: Ids) -> Ids:
+        """Return the smallest depth that a row of every ``depth`` looks at."""
+        if self.window is not None:
+            return np.maximum(depth - (self.window - 1), 0)
+        if self.chunk is not None:
+            return depth // self.chunk * self.chunk
+        return np.zeros_like(depth)
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Tree:
     """Hold nodes in depth-first order, and the nodes at which every distinct span is read.

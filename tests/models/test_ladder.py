@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from choicewise.engine import FIRST_SET, build, next_pack, next_path
+from choicewise.engine import FIRST_SET, Reach, build, next_pack, next_path
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local import attention, paths, plain
-from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
+from choicewise.models.local.attention import TreePass, tree_reach, visible
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.devices import to_device
 from choicewise.models.local.local_model import HiddenStates, LocalModel, answer_tokens

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from choicewise import evaluate, load_model, open_run, score
+from choicewise.engine import Reach
 from choicewise.errors import ModelError, StoreError
 from choicewise.models.local import products
-from choicewise.models.local.attention import AttentionOptions, Reach, attend
+from choicewise.models.local.attention import AttentionOptions, attend
 from choicewise.models.local.products import (
     ONEDNN,
     TORCH,

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from choicewise.engine import Pack, Tree, build, next_pack, next_path
-from choicewise.models.local import varlen
-from choicewise.models.local.attention import AttentionOptions, Reach, TreePass
+from choicewise.engine import Pack, Reach, Tree, build, next_pack, next_path
+from choicewise.models.local import paths, varlen
+from choicewise.models.local.attention import AttentionOptions, TreePass
 from choicewise.models.local.paths import LADDER
 from choicewise.models.local.selfcheck import check
-from choicewise.models.local.varlen import VarlenPass, layout
+from choicewise.models.local.varlen import Attended, layout
 from choicewise.questions import Span
 from tests.helpers.answers import ids
 from tests.helpers.tiny_models import network
@@ -68,11 +68,11 @@ def test_two_calls_give_the_attention_of_the_tree(
     sinks = torch.linspace(-1, 2, 4) if seed % 2 else None
     options = AttentionOptions(reach, None, None, sinks)
     with pytest.MonkeyPatch.context() as patch, torch.inference_mode():
-        patch.setattr(varlen, "layout", lambda *given: layout(*given, least))
+        patch.setattr(paths, "layout", lambda *given: layout(*given, least))
         for pack in packs(tree, budget):
             query, key, value = states(tree, pack, seed)
             expected = TreePass(tree, pack, []).output(query, key, value, options)
-            found = VarlenPass(tree, pack, []).output(query, key, value, options)
+            found = paths._VarlenPass(tree, pack, []).output(query, key, value, options)
             torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)
 
 
@@ -97,7 +97,7 @@ def test_every_row_attends_to_itself_and_its_ancestors_once(
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "olmo3", "gemma3_text", "gpt_oss"])
 def test_the_self_check_takes_it(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varlen, "layout", lambda *given: layout(*given, 8))
+    monkeypatch.setattr(paths, "layout", lambda *given: layout(*given, 8))
     found = check(network(family), {"varlen": LADDER["varlen"]})
     assert found.rung == "varlen"
     assert found.difference <= found.tolerance
@@ -126,16 +126,16 @@ def test_a_layer_takes_as_many_launches_for_any_number_of_runs(
 ) -> None:
     """The kernel is one launch on a GPU, and its stand-in counts as none here."""
 
-    def kernel(query: torch.Tensor, *given: Any, **options: Any) -> tuple[torch.Tensor, ...]:
-        return query, query[..., 0]
+    def kernel(query: torch.Tensor, *given: Any, **options: Any) -> Attended:
+        return Attended(query, query[..., 0])
 
     monkeypatch.setattr(varlen, "_stand_in", kernel)
-    monkeypatch.setattr(varlen, "layout", lambda *given: layout(*given, 2))
+    monkeypatch.setattr(paths, "layout", lambda *given: layout(*given, 2))
     counts = set()
     for spans in (5, 60):
         tree = random_tree(1, spans)
         pack = next(packs(tree, len(tree)))
-        tree_pass = VarlenPass(tree, pack, [])
+        tree_pass = paths._VarlenPass(tree, pack, [])
         options = AttentionOptions(Reach(), None, None, None)
         tree_pass.output(*states(tree, pack, 1), options)
         with Operations() as operations:

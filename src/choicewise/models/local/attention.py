@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from choicewise.engine import Pack, Places, Tree, segments
+from choicewise.engine import Pack, Places, Reach, Tree, segments
 from choicewise.models.local.devices import to_device
 from choicewise.models.local.products import Multiply
 from choicewise.questions import Ids
@@ -158,20 +158,6 @@ class DecodePass:
         return np.concatenate(
             [before, depth[:, None] - back >= reach.lowest(depth)[:, None]], axis=1
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far up its path a row looks: ``window`` tokens including itself, or to the start of its ``chunk``, or all."""
-
-    window: int | None = None
-    chunk: int | None = None
-
-    def lowest(self, depth: Ids) -> Ids:
-        """The smallest depth that a row of each depth looks at."""
-        if self.window is not None:
-            return np.maximum(depth - (self.window - 1), 0)
-        return depth // self.chunk * self.chunk if self.chunk is not None else np.zeros_like(depth)
 
 
 def visible(

@@ -23,14 +23,13 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import DynamicCache
 
-from choicewise.engine import Pack, Tree, build, next_pack, next_path
+from choicewise.engine import Pack, Reach, Tree, build, next_pack, next_path
 from choicewise.errors import ModelError
 from choicewise.models.local import attention, plain
 from choicewise.models.local.attention import (
     AttentionOptions,
     DecodePass,
     KeysValues,
-    Reach,
     TreePass,
     visible,
 )
@@ -46,7 +45,7 @@ from choicewise.models.local.causal_lm import (
 )
 from choicewise.models.local.devices import PACKS, TOGETHER, ranks, to_device
 from choicewise.models.local.parallel import refuse_memory
-from choicewise.models.local.varlen import VarlenPass
+from choicewise.models.local.varlen import Call, flash, layout
 from choicewise.questions import Answers, Generation, Ids, Mass, SetSpan, Span, TokenScores
 
 _MASKED_TOKENS = 512  # packs with a dense mask cost the square of their length
@@ -229,11 +228,44 @@ class FlexPath(TreePath):
     pass_type = _FlexPass
 
 
+class _VarlenPass(TreePass):
+    """A pack whose rows attend in two calls a layer, whatever the number of runs."""
+
+    def output(
+        self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        """Two kernels for all rows."""
+        if options.softcap is not None:
+            raise ValueError("FlashAttention can't cap attention weights")
+        if query.is_cuda and query.dtype == torch.float32:
+            raise ValueError("FlashAttention computes in 16 bits, not in float32")
+        kind = (options.reach, query.device)
+        if kind not in self.masks:
+            calls = layout(self.tree, self.pack, options.reach)
+            runs = Call.on(calls.runs, query.device)
+            shared = None
+            if calls.shared is not None:
+                shared = Call.on(calls.shared, query.device)
+            self.masks[kind] = (runs, shared, calls.window)
+        runs, shared, window = self.masks[kind]
+        rows = query[0].transpose(0, 1).contiguous()
+        keys = key[0].transpose(0, 1)
+        values = value[0].transpose(0, 1)
+        scaling = options.scaling
+        attended = flash(rows, keys, values, runs, scaling, causal=True, window=window)
+        if shared is not None:
+            sharing = rows.index_select(0, shared.rows)
+            attended.add(flash(sharing, keys, values, shared, scaling), shared.rows)
+        if options.sinks is not None:
+            attended.add_sinks(options.sinks)
+        return attended.output[None]
+
+
 class VarlenPath(TreePath):
     """The tree in two calls of FlashAttention per layer, which computes in 16 bits alone."""
 
     name = "varlen"
-    pass_type = VarlenPass
+    pass_type = _VarlenPass
 
 
 LADDER: dict[str, Rung] = {

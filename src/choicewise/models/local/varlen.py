@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from choicewise.engine import Pack, Tree
-from choicewise.models.local.attention import AttentionOptions, Reach, TreePass
+from choicewise.engine import Pack, Reach, Tree
 from choicewise.models.local.devices import to_device
 from choicewise.questions import Ids
 
@@ -143,7 +142,7 @@ def _grouped(rows: list[_Indices], keys: list[_Indices]) -> Sequences:
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
+class Call:
     """Sequences on the device on which they are computed."""
 
     rows: Tensor
@@ -154,7 +153,7 @@ class _Call:
     most_keys: int
 
     @classmethod
-    def on(cls, sequences: Sequences, device: torch.device) -> _Call:
+    def on(cls, sequences: Sequences, device: torch.device) -> Call:
         """Return ``sequences`` on ``device``."""
         return cls(
             to_device(sequences.rows, device),
@@ -166,51 +165,27 @@ class _Call:
         )
 
 
-class VarlenPass(TreePass):
-    """A pack whose rows attend in two calls a layer, whatever the number of runs."""
+@dataclass(eq=False)
+class Attended:
+    """Outputs [rows, heads, width] and the log-sum-exps of their weights [rows, heads] (float32)."""
 
-    def output(
-        self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
-    ) -> Tensor:
-        """Return the attention of every row of the pack; shapes as in the base class.
+    output: Tensor
+    weight: Tensor
 
-        Raises ValueError if FlashAttention can't: for capped weights, and for float32 on a GPU.
-        """
-        if options.softcap is not None:
-            raise ValueError("FlashAttention can't cap attention weights")
-        if query.is_cuda and query.dtype == torch.float32:
-            raise ValueError("FlashAttention computes in 16 bits, not in float32")
-        kind = (options.reach, query.device)
-        if kind not in self.masks:
-            found = layout(self.tree, self.pack, options.reach)
-            runs = _Call.on(found.runs, query.device)
-            shared = None
-            if found.shared is not None:
-                shared = _Call.on(found.shared, query.device)
-            self.masks[kind] = (runs, shared, found.window)
-        runs, shared, window = self.masks[kind]
-        rows = query[0].transpose(0, 1).contiguous()
-        keys = key[0].transpose(0, 1)
-        values = value[0].transpose(0, 1)
-        output, weight = flash(
-            rows, keys, values, runs, options.scaling, causal=True, window=window
-        )
-        if shared is not None:
-            shared_output, shared_weight = flash(
-                rows.index_select(0, shared.rows), keys, values, shared, options.scaling
-            )
-            before = output.index_select(0, shared.rows)
-            before_weight = weight.index_select(0, shared.rows)
-            total = torch.logaddexp(before_weight, shared_weight)
-            merged = before * _share(before_weight, total)
-            merged += shared_output * _share(shared_weight, total)
-            output = output.index_copy(0, shared.rows, merged.to(output.dtype))
-            weight = weight.index_copy(0, shared.rows, total)
-        if options.sinks is not None:
-            # A sink takes its share of the weights and has no value.
-            total = torch.logaddexp(weight, options.sinks.float()[None])
-            output = (output * _share(weight, total)).to(output.dtype)
-        return output[None]
+    def add(self, other: Attended, rows: Tensor) -> None:
+        """Merge in what ``rows`` attended to in another call."""
+        output = self.output.index_select(0, rows)
+        weight = self.weight.index_select(0, rows)
+        total = torch.logaddexp(weight, other.weight)
+        merged = output * _share(weight, total) + other.output * _share(other.weight, total)
+        self.output = self.output.index_copy(0, rows, merged.to(output.dtype))
+        self.weight = self.weight.index_copy(0, rows, total)
+
+    def add_sinks(self, sinks: Tensor) -> None:
+        """Merge in a weight per head that takes its share and has no value."""
+        total = torch.logaddexp(self.weight, sinks.float()[None])
+        self.output = (self.output * _share(self.weight, total)).to(self.output.dtype)
+        self.weight = total
 
 
 def _share(part: Tensor, total: Tensor) -> Tensor:
@@ -222,13 +197,13 @@ def flash(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    call: _Call,
+    call: Call,
     scaling: float | None,
     *,
     causal: bool = False,
     window: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return outputs [rows, heads, width] and the log-sum-exps of weights [rows, heads] (float32).
+) -> Attended:
+    """Return what ``query`` attends to in one call.
 
     ``query``: [rows, heads, width], those of the call; ``key`` and ``value``: [keys, key heads,
     width], those of path and pack.  ``causal``: the last row of a sequence sees all of its keys,
@@ -258,19 +233,19 @@ def flash(
         window_size_left=behind,
         window_size_right=ahead,
     )
-    return output, weight.transpose(0, 1)
+    return Attended(output, weight.transpose(0, 1))
 
 
 def _stand_in(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    call: _Call,
+    call: Call,
     scaling: float | None,
     *,
     causal: bool,
     window: int | None,
-) -> tuple[Tensor, Tensor]:
+) -> Attended:
     """Return what the kernel does, sequence by sequence: the reference, for tests without a GPU."""
     group = query.shape[1] // keys.shape[1]
     scale = scaling
@@ -293,4 +268,4 @@ def _stand_in(
             logits = logits.masked_fill(behind >= window, float("-inf"))
         weights.append(logits.logsumexp(-1).transpose(0, 1))
         outputs.append(torch.einsum("hrk,khw->rhw", logits.softmax(-1), seen_values))
-    return torch.cat(outputs).to(query.dtype), torch.cat(weights)
+    return Attended(torch.cat(outputs).to(query.dtype), torch.cat(weights))

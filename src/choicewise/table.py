@@ -573,24 +573,47 @@ def _field(value: Any) -> str:
 
 
 def as_html(table: Table) -> str:
-    """Return a table element with its caption, and a paragraph for each sentence below."""
-    lines = [f"<table><caption>{_html(table.title)}</caption>"]
+    """Return a table element with its caption, and a paragraph for each sentence below.
+
+    The lines of a heading and of a number after the first are small. A number has its value as an
+    attribute, by which a script sorts the rows.
+    """
     columns = visible_columns(table)
-    lines.append(_html_row("th", columns, [heading(column) for column in columns]))
-    for row in cell_texts(table):
-        lines.append(_html_row("td", columns, row))
-    lines.append("</table>")
+    lines = ["<table>"]
+    if table.title:
+        lines.append(f"<caption>{_html(table.title)}</caption>")
+    heads = [_html_head(column) for column in columns]
+    lines.append(f"<thead><tr>{''.join(heads)}</tr></thead>")
+    lines.append("<tbody>")
+    positions = [table.columns.index(column) for column in columns]
+    for row, (name, *texts) in zip(table.rows, cell_texts(table), strict=True):
+        cells = [f'<th scope="row">{_html(name)}</th>']
+        for column, position, text in zip(columns[1:], positions[1:], texts, strict=True):
+            cells.append(_html_cell(column, row[position], text))
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    lines.append("</tbody></table>")
     for line in notes_below(table):
         lines.append(f"<p>{_html(line)}</p>")
     return "\n".join(lines)
 
 
-def _html_row(tag: str, columns: Sequence[Column], texts: Sequence[str]) -> str:
-    cells = []
-    for column, text in zip(columns, texts, strict=True):
-        kind = "" if is_text(column) else ' class="number"'
-        cells.append(f"<{tag}{kind}>{_html(text)}</{tag}>")
-    return f"<tr>{''.join(cells)}</tr>"
+def _html_head(column: Column) -> str:
+    kind = "" if is_text(column) else ' class="number"'
+    return f'<th scope="col"{kind}>{_html_lines(heading(column))}</th>'
+
+
+def _html_cell(column: Column, value: Any, text: str) -> str:
+    if is_text(column):
+        return f"<td>{_html(text)}</td>"
+    if not has_value(value):
+        return f'<td class="number">{"" if column.blank else "–"}</td>'
+    number = value.low if isinstance(value, Span) else value
+    return f'<td class="number" data-value="{number}">{_html_lines(text)}</td>'
+
+
+def _html_lines(text: str) -> str:
+    first, *others = text.split("\n")
+    return _html(first) + "".join(f"<small>{_html(line)}</small>" for line in others)
 
 
 def _html(text: str) -> str:

@@ -195,7 +195,7 @@ def test_what_has_no_content_is_not_there(
     ]
     links = page.locator(".contents a").all_inner_texts()
     assert [link[0] for link in links] == [*"ABCDEFGH"]
-    assert page.locator("h1").inner_text().count(". ") == 0
+    assert len(page.locator("h1").inner_text().split()) <= 20
 
 
 def test_print_has_the_table_and_no_box(tab: Callable[..., Any], address: str, row: Number) -> None:

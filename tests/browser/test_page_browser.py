@@ -105,6 +105,32 @@ def test_the_chosen_model_is_in_chart_and_table(
             assert any(each.startswith(f"{name}: {value} %") for each in said)
 
 
+def overview_column(page: Any, column: int) -> list[float]:
+    values: list[float] = page.eval_on_selector_all(
+        "[data-overview] tbody tr",
+        "(rows, column) => rows.map(row => Number(row.cells[column].dataset.value ?? NaN))",
+        column,
+    )
+    return values
+
+
+def test_the_table_on_top_is_sorted_by_click_and_key(tab: Callable[..., Any], address: str) -> None:
+    page = tab(address)
+    heads = page.locator("[data-overview] thead th")
+    assert heads.nth(1).get_attribute("aria-sort") == "descending"
+    assert overview_column(page, 1) == sorted(overview_column(page, 1), reverse=True)
+    assert len(set(overview_column(page, 2))) > 1
+    heads.nth(2).locator("button").click()
+    assert overview_column(page, 2) == sorted(overview_column(page, 2), reverse=True)
+    heads.nth(2).locator("button").press("Enter")
+    assert overview_column(page, 2) == sorted(overview_column(page, 2))
+    sorts = [head.get_attribute("aria-sort") for head in heads.all()]
+    assert [sort for sort in sorts if sort] == ["ascending"]
+    page.locator("[data-overview] tbody button", has_text="oracle").first.click()
+    assert page.locator("[data-view=run]").inner_text() == "oracle"
+    assert page.locator("[data-overview] tr.chosen").count() == 1
+
+
 def test_arrows_go_from_mark_to_mark(tab: Callable[..., Any], address: str) -> None:
     page = tab(address)
     stops = page.locator('[data-chart="strip"] .chart.wide [role="graphics-symbol"][tabindex="0"]')

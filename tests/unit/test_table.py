@@ -107,7 +107,7 @@ def test_html_shows_a_text_as_it_is(text: str) -> None:
         f"x{safe(text)}y",
         "50.0 ± 0.250",
     ]
-    assert {*page.tags} == {"table", "caption", "tr", "th", "td"}
+    assert {*page.tags} == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
 
 
 @given(TEXTS)

@@ -35,12 +35,13 @@ from choicewise.page.embed import (
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.metrics import MetricTable, metric_tables
+from choicewise.page.overview import Overview, overviews, title
 from choicewise.page.reproduce import recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.page.tables import PageTable, page_table
 from choicewise.ports import PageSections, all_of
-from choicewise.report.findings import sentences
+from choicewise.report.findings import doubts
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
 from choicewise.results.ladder import Effect
@@ -57,7 +58,7 @@ _PART: Final = re.compile(r"\d+-\d+\.json")
 _COMMENT: Final = re.compile(r"^\s*//.*\n", re.MULTILINE)
 
 _SCRIPTS: Final = tuple(
-    "dom.js state.js charts.js strip.js ladder.js order.js pairs.js item.js items.js "
+    "dom.js state.js charts.js overview.js strip.js ladder.js order.js pairs.js item.js items.js "
     "protocol.js".split()
 )
 """Our modules, which share one scope, in the order in which they are joined."""
@@ -284,9 +285,15 @@ class Content:
         return {name: number for number, name in enumerate(self.study.protocols)}
 
     @cached_property
+    def overviews(self) -> list[Overview]:
+        """Return the table on top for each dataset."""
+        return overviews(self.study)
+
+    @cached_property
     def strips(self) -> list[list[Record]]:
-        """Return the values of the first chart for every run."""
-        return [strip.values(run.rows) for run in self.study.runs]
+        """Return the values of the first chart for every run, with the protocols of the table on top pointed out."""
+        chosen = {name for overview in self.overviews for name in overview.names}
+        return [strip.values(run.rows, chosen) for run in self.study.runs]
 
     @cached_property
     def tables(self) -> list[PageTable]:
@@ -435,14 +442,14 @@ def _first_view(content: Content) -> dict[str, Any]:
     """Return what the page shows before its script does anything: of the first run, order and pair."""
     study = content.study
     effects = lanes.effects_values(content.effects[0])
-    first, *more = sentences(finding(study.named_rows))
     return {
         "contents": _contents(content),
         "study": study,
         "first": study.runs[0],
         "averages": [page_table(table) for table in average_tables(study.averages)],
-        "finding": first,
-        "more": more,
+        "finding": title(study, content.overviews),
+        "overviews": [(overview, _markup(overview.html)) for overview in content.overviews],
+        "doubts": doubts(finding(study.named_rows)),
         "caption": _caption,
         "chance": any(record["kind"] == "chance" for record in content.strips[0]),
         "strip_values": content.strips[0],
@@ -519,8 +526,8 @@ def _contents(content: Content) -> dict[str, tuple[str, str]]:
     titles["warnings"] = "Warnings"
     titles["again"] = "Get this again"
     contents = {}
-    for number, (name, title) in enumerate(titles.items()):
-        contents[name] = (chr(ord("A") + number), title)
+    for number, (name, section_title) in enumerate(titles.items()):
+        contents[name] = (chr(ord("A") + number), section_title)
     return contents
 
 

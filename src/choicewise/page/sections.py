@@ -26,9 +26,10 @@ from choicewise.protocols.protocol import (
 )
 from choicewise.protocols.readings import READINGS
 from choicewise.report.brief import extremes as extreme_rows
-from choicewise.report.findings import reversal_sentence
+from choicewise.report.findings import lead_sentences, reversal_sentence
 from choicewise.report.tables import ranked_cells, ranked_columns, scored_cells
-from choicewise.results.finding import reversal
+from choicewise.results.finding import finding, reversal
+from choicewise.results.headline import headline
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
@@ -186,12 +187,12 @@ class Side:
 class Order:
     """The models measured on one dataset: the values and tables of the two charts, of all orders and of the ranks.
 
-    ``dataset``: its name, with its id if another dataset has that name. ``reversal``: says which two of them change
-    places, an empty text if none do. ``sides``: of two models who is ahead where, in place of the charts.
+    ``dataset``: its name, with its id if another dataset has that name. ``sentences``: who leads, and which two
+    of them change places if any do. ``sides``: of two models who is ahead where, in place of the charts.
     """
 
     dataset: str
-    reversal: str
+    sentences: tuple[str, ...]
     values: list[Record]
     models: tuple[str, ...]
     table: PageTable
@@ -231,10 +232,13 @@ def _order(
     sides: tuple[Side, ...] = ()
     if len(runs) == 2 and first_pair is not None:
         sides = _sides(first_pair, models)
+    sentences = lead_sentences(finding(rows))
     turned = reversal(runs[:MOST_RUNS])
+    if turned is not None:
+        sentences.append(reversal_sentence(turned))
     return Order(
         dataset=dataset,
-        reversal=reversal_sentence(turned) if turned else "",
+        sentences=tuple(sentences),
         values=values,
         models=models,
         table=_model_table(runs, values),
@@ -574,19 +578,26 @@ def step_table(records: Sequence[Record]) -> list[list[str]]:
 
 
 def telling(run: ShownRun, steps: Steps) -> tuple[str, str] | None:
-    """Return two numbers that differ for several reasons, the most steps apart and then the most points.
+    """Return the two numbers whose ladder is drawn first, the lower one first; None if there are not two.
 
-    These are the extremes if no way has two steps; None if there are not two numbers.
+    They are headlines of two families if there are some, those with the fewest axes in one step.
     """
     values = {row.identity.protocol: row.value for row in run.rows if not math.isnan(row.value)}
+    headlines = set()
+    for family_name in {row.identity.family for row in run.rows}:
+        first = headline(run.rows, (family_name,))
+        if first is not None:
+            headlines.add(first.identity.protocol)
     best = None
-    best_key = (2, 0.0)
+    best_key = (False, 0, 0, -1.0)
     for (start, end), way in steps.ways.items():
-        if start not in values or end not in values:
+        if start not in values or end not in values or values[start] > values[end]:
             continue
+        most_axes = max(len(steps.steps[step]["axes"]) for step in pairwise(way))
         # Ways of more steps than a reader follows are not better.
-        key = (min(len(way), 4), values[end] - values[start])
-        if key[1] > 0 and key[0] > 2 and key > best_key:
+        length = min(len(way), 4)
+        key = ({start, end} <= headlines, -most_axes, length, values[end] - values[start])
+        if best is None or key > best_key:
             best = (start, end)
             best_key = key
     return best or extremes(run)

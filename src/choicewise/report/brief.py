@@ -219,15 +219,19 @@ def published_table(
     cells = _published_cells(apart, list(names), has_dataset=True)
     cells += _published_cells(rows, list(names), has_dataset=bool(apart))
     table = Table(name="published", title="", columns=columns, rows=cells)
-    first = [published()[column][0] for column in names]
-    values_text = ", ".join(percent(number.value) for number in first)
-    publication = f"published, MMLU, 14,042 questions: {first[0].model} {values_text}"
+    publication = f"published, MMLU, 14,042 questions: {publication_text(list(names))}"
     ranked_rows = {
         (row.identity.model, row.identity.id): row for row in rows if row.identity.id in names
     }
     return PublishedTable(
         list(_blocks(table, _WORD)), publication, _order(list(ranked_rows.values()), turned)
     )
+
+
+def publication_text(columns: Sequence[str]) -> str:
+    """Return the first published model with its numbers under protocols of these ids."""
+    numbers = [published()[column][0] for column in columns]
+    return f"{numbers[0].model} {', '.join(percent(number.value) for number in numbers)}"
 
 
 def _published_cells(

@@ -39,23 +39,34 @@ def sentences(finding: Finding) -> list[str]:
     They give the spread of the numbers; who leads, if there are several models; what is not better than guessing; and
     what is missing.
     """
-    missing = gaps(finding)
     other_metrics = _other_metrics(finding)
     if not finding.numbers and other_metrics:
         return other_metrics
     if not finding.count:
         return [_no_number(finding), *other_metrics]
-    guessing = finding.guessing
-    is_all_guesses = guessing.scores == finding.count and not guessing.better
-    if is_all_guesses and (guessing.few or not guessing.beating):
+    if is_guessed(finding):
         parts = _all_guesses(finding)
-        clauses = missing
     else:
         parts = [_spreads(finding), *lead_sentences(finding, "it")]
-        clauses = [*_guesses(finding), *missing]
-    if clauses:
-        parts.append(sentence(clauses))
-    return [*parts, *other_metrics]
+    return [*parts, *doubts(finding), *other_metrics]
+
+
+def is_guessed(finding: Finding) -> bool:
+    """Check that no number is better than guessing."""
+    guessing = finding.guessing
+    if guessing.scores != finding.count or guessing.better:
+        return False
+    return guessing.few or not guessing.beating
+
+
+def doubts(finding: Finding) -> list[str]:
+    """Return how many of the numbers are guesses and what is missing: one sentence, or none."""
+    clauses = gaps(finding)
+    if not is_guessed(finding):
+        clauses = [*_guesses(finding), *clauses]
+    if not clauses:
+        return []
+    return [sentence(clauses)]
 
 
 def guessing_sentences(guessing: Guessing) -> list[str]:

@@ -26,14 +26,13 @@ from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page
 from choicewise.page.embed import is_address
 from choicewise.page.item_views import Texts, index_items, item_detail, packed
+from choicewise.page.overview import overviews, title
 from choicewise.page.reproduce import selectors
 from choicewise.page.sections import pair_data, steps
 from choicewise.page.study import Study, make_study, pairs, read_study, turned
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.findings import sentences
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain, explain_items
-from choicewise.results.finding import finding
 from choicewise.results.ladder import ladder
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
@@ -116,7 +115,7 @@ def test_every_number_stands_in_a_table_and_in_the_chart_behind_it(
     assert first == data_of(page, "run-0")["numbers"]
     ids = [about["id"] for tag, about in page.elements if tag == "section"]
     assert ids == [*SECTIONS, "items", "protocols", "warnings", "again"]
-    assert " ".join(sentences(finding(study.rows))) in page.text
+    assert title(study, overviews(study)) in page.text
 
 
 def test_only_our_scripts_and_style_may_run_and_nothing_is_fetched(page: Page) -> None:

@@ -20,6 +20,7 @@ const start = async () => {
   state.on(["run", "protocol"], inView);
   inView();
   startStill();
+  startOverview();
   const sections = [startNumbers(), startLadder(), startOrder(), startPair()];
   const further = furtherSections.map((begin) => begin());
   await Promise.all([...sections, ...further, startItems(), startProtocol()]);

@@ -230,6 +230,8 @@ def published_table(
 
 def publication_text(columns: Sequence[str]) -> str:
     """Return the first published model with its numbers under protocols of these ids."""
+    from choicewise.results.compare import published
+
     numbers = [published()[column][0] for column in columns]
     return f"{numbers[0].model} {', '.join(percent(number.value) for number in numbers)}"
 

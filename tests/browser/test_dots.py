@@ -124,6 +124,32 @@ def test_a_click_opens_the_panel_of_the_protocol(
     assert "protocol=" not in page.url
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_click_shows_and_the_next_one_does_not_jump(
+    tab: Callable[..., Any], address: str, study: Study, width: int
+) -> None:
+    page = tab(address, width)
+    # From the top of the chart its lower edge is out of the window.
+    page.evaluate("document.querySelector('[data-chart=strip]').scrollIntoView()")
+    names = [row.identity.protocol for row in study.runs[0].rows]
+    marks = [page.locator(DOT.format(name)).locator("visible=true").first for name in names[:2]]
+    for mark in marks:
+        mark.scroll_into_view_if_needed()
+    for number, (name, mark) in enumerate(zip(names, marks, strict=False)):
+        before = page.evaluate("scrollY")
+        mark.click()
+        page.wait_for_function(
+            "name => document.querySelector('.panel h3')?.textContent === name", arg=name
+        )
+        page.wait_for_function("document.activeElement.classList.contains('panel')")
+        panel = page.locator(".panel").bounding_box()
+        assert 0 <= panel["y"] < panel["y"] + min(panel["height"], 100) <= 900
+        dot_box = mark.bounding_box()
+        assert dot_box["y"] + dot_box["height"] <= panel["y"] + 1
+        if number:
+            assert page.evaluate("scrollY") == before
+
+
 def test_the_items_of_a_panel_flip(tab: Callable[..., Any], address: str, study: Study) -> None:
     """Of every item that is listed the table of items says the same: most others decide otherwise."""
     run = study.runs[0]

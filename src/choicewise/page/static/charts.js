@@ -107,7 +107,7 @@ const watch = (figure) => {
     if (!mark) return;
     const first = event.pointerType === "touch" && before !== mark;
     showBox(figure, mark, event);
-    if (!first) figure.pick?.(recordOf(figure, mark));
+    if (!first) figure.pick?.(recordOf(figure, mark), mark);
   };
   figure.addEventListener("pointerdown", () => { before = figure.boxed; }, true);
   figure.addEventListener("mouseover", over);

@@ -61,7 +61,7 @@ const startLadder = () => {
   if (figure) {
     figure.before(note);
     watch(figure);
-    figure.pick = (record) => { if (record.protocol) openProtocol(figure, record.protocol); };
+    figure.pick = (record, mark) => { if (record.protocol) openProtocol(figure, record.protocol, mark); };
     figure.pinned = (record) => record.kind === "step" && record.protocol === state.get("protocol");
     for (const name of ["from", "to"]) {
       one(`select[name="${name}"]`, section).addEventListener("change", (event) => state.set({ [name]: event.target.value }));

@@ -20,9 +20,9 @@ const startOrder = () => {
     watch(figure);
     figure.pinned = (record) =>
       record.kind === "place" && record.model === state.get("run") && record.protocol === state.get("protocol");
-    figure.pick = (record) => {
+    figure.pick = (record, mark) => {
       if (page.runs.some((run) => run.label === record.model)) state.set({ run: record.model });
-      if (record.protocol) openProtocol(figure, record.protocol);
+      if (record.protocol) openProtocol(figure, record.protocol, mark);
     };
   }
   for (const radio of all('#order input[name="by"]')) {

@@ -32,7 +32,7 @@ const startPair = () => {
   }
   const figure = one('[data-chart="pair"]');
   watch(figure);
-  figure.pick = (record) => { if (record.protocol) openProtocol(figure, record.protocol); };
+  figure.pick = (record, mark) => { if (record.protocol) openProtocol(figure, record.protocol, mark); };
   figure.pinned = (record) => record.kind === "difference" && record.protocol === state.get("protocol");
   state.on(["a", "b"], () => showPair());
   state.on(["protocol"], () => pin(figure, figure.pinned));

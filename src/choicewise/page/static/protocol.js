@@ -1,11 +1,19 @@
 // The panel of one protocol, below the chart in which it was chosen: its numbers, what it asks, the items that flip.
+// It sticks to the lower edge of the window, so that it is in view without a jump while its chart is.
 const FLIPS = 6;
 let panelAfter = null;
 
-const openProtocol = (figure, protocol) => {
+const openProtocol = async (figure, protocol, mark) => {
+  const isOpen = protocol === state.get("protocol") && one(".panel")?.previousElementSibling === figure;
   panelAfter = figure;
-  state.set({ protocol: protocol === state.get("protocol") && one(".panel")?.previousElementSibling === figure ? null : protocol });
-  one(".panel")?.scrollIntoView({ block: "nearest" });
+  state.set({ protocol: isOpen ? null : protocol });
+  // the panel is made of data that are read first
+  await showing;
+  const panel = one(".panel");
+  if (!panel) return;
+  panel.focus({ preventScroll: true });
+  const covered = mark.getBoundingClientRect().bottom + 8 - panel.getBoundingClientRect().top;
+  if (covered > 0) scrollBy(0, covered);
 };
 
 const panelNumbers = async (protocol) => {
@@ -89,7 +97,11 @@ const showProtocol = async () => {
   (panelAfter ?? one('[data-chart="strip"]') ?? one("#metrics .head")).after(panel);
 };
 
+let showing = null;
+
 const startProtocol = () => {
-  state.on(["run", "protocol"], () => showProtocol());
-  return showProtocol();
+  const follow = () => { showing = showProtocol(); };
+  state.on(["run", "protocol"], follow);
+  follow();
+  return showing;
 };

@@ -14,8 +14,8 @@ const showNumbers = async () => {
 const startNumbers = async () => {
   const figure = one('[data-chart="strip"]');
   if (!figure) return; // no number is a share: the tables of the metrics hold them all
-  figure.pick = (record) => {
-    if (record.kind === "number" || record.kind === "published") openProtocol(figure, record.protocol);
+  figure.pick = (record, mark) => {
+    if (record.kind === "number" || record.kind === "published") openProtocol(figure, record.protocol, mark);
   };
   watch(figure);
   state.on(["run"], () => showNumbers());

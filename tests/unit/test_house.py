@@ -701,7 +701,6 @@ LEFT = {
     "report/brief.py": {"about"},
     "requests/blocks.py": {"shown"},
     "requests/render.py": {"shown"},
-    "running/examples.py": {"asked"},
     "running/shards.py": {"held"},
     "util/text.py": {"shown"},
 }

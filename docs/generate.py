@@ -22,6 +22,7 @@ import typer
 import choicewise
 from choicewise import cli, errors
 from choicewise.cli.analysis import ReportCommand, described
+from choicewise.cli.commands import help_record
 from choicewise.data.benchmarks import benchmarks
 from choicewise.data.files import ROW_READERS
 from choicewise.ports import Analysis, LogReader, Writer, all_of
@@ -86,7 +87,7 @@ def command_page() -> str:
 
 
 def exit_codes() -> list[tuple[str, str]]:
-    """Each exit code and what it means, from the module that ends with it, said longer where an error class does."""
+    """Return each exit code and its meaning, from the docstrings of the command line and of the error classes."""
     said = re.search(r"Exit codes: (.*?)\.\n", cli.__doc__ or "", re.DOTALL)
     assert said is not None
     short = dict(re.match(r"(\d+) (.*)", part, re.DOTALL).groups() for part in said[1].split(", "))  # type: ignore[union-attr]
@@ -106,11 +107,8 @@ def command_parts(name: str, command: Any, parent: Any, depth: int) -> Iterator[
     yield "\n\n".join(marked(part) for part in paragraphs(command.help or ""))
     records = {"argument": [], "option": []}  # type: dict[str, list[tuple[str, str]]]
     for each in command.get_params(context):
-        spelled, text = each.get_help_record(context)
+        spelled, text = help_record(each, context)
         if each.name != "help":
-            spelled = re.sub(
-                r"<list\[(\w+)\]>", lambda kind: f"<{kind[1].lower()}>", spelled
-            ).replace(" range>", ">")
             records[each.param_type_name].append(
                 (f"`{spelled}`", marked(re.sub(r"\s+", " ", text)))
             )
@@ -118,12 +116,12 @@ def command_parts(name: str, command: Any, parent: Any, depth: int) -> Iterator[
     yield f"<!-- not run: usage -->\n```text\n{usage}\n```"
     for kind, rows in records.items():
         if rows:
-            yield table([(kind, "says"), *rows])
+            yield table([(kind, "meaning"), *rows])
     if isinstance(command, ReportCommand):
         analyses = [
             (f"`{analysis.name}`", marked(described(analysis))) for analysis in all_of(Analysis)
         ]
-        yield table([("analysis", "says"), *analyses])
+        yield table([("analysis", "meaning"), *analyses])
     for each, own in inside.items():
         yield from command_parts(each, own, context, depth + 1)
 

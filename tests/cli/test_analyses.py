@@ -78,9 +78,7 @@ def test_an_analysis_has_options_of_its_own(here: Path) -> None:
     assert "--temperature is given twice" in refused(
         "run", "distribution", "--temperature", "1", "--temperature", "2"
     )
-    assert "audit has no option --temperature; it has none" in refused(
-        "run", "audit", "--temperature", "2"
-    )
+    assert "audit has no option --temperature" in refused("run", "audit", "--temperature", "2")
     message = refused("run", "distribution", "--temprature", "2")
     assert (
         "distribution has no option --temprature; it has --temperature and --condition" in message
@@ -108,7 +106,7 @@ def test_the_help_lists_every_analysis_and_loads_none() -> None:
     shown = "".join(ended.stdout.split())  # a line may end after a hyphen
     for analysis in all_of(Analysis):
         assert analysis.name + "".join(analysis.summary.split()) in shown
-    assert "--temperature:ofthesoftmax" in shown
+    assert "--temperature:softmax" in shown
     assert "[ANALYSIS]" in shown
     assert "choicewise.extensions.analyses.signal" not in ended.stderr.split()
     assert "numpy" not in ended.stderr.split()

@@ -82,7 +82,7 @@ def test_a_choice_shown_twice_is_noted_where_it_is_asked(tmp_path: Path) -> None
         table.write_text("What?,same,same,a,b,A\n" + table.read_text())
     asked = ["run", "--model", "fake:oracle", "--data", data, "--protocol", "mmlu/original"]
     told = choicewise(*asked, "--out", tmp_path / "all").stderr
-    assert "note: item winds/test/0 shows the same choice twice and is kept\n" in told
+    assert "note: item winds/test/0" in told
     assert "note:" not in choicewise(*asked, "--subject", "tides", "--out", tmp_path / "one").stderr
 
 
@@ -330,13 +330,13 @@ def test_options_choose_what_a_chart_shows(study: Study, tmp_path: Path) -> None
         (["RUN", "strp", "--out", "OUT/a.svg"], "no chart is called 'strp'", UsageError),
         (
             ["strip", "RUN", "--out", "OUT/a.svg"],
-            "strip stands before the run folders; name",
+            "strip comes before",
             UsageError,
         ),
-        (["strip", "--out", "OUT/a.svg"], "no run was named", UsageError),
+        (["strip", "--out", "OUT/a.svg"], "no run folder", UsageError),
         (
             ["RUN", "strip", "--out", "OUT/a.gif"],
-            "ends in none of .svg, .png, .pdf, .json",
+            "a.gif",
             UsageError,
         ),
         (["RUN", "strip", "--out", "OUT"], "is a folder; name a file in it", UsageError),

@@ -78,7 +78,7 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     assert llama == "published, MMLU, 14,042 questions: llama-65b 63.7, 48.8, 63.6"
     assert [line.split()[0] for line in models] == ["fake:hash", "fake:oracle"]
     assert models[1].split()[1:] == ["100.0"] * 3
-    assert "jinja2 and vl-convert-python must be installed" in page
+    assert "install jinja2 and vl-convert-python" in page
     assert "`choicewise page demo --out demo/page.html`" in page
     assert not (tmp_path / "demo" / "page.html").exists()
     assert (

@@ -1,4 +1,4 @@
-"""What the help of commands says: the options that most people need first, every other one in a line, and no more."""
+"""The help of commands: the options that most people need, the names of the others, and all with --help-all."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ def told(*words: str, columns: int = 100) -> str:
 
 def listed(text: str) -> list[str]:
     """The options that stand at the beginning of a line, in their order."""
-    return re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)
+    return re.findall(r"^  (--[a-z-]+)", text.partition("Options:")[2], re.MULTILINE)
 
 
 def options(name: str) -> list[Any]:
@@ -48,46 +48,37 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[^.]\.) ", unwrapped(text))[0]
 
 
-def test_run_shows_eight_options_first_and_each_of_the_others_in_a_line() -> None:
+def test_run_shows_eight_options_and_names_the_others() -> None:
     text = told("run")
-    first, _, more = text.partition("\nMore (in full in docs/reference/commands.md):\n")
+    assert len(text.splitlines()) <= 32
+    first, _, more = text.partition("\nMore options ")
     assert tuple(listed(first)) == FIRST
     assert len(FIRST) == 8
-    assert len(more.splitlines()) == len(listed(more))
-    assert len(text.splitlines()) <= 60
-    by_name = {name: each for each in options("run") for name in each.opts}
+    assert "`choicewise run --help-all`" in more.splitlines()[0]
+    by_name = {name: option for option in options("run") for name in option.opts}
     for name in FIRST:
         assert bare(by_name[name].help) in bare(first)
+    assert "…" not in text
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_every_option_of_a_command_stands_there_once(name: str) -> None:
+def test_help_has_every_option_once_and_help_all_describes_it(name: str) -> None:
     text = told(name)
-    own = [each.opts[0] for each in options(name)]
-    assert sorted(listed(text)) == sorted([*own, "--help"])
-    if "More (" not in text:
-        assert all(bare(each.help) in bare(text) for each in options(name))
-        assert len(own) < MANY or sum(each in own for each in FIRST) < FEW
-    else:
-        required = [each.opts[0] for each in options(name) if each.required]
-        assert {*required} <= {*listed(text.partition("\nMore (")[0])}
-
-
-@pytest.mark.parametrize("columns", [60, 100])
-@pytest.mark.parametrize("name", ["run", "sweep"])
-def test_a_line_about_an_option_is_a_line(name: str, columns: int) -> None:
-    text = told(name, columns=columns)
-    more = text.partition("\nMore (")[2].splitlines()[1:]
-    helps = {each.opts[0]: each.help for each in options(name)}
-    for line in more:
-        assert len(line) <= columns
-        option, said = re.fullmatch(r"  (--[a-z-]+) +(.*)", line).groups()
-        if option != "--help":
-            assert unwrapped(helps[option]).startswith(said.removesuffix(" …"))
-            whole = re.split(r"(?<!\.)\. ", helps[option])[0]
-            assert said.endswith(" …") or said == whole.removesuffix(
-                "." if not whole.endswith("...") else ""
-            )
+    command_options = [option.opts[0] for option in options(name)]
+    names = [*command_options, "--help"]
+    _, _, more = text.partition("\nMore options ")
+    if not more:
+        assert sorted(listed(text)) == sorted(names)
+        assert all(bare(option.help) in bare(text) for option in options(name))
+        assert len(command_options) < MANY or sum(first in names for first in FIRST) < FEW
+        return
+    first = listed(text.partition("\nMore options ")[0])
+    others = more.partition("\n")[2].split()
+    assert sorted([*first, *others]) == sorted(names)
+    assert {option.opts[0] for option in options(name) if option.required} <= {*first}
+    whole = choicewise(name, "--help-all", code=0, COLUMNS="100").stdout
+    assert sorted(listed(whole)) == sorted(names)
+    assert all(bare(option.help) in bare(whole) for option in options(name))
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -65,8 +65,7 @@ def test_the_line_that_is_printed_asks_the_rest_when_it_is_pasted(
     assert told is not None
     assert told[2] == command_line("explain", folder)
     assert "* not one by one: the run did not ask the protocols between" in shown.stdout
-    lead, line = shown.stdout.splitlines()[-2:]
-    assert lead == "this asks the protocols between:"
+    line = shown.stdout.splitlines()[-1]
     assert "--subject tides" in line
     choicewise(*shlex.split(line)[1:], code=0)
     content = json.loads(choicewise("ladder", *NEAR, folder, "--json").stdout)
@@ -84,7 +83,7 @@ def test_a_run_that_was_begun_by_no_line_names_its_parts(data: Path, tmp_path: P
     shown = choicewise("ladder", *ends, tmp_path / "run")
     line = "choicewise run --model fake:hash --data data --protocol mmlu/original..mmlu/helm --subject trees --limit 2"
     assert line in shown.stdout
-    assert "note: the run does not say where model and data lie" in shown.stderr
+    assert "note: this run has no paths" in shown.stderr
 
 
 @pytest.mark.costly("three ladders and two runs")
@@ -139,12 +138,12 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(
         (
             "mmlu/original mmlu/helm RUN",
             UsageError,
-            "not asked what mmlu/helm asks; `choicewise run --model fake:",
+            "run `choicewise run --model fake:",
         ),
         (
             "mmlu/original mmlu/harness-v0 EMPTY",
             UsageError,
-            "mmlu/original and mmlu/harness-v0:char_mean_bare ask",
+            "has no mmlu/original and mmlu/harness-v0:char_mean_bare",
         ),
         ("mmlu/original mmlu/helm", UsageError, "--model and --data and --out missing"),
         ("mmlu/original mmlu/helm --model fake:hash --data DATA", UsageError, "--out missing"),

@@ -147,14 +147,10 @@ def test_an_estimate_is_tokens_by_speed() -> None:
         speed=100.0,
     )
     assert planned.seconds == 3.0
-    assert (
-        token_savings(Spent(575660, 22836, 1.0))
-        == "asked 575,660 tokens, computed 22,836: 25.2 × fewer"
-    )
+    assert "22,836 of 575,660 tokens" in token_savings(Spent(575660, 22836, 1.0))
     served = token_savings(Spent(1000, 100, 1.0, requests=7))
-    assert (
-        served == "asked 1,000 tokens in 7 requests; the server computed 100 at most: 10.0 × fewer"
-    )
+    for part in ("7 requests", "100 of 1,000 tokens", "10.0 ×"):
+        assert part in served
 
 
 @pytest.mark.costly("three commands on a network")

@@ -86,9 +86,7 @@ def _run(arguments: Sequence[str]) -> int:
             check_interrupt()
     except KeyboardInterrupt:
         end_watch()
-        tell(
-            "interrupted; a run that was under way keeps what it observed. Run the same command again to resume"
-        )
+        tell("interrupted; the run keeps its answers. Run the same command again to resume")
         # An ordinary end would wait for threads, and may end by signal instead of with this code.
         os._exit(130)
     except ChoicewiseError as error:
@@ -98,7 +96,10 @@ def _run(arguments: Sequence[str]) -> int:
     except ImportError as error:
         # A package is there, and its compiled part can't be loaded.
         reason = str(error).strip().partition("\n")[0]
-        advice = "give the process more memory where that is limited (ulimit -v, a container), or reinstall the package"
+        advice = (
+            "give the process more memory if it is limited (ulimit -v, a container), or "
+            "reinstall the package"
+        )
         fail(ChoicewiseError(f"{error.name or 'a package'} can't be loaded: {reason}; {advice}"))
     except BrokenPipeError:
         abandon(1)

@@ -40,7 +40,7 @@ class ChosenAnalysis:
             return
         print_parts(terminal(table) for table in visible)
         if any(len(table.rows) > MOST for table in visible):
-            tell("every row: --all")
+            tell("--all prints every row")
 
 
 class ReportCommand(Command):
@@ -78,7 +78,7 @@ def described(analysis: Analysis) -> str:
     """Return what an analysis shows, and its options, for the help."""
     sentences = [analysis.summary]
     for option in analysis.options:
-        sentences.append(f"With --{option.name}: {option.summary}")
+        sentences.append(f"--{option.name}: {option.summary}")
     return " ".join(sentences)
 
 
@@ -112,7 +112,7 @@ def split_analysis(
         return list(line), None
     for position in arguments[:-1]:
         if _names_no_folder(rest[position]) and find(Analysis, rest[position]) is not None:
-            raise UsageError(f"{rest[position]} and {last} are two analyses; ask for one at a time")
+            raise UsageError(f"{rest[position]} and {last} are two analyses; name one at a time")
     del rest[arguments[-1]]
     return rest, ChosenAnalysis(analysis, values)
 
@@ -168,7 +168,7 @@ def _refuse_other_options(
         if not name.startswith("--") or name in options:
             continue
         names = [f"--{option.name}" for option in analysis.options]
-        has = f"it has {' and '.join(names)}" if names else "it has none"
+        has = f"it has {' and '.join(names)}" if names else "it has no options"
         raise UsageError(f"the analysis {analysis.name} has no option {name}; {has}")
 
 

@@ -28,7 +28,7 @@ protocols = typer.Typer(
     help="List the published protocols; show one in full; compare two.", rich_markup_mode=None
 )
 
-Name = Annotated[str, typer.Argument(help="A catalogue name, a signature or a TOML file.")]
+Name = Annotated[str, typer.Argument(help="A protocol's name, a signature or a TOML file.")]
 
 
 @protocols.callback(invoke_without_command=True)
@@ -37,7 +37,9 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
     command = context.invoked_subcommand
     if command is not None:
         if json:
-            raise UsageError(f"--json before {command} is about the list; write it after {command}")
+            raise UsageError(
+                f"--json before {command} belongs to the list; write it after {command}"
+            )
         return
     if json:
         terminal.print_json(_catalogue())
@@ -81,19 +83,26 @@ def _show_catalogue() -> None:
         if len(entry.protocols) > 1:
             scores = f" ({len(entry.protocols)} scores)"
         terminal.show(f"{entry.name:<{width}} {entry.title}{scores}")
-    terminal.show("", "groups: a name for several at once")
+    terminal.show("", "groups: one name for several protocols")
     for name in groups():
         terminal.show(f"{name:<{width}} {_members(name)}")
     if suite_names():
-        terminal.show("", "suites: several benchmarks, and their average")
+        terminal.show("", "suites: several benchmarks and their average")
     for name in suite_names():
         terminal.show(f"{name:<{width}} {suite(name).title}")
     terminal.show(
         "",
-        "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some",
+        (
+            "every score has its own name, such as mmlu/harness-v0:sum; `choicewise protocols "
+            "show mmlu` lists some"
+        ),
     )
     terminal.show(
-        "", "names of scores elsewhere: mmlu/cf:acc_norm, or --score acc_norm for all that have it"
+        "",
+        (
+            "names of scores in other tools: mmlu/cf:acc_norm, or --score acc_norm for every "
+            "protocol that has it"
+        ),
     )
     for name, score in SCORE_NAMES.items():
         terminal.show(f"{name:<{width}} {score.score:<14} {score.tool}: {score.description}")
@@ -112,7 +121,7 @@ def _members(group: str) -> str:
 
 @protocols.command(cls=Command)
 def show(name: Name, json: options.Json = False) -> None:
-    """Show what a protocol does, its source, and every axis; of a suite its parts and how they are averaged."""
+    """Show what a protocol does, its source and its axes; for a suite, its parts and their average."""
     from choicewise.protocols.between import MARK
     from choicewise.protocols.catalogue import entry, resolve, spelled, suite, suite_names
     from choicewise.protocols.protocol import short_signature, signature
@@ -170,17 +179,17 @@ def _show_suite(suite: Suite, json: bool) -> None:
     for line in lines:
         cells = [f"{word:<{width}}" for word, width in zip(line, widths, strict=True)]
         terminal.show("  ".join(cells).rstrip())
-    average = {"mean": "the plain mean of the benchmarks", "none": "none"}[suite.average]
+    average = {"mean": "the mean over the benchmarks", "none": "none"}[suite.average]
     if suite.normalised:
-        average += ", each from guessing (0) to all right (1)"
+        average += ", each rescaled from guessing (0) to all right (1)"
     if several and suite.average != "none":
-        average += "; of several protocols of a benchmark the best counts"
+        average += "; if a benchmark has several protocols, the best one counts"
     terminal.show("", f"average  {average}")
 
 
 @protocols.command(cls=Command)
 def diff(left: Name, right: Name, json: options.Json = False) -> None:
-    """Show the axes in which two protocols differ (of the first, where a name has several scores)."""
+    """Show the axes in which two protocols differ (the first one if a name has several scores)."""
     from choicewise.protocols.protocol import axis_differences
 
     left_name, left_protocol = _headline(left)
@@ -222,8 +231,8 @@ def prompts(
         str | None,
         typer.Option(
             "--model",
-            help="The model whose chat template is applied, only chats need one; behind a server that has none, the"
-            " messages are shown as JSON. Of a chat of one message that is shown without a model.",
+            help="The model whose chat template is applied (chats only). Without a model, a "
+            "chat of one message is printed as it is.",
         ),
     ] = None,
     tokenizer: options.Tokenizer = None,
@@ -231,10 +240,9 @@ def prompts(
 ) -> None:
     """Print each request as a JSON line: item, subject, context, continuations, gold, protocol.
 
-    Where choices have contexts of their own, `contexts`, parallel to `continuations`, stands for `context`; where a
-    choice has several texts, `choices` says which choice each belongs to. Contexts are complete: only `run` shortens
-    them to a model's window, because that needs the model's tokenizer. Without --data they are about the benchmarks'
-    own data.
+    If choices have different contexts, `contexts` replaces `context`, in the order of `continuations`.
+    If a choice has several texts, `choices` has the choice of each text. Contexts are complete: only
+    `run` cuts them to a model's window. Without --data, the benchmarks' own data are used.
     """
     from choicewise.running.job import job_of
 
@@ -252,9 +260,9 @@ def prompts(
     template = _chat_template(recipes, model, tokenizer)
     for source in sources:
         dataset = source.open(show_download())
-        fitted = source.fitted(dataset, source.protocols(dataset, job.subjects))
-        options.tell_reading(dataset, source.notes, fitted.notes)
-        _print(dataset, fitted.protocols, source.rendered, job, template)
+        named, without = source.asking(dataset, source.protocols(dataset, job.subjects))
+        options.tell_reading(dataset, source.notes, without)
+        _print(dataset, named, source.rendered, job, template)
 
 
 def _print(
@@ -326,10 +334,12 @@ def _message_alone(recipes: Mapping[str, Protocol]) -> ChatTemplate:
     for name, recipe in chats.items():
         if recipe.chat != "message" or recipe.header or recipe.system is not None or begins(recipe):
             raise UsageError(
-                f"{name} is a chat, whose text is made by the model's chat template; add --model MODEL"
+                f"{name} is a chat, so its text depends on the model's chat template; add "
+                "--model MODEL"
             )
     tell(
-        f"note: {next(iter(chats))} is a chat of one message, which is printed; --model MODEL puts it into its template"
+        f"note: {next(iter(chats))} is a chat; printed without a chat template. Add "
+        "--model MODEL to apply one"
     )
     return MessageAlone()
 
@@ -354,5 +364,7 @@ def _chat_template(
     template = loaded.tokenizer.chat
     reason = no_chat(recipes[chats[0]], model, template)
     if reason:
-        raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")
+        raise ModelError(
+            f"{chats[0]}: {reason}; leave the chat out, or use a model with a chat template"
+        )
     return template

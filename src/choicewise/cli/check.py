@@ -24,32 +24,35 @@ if TYPE_CHECKING:
 @grouped
 def check(
     *,
-    model: Annotated[str, typer.Option("--model", help="A model folder, or one behind a server.")],
+    model: Annotated[
+        str, typer.Option("--model", help="A model folder, or a model behind a server.")
+    ],
     against: Annotated[
         str | None,
         typer.Option(
             "--against",
-            help="Another model with the same tokens, such as a quantised twin: how far it is.",
+            help="Measure the distance to another model with the same tokens, such as a "
+            "quantised one.",
         ),
     ] = None,
     texts: Annotated[
         Path | None,
         typer.Option(
             "--texts",
-            help="With --against: a file of texts, one a line, in place of the bundled questions.",
+            help="With --against: a file with one text per line (default: the bundled questions).",
         ),
     ] = None,
     loading: Loading,
     json: options.Json = False,
 ) -> None:
-    """Measure on this very model by how much ways of computing a score differ, in nats.
+    """Measure a model's numeric noise: how much a score depends on how it is computed, in nats.
 
-    Shows which fast path a run would take and why others were refused. Items whose best two scores are closer than
-    the noise of both are shown as near ties in reports. Of a model behind a server: which ways of asking give right
-    numbers, and which protocols can be asked.
+    Shows which fast path a run takes, and why others are refused. For a model behind a server it shows
+    which routes give right numbers, and which protocols work. Reports mark items as near ties if their
+    two best scores are closer than the noise.
 
-    With --against, in place of all that: the mean KL divergence of the other model's next-token distribution from
-    that of --model, token by token over texts, with its 95 % interval.
+    With --against it measures the mean KL divergence of the other model's next token instead, with its
+    95 % interval.
     """
     if against is None:
         options.refuse_without_use("without --against there is", texts=texts)
@@ -74,10 +77,10 @@ def check(
     if json:
         print_json(noise)
     elif not noise["trials"]:
-        show(f"{noise['model']} computes the same numbers in one way only: no noise to measure")
+        show(f"{noise['model']} computes the same numbers every way: no noise to measure")
     else:
         print_parts(_tables(noise))
-        show(f"readings that {noise['model']} can be asked with: {', '.join(noise['readings'])}")
+        show(f"readings of {noise['model']}: {', '.join(noise['readings'])}")
 
 
 def measure_noise(model: Model) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def measure_noise(model: Model) -> dict[str, Any]:
     local = _local_model(model)
     if local is not None:
         paths = [asdict(difference) for difference in path_differences(local.lm)]
-    compared = "largest difference from one sequence at a time, of n tokens over √n"
+    compared = "largest difference from one sequence at a time; for n tokens divided by √n"
     return {**head, **asdict(check), "paths": paths, "compared": compared}
 
 
@@ -138,20 +141,20 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
     right = _local_model(other)
     if left is None or right is None:
         raise ModelError(
-            "--against compares two causal models that this process computes itself; of others run both and "
-            "`choicewise compare` the runs"
+            "--against needs two causal models on this machine; for others, run both and "
+            "use `choicewise compare`"
         )
     if model.tokenizer.digest != other.tokenizer.digest or left.vocabulary != right.vocabulary:
         raise ModelError(
-            f"{model.name} and {other.name} have other tokens, so their distributions are about different things; "
-            "name a twin with the same tokenizer and vocabulary"
+            f"{model.name} and {other.name} have different tokens, so they can't be "
+            "compared; name two models with the same tokenizer and vocabulary"
         )
     # The last token of a text is no input, so one more than the window fits.
     longest = min(model.window, other.window) + 1
     encoded = model.tokenizer.encode(_texts(file), special=True)
     texts = [ids[:longest] for ids in encoded if len(ids) > 1]
     if not texts:
-        raise DataError(f"{file} holds no text of two tokens; write one text a line")
+        raise DataError(f"{file} has no text of two tokens or more; write one text per line")
     divergences = [text_divergence(left.lm, right.lm, ids) for ids in texts]
     tokens = np.array([divergence.tokens for divergence in divergences])
     nats = np.array([divergence.nats for divergence in divergences])
@@ -181,11 +184,11 @@ def _texts(file: Path | None) -> list[str]:
             return [line for line in read_text(file).splitlines() if line.strip()]
         except OSError as error:
             raise DataError(
-                f"{file} can't be read: {error.strerror}; name a file with one text a line"
+                f"{file} can't be read: {error.strerror}; name a file with one text per line"
             ) from error
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{file} is no text in UTF-8: {error.reason}; write one text a line"
+                f"{file} is not UTF-8: {error.reason}; write one text per line"
             ) from error
     from choicewise.bundled import BENCHMARK
     from choicewise.data.open import open_dataset
@@ -212,25 +215,31 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
     return [
         f"A  {safe(measured['model'])}",
         f"B  {safe(measured['against'])}",
-        f"KL(A‖B)  {nats(measured['divergence'])} nats a token, over {measured['tokens']:,} tokens of "
-        f"{counted(measured['texts'], 'text')}{cut}",
-        f"the likeliest next token is the same after {share} of them",
+        (
+            f"KL(A‖B)  {nats(measured['divergence'])} nats per token, over "
+            f"{measured['tokens']:,} tokens of {counted(measured['texts'], 'text')}{cut}"
+        ),
+        f"same most likely next token after {share} of them",
     ]
 
 
 def _tables(noise: dict[str, Any]) -> list[Table]:
     """Return the paths that were tried, and what other ways of running the model would change."""
     unit = (
-        f"noise of a token's log-probability: {noise['noise']:.2g} nats, of n tokens √n times that;"
-        " reports count items closer than twice that as near ties"
+        f"Noise of a token's log-probability: {noise['noise']:.2g} nats; for n tokens √n "
+        "times as much. Reports count items closer than twice that as near ties."
     )
     trials = _trial_table(
         "path",
-        f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
-        f" {noise['cost']}",
+        (
+            f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path "
+            f"{noise['rung']!r}, {noise['cost']}"
+        ),
         noise["trials"],
-        f"{noise['compared']}, on sequences up to {noise['depth']} tokens;"
-        f" up to {noise['tolerance']:.2g} nats are allowed",
+        (
+            f"{noise['compared']}; sequences up to {noise['depth']} tokens. Up to "
+            f"{noise['tolerance']:.2g} nats are allowed."
+        ),
     )
     if not noise["paths"]:
         trials = replace(trials, notes=[*trials.notes, "", unit])
@@ -238,7 +247,7 @@ def _tables(noise: dict[str, Any]) -> list[Table]:
     paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
     ways = Table(
         name="ways",
-        title="what other ways of running it would change, at most",
+        title="largest change if the model ran another way",
         columns=_noise_columns("way of running the model"),
         rows=paths,
         notes=[unit],
@@ -296,17 +305,20 @@ def show_server(measured: dict[str, Any]) -> None:
     show(*(f"{name:<{width}}  {value}" for name, value in facts.items()), "")
     if not measured["server"]["endpoint"]:
         ways = _trial_table(
-            "way of asking",
-            "ways of asking that were tried, best first",
+            "route",
+            "routes that were tried, best first",
             measured["trials"],
-            "nats: how far log-probabilities of tokens are, at most, from those asked for otherwise: in two parts, "
-            f"among others, again, and as next tokens; {measured['tolerance']:.2g} are allowed. Noise of a token: "
-            f"{measured['noise']:.2g} nats; reports count items closer than twice that, for n tokens √n times it, "
-            "as near ties",
+            (
+                "nats: largest difference of a token's log-probability from the same token "
+                "in two parts, in a batch, repeated, or as a next token. Up to "
+                f"{measured['tolerance']:.2g} nats are allowed. Noise of a token: "
+                f"{measured['noise']:.2g} nats; for n tokens √n times as much. Reports count "
+                "items closer than twice that as near ties."
+            ),
         )
         print_parts([ways])
     readings = ", ".join(measured["readings"]) or "none"
-    show(f"readings that {measured['model']} can be asked with: {readings}")
+    show(f"readings of {measured['model']}: {readings}")
     print_parts([_protocol_table(measured["protocols"])])
     tell(*(f"note: {note}" for note in measured["notes"]))
 
@@ -317,16 +329,16 @@ def _server_facts(measured: dict[str, Any]) -> dict[str, str]:
     if server["root"]:
         name += f", from {server['root']}"
     if server["named"]:
-        name += f", which its answers call {server['named']}"
+        name += f", called {server['named']} in its answers"
     window = f"{measured['window']:,} input tokens"
     if measured["takes"]:
-        window += f", of {measured['takes']:,} that the server takes with what it generates"
-    software = server["software"] or "it does not say what it is"
-    route = server["route"] or "nothing: no way of asking gives right numbers"
+        window += f" of the {measured['takes']:,} that the server allows for input and output"
+    software = server["software"] or "the server does not name it"
+    route = server["route"] or "none: no route gives right numbers"
     endpoint = server["endpoint"]
     if endpoint:
         # An endpoint has neither tokens nor a window.
-        difference = f"{measured['difference']:.2g} when it is asked again"
+        difference = f"{measured['difference']:.2g} when repeated"
         return {
             "server": software,
             "model": name,
@@ -354,7 +366,7 @@ def _protocol_table(protocols: dict[str, Any]) -> Table:
         chats = protocols["chats"]
         rows.append(("of these, served with --chat message", len(chats), _some(chats)))
     if protocols["untried"]:
-        remark = "they need questions of another form; a run says it"
+        remark = "they need another form of question; a run names it"
         rows.append(("not tried", len(protocols["untried"]), remark))
     columns = [
         Column(name="protocols of the catalogue"),
@@ -366,9 +378,9 @@ def _protocol_table(protocols: dict[str, Any]) -> Table:
 
 def _agreement(front: list[int] | None) -> str:
     if front is None:
-        return "the server does not say how it encodes texts"
+        return "the server does not tell how it tokenizes texts"
     tokens = f"tokens {front}" if front else "nothing"
-    return f"its tokens are the server's, which puts {tokens} before a text"
+    return f"tokenized by the server, which puts {tokens} before a text"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -384,40 +396,42 @@ def score(
     *,
     model: options.ModelName,
     context: Annotated[
-        str, typer.Option("--context", help="The text before the choices, as it stands.")
+        str, typer.Option("--context", help="The text before the choices, used exactly as given.")
     ],
     choice: Annotated[
         list[str],
-        typer.Option("--choice", help="A continuation, its leading space included. Repeatable."),
+        typer.Option("--choice", help="A continuation, including its leading space. Repeatable."),
     ],
     reading: Annotated[
         str | None,
         typer.Option(
             "--reading",
-            help="loglikelihood; for a masked model pseudo-loglikelihood or pseudo-loglikelihood-within-word; for an "
-            "encoder-decoder encoder-decoder. By default the first that the model can be asked with.",
+            help="How to score: loglikelihood, pseudo-loglikelihood, "
+            "pseudo-loglikelihood-within-word or encoder-decoder (default: the first that "
+            "the model supports).",
         ),
     ] = None,
     boundary: Annotated[
         str | None,
         typer.Option(
             "--boundary",
-            help="Which tokens are scored: joint, moved-space, separate, count, lcp (by default), last-token, heal, "
-            "word, bytes. A masked model takes lcp or count, an encoder-decoder separate.",
+            help="Which tokens count: joint, moved-space, separate, count, lcp (default), "
+            "last-token, heal, word, bytes. Masked models take lcp or count, "
+            "encoder-decoders separate.",
         ),
     ] = None,
     premise: Annotated[
         str | None,
         typer.Option(
             "--premise",
-            help="A text that names the domain and not the question, such as ' the answer is:'; dc_pmi and "
-            "domain_conditional need it.",
+            help="A text that names the domain without the question, such as ' the answer is:' "
+            "(for dc_pmi and domain_conditional).",
         ),
     ] = None,
     loading: Loading,
     json: options.Json = False,
 ) -> None:
-    """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
+    """Score each choice as a continuation of the context; log-probabilities in nats."""
     language_model = loading.load(model)
     from choicewise.running.score_texts import score_texts
 

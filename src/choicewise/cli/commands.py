@@ -5,35 +5,45 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from textwrap import shorten
+from textwrap import wrap
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from choicewise.cli.listing import ABOUT, VERSION_HELP, KernelCommand, all_commands, find_command
-from choicewise.cli.terminal import refuse_typed_secrets, tell
+from choicewise.cli.terminal import refuse_typed_secrets, show, tell
 from choicewise.errors import UsageError
 from choicewise.ports import Command as AddedCommand
 
 FIRST = ("--model", "--data", "--protocol", "--out", "--shots", "--limit", "--dtype", "--device")
-"""The options that the help of a command with more than MANY shows in full, in this order, after required ones."""
+"""Options that the short help of a command shows, in this order, after required ones."""
 
-# So many options are all shown in full.
+# The short help of a command with so many options is its whole help.
 MANY = 12
 
-# With fewer options than this among the first, all are shown in full.
+# With fewer options than this among the first, all are shown.
 FEW = 4
+
+ALL_OPTIONS = "--help-all"
+"""The option that prints the whole help of a command."""
 
 # The end of a sentence and all after it; three dots are none.
 _SENTENCE = re.compile(r"(?<!\.)\.(?= |$).*", re.DOTALL)
 
 
 class Command(TyperCommand):
-    """A command that refuses repeated options and writes the help of the first ones in full."""
+    """A command that refuses repeated options, and whose short help has the first options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line; UsageError for an option that is given twice and takes one value."""
+        if ALL_OPTIONS in args and len(self.params) > MANY:
+            formatter = ctx.make_formatter()
+            self.format_usage(ctx, formatter)
+            self.format_help_text(ctx, formatter)
+            self._write_options(ctx, formatter, self._options(ctx))
+            show(*formatter.getvalue().splitlines())
+            ctx.exit()
         _, _, parameters = self.make_parser(ctx).parse_args(args=list(args))
         names = []
         for option in parameters:
@@ -47,23 +57,39 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and first options in full, and a line for each of the others."""
-        arguments = []
+        """Write arguments and first options, and the names of the others."""
+        options = self._options(ctx)
+        first = _first_options(options)
+        self._write_options(ctx, formatter, first)
+        others = [option.opts[0] for option in options if option not in first]
+        if others:
+            title = f"More options (described by `{ctx.command_path} {ALL_OPTIONS}`)"
+            with formatter.section(title):
+                indent = " " * formatter.current_indent
+                lines = wrap(
+                    " ".join(others),
+                    formatter.width,
+                    initial_indent=indent,
+                    subsequent_indent=indent,
+                    break_on_hyphens=False,
+                )
+                formatter.write("\n".join(lines) + "\n")
+
+    def _options(self, ctx: Any) -> list[Any]:
         options = []
         for parameter in self.get_params(ctx):
-            if parameter.get_help_record(ctx) is None:
-                continue
+            is_visible = parameter.get_help_record(ctx) is not None
+            if is_visible and parameter.param_type_name == "option":
+                options.append(parameter)
+        return options
+
+    def _write_options(self, ctx: Any, formatter: Any, options: Sequence[Any]) -> None:
+        arguments = []
+        for parameter in self.params:
             if parameter.param_type_name == "argument":
                 arguments.append(parameter)
-            elif parameter.param_type_name == "option":
-                options.append(parameter)
-        first = _first_options(options)
-        _write_in_full(ctx, formatter, "Arguments", arguments)
-        _write_in_full(ctx, formatter, "Options", first)
-        others = [option for option in options if option not in first]
-        if others:
-            with formatter.section("More (in full in docs/reference/commands.md)"):
-                _write_shortened(formatter, others)
+        _write(ctx, formatter, "Arguments", arguments)
+        _write(ctx, formatter, "Options", options)
 
 
 def _first_options(options: Sequence[Any]) -> list[Any]:
@@ -77,20 +103,18 @@ def _first_options(options: Sequence[Any]) -> list[Any]:
     return first
 
 
-def _write_in_full(ctx: Any, formatter: Any, title: str, parameters: Sequence[Any]) -> None:
+def _write(ctx: Any, formatter: Any, title: str, parameters: Sequence[Any]) -> None:
     if parameters:
         with formatter.section(title):
-            formatter.write_dl([parameter.get_help_record(ctx) for parameter in parameters])
+            formatter.write_dl([help_record(parameter, ctx) for parameter in parameters])
 
 
-def _write_shortened(formatter: Any, options: Sequence[Any]) -> None:
-    indent = " " * formatter.current_indent
-    left = 2 + max(len(option.opts[0]) for option in options)
-    room = formatter.width - formatter.current_indent - left
-    for option in options:
-        sentence = _SENTENCE.sub("", str(getattr(option, "help", "")))
-        text = shorten(sentence, room, placeholder=" …")
-        formatter.write(f"{indent}{option.opts[0]:{left}}{text}\n")
+def help_record(parameter: Any, ctx: Any) -> tuple[str, str]:
+    """Return how an option or argument is written, and its help."""
+    spelled, text = parameter.get_help_record(ctx)
+    # A repeatable option takes one value each time; a range is in the help.
+    spelled = re.sub(r"<list\[(\w+)\]>", lambda kind: f"<{kind[1].lower()}>", spelled)
+    return spelled.replace(" range>", ">"), text
 
 
 class Group(TyperGroup):
@@ -164,7 +188,7 @@ def invoke(arguments: Sequence[str]) -> int:
         near = sorted(getattr(error, "possibilities", None) or ())
         if near:
             problem = f"{error.message}. Did you mean {' or '.join(near)}?"
-        tell(f"error: {problem}", f"`{path} --help` says what is known")
+        tell(f"error: {problem}", f"see `{path} --help`")
         return error.exit_code
     return 0
 

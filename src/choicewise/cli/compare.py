@@ -24,33 +24,37 @@ def compare(
         str | None,
         typer.Argument(
             metavar="[B]",
-            help="Another; or a protocol's name, to compare with numbers published under it; none for two protocols.",
+            help="Another run folder, or a published protocol's name. Leave it out to compare "
+            "two protocols of A.",
         ),
     ] = None,
     protocol: Annotated[
         list[str] | None,
         typer.Option(
-            "--protocol", help="Only this one; or twice, that of A against that of B. Repeatable."
+            "--protocol",
+            help="Compare only this protocol. Give two to compare A's first with B's second.",
         ),
     ] = None,
     metric: options.Metrics = None,
     value: Annotated[
         float | None,
-        typer.Option("--value", help="A number published under protocol B, as a share of 1."),
+        typer.Option("--value", help="A published score under protocol B, as a fraction (0.637)."),
     ] = None,
     items: Annotated[
         bool,
         typer.Option(
-            "--items", help="List all items, the furthest first; of a decision endpoint alone."
+            "--items",
+            help="List all items, the largest difference first (decision endpoints only).",
         ),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Say whether two numbers are the same measurement, comparable, or not, and why they differ.
+    """Show whether two scores can be compared, and why they differ.
 
-    Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone changes.
-    One run and a protocol's name: whether numbers published under it can be compared with those of the run. A run of a
-    decision endpoint and one of the same weights computed here: what the layout does not explain.
+    Two runs are compared under every protocol they share, a line each, or in detail under --protocol.
+    One run and two protocols: what the protocol changes. One run and a protocol's name: whether scores
+    published under it can be compared with the run. A decision endpoint and a run of the same weights
+    here: what the layout does not explain.
     """
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
@@ -120,7 +124,7 @@ def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
     right_runs = _by_data(right, right_folders)
     shared = [digest for digest in left_runs if digest in right_runs]
     if not shared:
-        raise UsageError(f"{left} and {right} hold no runs on the same data")
+        raise UsageError(f"{left} and {right} have no runs on the same data")
     for digest in shared:
         yield left_runs[digest], right_runs[digest]
 
@@ -134,7 +138,7 @@ def _by_data(folder: str | Path, run_folders: Sequence[Path]) -> dict[str, Run]:
         by_data[run.manifest.dataset.digest] = run
     if len(by_data) < len(run_folders):
         raise UsageError(
-            f"{folder} holds several runs on the same data; name a model's folder",
+            f"{folder} holds several runs on the same data; name the folder of one model",
             list(map(str, run_folders)),
         )
     return by_data
@@ -205,16 +209,18 @@ def explain(
     item: Annotated[str, typer.Option("--item", help="The item's id.")],
     protocol: Annotated[
         list[str] | None,
-        typer.Option("--protocol", help="Only these protocols, or others that ask the same."),
+        typer.Option(
+            "--protocol", help="Show only these protocols, or others with the same prompts."
+        ),
     ] = None,
     tokens: Annotated[
-        bool, typer.Option("--tokens", help="Show whole prompts, and every token that was scored.")
+        bool, typer.Option("--tokens", help="Show whole prompts and every scored token.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show what every protocol decides, and the choices side by side under each prompt.
+    """Show an item's prompts, its scores, and what every protocol decides.
 
-    In the prompt ⏎ ends a line, ␠ is a space at its edge or beside another, ␉ a tab. No model is needed.
+    Prompts show a line end as ⏎, a tab as ␉, and spaces at an edge or in a row as ␠. No model is needed.
     """
     if json:
         options.refuse_without_use("--json shows every token and has", tokens=tokens)
@@ -236,5 +242,6 @@ def explain(
 
         print_parts(explanation_parts(explanation, kind=kind))
         show(
-            "S: sum of log-probabilities in nats; [ ]: chosen; whole prompts and every token: --tokens"
+            "S: sum of log-probabilities in nats; [ ]: chosen. --tokens shows whole "
+            "prompts and every token"
         )

@@ -32,16 +32,16 @@ def data(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A file or folder of questions, the name of a benchmark, or of a dataset on the Hub.",
+            help="A file or folder of questions, a benchmark's name, or a Hub dataset.",
         ),
     ],
     mapping: options.MappingFile = None,
     json: options.Json = False,
 ) -> None:
-    """Show what a dataset is: columns, splits, subjects, ten items, right answers, doubles, damaged texts.
+    """Show a dataset's columns, splits, subjects, ten items and answers, and its duplicates and damage.
 
-    Of columns of no known shape the mapping that was guessed is printed, too; where no guess fits every row, a mapping
-    to correct is printed instead, and the exit code is 2. No model is needed.
+    Detected columns are printed as a mapping that you can edit. If detection fails, a mapping to
+    complete is printed, with exit code 2. No model is needed.
     """
     from choicewise.data.guess import mapping_lines
     from choicewise.data.survey import survey
@@ -52,7 +52,7 @@ def data(
     except UnknownShape as unknown:
         tell(
             f"error: {unknown.message.partition(';')[0]}",
-            "write these lines into a file, correct them, and pass it: --mapping FILE",
+            "Save this as mapping.toml, edit it, and add --mapping mapping.toml:",
         )
         show(*unknown.problems)
         raise typer.Exit(2) from None
@@ -68,15 +68,18 @@ def data(
     # Questions that stand twice are among the warnings, by their ids.
     notes = [note for note in dataset.notes if "same question and choices" not in note]
     suspicious = [*notes, *data_warnings(surveyed)]
-    heading = "nothing suspicious in answers, doubles and texts"
+    heading = "no problems found in answers, duplicates and texts"
     if suspicious:
-        heading = "to look at"
+        heading = "check these"
     show(heading, *suspicious, "")
     show(*fits(surveyed, refusals))
     if dataset.guess and dataset.columns is not None:
         show(
             "",
-            "the columns are guessed; to read them otherwise correct this in a file, and pass it: --mapping FILE",
+            (
+                "The columns were detected. To override, save this as mapping.toml, edit it, "
+                "and add --mapping mapping.toml:"
+            ),
         )
         show(*mapping_lines(dataset.columns))
 
@@ -100,7 +103,7 @@ def fetch(
     to: Annotated[
         Path,
         typer.Option(
-            "--to", readable=False, help="The folder: new, or an earlier one to go on with."
+            "--to", readable=False, help="The folder; if it exists, only missing files are fetched."
         ),
     ],
     protocol: Annotated[
@@ -113,17 +116,18 @@ def fetch(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Fetch the data of benchmarks, and models, from the Hub into a folder, with their checksums.
+    """Download benchmark data and models from the Hub into a folder, with checksums.
 
-    Each benchmark has a folder DIR/NAME, which is read where the environment variable CHOICEWISE_DATA is DIR; models
-    are in DIR/models/ORG/NAME. Repeating the line fetches what is not there yet.
+    Benchmarks go to DIR/NAME, models to DIR/models/ORG/NAME. Set CHOICEWISE_DATA=DIR to use the data.
+    Run the same command again to fetch what is missing.
     """
     from choicewise.data.hub import hub_name
     from choicewise.running.fetch import fetch_benchmark, fetch_model, needed_benchmarks
 
     if not protocol and not model:
         raise UsageError(
-            "nothing to fetch; name protocols, families, suites or benchmarks, or a model with --model"
+            "nothing to fetch; name protocols, families, suites or benchmarks, or a model "
+            "with --model"
         )
     progress = show_download()
     steps: list[Callable[[], Delivery]] = []
@@ -133,7 +137,7 @@ def fetch(
     for text in model or ():
         repository = hub_name(text)
         if repository is None:
-            raise UsageError(f"{text} is no name on the Hub; it is ORG/NAME, or ORG/NAME@REVISION")
+            raise UsageError(f"{text} is not a Hub name; write ORG/NAME or ORG/NAME@REVISION")
         steps.append(partial(fetch_model, repository, to, progress))
     deliveries, failures = _deliver(steps, json)
     if json:
@@ -141,7 +145,8 @@ def fetch(
         print_json(rows)
     if benchmarks:
         tell(
-            f"set CHOICEWISE_DATA={to.absolute()} to read them, there or where the folder is copied to"
+            f"Set CHOICEWISE_DATA={to.absolute()} to use the data. If you copy the "
+            "folder, set its new path."
         )
     if failures:
         words: list[str | Path] = list(protocol or ())
@@ -183,7 +188,7 @@ def _deliver(
 def _show(delivery: Delivery) -> None:
     from choicewise.util.text import counted, size
 
-    state = "all there already"
+    state = "already there"
     if delivery.new:
         state = f"{delivery.new} new"
     content = f"{counted(delivery.files, 'file')}, {size(delivery.bytes)}, {state}"

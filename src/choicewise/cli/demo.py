@@ -36,11 +36,11 @@ def demo(
     ] = Path("choicewise-demo"),
     every: options.All = False,
 ) -> None:
-    """Score a published model and four tiny bundled ones as three implementations of MMLU do.
+    """Score a published model and four tiny bundled ones the way three implementations of MMLU do.
 
-    The published model (SmolLM2-135M-Instruct) answers 120 bundled questions of school knowledge. Without its file the
-    demo prints the command that downloads it and goes on. The bundled models answer questions about an invented place.
-    With --all the published model answers under all 49 protocols, and every number is printed.
+    The published model (SmolLM2-135M-Instruct) answers 120 bundled school questions. If its file is
+    missing, the demo prints the command that downloads it, and goes on. The bundled models answer
+    questions about an invented place. With --all it uses all 49 protocols and prints every score.
     """
     from choicewise.bundled import BENCHMARK, COMMONS, MODELS, PREFIX
     from choicewise.models.load import load_model
@@ -192,7 +192,7 @@ def _discovered(
     pair = striking_pair(best.outcomes)
     if pair is not None:
         chosen = ("--item", pair.example, "--protocol", pair.start, "--protocol", pair.end)
-        tell(f"one of the answers that go wrong: `{command_line('explain', best.folder, *chosen)}`")
+        tell(f"an answer that goes wrong: `{command_line('explain', best.folder, *chosen)}`")
     return list(discovery_lines(numbers, turned, pair))
 
 
@@ -204,8 +204,11 @@ def _write_page(out: Path, folders: Sequence[Path]) -> str:
     lacking = lacking_libraries()
     if lacking:
         steps = f"`{install_line('page')}`, then `{command_line('page', out, '--out', page)}`"
-        return f"For a page that shows why the numbers differ, {' and '.join(lacking)} must be installed: {steps}"
+        return (
+            "To write a page that shows why the numbers differ, install "
+            f"{' and '.join(lacking)}: {steps}"
+        )
     from choicewise.page.document import write_page
 
     write_page(folders, page, ITEMS)
-    return f"Look at {page} in a browser: why the numbers differ, and which answers flip."
+    return f"Open {page} in a browser: why the numbers differ, and which answers flip."

@@ -32,16 +32,17 @@ def doctor(
         ),
     ],
     drop: Annotated[
-        bool, typer.Option("--drop", help="Drop damaged blocks; without it nothing is changed.")
+        bool, typer.Option("--drop", help="Drop damaged blocks (default: change nothing).")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Say what is damaged in a run folder, or in every run of a folder; with --drop no damaged block counts any more.
+    """Find damage in run folders, and drop damaged blocks with --drop.
 
-    The printed `choicewise run` line asks again what they held. It also writes a damaged item table again, and removes
-    what killed writes left. No model is needed here, and a run that another process writes to is not touched.
+    After a drop, the printed `choicewise run` command asks the lost questions again. It also rewrites a
+    damaged item table and removes leftovers of killed writes. No model is needed. Runs that another
+    process is writing are not touched.
 
-    Exit codes: 0 nothing is damaged, 7 dropped, and a printed line has to ask again what was lost, 8 damaged.
+    Exit codes: 0 no damage, 7 dropped (run the printed command), 8 damaged.
     """
     from choicewise.running import doctor
 
@@ -65,12 +66,12 @@ def doctor(
 
 def _lines(run: Examined) -> Iterator[str]:
     if run.state == "running":
-        yield f"{run.folder}: another process is writing to it; it was not examined"
+        yield f"{run.folder}: another process is writing to it; not examined"
         return
     blocks = ""
     if run.state not in ("sweep", "lost"):
         blocks = f", {run.blocks:,} blocks about {run.items:,} items"
-    damage = "nothing is damaged"
+    damage = "no damage found"
     if run.harmed:
         damage = f"{len(run.harmed)} damaged"
     yield f"{run.folder}: {run.state}{blocks}; {damage}"
@@ -80,8 +81,10 @@ def _lines(run: Examined) -> Iterator[str]:
         else:
             yield f"  note: {fault.path} {fault.problem}"
     if run.unanswered:
-        yield f"  note: {run.unanswered:,} questions have no answer; the run's own line asks them again"
+        yield (
+            f"  note: {run.unanswered:,} questions have no answer; resume the run to ask them again"
+        )
     for line in run.dropped:
         yield f"  dropped {line}"
     if run.line:
-        yield f"  this line asks what is not there: {run.line}"
+        yield f"  to ask again what was lost: {run.line}"

@@ -32,39 +32,33 @@ class KernelCommand(NamedTuple):
 
 
 COMMANDS: Final = {
-    "run": KernelCommand("run", "run", "Evaluate a model on a dataset under every named protocol."),
-    "sweep": KernelCommand("run", "sweep", "Evaluate several models under protocols and suites."),
+    "run": KernelCommand("run", "run", "Score a model on a dataset under every named protocol."),
+    "sweep": KernelCommand("run", "sweep", "Score several models under protocols and suites."),
     "report": KernelCommand(
-        "report", "report", "Print what runs say: one in nine lines, several in a table."
+        "report", "report", "Print one run in nine lines, or several as a table."
     ),
     "compare": KernelCommand(
-        "compare", "compare", "Say whether two numbers can be compared, and why they differ."
+        "compare", "compare", "Show whether two scores can be compared, and why they differ."
     ),
     "ladder": KernelCommand(
-        "run", "ladder", "Show from one protocol to another what each axis changes."
+        "run", "ladder", "Show how a score changes between two protocols, axis by axis."
     ),
     "explain": KernelCommand(
-        "compare", "explain", "Show one item: its prompts, and what every protocol decides."
+        "compare", "explain", "Show one item: its prompts, scores and decisions."
     ),
     "page": KernelCommand(
         "page", "page", "Write a page that shows why the numbers differ, or a board."
     ),
-    "plot": KernelCommand(
-        "page", "plot", "Draw a chart of run folders into a file, as the page shows it."
-    ),
+    "plot": KernelCommand("page", "plot", "Draw one chart of the page into a file."),
     "prompts": KernelCommand("catalogue", "prompts", "Print each request as a JSON line."),
     "data": KernelCommand(
-        "data", "data", "Show what a dataset is, and which protocols can ask it."
+        "data", "data", "Show a dataset: columns, splits, items, and fitting protocols."
     ),
-    "fetch": KernelCommand(
-        "data", "fetch", "Fetch the data of benchmarks, and models, into a folder."
-    ),
+    "fetch": KernelCommand("data", "fetch", "Download benchmark data and models into a folder."),
     "score": KernelCommand("check", "score", "Score each choice as a continuation of the context."),
-    "check": KernelCommand(
-        "check", "check", "Measure how much ways of computing a score differ on a model."
-    ),
+    "check": KernelCommand("check", "check", "Measure a model's numeric noise."),
     "doctor": KernelCommand(
-        "doctor", "doctor", "Say what is damaged in run folders, and drop damaged blocks."
+        "doctor", "doctor", "Find damage in run folders, and drop damaged blocks."
     ),
     "demo": KernelCommand("demo", "demo", "Score the bundled models on the bundled questions."),
     "protocols": KernelCommand(
@@ -116,9 +110,7 @@ def all_commands() -> dict[str, KernelCommand | Command]:
     return {name: commands[name] for name in dict.fromkeys([*ordered, *commands])}
 
 
-ABOUT: Final = (
-    "Score multiple-choice questions with a language model in every published way at once."
-)
+ABOUT: Final = "Score a language model on multiple-choice questions under every published protocol."
 
 VERSION_HELP: Final = "Print the version."
 

@@ -202,16 +202,14 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
 
     # Runs that Python made know models and data as objects, not by their paths.
     if not manifest.job:
-        tell(
-            "note: the run does not say where model and data lie; their names stand in its line for the paths"
-        )
+        tell("note: this run has no paths of model and data; replace their names in its command")
     return run_line(manifest, protocols, folder)
 
 
 def line_of(run: Path, manifest: Manifest) -> str:
     """Return the command that resumes a run, from the job that its manifest keeps."""
     if manifest.imported is not None:
-        return f"the `choicewise import` line that made {run}"
+        return f"the `choicewise import` command that made {run}"
     return resuming_command(manifest, run, selectors_of(run, manifest))
 
 
@@ -225,16 +223,14 @@ def selectors_of(run: Path, manifest: Manifest) -> list[str]:
     return tasks or selectors(asked_protocols(run, manifest))
 
 
-def tell_reading(dataset: Dataset, notes: Sequence[str], changes: Sequence[str]) -> None:
-    """Tell on stderr how the data were read, with ``notes`` of their source.
-
-    ``changes``: what protocols change to fit them.
-    """
+def tell_reading(dataset: Dataset, notes: Sequence[str], without: str) -> None:
+    """Tell on stderr how the data were read; ``notes``: of their source; ``without``: shots that have no examples."""
     lines = list(notes)
     if dataset.guess:
-        lines.append(f"{dataset.guess}; --mapping FILE changes it")
+        lines.append(f"columns detected in {dataset.guess} (override with --mapping FILE)")
     lines += dataset.notes
-    lines += [f"{change}; `--shots error` stops here" for change in changes]
+    if without:
+        lines.append(f"{without} (`--shots error` stops instead.)")
     tell(*(f"note: {line}" for line in lines if line))
 
 
@@ -247,11 +243,9 @@ def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Sel
     for section in list_sections(dataset, recipes, selection):
         repeated += [item.id for item in section.items if duplicate_choices(item)]
     if len(repeated) == 1:
-        tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
+        tell(f"note: item {repeated[0]} has two equal choices")
     elif repeated:
-        tell(
-            f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ..."
-        )
+        tell(f"note: {len(repeated)} items have two equal choices: {repeated[0]}, ...")
     for content, names in unused_by(recipes, dataset.content).items():
         columns = []
         for name in content:
@@ -259,9 +253,7 @@ def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Sel
                 columns.append("the blank _ in the questions")
             else:
                 columns.append(f"field {name}")
-        tell(
-            f"note: {_first_of(names)} leave out what belongs to the questions: {' and '.join(columns)}"
-        )
+        tell(f"note: {_first_of(names)} leave out part of the questions: {' and '.join(columns)}")
 
 
 def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
@@ -273,7 +265,8 @@ def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
     template = model.tokenizer.chat
     if chats and template is not None and not template.takes_system:
         tell(
-            f"note: the chat template of {model.name} takes no system text; none is sent under {_first_of(chats)}"
+            f"note: the chat template of {model.name} takes no system prompt; none is "
+            f"sent under {_first_of(chats)}"
         )
 
 
@@ -296,82 +289,91 @@ ModelName = Annotated[
     str,
     typer.Option(
         "--model",
-        help="A model folder, a name on the Hub (ORG/NAME@REVISION), one that is bundled (bundled:merrow-bpe-2048), one"
-        " that vLLM computes (vllm:NAME), one behind a server (server:http://HOST:PORT/v1#NAME), a decision"
-        " endpoint (decisions:https://HOST/v1#NAME,dialect=openai), or fake:hash, fake:oracle, fake:anti-oracle.",
+        metavar="NAME",
+        help="A folder, ORG/NAME@REVISION on the Hub, bundled:NAME, vllm:NAME, server:URL#NAME,"
+        " decisions:URL#NAME, or fake:hash (instant, for a first try).",
     ),
 ]
 Data = Annotated[
     Path | None,
     typer.Option(
         "--data",
+        metavar="PATH",
         readable=False,
-        help="A folder in the original MMLU layout, JSONL, CSV, Parquet (file or folder), or a dataset on the Hub"
-        " (ORG/NAME:CONFIG@REVISION), or bundled:merrowick, bundled:commons; the benchmarks' own data unless given.",
+        help="CSV, JSONL, Parquet, an MMLU folder, a Hub dataset (ORG/NAME:CONFIG@REVISION) or"
+        " bundled:merrowick (default: each benchmark's own data).",
     ),
 ]
 Protocols = Annotated[
     list[str],
     typer.Option(
         "--protocol",
-        help="A catalogue name, a suite (leaderboard/v1), a family (mmlu), a signature, a TOML file, or all between "
-        "two: P..Q; or lm-eval:TASK, a task of LM Evaluation Harness. Repeatable.",
+        metavar="NAME",
+        help="A protocol, family (mmlu), suite (leaderboard/v1), signature, TOML file, harness task"
+        " (lm-eval:TASK), or all between two (P..Q). Repeatable.",
     ),
 ]
 IncludePath = Annotated[
     list[Path] | None,
     typer.Option(
         "--include-path",
+        metavar="DIR",
         readable=False,
-        help="A folder with further task files of the harness. Repeatable.",
+        help="A folder with your own harness task files. Repeatable.",
     ),
 ]
 AllowTaskCode = Annotated[
     bool,
     typer.Option(
-        "--allow-task-code", help="Run Python code that task files of your own name: read it first."
+        "--allow-task-code",
+        help="Run the Python code that your own task files name. Read that code first.",
     ),
 ]
 Adapter = Annotated[
     Path | None,
     typer.Option(
         "--adapter",
+        metavar="DIR",
         readable=False,
-        help="The folder of an adapter that PEFT trained beside the model.",
+        help="A PEFT adapter to load on top of the model.",
     ),
 ]
 Chat = Annotated[
     ChatForm | None,
     typer.Option(
         "--chat",
-        help="Ask in a chat by the model's template, with shots as turns or all in one message.",
+        help="Use the model's chat template: examples as separate turns, or all in one message.",
     ),
 ]
-System = Annotated[str | None, typer.Option("--system", help="The system text of chats.")]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="System prompt of chats.")
+]
 Subjects = Annotated[
-    list[str] | None, typer.Option("--subject", help="Only this subject. Repeatable.")
+    list[str] | None,
+    typer.Option("--subject", metavar="NAME", help="Run only this subject. Repeatable."),
 ]
 Shots = Annotated[
     str | None,
     typer.Option(
         "--shots",
         metavar="N",
-        help="How many examples every protocol shows; as published unless given, and none where a file of your own has"
-        " no split for them, which is said. error stops there.",
+        help="Few-shot examples (default: as published; 0 if your file has none). 'error': stop"
+        " instead.",
     ),
 ]
 Score = Annotated[
     str | None,
     typer.Option(
         "--score",
-        help="Only this score of every protocol that has it: acc_norm, char_mean_bare, ...",
+        metavar="NAME",
+        help="Compute only this score where a protocol has it: acc_norm, char_mean_bare, ...",
     ),
 ]
 Panel = Annotated[
     bool,
     typer.Option(
         "--panel",
-        help="Ask each protocol in other orders, names, labels, ... too; `report DIR invariance` compares.",
+        help="Also vary the order, names and labels of the choices, for `report DIR invariance`.",
     ),
 ]
 Metrics = Annotated[
@@ -380,11 +382,14 @@ Metrics = Annotated[
         "--metric",
         metavar="NAME,...",
         callback=_comma_separated,
-        help="Of the same observations: bpb, prob, brier, ece, ... (docs/statistics.md has all).",
+        help="Show other metrics: bpb, prob, brier, ece, ... (docs/statistics.md lists all).",
     ),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Only the first N questions of each subject.")
+    int | None,
+    typer.Option(
+        "--limit", metavar="N", min=1, help="Use only the first N questions of each subject."
+    ),
 ]
 Sample = Annotated[
     int | None,
@@ -392,7 +397,7 @@ Sample = Annotated[
         "--sample",
         metavar="N",
         min=1,
-        help="Only N questions in all, drawn at random. Every subject has its share of them.",
+        help="Draw N questions at random, in proportion to the size of the subjects.",
     ),
 ]
 Seed = Annotated[
@@ -401,7 +406,7 @@ Seed = Annotated[
         "--seed",
         metavar="S",
         min=0,
-        help="Of the sample: the same seed draws the same questions. 1 unless given.",
+        help="Seed of --sample; the same seed draws the same questions (default: 1).",
     ),
 ]
 BadItems = Annotated[
@@ -412,13 +417,17 @@ MappingFile = Annotated[
     Path | None,
     typer.Option(
         "--mapping",
+        metavar="FILE",
         readable=False,
-        help="A TOML file saying which columns hold question, choices and answer; its keys stand in docs/data.md.",
+        help="A TOML file that names the columns of question, choices and answer (docs/data.md).",
     ),
 ]
 WithoutMissing = Annotated[
     bool,
-    typer.Option("--without-missing", help="Go on without benchmarks whose data are not there."),
+    typer.Option(
+        "--without-missing",
+        help="Leave out benchmarks whose data are missing, instead of stopping.",
+    ),
 ]
 RunFolders = Annotated[
     list[Path],
@@ -429,38 +438,46 @@ RunFolders = Annotated[
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A run folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 All = Annotated[
-    bool, typer.Option("--all", help="Show every number, a line each, and what the warnings mean.")
+    bool, typer.Option("--all", help="Print every score in its own line, and explain the warnings.")
 ]
 Ids = Annotated[
     bool,
     typer.Option(
-        "--ids", help="Show every number with the ids of protocol, texts, tokens, model, data."
+        "--ids", help="Print every score with the ids of protocol, texts, tokens, model and data."
     ),
 ]
 ModelDtype = Annotated[
-    Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")
+    Dtype | None,
+    typer.Option(
+        "--dtype",
+        metavar="TYPE",
+        help="float32, bfloat16 or float16 (default: float32 on a CPU, else the checkpoint's).",
+    ),
 ]
 Device = Annotated[
     str | None,
     typer.Option(
         "--device",
-        help="cpu, cuda, cuda:1, ..., auto (spread over all GPUs); the fastest one there is.",
+        metavar="NAME",
+        help="cpu, cuda, cuda:1, ..., auto for all GPUs (default: fastest available).",
     ),
 ]
 Window = Annotated[
     int | None,
     typer.Option(
         "--window",
+        metavar="N",
         min=1,
-        help="Most input tokens; config.json of the model, or its server, says it unless given.",
+        help="Longest input in tokens (default: from config.json or the server).",
     ),
 ]
 Tokenizer = Annotated[
     str | None,
     typer.Option(
         "--tokenizer",
-        help="Of a model behind a server: a folder, a name on the Hub, or one that is bundled; found by the name that"
-        " the server gives unless named.",
+        metavar="NAME",
+        help="Tokenizer of a server's model: a folder, Hub name or bundled one (default: the one with"
+        " the server's model name).",
     ),
 ]
 Products = Annotated[
@@ -468,16 +485,17 @@ Products = Annotated[
     typer.Option(
         "--products",
         metavar="LIBRARY",
-        help="Which library multiplies float32 on a CPU: `torch` or `onednn`"
-        " (default: `onednn` on AMD, which is twice as fast).",
+        help="Library for float32 on a CPU: torch or onednn (default: onednn on AMD, where it is"
+        " twice as fast).",
     ),
 ]
 BatchTokens = Annotated[
     int | None,
     typer.Option(
         "--batch-tokens",
+        metavar="N",
         min=1,
-        help="Tokens computed at once; halved automatically when memory runs out.",
+        help="Tokens per batch; halved automatically if memory runs out.",
     ),
 ]
 
@@ -486,17 +504,18 @@ Executor = Annotated[
     typer.Option(
         "--executor",
         metavar="<local|ray>",
-        help="Where the model computes: on this machine, or on the Ray cluster that RAY_ADDRESS names (else one that is"
-        " started on this machine).",
+        help="Where to compute: on this machine, or on the Ray cluster at RAY_ADDRESS (if unset, a"
+        " new one on this machine).",
     ),
 ]
 Workers = Annotated[
     int | None,
     typer.Option(
         "--workers",
+        metavar="N",
         min=1,
-        help="Copies of the model that compute at once, each in a process of its own, on a GPU of its own where there"
-        " are several; with Ray as many as the cluster has room for unless given.",
+        help="Copies of the model that run in parallel, one per GPU (default with Ray: as many as"
+        " fit).",
     ),
 ]
 
@@ -505,8 +524,8 @@ Shard = Annotated[
     typer.Option(
         "--shard",
         metavar="I/N",
-        help="Ask only the I-th of N parts, in a folder of its own that `choicewise merge` puts together with the"
-        " others; slurm: the part that the task of an array has by SLURM_ARRAY_TASK_ID.",
+        help="Run only part I of N; `choicewise merge` joins the parts. 'slurm': part"
+        " SLURM_ARRAY_TASK_ID of a job array.",
     ),
 ]
 

@@ -27,7 +27,7 @@ def page(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", readable=False, help="The page, which ends in .html, or a folder for a board."
+            "--out", readable=False, help="A .html file for a page, or a folder for a board."
         ),
     ],
     items: Annotated[
@@ -35,24 +35,23 @@ def page(
         typer.Option(
             "--items",
             min=0,
-            help="So many items in full, those that flip most first; as many as is quick.",
+            help="Show N items in full, those that flip most first (default: as many as is quick).",
         ),
     ] = None,
     metric: options.Metrics = None,
 ) -> None:
-    """Write a page that shows what the models scored, why the numbers differ, and whether the order holds.
+    """Write a page: what the models scored, why the numbers differ, and whether the ranking holds.
 
-    One file that opens from disk and needs no network. Items in full for which it has no room stand in a folder beside
-    it, which the page reads when it is served. Where --out is a folder, the board that `choicewise serve` shows is
-    written into it as files: models by protocols, and a page for every model, run and protocol. --metric adds numbers
-    that the runs were not asked for.
+    The page is one file that needs no network. Items that do not fit go into a folder beside it, which
+    the page reads when it is served. If --out is a folder, the board of `choicewise serve` is written
+    into it: models by protocols, and a page for every model, run and protocol. With --metric it has more metrics.
     """
     # A path without such an ending is a folder for a board, unless it names another kind of file.
     if out.suffix.lower() not in (".html", ".htm"):
         if guess_type(out.name)[0] is not None and not out.is_dir():
             raise UsageError(
-                f"{out} ends in {out.suffix}: a page ends in .html, and a board is written into a folder, whose name"
-                " has no such ending; `choicewise plot` writes one chart as SVG, PNG or PDF"
+                f"{out} ends in {out.suffix}; a page ends in .html, a board is a folder. "
+                "`choicewise plot` writes a chart as SVG, PNG or PDF"
             )
         refuse_without_use("a board has", items=items)
         site = find(Site, "board")
@@ -72,7 +71,8 @@ def page(
     if written.folder is not None:
         served = f"`{command_line('serve', *folders)}` shows all"
         tell(
-            f"wrote {written.folder}, {counted(written.beside, 'further item')}, for a page that is served; {served}"
+            f"wrote {written.folder}, {counted(written.beside, 'further item')}; they "
+            f"show when the page is served: {served}"
         )
 
 
@@ -85,8 +85,8 @@ def plot(
         list[str],
         typer.Argument(
             metavar="DIR... CHART",
-            help="Run folders, or folders that hold runs; then strip, ladder, effects, bump, ranks, pair, chain,"
-            " calibration, steps or along.",
+            help="Run folders, or folders that hold runs; then strip, ladder, effects, bump, "
+            "ranks, pair, chain, calibration, steps or along.",
         ),
     ],
     out: Annotated[
@@ -94,12 +94,12 @@ def plot(
         typer.Option(
             "--out",
             readable=False,
-            help="The file, which ends in .svg, .png, .pdf or .json (Vega-Lite).",
+            help="The file: .svg, .png, .pdf or .json (Vega-Lite).",
         ),
     ],
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="A model among the runs; two for pair. Repeatable."),
+        typer.Option("--model", help="A model of the runs; two for pair. Repeatable."),
     ] = None,
     start: Annotated[
         str | None, typer.Option("--from", help="The first protocol of the ladder.")
@@ -111,22 +111,22 @@ def plot(
         str | None,
         typer.Option(
             "--protocol",
-            help="Point it out (strip), put it first (bump), this alone (ranks, steps, along).",
+            help="Highlight it (strip), put it first (bump), show only it (ranks, steps, along).",
         ),
     ] = None,
     rank: Annotated[
         bool | None,
         typer.Option(
-            "--rank/--value", help="Ranks or values, of strip and bump.", show_default=False
+            "--rank/--value", help="Draw ranks or values (strip and bump).", show_default=False
         ),
     ] = None,
     metric: options.Metrics = None,
 ) -> None:
-    """Draw a chart of run folders into a file, as the page shows it.
+    """Draw one chart of the page into a file.
 
-    strip: all numbers of a model; ladder: from one number to another; effects: what each axis of the protocols does;
-    bump: models over protocols; ranks: whether the order holds; pair: two models compared; steps: a number over the
-    checkpoints of training runs; along: answers along a model's thoughts.
+    strip: all scores of a model. ladder: the steps from one score to another. effects: what each axis
+    changes. bump: models over protocols. ranks: whether the ranking holds. pair: two models compared.
+    steps: a score over the checkpoints of training runs. along: answers along a model's thoughts.
     """
     from choicewise.page.charts.kinds import chart_kinds, draw, find_kind
     from choicewise.page.study import read_study
@@ -135,10 +135,10 @@ def plot(
     *folders, name = arguments
     charts = [kind.name for kind in chart_kinds()]
     if arguments[0] in charts and name not in charts:
-        raise UsageError(f"{arguments[0]} stands before the run folders; name the chart last")
+        raise UsageError(f"{arguments[0]} comes before the run folders; name the chart last")
     kind = find_kind(name)
     if not folders:
-        raise UsageError(f"no run was named; the run folders stand before {name}")
+        raise UsageError(f"no run folder; name it before {name}")
     _check_file(out)
     choices: dict[str, Any] = {
         "models": model,
@@ -176,6 +176,4 @@ def _check_file(out: Path) -> None:
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file in it, such as {out / 'chart.svg'}")
     if out.suffix.lower() not in FORMATS:
-        raise UsageError(
-            f"{out} ends in none of {', '.join(FORMATS)}, so what to write is not known; name such a file"
-        )
+        raise UsageError(f"{out} has no known ending; use one of {', '.join(FORMATS)}")

@@ -42,7 +42,9 @@ class Scored:
 
     protocol: Annotated[
         list[str] | None,
-        typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable."),
+        typer.Option(
+            "--protocol", help="Score under these protocols instead of the run's. Repeatable."
+        ),
     ] = None
     score: options.Score = None
     metric: options.Metrics = None
@@ -51,7 +53,7 @@ class Scored:
         typer.Option(
             "--temperature-from",
             metavar="RUN",
-            help="With --metric: the temperature that fits this run, of other items.",
+            help="With --metric: use the temperature that fits this other run.",
         ),
     ] = None
 
@@ -107,7 +109,7 @@ class Scored:
             yield part
         if fitted_on is not None and not is_fitted:
             raise UsageError(
-                "a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece"
+                "--temperature-from needs a metric with a softmax: --metric brier,log-score,ece"
             )
 
 
@@ -137,20 +139,23 @@ def report(
     context: typer.Context,
     folders: options.RunFolders,
     by: Annotated[
-        By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")
+        By | None,
+        typer.Option("--by", help="Group the scores this way (default: the protocol's own)."),
     ] = None,
     scored: Scored,
     interval: Annotated[
         Interval | None,
-        typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn."),
+        typer.Option(
+            "--interval", help="Kind of 95 % interval; clustered treats subjects as a sample."
+        ),
     ] = None,
     output: options.Output,
 ) -> None:
-    """Print what runs say: of one run in nine lines, of several a table of models by benchmarks.
+    """Print one run in nine lines, or several as a table of models and benchmarks.
 
-    With --all a row per model, dataset, protocol and metric: value, interval, n, rank, warnings. No model is needed:
-    --protocol computes further scores from the same observations, if the prompts are the same. An analysis answers
-    one question about the runs, instead: `report DIR signal`; a folder of that name is `./signal`.
+    With --all it prints every score with its interval, rank and warnings. No model is needed: --protocol
+    computes more scores from the stored answers if the prompts are the same. An analysis answers one
+    question about the runs: `report DIR signal` (write `./signal` for a folder of that name).
     """
     chosen: ChosenAnalysis | None = context.meta.get(CHOSEN)
     if chosen is not None:

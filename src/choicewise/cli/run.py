@@ -55,7 +55,8 @@ def run(
         typer.Option(
             "--out",
             readable=False,
-            help="The run folder: new, or an earlier one to go on with. Several benchmarks have one folder for all.",
+            help="The run folder; if it exists, the run resumes. Several benchmarks get a "
+            "folder each in it.",
         ),
     ] = None,
     shots: options.Shots = None,
@@ -69,15 +70,15 @@ def run(
     spread: Spread,
     without_missing: options.WithoutMissing = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")
+        bool,
+        typer.Option("--dry-run", help="Count the requests and estimate the time; run nothing."),
     ] = False,
     output: Output,
 ) -> None:
-    """Evaluate a model on a dataset under every named protocol, and print what the numbers say.
+    """Score a model on a dataset under every named protocol, and print a report.
 
-    Without --data, protocols are asked on the data of their own benchmarks, and a suite (leaderboard/v1) on all of its
-    own; then the report has its average. Run the same command again to resume; it does nothing when everything is
-    there.
+    Without --data, every protocol runs on the data of its own benchmark, and a suite on all of its
+    benchmarks, with their average. Run the same command again to resume.
     """
     from choicewise.models.kinds import model_kind
 
@@ -99,7 +100,7 @@ def run(
     # A dry run writes nothing, so it needs no folder.
     output.check()
     if out is None and not dry_run:
-        raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
+        raise UsageError("--out is missing; name a folder for the run (--dry-run needs none)")
     from choicewise.running.job import job_of
 
     # What is wrong is said as early as can be: each step loads more than the one before.
@@ -173,7 +174,8 @@ def _run_one(
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])
         tell(
-            f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one"
+            f"note: the model returned NaN for {count}; such scores are missing. "
+            f"`{example}` shows one"
         )
     summary = keep_summary(result)
     rows = tuple(row for row in summary.rows if row.identity.protocol in evaluated)
@@ -193,13 +195,13 @@ def _tell_slow_path(run: Run, job: Job) -> None:
         words += ["--dtype", model.dtype]
     if model.tokenizer is not None:
         words += ["--tokenizer", model.tokenizer]
-    tell(f"path {check.rung!r}: {check.cost}; `{command_line('check', *words)}` says why")
+    tell(f"path {check.rung!r}: {check.cost}; `{command_line('check', *words)}` explains why")
 
 
 def _tell_shard(out: Path, shard: str | None) -> None:
     """Tell that a folder is no run by itself, and the command that makes one of all."""
     line = f"{command_line('merge', out)} DIR... --out RUN"
-    tell(f"{out} holds shard {shard}; when the others are there, `{line}` makes the run of all")
+    tell(f"{out} holds shard {shard}; once all shards are there, join them with `{line}`")
 
 
 def _print_folder(job: Job, out: Path, output: Output) -> None:
@@ -219,14 +221,16 @@ def sweep(
     *,
     plan: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLAN.toml]", readable=False, help="Models, data and protocols."),
+        typer.Argument(
+            metavar="[PLAN.toml]", readable=False, help="A file with models, data and protocols."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             readable=False,
-            help="The folder of all runs: new, or an earlier one to go on with.",
+            help="The folder of all runs; if it exists, the sweep resumes.",
         ),
     ] = None,
     model: Annotated[
@@ -236,7 +240,7 @@ def sweep(
         list[str] | None,
         typer.Option(
             "--data",
-            help="As in `choicewise run`: each protocol on all that it can ask. Repeatable.",
+            help="As in `choicewise run`; every protocol runs on all data it fits. Repeatable.",
         ),
     ] = None,
     protocol: Annotated[
@@ -251,24 +255,26 @@ def sweep(
     spread: Spread,
     output: Output,
 ) -> None:
-    """Evaluate several models under protocols and suites, and print the tables and averages.
+    """Score several models under protocols and suites, and print tables and averages.
 
-    Models come one after another, or with `--executor ray` at once, as many as the cluster has room for: in the order
-    in which they are named, each when there are free GPUs, cores and memory for it. The last ones share what is left.
+    If a model or a dataset fails, the sweep records why and goes on. Run the same command again to
+    resume; complete runs are not opened again. Exit code 7: a run is missing.
 
-    A failure (a model that is not there, data that are missing, a window too small) is recorded, and the sweep goes on;
-    run the same command again to resume; what is complete is not opened again. Exit code 7: something is missing.
+    Models run one after another. With `--executor ray` they run in parallel, in the given order, as
+    GPUs, cores and memory become free.
 
-    PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `shots`, `score`,
-    `subjects`, `limit`, `sample`, `seed`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`,
-    `memory`. A model may be a table with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`,
-    `system`, `adapter` and its own `dtype`, `device`, `window`, `batch_tokens`, `products`, `tokenizer`, `memory`; data
-    a table with `path`, `benchmark` (whose place it takes) and `mapping` (a file or a table). `memory` is what a copy
-    of the model takes of GPUs, or of main memory on a CPU, as in "12 GB"; left out, it is known from the model's
-    files. Only Ray asks for it.
+    PLAN.toml has the lists `models` and `protocols`. It may also have `data` (a list of paths), `shots`,
+    `score`, `subjects`, `limit`, `sample`, `seed`, `on_bad_item`, `dtype`, `device`, `window`,
+    `batch_tokens`, `tokenizer` and `memory`.
+
+    A model may be a table with `name`, `revisions` (subfolders, or revisions on the Hub), `chat`,
+    `system`, `adapter`, `dtype`, `device`, `window`, `batch_tokens`, `products`, `tokenizer` and
+    `memory`. A dataset may be a table with `path`, `benchmark` (the one it replaces) and `mapping` (a
+    file or a table). Only Ray uses `memory`, such as "12 GB": what one copy of the model needs (default:
+    estimated from its files).
     """
     if out is None:
-        raise UsageError("--out is missing: the folder of all runs")
+        raise UsageError("--out is missing; name a folder for all runs")
     output.check()
     from choicewise.running.job import job_of, read_plan
 
@@ -349,7 +355,7 @@ def do_sweep(
 
 
 def _tell_notes(source: OpenedSource, job: Job) -> None:
-    tell_reading(source.data, source.source.notes, source.changes)
+    tell_reading(source.data, source.source.notes, source.without)
     tell_notes(source.data, source.protocols, job.selection)
 
 
@@ -362,7 +368,6 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     refuse(failed, job.without_missing)
     tell(*(f"{name} is left out: {error.message}" for name, error in failed.items()))
     for source in opened.values():
-        tell(*source.left_out_lines)
         _tell_notes(source, job)
     choice = job.choices[0]
     plans: dict[str, Plan] = {}
@@ -395,30 +400,35 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
         show(name, *(f"  {line}" for line in plan_lines(part, model)))
 
 
-_HELP = "A catalogue name (with several scores: its headline), one of its scores, a signature or a TOML file."
+_HELP = (
+    "A protocol (with several scores: its main one), one of its scores, a signature or a TOML file."
+)
 
 
 @grouped
 def ladder(
     *,
     start: Annotated[str, typer.Argument(metavar="P", help=_HELP)],
-    end: Annotated[str, typer.Argument(metavar="Q", help="The same.")],
+    end: Annotated[str, typer.Argument(metavar="Q", help="The same for the end of the ladder.")],
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", readable=False, help="A run folder; none to evaluate with --model."
+            metavar="[DIR]", readable=False, help="A run folder (leave it out with --model)."
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Evaluate this one; as in `choicewise run`.")
+        str | None, typer.Option("--model", help="Run this model, as in `choicewise run`.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", readable=False, help="On this; as in `choicewise run`.")
+        Path | None,
+        typer.Option("--data", readable=False, help="Data for --model, as in `choicewise run`."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", readable=False, help="The run folder, with --model: new, or to go on with."
+            "--out",
+            readable=False,
+            help="With --model: the run folder; if it exists, the run resumes.",
         ),
     ] = None,
     served: Annotated[
@@ -427,7 +437,7 @@ def ladder(
             "--served",
             metavar="RUN",
             readable=False,
-            help="A decision endpoint's run: the last step, from Q to it.",
+            help="A decision endpoint's run, as the last step after Q.",
         ),
     ] = None,
     metric: options.Metrics = None,
@@ -435,10 +445,11 @@ def ladder(
     loading: Loading,
     json: options.Json = False,
 ) -> None:
-    """Show from protocol P to Q what each axis changes: points, paired error, items that turn right and wrong.
+    """Show how the score changes from protocol P to Q, one axis at a time.
 
-    With a run folder: what it observed, and the line that observes the rest. With --model, --data and --out: all of it.
-    With --metric the same of other numbers than accuracies, one ladder each.
+    Each step has its points, their paired error, and how many items turn right or wrong. With a run
+    folder, missing steps are named with the command that adds them. With --model, --data and --out, all
+    steps are run. With --metric, each metric has a ladder.
     """
     needed = {"model": model, "data": data, "out": out}
     if folder is not None:
@@ -446,7 +457,7 @@ def ladder(
         options.refuse_without_use("a run folder has", **given)
         _show_run(start, end, folder, served, metric, json)
         return
-    advice = "name a run folder after the protocols, or all three of these"
+    advice = "name a run folder after the protocols, or give all three"
     _refuse_lacking(needed, advice)
     assert model is not None
     assert out is not None
@@ -483,9 +494,9 @@ def _show_run(
 
     lacking = run.lacking({first.name: first.protocol, last.name: last.protocol})
     if lacking:
-        verb = "asks" if len(lacking) == 1 else "ask"
         raise UsageError(
-            f"{folder} was not asked what {' and '.join(lacking)} {verb}; `{line()}` asks it and all between"
+            f"{folder} has no {' and '.join(lacking)}; to add it and all protocols "
+            f"between, run `{line()}`"
         )
     if not run.manifest.complete:
         tell(not_complete(folder, run.manifest))
@@ -509,7 +520,8 @@ def _last_rung(run: Run, last: End, served: Run) -> LastRung:
             )
             return analysis, results
     raise UsageError(
-        f"{served.folder} is no run of a decision endpoint, or {run.folder} is one, too"
+        "--served needs a decision endpoint's run and a run that is none: "
+        f"{served.folder}, {run.folder}"
     )
 
 
@@ -588,7 +600,7 @@ def _print(
     if metrics is None:
         _tell_example(run, ladders[0].in_order)
     if rest is not None:
-        show("this asks the protocols between:", rest)
+        show("to add the protocols between:", rest)
 
 
 def _measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, End]:
@@ -599,7 +611,8 @@ def _measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, En
     new_end = _under_metric(end, metric)
     if new_start.protocol == new_end.protocol:
         raise UsageError(
-            f"{start.name} and {end.name} are the same protocol under {metric}, which is of one score"
+            f"{start.name} and {end.name} are the same protocol under {metric}; name two "
+            "protocols that differ in it"
         )
     recipes = apply_metrics(run.protocols, [metric]).protocols
     return run.under(recipes), new_start, new_end
@@ -653,28 +666,32 @@ def _refuse_same(start: End, end: End) -> None:
     if start.protocol == end.protocol:
         raise UsageError(f"{start.name} and {end.name} are the same protocol; name two that differ")
     if start.name == end.name:
-        raise UsageError(
-            f"two protocols are called {start.name}; give one of the files another name"
-        )
+        raise UsageError(f"two protocols are called {start.name}; rename one of the files")
 
 
 def token_savings(spent: Spent) -> str:
     """Compare the input tokens of all prompts with those that were computed; of a server also the requests."""
     fewer = f"{spent.tokens_asked / max(spent.tokens_computed, 1):.1f} × fewer"
     if spent.requests and not spent.tokens_asked:
-        return f"{spent.requests:,} requests; the endpoint counts {spent.tokens_computed:,} input tokens"
+        return (
+            f"{spent.requests:,} requests; the endpoint counted {spent.tokens_computed:,} "
+            "input tokens"
+        )
     if spent.requests:
-        savings = ", as it says nothing of its cache"
+        savings = " (the server reports no cache)"
         if spent.tokens_computed < spent.tokens_asked:
             savings = f": {fewer}"
         return (
-            f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests;"
-            f" the server computed {spent.tokens_computed:,} at most{savings}"
+            f"{spent.requests:,} requests; computed at most {spent.tokens_computed:,} of "
+            f"{spent.tokens_asked:,} tokens{savings}"
         )
-    line = f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
+    line = (
+        f"Computed {spent.tokens_computed:,} of {spent.tokens_asked:,} tokens (shared "
+        "prefixes reused)"
+    )
     if spent.tokens_unique:
         ratio = spent.tokens_computed / spent.tokens_unique
-        line += f", {ratio:.2f} × the {spent.tokens_unique:,} unique ones"
+        line += f", {ratio:.2f} × the {spent.tokens_unique:,} unique tokens"
     return line
 
 
@@ -704,7 +721,7 @@ def plan_lines(plan: Plan, model: Model) -> list[str]:
     if plan.speed is not None and plan.seconds is not None:
         path = f"{model.dtype} on {model.device}"
         if plan.sent is not None:
-            path = "with the answers of a short probe"
+            path = "measured with a short probe"
         elif model.selfcheck is not None:
             path = f"{_path(model)} {path}"
         lines.append(

@@ -162,9 +162,7 @@ def fail(error: ChoicewiseError) -> NoReturn:
     tell(f"error: {error.message}", *(f"  {problem}" for problem in error.problems))
     if isinstance(error, MissingData):
         line = command_line("fetch", *error.benchmarks, "--to", "DIR")
-        tell(
-            f"  with network: `{line}`, then set CHOICEWISE_DATA=DIR, here or where DIR is copied to"
-        )
+        tell(f"  with network: `{line}`, then set CHOICEWISE_DATA=DIR")
     if isinstance(error, UnknownShape):
         tell("  then add `--mapping mapping.toml` to the command")
     sys.exit(error.exit_code)

@@ -27,9 +27,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in (1, 2):
         told = choicewise(*LINE, "--shard", f"{number}/3", "--out", folder / str(number), code=0)
         assert told.stdout == ""
-        assert (
-            f"holds shard {number}/3; when the others are there, `choicewise merge" in told.stderr
-        )
+        assert f"shard {number}/3" in told.stderr
+        assert "`choicewise merge" in told.stderr
     return folder
 
 
@@ -64,10 +63,8 @@ def test_a_merge_names_the_line_that_asks_what_lacks_and_prints_the_run(
     monkeypatch.chdir(tmp_path)
     Path("parts").symlink_to(parts)
     lacking = choicewise("merge", "parts", "--out", "run", code=2).stderr
-    assert (
-        "shard 3 of 3 is not there; --allow-missing goes on without, and these commands ask what lacks"
-        in lacking
-    )
+    assert "shard 3 of 3" in lacking
+    assert "--allow-missing" in lacking
     line = lacking.splitlines()[-1].strip()
     assert line == f"choicewise {' '.join(LINE)} --shard 3/3 --out parts/3"
     some = choicewise("merge", "parts", "--out", "some", "--allow-missing", "--json", code=0)

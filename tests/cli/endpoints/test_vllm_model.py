@@ -55,7 +55,7 @@ def test_a_run_says_what_was_computed_beside_what_is_unique(tmp_path: Path) -> N
     spent = run.manifest.engine.spent
     assert spent is not None
     assert 0 < spent.tokens_unique <= spent.tokens_computed <= spent.tokens_asked
-    assert f"× the {spent.tokens_unique:,} unique ones" in token_savings(spent)
+    assert f"× the {spent.tokens_unique:,} unique tokens" in token_savings(spent)
     assert run.manifest.engine.selfcheck is not None
     assert run.manifest.engine.selfcheck.rung == "vLLM, trace replay"
     assert all(row["missing"] is None for row in run.observations().to_pylist())

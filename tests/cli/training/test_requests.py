@@ -29,10 +29,11 @@ def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
     said = choicewise(*asked, *names, "--out", bundle, code=0)
     assert said.stdout.startswith("1 protocol on merrowick: 1 row of ")
     for part in (
-        "mmlu/helm is refused: a bundle of requests does not support Generation",
+        "mmlu/helm is refused",
         "requests: 100 %",
-        f"wrote {bundle}; an engine reads {bundle / ROWS}",
-        f"`choicewise import {bundle} --answers FILE --out RUN` takes its answers",
+        f"wrote {bundle};",
+        str(bundle / ROWS),
+        f"`choicewise import {bundle} --answers FILE --out RUN`",
     ):
         assert part in said.stderr
     assert (
@@ -56,7 +57,7 @@ def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
     taken = choicewise("import", bundle, "--answers", file, "--out", run, "--json", code=0)
     (number,) = (each for each in json.loads(taken.stdout) if each["metric"] == "acc")
     assert (number["model"], number["protocol"], number["n"]) == ("stone", "mmlu/original", 1)
-    assert "note: answers without ranks" in taken.stderr
+    assert "ranks" in taken.stderr
     assert "that toy answered for stone" in taken.stderr
     pq.write_table(pa.table({**answers, "logprob": numbers, "rank": [1, 2, 3, 4]}), file)
     ranked = choicewise(
@@ -84,7 +85,7 @@ REFUSED = {
     "two datasets": (
         ("requests", "--tokenizer", "bytes", "--window", "9"),
         2,
-        "and a bundle holds one",
+        "2 (mmlu, piqa)",
     ),
     "another tokenizer": (
         ("requests", "--tokenizer", "nobody-here", "--data", "bundled:merrowick"),
@@ -108,7 +109,7 @@ def test_what_can_be_no_bundle_is_refused(tmp_path: Path, case: str) -> None:
 def test_a_bundle_needs_answers_and_answers_a_bundle(tmp_path: Path) -> None:
     (tmp_path / BUNDLE).write_text("{}")
     lacking = choicewise("import", tmp_path, "--out", tmp_path / "run", code=2)
-    assert "name what an engine answered: --answers FILE" in lacking.stderr
+    assert "--answers FILE" in lacking.stderr
     useless = choicewise(
         "import", tmp_path, "--answers", "a.csv", "--task", "x", "--out", tmp_path / "run", code=2
     )

@@ -117,10 +117,7 @@ def test_the_list_and_the_sheet_of_a_suite(
     assert "tests/trio" in choicewise("protocols", code=0).stdout
     shown = choicewise("protocols", "show", "tests/trio", code=0).stdout
     assert "mmlu        2      acc (macro)  mmlu/harness-v1@shots=2" in shown
-    assert (
-        "average  the plain mean of the benchmarks; of several protocols of a benchmark the best counts"
-        in shown
-    )
+    assert "average  the mean over the benchmarks" in shown
     rows = {
         row["name"]: row for row in json.loads(choicewise("protocols", "--json", code=0).stdout)
     }

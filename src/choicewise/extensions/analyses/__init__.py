@@ -29,7 +29,7 @@ class EffectsAnalysis(Analysis):
     """``choicewise report DIR... effects``."""
 
     name = "effects"
-    summary = "Show what each axis changes, over all protocols that differ in it alone."
+    summary = "Show what each axis changes, over all protocols that differ only in it."
     needs = "runs"
     run_tables = calls("choicewise.extensions.analyses.effects_report:run_tables")
 
@@ -38,7 +38,7 @@ class AgreementAnalysis(Analysis):
     """``choicewise report DIR... agreement``."""
 
     name = "agreement"
-    summary = "Show how far retrievals of the same options agree, and why not."
+    summary = "Show where protocols score the same options differently, and why."
     needs = "runs"
     run_tables = calls("choicewise.extensions.analyses.agreement_report:run_tables")
 
@@ -47,7 +47,7 @@ class ExtractorsAnalysis(Analysis):
     """``choicewise report DIR... extractors``."""
 
     name = "extractors"
-    summary = "Show what every published rule reads in the generated texts, side by side."
+    summary = "Show what every published rule extracts from the generated texts."
     needs = "runs"
     run_tables = calls("choicewise.extensions.analyses.extractors_report:run_tables")
 
@@ -56,7 +56,7 @@ class AlongAnalysis(Analysis):
     """``choicewise report DIR... along``."""
 
     name = "along"
-    summary = "Show how answers change along thoughts (reading along-thought)."
+    summary = "Show how answers change along a model's thoughts (reading along-thought)."
     needs = "runs"
     run_tables = calls("choicewise.extensions.analyses.along_report:run_tables")
 
@@ -65,7 +65,7 @@ class InvarianceAnalysis(Analysis):
     """``choicewise report DIR... invariance``."""
 
     name = "invariance"
-    summary = "Show how far answers change if questions stay the same, by a run with a panel."
+    summary = "Show how often answers change if only the presentation does (run with a panel)."
     needs = "runs"
     run_tables = calls("choicewise.extensions.analyses.invariance_report:run_tables")
 
@@ -74,7 +74,7 @@ class AuditAnalysis(Analysis):
     """``choicewise report DIR... audit``."""
 
     name = "audit"
-    summary = "Show which items are bad, by runs of ten or more models, the worst first."
+    summary = "Show suspicious items, the worst first (needs ten or more models)."
     tables = calls("choicewise.extensions.analyses.audit_report:tables")
 
 
@@ -82,7 +82,7 @@ class SignalAnalysis(Analysis):
     """``choicewise report DIR... signal``."""
 
     name = "signal"
-    summary = "Show which protocols tell checkpoints apart best, by signal and noise."
+    summary = "Show which protocols separate checkpoints best, by signal and noise."
     tables = calls("choicewise.extensions.analyses.signal_report:tables")
 
 
@@ -90,11 +90,13 @@ class DistributionAnalysis(Analysis):
     """``choicewise report DIR... distribution``."""
 
     name = "distribution"
-    summary = "Show how often each choice would be chosen, and the fit to people."
+    summary = "Show how often each choice is chosen, and the fit to people."
     needs = "runs"
     options = (
-        AnalysisOption(name="temperature", summary="of the softmax (default: 1).", read=float),
-        AnalysisOption(name="condition", summary="average over this field of the data."),
+        AnalysisOption(name="temperature", summary="softmax temperature (default: 1).", read=float),
+        AnalysisOption(
+            name="condition", summary="average over this field of the data (default: all items)."
+        ),
     )
     run_tables = calls("choicewise.extensions.analyses.multiverse_report:distribution_tables")
 

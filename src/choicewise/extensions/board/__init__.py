@@ -20,7 +20,7 @@ class Serve(Command):
     """``choicewise serve``."""
 
     name = "serve"
-    summary = "Show models by protocols of all runs in a browser."
+    summary = "Show a board of all runs in a browser."
     app = returns("choicewise.extensions.board.commands:serve")
 
 
@@ -28,7 +28,7 @@ class Work(Command):
     """``choicewise work``."""
 
     name = "work"
-    summary = "Evaluate the models that are submitted to a board."
+    summary = "Evaluate models submitted to a board."
     app = returns("choicewise.extensions.board.commands:work")
 
 

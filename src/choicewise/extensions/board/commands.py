@@ -30,14 +30,15 @@ class Submitting:
         list[str] | None,
         typer.Option(
             "--protocol",
-            help="What submitted models are asked, as in `choicewise sweep`; what the runs there were. Repeatable.",
+            help="Protocols for submitted models, as in `choicewise sweep` (default: those of "
+            "the runs in DIR). Repeatable.",
         ),
     ] = None
     data: Annotated[
         list[str] | None,
         typer.Option(
             "--data",
-            help="On which data; those of the runs there where no protocol is named. Repeatable.",
+            help="Data for submitted models (default: those of the runs in DIR). Repeatable.",
         ),
     ] = None
     limit: options.Limit = None
@@ -47,19 +48,22 @@ class Submitting:
         list[str] | None,
         typer.Option(
             "--allow",
-            help="Pattern of models that are taken; bundled:* and */* (on the Hub). Repeatable.",
+            help="Pattern of models to accept (default: bundled:* and */*, any on the Hub). "
+            "Repeatable.",
         ),
     ] = None
     largest: Annotated[
         str | None,
-        typer.Option("--largest", metavar="SIZE", help="Most bytes of a model's weights; 20GB."),
+        typer.Option(
+            "--largest", metavar="SIZE", help="Largest size of a model's weights (default: 20GB)."
+        ),
     ] = None
     queue: Annotated[
         Path | None,
         typer.Option(
             "--queue",
             readable=False,
-            help="Folder of what was submitted, on a disk of this machine.",
+            help="Folder of the submissions, on a local disk.",
         ),
     ] = None
     submit_token_file: Annotated[
@@ -67,7 +71,7 @@ class Submitting:
         typer.Option(
             "--submit-token-file",
             readable=False,
-            help="File with the token of who submits; or CHOICEWISE_SUBMIT_TOKEN.",
+            help="File with the token for submitting (or set CHOICEWISE_SUBMIT_TOKEN).",
         ),
     ] = None
 
@@ -81,22 +85,26 @@ def serve(
     ],
     host: Annotated[
         str,
-        typer.Option("--host", help="Address to listen on; others than this machine need a token."),
+        typer.Option(
+            "--host", help="Address to listen on; any other than this machine needs a token."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option("--port", min=1, max=65535, help="Port to listen on; 8470 or a free one."),
+        typer.Option(
+            "--port", min=1, max=65535, help="Port to listen on (default: 8470, or a free one)."
+        ),
     ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", help="Further name that readers call the server by. Repeatable."),
+        typer.Option("--name", help="Another host name of this server. Repeatable."),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
             readable=False,
-            help="File with the token that readers need; or CHOICEWISE_TOKEN.",
+            help="File with the token for reading (or set CHOICEWISE_TOKEN).",
         ),
     ] = None,
     metric: options.Metrics = None,
@@ -104,16 +112,16 @@ def serve(
         bool,
         typer.Option(
             "--submissions",
-            help="Take models that are submitted, for `choicewise work` to evaluate.",
+            help="Accept submitted models, for `choicewise work` to evaluate.",
         ),
     ] = False,
     asked: Submitting,
 ) -> None:
-    """Show models by protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
+    """Show a board of all runs in a browser, updated as the runs change.
 
-    Only this machine can read it, unless --host says otherwise. Ctrl-C, SIGTERM and SIGHUP end it, with exit code 0.
-    --metric adds numbers that the runs were not asked for.
-    With --submissions people name models on it, workers (`choicewise work DIR`) evaluate them beside the first DIR.
+    Only this machine can read it unless you set --host. Ctrl-C, SIGTERM and SIGHUP stop it with exit
+    code 0. With --metric it has more metrics. With --submissions people can submit models, and workers
+    (`choicewise work DIR`) evaluate them into the first DIR.
     """
     from choicewise.extensions.board.access import access, is_loopback, read_token
 
@@ -128,8 +136,8 @@ def serve(
     token = read_token(token_file)
     if token is None and not is_loopback(host):
         raise UsageError(
-            f"{host} can be reached by others: write a token of your own into a file that only you can read, and name "
-            "it with --token-file, or put it into the variable CHOICEWISE_TOKEN"
+            f"{host} can be reached by others: write a token into a file that only you "
+            "can read and name it with --token-file, or set CHOICEWISE_TOKEN"
         )
     try:
         import starlette  # noqa: F401
@@ -161,17 +169,17 @@ def serve(
         show(address(bound))
         sys.stdout.flush()  # who reads it through a pipe or from a file opens it while the board is there
         where = ", ".join(map(str, folders))
-        tell(f"the board of all runs below {where}; Ctrl-C ends it")
+        tell(f"the board of all runs below {where}; Ctrl-C stops it")
         if submissions:
             words: list[str | Path] = ["work", folders[0]]
             if asked.queue:
                 words += ["--queue", asked.queue]
             work = command_line(*words)
-            tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
+            tell(f"submit models at {address(bound)}submissions; evaluate them with `{work}`")
         if token is not None:
             tell("readers add ?token= and the token to the address once")
         if not is_loopback(host):
-            tell("what is sent is not encrypted; a proxy with TLS in front of it does that")
+            tell("the connection is not encrypted; put a proxy with TLS in front of it")
         server.wait()
     except KeyboardInterrupt:
         tell("ending")
@@ -182,7 +190,7 @@ def serve(
 
 def _check(folders: list[Path]) -> None:
     problems = [f"{folder} does not exist" for folder in folders if not folder.exists()]
-    problems += [f"{folder} is a file; name the folder" for folder in folders if folder.is_file()]
+    problems += [f"{folder} is a file; name a folder" for folder in folders if folder.is_file()]
     if problems:
         raise UsageError.of_problems(problems)
 
@@ -241,11 +249,11 @@ def _asked(board: Path, given: Submitting) -> Asked:
         seed=seed,
     )
     if not is_given:
-        line = f"submitted models are asked {listed(asked.protocols)}"
+        line = f"submitted models run under {listed(asked.protocols)}"
         if asked.data:
             line += f" on {listed(asked.data)}"
         if there.runs:
-            line += ", as the runs there were"
+            line += " (from the runs in this folder)"
         tell(f"{line}; --protocol changes it")
     return asked
 
@@ -258,13 +266,14 @@ def _submit_token(queue: Path, loopback: bool, given: Submitting) -> str:
         return token
     if not loopback:
         raise UsageError(
-            "the board can be reached by others and has no token of who submits: write one of your own into a file "
-            f"that only you can read, and name it with --submit-token-file, or put it into the variable {SUBMIT}"
+            "the board can be reached by others, but submitting needs no token: write "
+            "one into a file that only you can read and name it with "
+            f"--submit-token-file, or set {SUBMIT}"
         )
     file = queue / "submit.token"
     token, is_new = stored_token(file)
     verb = "was written to" if is_new else "is in"
-    tell(f"the token of who submits {verb} {file}")
+    tell(f"the token for submitting {verb} {file}")
     return token
 
 
@@ -291,7 +300,7 @@ def work(
     queue: Annotated[
         Path | None,
         typer.Option(
-            "--queue", readable=False, help="Folder of what was submitted, as `serve` has it."
+            "--queue", readable=False, help="Folder of the submissions, as for `choicewise serve`."
         ),
     ] = None,
     device: options.Device = None,
@@ -299,13 +308,14 @@ def work(
     executor: options.Executor = "local",
     workers: options.Workers = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when nothing waits, instead of waiting for more.")
+        bool, typer.Option("--once", help="Stop when no submission waits (default: wait for more).")
     ] = False,
 ) -> None:
-    """Evaluate the models that are submitted to the board of a folder, one after another, into that folder.
+    """Evaluate the models that are submitted to a board, one after another.
 
-    It runs beside the folder, here or with --executor ray on a cluster; several may work at once, each on a submission
-    of its own. What a worker that died has computed is not computed again. Ctrl-C gives back what is under way.
+    Run it on the machine that has the folder, or with --executor ray on a cluster. Several workers can
+    run in parallel. If a worker dies, another one resumes its run. Ctrl-C returns the current
+    submission to the queue.
     """
     lacking = [package for package in NEEDED if find_spec(package) is None]
     if lacking:
@@ -316,7 +326,7 @@ def work(
 
     if folder.parts and folder.parts[0] in ("http:", "https:"):
         raise UsageError(
-            f"{folder} is an address: name the folder of the board, as the worker runs beside it"
+            f"{folder} is an address; run the worker beside the board and name its folder"
         )
     _check([folder])
     loading: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
@@ -331,9 +341,9 @@ def work(
     watch_end()
     service = SubmissionService.join(folder, queue or folder / QUEUE_FOLDER)
     worker = Worker(service, workplace)
-    end = "; Ctrl-C ends it"
+    end = "; Ctrl-C stops it"
     if once:
-        end = " until nothing waits"
+        end = " until no submission waits"
     tell(f"works for the board of {folder}{end}")
     try:
         worker.work(once)

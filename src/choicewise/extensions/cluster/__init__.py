@@ -1,5 +1,6 @@
-"""Declare what this extension adds: executors of several processes or machines, the shards of a
-Slurm array, and the command ``merge``.
+"""One run computed by several processes or machines.
+
+Workers on one machine, a Ray cluster, parts of a run in processes of their own, and the merge of these.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Processes(Executor):
-    """Add ``--executor local --workers N``."""
+    """``--executor local --workers N``."""
 
     name = "local"
     summary = "processes of this machine"
@@ -27,7 +28,7 @@ class Processes(Executor):
 
 
 class Ray(Executor):
-    """Add ``--executor ray``."""
+    """``--executor ray``."""
 
     name = "ray"
     summary = "a Ray cluster"
@@ -52,7 +53,7 @@ class Ray(Executor):
 
 
 class Slurm(TaskArray):
-    """Add ``--shard slurm``."""
+    """``--shard slurm``."""
 
     name = "slurm"
     summary = "the tasks of a Slurm array"
@@ -65,10 +66,10 @@ class Slurm(TaskArray):
 
 
 class Merge(Command):
-    """Add ``choicewise merge``."""
+    """``choicewise merge``."""
 
     name = "merge"
-    summary = "Put the shards of a run together."
+    summary = "Merge the shards of a run."
 
     def app(self) -> Callable[..., None]:
         """Return the function."""

@@ -1,4 +1,4 @@
-"""The command ``merge``."""
+"""Merge."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def merge(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", readable=False, help="The run folder: a new one.")
+        Path | None, typer.Option("--out", readable=False, help="A new run folder.")
     ] = None,
     allow_missing: Annotated[
         bool,
         typer.Option(
             "--allow-missing",
-            help="Go on without shards that are not there; their questions are missing.",
+            help="Merge without missing shards; their questions are missing.",
         ),
     ] = False,
     output: Output,
 ) -> None:
-    """Put the shards of a run together, and print what the numbers say: to the bit those of one process.
+    """Merge the shards of a run and print the report; scores are bit-identical to one process.
 
-    Shards are folders that `choicewise run --shard I/N` wrote, or what was merged of some of them before; or folders of
-    several benchmarks, each with its shards. Shards of another run, edited ones, and two answers to one question that
-    differ are refused; for a shard that is missing or not complete the line is printed that asks it.
+    Shards are folders of `choicewise run --shard I/N`, earlier merges of some of them, or folders of
+    several benchmarks. Edited shards, shards of another run and contradicting answers are refused. For
+    each missing or incomplete shard the command that runs it is printed.
     """
     if out is None:
-        raise UsageError("--out is missing: the folder of the whole run, a new one")
+        raise UsageError("--out is missing; name a new folder for the merged run")
     output.check()
     from choicewise.cli.report import print_folders
     from choicewise.cli.run import token_savings
@@ -50,13 +50,12 @@ def merge(
     try:
         merge_all(folders, out, options.line_of, allow_missing, tell)
     except MissingShards as error:
-        advice = "--allow-missing goes on without, and these commands ask what lacks"
+        advice = "--allow-missing merges without them; these commands run them"
         raise UsageError(f"{error.message}; {advice}", error.problems) from error
     from choicewise.results.sweep import run_folders
     from choicewise.store.folder import read_manifest
 
     for folder in run_folders([out]):
-        spent = read_manifest(folder).engine.spent
-        if spent is not None:
+        if (spent := read_manifest(folder).engine.spent) is not None:
             tell(token_savings(spent))
     print_folders([out], output)

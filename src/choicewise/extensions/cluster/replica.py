@@ -1,4 +1,4 @@
-"""Answer shards by copies of a model, in processes of this machine or elsewhere."""
+"""A replica of a model in another process: what it is asked, what it answers, and one in a process of this machine."""
 
 from __future__ import annotations
 
@@ -35,31 +35,30 @@ DEATHS = 3
 
 
 class Replica(Protocol):
-    """Answer one shard after the other by a copy of the model elsewhere.
+    """A copy of the model elsewhere, which answers one shard after the other.
 
-    A future raises :class:`ReplicaDied`, after which the replica can be loaded anew, or the error
-    of the model.
+    What a future raises: :class:`ReplicaDied`, after which it can be loaded anew, and else the error of the model.
     """
 
     def load(self) -> Future[None]:
-        """Load the model, and try again if the replica dies over that."""
+        """Have the model in memory; tried anew where it dies over that."""
 
     def answer(self, shard: Shard) -> Future[Answered]:
-        """Return the answers to all of a shard."""
+        """The answers to all of a shard."""
 
     def end(self) -> None:
-        """End the replica; futures that are left are of no use."""
+        """Let it go; futures that are left are of no use."""
 
 
 class ReplicaDied(Exception):
-    """Report that a replica is gone with all its shards; the message says what is known of it."""
+    """A replica is gone, with all that it was asked; says in words what is known of it."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Hold the ``observations`` of a shard, as a table of the run folder.
+    """The ``observations`` of a shard, as a table of the run folder.
 
-    ``computed``: input tokens for it, without those of a self-check; None if they are not counted.
+    ``computed``: input tokens for it, without those of a self-check; None where they are not counted.
     """
 
     observations: pa.Table
@@ -69,7 +68,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Identity:
-    """Identify the model that a process has loaded; a replica compares it with that of the driver."""
+    """What a process has loaded: a replica compares it with that of the driver."""
 
     digest: str
     dtype: str
@@ -78,24 +77,22 @@ class Identity:
 
     @classmethod
     def of(cls, model: Model) -> Identity:
-        """Return the identity of ``model`` in this process; UsageError if it is a part, which no
-        other process could compare.
-        """
+        """That of ``model`` in this process; UsageError where it is a part, which no other process could compare."""
         if is_shared(model.device):
             raise UsageError(
                 f"{model.name} is shared by processes that torchrun started; leave further workers out"
             )
         return cls(model.digest, model.dtype, model.window, __version__)
 
-    def differences(self, other: Identity) -> list[str]:
-        """Return in words what differs from ``other``."""
+    def differences(self, own: Identity) -> list[str]:
+        """What it is otherwise than ``own``, in words."""
         words = {
             "digest": "weights or configuration",
             "dtype": "dtype",
             "window": "window",
             "version": "Choicewise",
         }
-        pairs = [(what, getattr(self, name), getattr(other, name)) for name, what in words.items()]
+        pairs = [(what, getattr(self, name), getattr(own, name)) for name, what in words.items()]
         return [
             f"{what}: {_short(there)} there, {_short(here)} here"
             for what, there, here in pairs
@@ -104,25 +101,22 @@ class Identity:
 
 
 class LoadedModel:
-    """Hold the model of a ``recipe`` in this process, on ``device`` if one is named.
+    """The model of a ``recipe`` in this process, on ``device`` where one is named.
 
-    Raises ModelError if it differs from that of the ``driver``, and the errors of load_model.
+    Raises ModelError where it is another than the ``driver`` knows, and as load_model.
     """
 
     def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
-        options = dict(recipe.options)
-        if device is not None:
-            options["device"] = device
-        self._model = load_model(recipe.name, **options)
-        # The self-check loads the weights.
-        self._model.check(0)
+        self._model = load_model(
+            recipe.name, **{**recipe.options, **({} if device is None else {"device": device})}
+        )
+        self._model.check(0)  # which has the weights in memory
         if differences := Identity.of(self._model).differences(driver):
             raise ModelError(f"has another model under the same name ({'; '.join(differences)})")
 
     def answer(self, shard: Shard) -> Answered:
-        """Return the answers to all of a shard; errors are those of the model."""
-        # Checked before counting: no run counts the tokens of a self-check.
-        self._model.check(shard.depth)
+        """The answers to all of a shard; errors as of the model."""
+        self._model.check(shard.depth)  # whose tokens no run counts
         before = self._model.computed
         rows = list(observe(self._model, shard.questions))
         computed = None if before is None else (self._model.computed or 0) - before
@@ -130,9 +124,7 @@ class LoadedModel:
 
 
 def outcome(call: Callable[..., Any], *arguments: object) -> Any:
-    """Return what ``call`` returns, or the error that it raises. An unexpected error is printed,
-    and is a death.
-    """
+    """What ``call`` returns, or the error that it raises; one that nobody foresaw is printed, and is a death."""
     try:
         return call(*arguments)
     except ChoicewiseError as error:
@@ -140,17 +132,20 @@ def outcome(call: Callable[..., Any], *arguments: object) -> Any:
     except Exception as error:
         traceback.print_exception(error)
         words = traceback.format_exception_only(error)[-1].strip()
-        for frame in traceback.extract_tb(error.__traceback__)[-1:]:
-            words += f", {Path(frame.filename).name} line {frame.lineno}"
-        return ReplicaDied(words)
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        return ReplicaDied(
+            words + "".join(f", {Path(frame.filename).name} line {frame.lineno}" for frame in place)
+        )
 
 
 def loaded_here(recipe: Recipe, device: str | None, driver: Identity) -> LoadedModel | Exception:
-    """Return the model in this process, or why it can't be loaded, with the name of the machine."""
+    """The model in this process, or why it can't be loaded, with the name of the machine."""
     loaded: LoadedModel | Exception = outcome(LoadedModel, recipe, device, driver)
-    if isinstance(loaded, ChoicewiseError):
-        return loaded.within(f"the replica on {platform.node()}")
-    return loaded
+    return (
+        loaded.within(f"the replica on {platform.node()}")
+        if isinstance(loaded, ChoicewiseError)
+        else loaded
+    )
 
 
 def _short(value: object) -> object:
@@ -164,30 +159,28 @@ _END_SECONDS = 5.0
 
 
 class ProcessReplica:
-    """Run a replica in a process with so many ``threads``, unless OMP_NUM_THREADS says how many.
+    """A process with so many ``threads``, unless OMP_NUM_THREADS says how many; arguments as of LoadedModel.
 
-    The other arguments are those of :class:`LoadedModel`. The process is started as a program, not
-    forked or spawned, so that a script that evaluates is not run again in it.
+    It is started as a program, not forked or spawned, so that a script that evaluates is not run again in it.
     """
 
     def __init__(self, recipe: Recipe, device: str | None, driver: Identity, threads: int) -> None:
-        self._loading = (recipe, device, driver)
-        self._threads = threads
+        self._loading, self._threads = (recipe, device, driver), threads
         self._caller = ThreadPoolExecutor(1)
         self._process: Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._ended = False
 
     def load(self) -> Future[None]:
-        """Start the process, and load the model there."""
+        """Start the process, and have the model in memory there."""
         return self._caller.submit(self._load)
 
     def answer(self, shard: Shard) -> Future[Answered]:
-        """Return the answers to all of a shard."""
+        """The answers to all of a shard."""
         return self._caller.submit(self._call, shard)
 
     def end(self) -> None:
-        """End the process."""
+        """Let the process go."""
         self._ended = True
         self._caller.shutdown(wait=False, cancel_futures=True)
         self._kill()
@@ -205,9 +198,10 @@ class ProcessReplica:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        # It finds the modules that this process finds.
-        modules = os.pathsep.join(path for path in sys.path if path)
-        environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, "PYTHONPATH": modules}
+        own = os.pathsep.join(
+            path for path in sys.path if path
+        )  # it finds the same modules as this process
+        environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, "PYTHONPATH": own}
         command = [sys.executable, "-P", "-c", _START, str(theirs.fileno())]
         # In a session of its own: Ctrl-C is for the driver, which ends them.  What a model prints is no result.
         with theirs:
@@ -224,15 +218,13 @@ class ProcessReplica:
             self._kill()
 
     def _call(self, message: object) -> Any:
-        process = self._process
-        connection = self._connection
+        process, connection = self._process, self._connection
         if process is None or connection is None:
             raise ReplicaDied("its process has ended")
         try:
             connection.send(message)
             answer = connection.recv()
-        except (EOFError, OSError):
-            # The process ended, maybe within a message.
+        except (EOFError, OSError):  # half a message as well
             raise ReplicaDied(_ending(process)) from None
         if isinstance(answer, Exception):
             raise answer
@@ -240,8 +232,7 @@ class ProcessReplica:
 
     def _kill(self) -> None:
         if self._process is not None:
-            # It writes no files; its end of the connection closes, which ends a call.
-            self._process.kill()
+            self._process.kill()  # it writes nothing, and its end of the connection closes, which ends a call
             self._process.wait()
 
 
@@ -257,24 +248,17 @@ def _ending(process: Popen[bytes]) -> str:
 def process_replicas(
     recipe: Recipe, size: int, devices: Sequence[str], driver: Identity
 ) -> list[Replica]:
-    """Return so many replicas on this machine, in turn on ``devices`` if there are any; they share
-    the cores.
-    """
+    """So many replicas on this machine, in turn on ``devices`` where there are any, each with its part of the cores."""
     threads = max(1, (os.cpu_count() or 1) // size)
-    replicas: list[Replica] = []
-    for number in range(size):
-        device = devices[number % len(devices)] if devices else None
-        replicas.append(ProcessReplica(recipe, device, driver, threads))
-    return replicas
+    places = [devices[number % len(devices)] if devices else None for number in range(size)]
+    return [ProcessReplica(recipe, place, driver, threads) for place in places]
 
 
 def main() -> None:
     """Load the model that is named first, then answer shards until nobody is there to ask."""
-    connection = Connection(int(sys.argv[1]))
-    inbox = SimpleQueue[Any]()
+    connection, inbox = Connection(int(sys.argv[1])), SimpleQueue[Any]()
     Thread(target=_read, args=(connection, inbox), daemon=True).start()
-    # A connection ends when the driver is gone.
-    with suppress(ConnectionError):
+    with suppress(ConnectionError):  # the driver is gone
         loaded = loaded_here(*inbox.get())
         connection.send(loaded if isinstance(loaded, Exception) else None)
         while isinstance(loaded, LoadedModel):
@@ -286,9 +270,7 @@ def _read(connection: Connection, inbox: SimpleQueue[Any]) -> None:
         while True:
             inbox.put(connection.recv())
     except (EOFError, OSError):
-        # The driver is gone: nobody waits for the answer that is being computed.
-        os._exit(0)
-    except BaseException:
-        # A shard can't be read. The driver hears of the exit code, and says it.
+        os._exit(0)  # the driver is gone: nobody waits for the answer that is being computed
+    except BaseException:  # a shard that can't be read
         traceback.print_exc()
-        os._exit(1)
+        os._exit(1)  # which the driver hears, and says

@@ -141,7 +141,7 @@ class EndpointAnalysis(Analysis):
     """``choicewise report DIR... endpoint``."""
 
     name = "endpoint"
-    summary = "Show what a decision endpoint said beside its probabilities, and repeats."
+    summary = "Show what a decision endpoint returned beside probabilities, and repeats."
     needs = "runs"
     run_tables = calls("choicewise.extensions.endpoints.decisions.endpoint_report:endpoint_tables")
 

@@ -1,5 +1,6 @@
-"""Declare what this extension adds: readers of other tools' logs, writers of their formats, tasks of
-the harness, and the commands ``import``, ``export`` and ``lm-eval``.
+"""Other tools' files: logs that are read, tasks that become protocols, formats that are written.
+
+``logs`` reads, ``write`` and ``export.py`` write, ``harness_tasks`` makes protocols of tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class HarnessTasks(TaskLibrary):
-    """Make protocols and data of tasks of LM Evaluation Harness."""
+    """Tasks of LM Evaluation Harness."""
 
     name = "lm-eval"
     summary = "tasks of LM Evaluation Harness"
@@ -39,7 +40,7 @@ class HarnessTasks(TaskLibrary):
 
 
 class HarnessLogs(LogReader):
-    """Read logs of lm-evaluation-harness since 0.4."""
+    """Logs of lm-evaluation-harness since 0.4."""
 
     name = "harness"
     summary = "samples of lm-evaluation-harness 0.4, with the results beside them"
@@ -48,7 +49,7 @@ class HarnessLogs(LogReader):
 
 
 class HarnessV0Logs(LogReader):
-    """Read logs of lm-evaluation-harness before 0.4."""
+    """Logs of lm-evaluation-harness before 0.4."""
 
     name = "harness-v0"
     summary = "write-out of lm-evaluation-harness 0.3"
@@ -57,7 +58,7 @@ class HarnessV0Logs(LogReader):
 
 
 class HelmLogs(LogReader):
-    """Read run folders of HELM."""
+    """Run folders of HELM."""
 
     name = "helm"
     summary = "HELM's run folders of multiple choice (scenario_state.json)"
@@ -67,7 +68,7 @@ class HelmLogs(LogReader):
 
 
 class InspectLogs(LogReader):
-    """Read logs of Inspect."""
+    """Logs of Inspect."""
 
     name = "inspect-log"
     summary = "Inspect's .eval archives and .json logs of multiple choice"
@@ -77,7 +78,7 @@ class InspectLogs(LogReader):
 
 
 class LightevalLogs(LogReader):
-    """Read details of lighteval."""
+    """Details of lighteval."""
 
     name = "lighteval"
     summary = "lighteval's details (details_*.parquet, with results_*.json)"
@@ -87,7 +88,7 @@ class LightevalLogs(LogReader):
 
 
 class TableLogs(LogReader):
-    """Read tables of log-likelihoods, which any tool may write."""
+    """Tables of log-likelihoods, which any tool may write."""
 
     name = "table"
     summary = "a table of log-likelihoods with the columns item, choice, loglikelihood, gold"
@@ -97,7 +98,7 @@ class TableLogs(LogReader):
 
 
 class HarnessResults(Writer):
-    """Write results and samples as lm-evaluation-harness does."""
+    """Results and samples as lm-evaluation-harness writes them."""
 
     name = "harness"
     summary = "LM Evaluation Harness: results_DATE.json and samples_TASK_DATE.jsonl, by model"
@@ -105,7 +106,7 @@ class HarnessResults(Writer):
 
 
 class EveryEvalEver(Writer):
-    """Write records of Every Eval Ever."""
+    """Records of Every Eval Ever."""
 
     name = "every-eval-ever"
     summary = "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store"
@@ -113,7 +114,7 @@ class EveryEvalEver(Writer):
 
 
 class EvalResults(Writer):
-    """Write results for the cards of models on the Hub."""
+    """Results in the cards of models on the Hub."""
 
     name = "eval-results"
     summary = "the Hub's .eval_results: a YAML file per score for the model's repository"
@@ -121,7 +122,7 @@ class EvalResults(Writer):
 
 
 class RowCsv(Writer):
-    """Write rows of the report, for a spreadsheet."""
+    """Rows of the report, for a spreadsheet."""
 
     name = "csv"
     summary = (
@@ -140,7 +141,7 @@ class RowCsv(Writer):
 
 
 class _TableFile(Writer):
-    """Write a file of one table."""
+    """A file of one table."""
 
     output = "file"
 
@@ -158,14 +159,14 @@ class _TableFile(Writer):
 
 
 class RowParquet(_TableFile):
-    """Write rows of the report, for programs."""
+    """Rows of the report, for programs."""
 
     name = "parquet"
     summary = "the rows of `choicewise report` in full, for pandas, Polars, DuckDB or R"
 
 
 class _ItemFile(_TableFile):
-    """Write a table that ``choicewise import`` recognises by the ending of its name."""
+    """A table that ``choicewise import`` reads, which knows it by the ending of its name."""
 
     def check(self, out: Path) -> None:
         """Raise UsageError if ``out`` can't be of this format."""
@@ -182,14 +183,14 @@ _ITEMS = "the log-likelihood of every choice with its text, as `choicewise impor
 
 
 class ItemCsv(_ItemFile):
-    """Write log-likelihoods of items as CSV."""
+    """Log-likelihoods of items as CSV."""
 
     name = "items-csv"
     summary = f"{_ITEMS}; texts stand as they are"
 
 
 class ItemParquet(_ItemFile):
-    """Write log-likelihoods of items as Parquet."""
+    """Log-likelihoods of items as Parquet."""
 
     name = "items-parquet"
     summary = _ITEMS
@@ -199,23 +200,21 @@ _SCORES = "a row per protocol, item and choice: score, gold, prediction, credit"
 
 
 class ScoreCsv(_TableFile):
-    """Write scores of items, for a spreadsheet."""
+    """Scores of items, for a spreadsheet."""
 
     name = "scores-csv"
     summary = f"{_SCORES}; for a spreadsheet"
 
 
 class ScoreParquet(_TableFile):
-    """Write scores of items, for programs."""
+    """Scores of items, for programs."""
 
     name = "scores-parquet"
     summary = _SCORES
 
 
 class _PaperTables(Writer):
-    """Write tables for readers: every number, or models by benchmarks with the signatures in a file
-    beside it.
-    """
+    """Tables for readers: every number, or models by benchmarks with the signatures in a file beside it."""
 
     output = "file"
     tables = ("numbers", "models")
@@ -225,10 +224,8 @@ class _PaperTables(Writer):
         from choicewise.extensions.interop.write.models_table import write_models
         from choicewise.extensions.interop.write.paper import FORMS, write_numbers
 
-        if export.table == "models":
-            write_models(FORMS[self.name], export, out)
-        else:
-            write_numbers(FORMS[self.name], export, out)
+        write = write_models if export.table == "models" else write_numbers
+        write(FORMS[self.name], export, out)
         return []
 
     def replaces(self, file: Path) -> bool:
@@ -247,21 +244,21 @@ _NUMBERS = "models by protocols, 95 % intervals, signatures below"
 
 
 class Latex(_PaperTables):
-    """Write tables of a paper."""
+    """Tables of a paper."""
 
     name = "latex"
     summary = f"tables in LaTeX for a paper (booktabs): {_NUMBERS}"
 
 
 class Markdown(_PaperTables):
-    """Write tables of a README."""
+    """Tables of a README."""
 
     name = "markdown"
     summary = f"tables in Markdown for a README or an issue: {_NUMBERS}"
 
 
 class InspectView(Writer):
-    """Write logs that Inspect shows."""
+    """Logs that Inspect shows."""
 
     name = "inspect"
     summary = (
@@ -271,7 +268,7 @@ class InspectView(Writer):
 
 
 class Wandb(Writer):
-    """Write runs of Weights & Biases, which its program sends."""
+    """Runs of Weights & Biases, which its own program sends."""
 
     name = "wandb"
     summary = "offline runs of Weights & Biases in a folder: numbers, rows, page, signatures (extra: wandb)"
@@ -287,7 +284,7 @@ class Wandb(Writer):
 
 
 class Mlflow(Writer):
-    """Write runs of MLflow, in a folder or on a server."""
+    """Runs of MLflow, in a folder or on a server."""
 
     name = "mlflow"
     summary = "runs in MLflow: numbers, rows, page, signatures; a folder, or http(s)://... of a server (extra: mlflow)"
@@ -303,26 +300,26 @@ class Mlflow(Writer):
 
 
 class ExportCommand(Command):
-    """Add ``choicewise export``."""
+    """``choicewise export``."""
 
     name = "export"
-    summary = "Write the numbers of runs for other tools."
+    summary = "Write scores for other tools."
     app = returns("choicewise.extensions.interop.commands:export")
 
 
 class ImportCommand(Command):
-    """Add ``choicewise import``."""
+    """``choicewise import``."""
 
     name = "import"
-    summary = "Make run folders of other tools' logs, or of answers."
+    summary = "Make run folders from other tools' logs."
     app = returns("choicewise.extensions.interop.commands:import_logs")
 
 
 class LmEvalCommand(Command):
-    """Add ``choicewise lm-eval``."""
+    """``choicewise lm-eval``."""
 
     name = "lm-eval"
-    summary = "Run lm-evaluation-harness with one more model: choicewise."
+    summary = "Run lm-evaluation-harness with choicewise as a model."
     passes_on = True
     app = returns("choicewise.extensions.interop.commands:lm_eval")
 
@@ -330,30 +327,18 @@ class LmEvalCommand(Command):
 EXTENSION = Extension(
     "interop",
     [
-        HarnessLogs(),
-        HarnessV0Logs(),
-        HelmLogs(),
-        InspectLogs(),
-        LightevalLogs(),
-        TableLogs(),
-        HarnessResults(),
-        EveryEvalEver(),
-        EvalResults(),
-        RowCsv(),
-        RowParquet(),
-        Markdown(),
-        Latex(),
-        ScoreCsv(),
-        ScoreParquet(),
-        ItemCsv(),
-        ItemParquet(),
-        InspectView(),
-        Wandb(),
-        Mlflow(),
-        HarnessTasks(),
-        ExportCommand(),
-        ImportCommand(),
-        LmEvalCommand(),
+        *(HarnessLogs(), HarnessV0Logs(), HelmLogs(), InspectLogs(), LightevalLogs(), TableLogs()),
+        *(
+            HarnessResults(),
+            EveryEvalEver(),
+            EvalResults(),
+            RowCsv(),
+            RowParquet(),
+            Markdown(),
+            Latex(),
+        ),
+        *(ScoreCsv(), ScoreParquet(), ItemCsv(), ItemParquet(), InspectView(), Wandb(), Mlflow()),
+        *(HarnessTasks(), ExportCommand(), ImportCommand(), LmEvalCommand()),
     ],
     names={
         "export": "choicewise.extensions.interop.export",

@@ -1,4 +1,4 @@
-"""The commands ``import``, ``export`` and ``lm-eval``."""
+"""Import, export, lm-eval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MANY = 20
-"""Logs that have lines of their own on stderr; of a greater number only the count is written."""
+"""Logs that are told one by one."""
 
 
 @options.grouped
@@ -31,7 +31,7 @@ def import_logs(
         typer.Argument(
             metavar="PATH...",
             readable=False,
-            help="Files or folders that another tool wrote, or one bundle.",
+            help="Files or folders of another tool, or one bundle.",
         ),
     ],
     out: Annotated[
@@ -39,34 +39,32 @@ def import_logs(
         typer.Option(
             "--out",
             readable=False,
-            help="The run folder of one log, or the folder for those of several.",
+            help="The run folder; several logs get a folder each in it.",
         ),
     ],
     format: Annotated[
         str | None,
-        typer.Option("--from", help="The format, where it is not recognised: harness, table, ..."),
+        typer.Option("--from", help="The format, if it is not recognized: harness, table, ..."),
     ] = None,
     results: Annotated[
         Path | None,
         typer.Option(
             "--results",
             readable=False,
-            help="The file with the totals, where it is not beside the samples.",
+            help="The file with the totals, if it is not beside the samples.",
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model", help="The model's name, where the files don't say it, or say another."
-        ),
+        typer.Option("--model", help="The model's name (default: from the files)."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", help="The same for the task's name.")
+        str | None, typer.Option("--task", help="The task's name (default: from the files).")
     ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            "--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts."
+            "--tokenizer", readable=False, help="A tokenizer folder, to count the tokens of texts."
         ),
     ] = None,
     answers: Annotated[
@@ -74,18 +72,18 @@ def import_logs(
         typer.Option(
             "--answers",
             readable=False,
-            help="What an engine answered to a bundle of `choicewise requests`: Parquet or CSV. Repeatable.",
+            help="An engine's answers to a bundle of `choicewise requests`: Parquet or CSV. "
+            "Repeatable.",
         ),
     ] = None,
     output: options.Output,
 ) -> None:
-    """Make run folders of other tools' logs, or of answers to a bundle, and print what they say.
+    """Make run folders from other tools' logs, or from answers to a bundle, and print the report.
 
-    Reads samples of lm-evaluation-harness 0.4 with the results beside them, its 0.3 write-out, run folders of HELM,
-    logs of Inspect, details of lighteval, and CSV, Parquet or JSON Lines with the columns item, choice, loglikelihood,
-    gold.
-    Every score that the log allows is computed; the report says what it lacks for the others. The same command
-    again changes nothing.
+    It reads samples of lm-evaluation-harness 0.4 (with results) and 0.3 (write-out), HELM run folders,
+    Inspect logs, lighteval details, and CSV, Parquet or JSON Lines with the columns item, choice,
+    loglikelihood, gold. All scores that the log allows are computed; the report names what is missing
+    for the others.
     """
     output.check()
     from choicewise.cli.report import print_folders
@@ -94,49 +92,38 @@ def import_logs(
     if answers:
         if len(paths) != 1:
             raise UsageError(
-                f"--answers are those to one bundle, and {len(paths)} paths are named; name the bundle alone"
+                f"--answers needs one bundle, not {len(paths)} paths; name the bundle alone"
             )
-        only_for_logs = {"from": format, "results": results, "task": task, "tokenizer": tokenizer}
-        options.refuse_without_use("answers to a bundle have", **only_for_logs)
+        own = {"from": format, "results": results, "task": task, "tokenizer": tokenizer}
+        options.refuse_without_use("answers to a bundle have", **own)
         _import_answers(open_bundle(paths[0]), answers, out, model)
         print_folders([out], output)
         return
-    for path in paths:
-        if is_bundle(path):
-            raise UsageError(
-                f"{path} is a bundle of requests; name what an engine answered: --answers FILE"
-            )
-    from choicewise.extensions.interop.logs.import_log import (
-        counted,
-        read_logs,
-        renamed,
-        write_logs,
-    )
+    if bundles := [path for path in paths if is_bundle(path)]:
+        raise UsageError(
+            f"{bundles[0]} is a bundle of requests; add the engine's answers: --answers FILE"
+        )
+    from choicewise.extensions.interop.logs.import_log import read_logs, renamed, write_logs
 
     logs = read_logs(paths, format, results)
     if not logs:
-        raise UsageError(f"{', '.join(map(str, paths))}: there is no log in it")
+        raise UsageError(f"no log found in {', '.join(map(str, paths))}")
     logs = renamed(logs, model, task)
     if tokenizer is not None:
-        logs = counted(logs, tokenizer)
+        from choicewise.extensions.interop.logs.import_log import counted
 
-    wants_everything = output.json or output.every or output.ids
-    if len(logs) == 1 and not wants_everything:
-        # The lines of one log go above its report, so that both fit on the first screen.
-        (imported,) = write_logs(logs, out)
-        print_folders([out], output, above=_print_log(imported))
-        return
-    if len(logs) <= MANY:
-        write_logs(logs, out, _tell_imported)
-    else:
-        write_logs(logs, out)
-    print_folders([out], output)
-    if len(logs) > 1:
-        tell(f"imported {len(logs)} logs into {out}")
+        logs = counted(logs, tokenizer)
+    in_short = len(logs) == 1 and not (output.json or output.every or output.ids)
+    done = write_logs(
+        logs, out, _tell if len(logs) <= MANY and not in_short else lambda imported: None
+    )
+    print_folders([out], output, above=_print_log(done[0]) if in_short else 0)
+    if len(done) > 1:
+        tell(f"imported {len(done)} logs into {out}")
 
 
 def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | None) -> None:
-    """Make a run of the answers in ``files``, and say what they lack."""
+    """Make a run of what ``files`` answer, and say what they lack."""
     from choicewise.extensions.training.bundles.answers import read_answers, write_run
     from choicewise.extensions.training.bundles.bundle import RANK
 
@@ -145,60 +132,53 @@ def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | N
         write_run(bundle, answers, out, report)
     if answers.only_sums:
         tell(
-            f"note: sums alone of {answers.only_sums:,} of {bundle.scored.questions:,} questions: what needs single"
-            " tokens has no number"
+            f"note: {answers.only_sums:,} of {bundle.scored.questions:,} questions have "
+            "only sums: scores that need single tokens are missing"
         )
-    lacks_ranks = answers.ranks is None or (answers.ranks < 0).any()
-    if RANK in bundle.record.needs and lacks_ranks:
+    if RANK in bundle.record.needs and (answers.ranks is None or (answers.ranks < 0).any()):
         tell(
-            "note: answers without ranks: items where a protocol must know which token is the likeliest may be missing"
+            "note: the answers have no ranks: items may be missing if a protocol needs "
+            "the most likely token"
         )
     tell(
         f"wrote {out} of {bundle.record.rows:,} rows that {answers.engine} answered for {answers.model}"
     )
 
 
-def _tell_imported(imported: Imported) -> None:
-    """Say what was imported, and what of it was not used or disagrees."""
-    tell(_title(imported), *(f"  {remark}" for remark in _remarks(imported)))
+def _tell(imported: Imported) -> None:
+    """What was imported, and what of it was not used or disagrees."""
+    tell(_about(imported), *(f"  {remark}" for remark in _remarks(imported)))
 
 
-def _title(imported: Imported) -> str:
+def _about(imported: Imported) -> str:
     log = imported.log
-    items = sum(imported.state.subjects.values())
-    return f"{log.model} on {log.task}: {items:,} items of {log.tool}"
+    return (
+        f"{log.model} on {log.task}: {sum(imported.state.subjects.values()):,} items of {log.tool}"
+    )
 
 
 def _remarks(imported: Imported) -> list[str]:
-    """Return lines on what disagrees, then on what was not used."""
-    remarks = [f"warning: {note}" for note in imported.state.notes]
-    for column in (*imported.log.unused, *imported.state.unused):
-        remarks.append(f"not used: {column}")
-    return remarks
+    """What disagrees, and what was not used."""
+    unused = (f"not used: {each}" for each in (*imported.log.unused, *imported.state.unused))
+    return [*(f"warning: {note}" for note in imported.state.notes), *unused]
 
 
 def _print_log(imported: Imported) -> int:
-    """Print what was imported and the log's totals, and return how many lines that took, at most
-    four.
-    """
+    """What was imported in two lines, and what the log itself says; how many lines that took, at most four."""
     from choicewise.extensions.interop.logs.import_log import totals_line
     from choicewise.report.brief import WIDTH
 
-    talk = [short(_title(imported), WIDTH)]
-    remarks = "; ".join(_remarks(imported))
-    if remarks:
-        talk.append(f"  {shorten(safe(remarks), WIDTH - 2, placeholder=' … (--all)')}")
-    totals = totals_line(imported)
-    if totals.endswith(":"):
-        totals += " --all"
-    lines = wrapped(totals, WIDTH)
-    tell(*talk)
+    told, line = [short(_about(imported), WIDTH)], totals_line(imported)
+    if remarks := "; ".join(_remarks(imported)):
+        told.append(f"  {shorten(safe(remarks), WIDTH - 2, placeholder=' … (--all)')}")
+    lines = wrapped(f"{line} --all" if line.endswith(":") else line, WIDTH)
+    tell(*told)
     show(*lines)
-    return len(talk) + len(lines)
+    return len(told) + len(lines)
 
 
 Table = StrEnum("Table", ["numbers", "models"])
-"""The tables of a paper: every number, or models by benchmarks."""
+"""What the tables of a paper are of."""
 
 
 def export(
@@ -206,58 +186,55 @@ def export(
     form: Annotated[
         str,
         typer.Option(
-            "--format", metavar="FORMAT", help="The format; docs/export.md says what each is for."
+            "--format", metavar="FORMAT", help="The format (docs/export.md describes them)."
         ),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            "--out", readable=False, help="A new folder, or a file where the format is one file."
+            "--out", readable=False, help="A new folder, or a file for formats of one file."
         ),
     ],
     table: Annotated[
         Table | None,
         typer.Option(
             "--table",
-            help="Of latex and markdown: every number (unless given), or models by benchmarks, one number each.",
+            help="For latex and markdown: every score (default), or models by benchmarks.",
         ),
     ] = None,
     protocol: Annotated[
         list[str] | None,
         typer.Option(
-            "--protocol", help="Only these, or further ones the runs can score. Repeatable."
+            "--protocol", help="Only these protocols, or more that the runs can score. Repeatable."
         ),
     ] = None,
     metric: options.Metrics = None,
     incomplete: Annotated[
         bool,
-        typer.Option(
-            "--incomplete", help="Export runs that are not complete as they are, marked as such."
-        ),
+        typer.Option("--incomplete", help="Also export incomplete runs, marked as incomplete."),
     ] = False,
     url: Annotated[
         str,
         typer.Option(
             "--url",
-            help="Where the evaluation can be looked at, for formats that have a place for it.",
+            help="Address of the evaluation, for formats that store it.",
         ),
     ] = "",
     organization: Annotated[
-        str, typer.Option("--organization", help="Who evaluated, in the same way.")
+        str,
+        typer.Option("--organization", help="Name of the evaluator, for formats that store it."),
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """Write the numbers of runs for other tools: the harness, Every Eval Ever, the Hub, tables, logs.
+    """Write scores for other tools: the harness, Every Eval Ever, the Hub, tables, logs.
 
-    No model is needed. Every file that was written is a line of the output. An earlier export of the same runs is
-    replaced in one step; anything else at --out is left alone, and refused.
+    No model is needed. The output lists every written file. An earlier export of the same runs is
+    replaced; any other content of --out is refused.
     """
     from choicewise.extensions.interop.export import export as write
 
     filled = write(
-        folders,
-        form,
-        out,
+        *(folders, form, out),
         protocols=protocol,
         metrics=metric,
         incomplete=incomplete,
@@ -267,9 +244,7 @@ def export(
     )
     tell(*(f"note: {note}" for note in filled.notes))
     if json:
-        files = []
-        for file in filled.files:
-            files.append({"path": str(file), "bytes": file.stat().st_size})
+        files = [{"path": str(file), "bytes": file.stat().st_size} for file in filled.files]
         print_json({"format": form, "out": str(out), "files": files, "notes": filled.notes})
     else:
         show(*map(str, filled.files))
@@ -278,12 +253,12 @@ def export(
 def lm_eval(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENT...", help="What follows `lm_eval` on an existing line."),
+        typer.Argument(metavar="ARGUMENT...", help="What follows `lm_eval` in your command."),
     ] = None,
 ) -> None:
-    """Run lm-evaluation-harness, every argument unchanged, with one more model: choicewise.
+    """Run lm-evaluation-harness with choicewise as a model; all arguments are passed on.
 
-    An existing line works with `choicewise lm-eval` for `lm_eval` and `--model choicewise` for `--model hf`.
+    In your command, replace `lm_eval` by `choicewise lm-eval`, and `--model hf` by `--model choicewise`.
     """
     from choicewise.extensions.interop.lm_eval import run_harness
 

@@ -9,7 +9,7 @@ class Requests(Command):
     """Declare ``choicewise requests``."""
 
     name = "requests"
-    summary = "Freeze what protocols ask, in tokens, for another engine."
+    summary = "Write prompts as tokens, for another engine."
     app = returns("choicewise.extensions.training.commands:requests")
 
 

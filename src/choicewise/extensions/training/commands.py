@@ -20,19 +20,21 @@ def requests(
         str,
         typer.Option(
             "--tokenizer",
-            help="Of the model that will answer: its folder, its name on the Hub, bundled:NAME, or bytes. Its weights"
-            " are not read.",
+            help="Tokenizer of the model that will answer: a folder, Hub name, bundled:NAME, "
+            "or bytes. Its weights are not read.",
         ),
     ],
     data: options.Data = None,
     protocol: options.Protocols,
-    out: Annotated[Path, typer.Option("--out", readable=False, help="The bundle: a new folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", readable=False, help="A new folder for the bundle.")
+    ],
     window: Annotated[
         int | None,
         typer.Option(
             "--window",
             min=1,
-            help="Most input tokens; config.json beside the tokenizer says it unless given.",
+            help="Longest input in tokens (default: from config.json beside the tokenizer).",
         ),
     ] = None,
     shots: options.Shots = None,
@@ -43,10 +45,10 @@ def requests(
     tasks: options.Tasks,
     json: options.Json = False,
 ) -> None:
-    """Freeze what protocols ask, in tokens, for an engine of your own; `choicewise import` takes its answers.
+    """Write the prompts of protocols as tokens for your own engine; `choicewise import` reads its answers.
 
-    A bundle holds one dataset. Protocols that need more than log-probabilities of given tokens (generated answers,
-    masked models) are refused by name and left out.
+    A bundle holds one dataset. Protocols that need more than log-probabilities of given tokens
+    (generated answers, masked models) are left out by name.
     """
     from choicewise.extensions.training.bundles.bundle import ROWS
     from choicewise.extensions.training.bundles.write import write_bundle
@@ -59,13 +61,13 @@ def requests(
     if len(sources) > 1:
         names = ", ".join(source.name for source in sources)
         raise UsageError(
-            f"these protocols ask {len(sources)} datasets ({names}), and a bundle"
-            " holds one; write a bundle of each, or name --data"
+            f"a bundle holds one dataset, but these protocols use {len(sources)} "
+            f"({names}); write a bundle for each, or name --data"
         )
     opened, failed = open_all(sources, job, show_download(), measured=False)
     refuse(failed)
     (source,) = opened.values()
-    options.tell_reading(source.data, source.source.notes, source.changes)
+    options.tell_reading(source.data, source.source.notes, source.without)
     options.tell_notes(source.data, source.protocols, job.selection)
     chat_rendering = None if chat is None else str(chat)
     with progress("requests") as report:
@@ -82,8 +84,8 @@ def requests(
     record = bundle.record
     if record.refused:
         tell(
-            "note: an engine with a server of its own can be asked what no bundle holds:"
-            " `choicewise run --model server:URL#NAME`, see docs/servers.md"
+            "note: if your engine has a server, `choicewise run --model server:URL#NAME` "
+            "can run the protocols that no bundle holds (docs/servers.md)"
         )
     for reason, count in record.missing.items():
         tell(f"note: {counted(count, 'request')} can't be asked: {reason}")
@@ -98,7 +100,7 @@ def requests(
             f"digest {record.digest}",
         )
     line = command_line("import", out, "--answers", "FILE", "--out", "RUN")
-    tell(f"wrote {out}; an engine reads {out / ROWS}, and `{line}` takes its answers")
+    tell(f"wrote {out}; run your engine on {out / ROWS}, then import its answers with `{line}`")
 
 
 _JSON_FIELDS = (

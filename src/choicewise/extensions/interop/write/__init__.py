@@ -1,4 +1,4 @@
-"""Writers of other tools' formats, one module for each tool or kind of file.
+"""Formats of other tools that results are written in: one writer per tool.
 
 ``common.py`` has what they share; :mod:`choicewise.extensions.interop.export` lists them.
 """

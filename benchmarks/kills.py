@@ -39,7 +39,7 @@ from tests.helpers.mmlu_data import write_mmlu
 
 from choicewise import evaluate, open_run
 from choicewise.errors import StoreError
-from choicewise.extensions.interop.export import own_folder
+from choicewise.extensions.interop.export import fill_folder
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import Manifest
@@ -217,7 +217,7 @@ def _export(folder: Path, text: str) -> None:
             (place / name).write_text(text)
         return []
 
-    own_folder(folder / "export", "test", ["content"], write)
+    fill_folder(folder / "export", "test", ["content"], write)
 
 
 def data(folder: Path) -> None:

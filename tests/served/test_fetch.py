@@ -88,9 +88,9 @@ def test_a_changed_file_is_refused(
     monkeypatch.setenv(PLACE, str(tmp_path))
     file = tmp_path / "sums/all/test-00001-of-00002.parquet"
     file.write_bytes(parquet(9)) if change == "another" else file.unlink()
-    with pytest.raises(DataError, match="not as it was fetched from org/sums@") as raised:
+    with pytest.raises(DataError, match="files differ from org/sums@") as raised:
         open_benchmark("sums")
-    assert f"{file} is" in raised.value.problems[0]
+    assert str(file) in raised.value.problems[0]
 
 
 def test_a_fetch_that_was_cut_off_is_not_opened(
@@ -107,7 +107,7 @@ def test_a_fetch_that_was_cut_off_is_not_opened(
     with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
         cut.setattr("choicewise.running.fetch.shutil.copyfile", copy)
         fetch_benchmark("sums", tmp_path)
-    with pytest.raises(DataError, match="not as it was fetched"):
+    with pytest.raises(DataError, match="files differ from"):
         open_benchmark("sums")
     assert (fetch_benchmark("sums", tmp_path).new, len(open_benchmark("sums").splits["test"])) == (
         2,
@@ -156,7 +156,7 @@ def test_splits_that_are_not_there_are_named(
     declare(monkeypatch, "main", train="all/train-*.parquet")
     with pytest.raises(
         DataError,
-        match=r"no files of sums for train \(all/train-\*.parquet\); it holds all/dev-0000",
+        match=r"no files of sums for train \(all/train-\*.parquet\); its files: all/dev-0000",
     ):
         fetch_benchmark("sums", tmp_path)
 
@@ -195,7 +195,7 @@ def test_a_record_of_files_outside_is_refused(
     content = json.loads(record.read_text())
     content["files"]["../x.parquet"] = content["files"].popitem()[1]
     record.write_text(json.dumps(content))
-    with pytest.raises(DataError, match="outside of its folder"):
+    with pytest.raises(DataError, match="outside its folder"):
         open_benchmark("sums")
     record.write_text("{}")
     with pytest.raises(DataError, match="is damaged"):

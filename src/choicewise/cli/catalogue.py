@@ -260,9 +260,9 @@ def prompts(
     template = _chat_template(recipes, model, tokenizer)
     for source in sources:
         dataset = source.open(show_download())
-        named, without = source.asking(dataset, source.protocols(dataset, job.subjects))
-        options.tell_reading(dataset, source.notes, without)
-        _print(dataset, named, source.rendered, job, template)
+        fitted = source.fitted(dataset, source.protocols(dataset, job.subjects))
+        options.tell_reading(dataset, source.notes, fitted.notes)
+        _print(dataset, fitted.protocols, source.rendered, job, template)
 
 
 def _print(

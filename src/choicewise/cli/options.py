@@ -223,14 +223,16 @@ def selectors_of(run: Path, manifest: Manifest) -> list[str]:
     return tasks or selectors(asked_protocols(run, manifest))
 
 
-def tell_reading(dataset: Dataset, notes: Sequence[str], without: str) -> None:
-    """Tell on stderr how the data were read; ``notes``: of their source; ``without``: shots that have no examples."""
+def tell_reading(dataset: Dataset, notes: Sequence[str], changes: Sequence[str]) -> None:
+    """Tell on stderr how the data were read, with ``notes`` of their source.
+
+    ``changes``: what protocols change to fit them.
+    """
     lines = list(notes)
     if dataset.guess:
         lines.append(f"columns detected in {dataset.guess} (override with --mapping FILE)")
     lines += dataset.notes
-    if without:
-        lines.append(f"{without} (`--shots error` stops instead.)")
+    lines += [f"{change}; `--shots error` stops here" for change in changes]
     tell(*(f"note: {line}" for line in lines if line))
 
 

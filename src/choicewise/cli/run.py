@@ -355,7 +355,7 @@ def do_sweep(
 
 
 def _tell_notes(source: OpenedSource, job: Job) -> None:
-    tell_reading(source.data, source.source.notes, source.without)
+    tell_reading(source.data, source.source.notes, source.changes)
     tell_notes(source.data, source.protocols, job.selection)
 
 
@@ -368,6 +368,7 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     refuse(failed, job.without_missing)
     tell(*(f"{name} is left out: {error.message}" for name, error in failed.items()))
     for source in opened.values():
+        tell(*source.left_out_lines)
         _tell_notes(source, job)
     choice = job.choices[0]
     plans: dict[str, Plan] = {}

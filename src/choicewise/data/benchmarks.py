@@ -149,8 +149,8 @@ def open_benchmark(
         return _read_filled(opened, folder, on_bad_item)
     problems = _changes(folder, fetched)
     if problems:
-        why = f"it is not as it was fetched from {fetched.source}; fetch it again, or remove {NAME} if the rows"
-        raise DataError(f"{folder}: {why} are to be yours", problems)
+        remedy = f"fetch them again, or remove {NAME} to use your own rows"
+        raise DataError(f"{folder}: files differ from {fetched.source}; {remedy}", problems)
     splits = benchmark_files(opened, fetched.files, str(folder))
     return _read(opened, splits, folder, fetched.source, on_bad_item)
 
@@ -185,7 +185,7 @@ def benchmark_files(benchmark: Benchmark, paths: Iterable[str], where: str) -> _
         if len(paths) > 5:
             holds += f" and {len(paths) - 5} more"
         raise DataError(
-            f"{where} holds no files of {benchmark.name} for {', '.join(lacking)}; it holds {holds}"
+            f"{where} has no files of {benchmark.name} for {', '.join(lacking)}; its files: {holds}"
         )
     return splits
 
@@ -296,9 +296,7 @@ def read_fetched(folder: Path) -> Fetched | None:
         raise DataError(f"{path} is damaged; remove it and fetch the data again") from error
     for file in fetched.files:
         if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
-            raise DataError(
-                f"{path} names {file}, which is outside of its folder; fetch the data again"
-            )
+            raise DataError(f"{path} names {file} outside its folder; fetch the data again")
     return fetched
 
 
@@ -308,9 +306,9 @@ def _changes(folder: Path, fetched: Fetched) -> list[str]:
     for file, record in fetched.files.items():
         path = folder / file
         if not path.is_file():
-            problems.append(f"{path} is gone")
+            problems.append(f"{path} is missing")
         elif file_record(path) != record:
-            problems.append(f"{path} is not the file that was fetched: its checksum is another")
+            problems.append(f"{path} has another checksum than the fetched file")
     return problems
 
 
@@ -344,7 +342,7 @@ def _inside(folder: Path, splits: _Splits) -> Joined:
 def _missing(benchmark: Benchmark, error: DataError) -> MissingData:
     parent = os.environ.get(PLACE)
     if parent:
-        why = f"{PLACE} is {parent}, which has no folder {benchmark.name}"
+        why = f"{PLACE}={parent} has no folder {benchmark.name}"
         put = f"put them into {parent}"
         remedy = ""
     else:
@@ -354,9 +352,9 @@ def _missing(benchmark: Benchmark, error: DataError) -> MissingData:
     folder = "SUBJECT/" if benchmark.by_subject else ""
     rows = ", ".join(f"{folder}{split}.jsonl" for split in benchmark.files)
     return MissingData(
-        f"the questions of {benchmark.name} are not here ({why}), and can't be had from the Hub: {error.message}",
+        f"can't find the questions of {benchmark.name} ({why}), nor download them: {error.message}",
         [
-            f"rows that you have: {put}/{benchmark.name}/ as {rows} (or .csv, .parquet){remedy}",
+            f"if you have the rows, {put}/{benchmark.name}/ as {rows} (or .csv, .parquet){remedy}",
         ],
         [benchmark.name],
     )
@@ -374,8 +372,8 @@ def _read_filled(benchmark: Benchmark, folder: Path, on_bad_item: str) -> Datase
     if columns is not None and columns.fixed_of and not subjects:
         subject = next(iter(columns.fixed_of))
         raise DataError(
-            f"{folder} does not say the subjects of its rows, whose choices depend on them; put the rows of each into"
-            f" a folder of its own: {folder / subject / first_files[0].name}"
+            f"{folder} has no subjects, and the choices depend on them; make one folder per subject:"
+            f" {folder / subject / first_files[0].name}"
         )
     try:
         return read_tabular(
@@ -391,7 +389,7 @@ def _read_filled(benchmark: Benchmark, folder: Path, on_bad_item: str) -> Datase
             raise
         names = declared.last_of or ", ".join(sorted(declared.used - {""}))
         raise DataError(
-            f"{error.message.partition(';')[0]}; {benchmark.name} has {names}: give them these names"
+            f"{error.message.partition(';')[0]}; rename the columns as in {benchmark.name}: {names}"
         ) from error
 
 
@@ -427,7 +425,7 @@ def _filled_parts(benchmark: Benchmark, folder: Path) -> Joined:
         for name in parts:
             if benchmark.subjects and name not in benchmark.subjects:
                 raise DataError(
-                    f"{folder / name} is no subject of {benchmark.name}; {did_you_mean(name, benchmark.subjects)}"
+                    f"{folder / name} is not a subject of {benchmark.name}; {did_you_mean(name, benchmark.subjects)}"
                 )
         return Joined.of(parts)
     if len(parts) == 1:

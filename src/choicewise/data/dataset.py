@@ -139,7 +139,7 @@ class Columns:
             return self
         if subject not in self.fixed_of:
             raise DataError(
-                f"the mapping has no choices for the subject {subject!r}; {did_you_mean(subject, self.fixed_of)}"
+                f"the mapping has no choices for subject {subject!r}; {did_you_mean(subject, self.fixed_of)}"
             )
         return replace(self, fixed=self.fixed_of[subject], fixed_of=MappingProxyType({}))
 
@@ -152,21 +152,21 @@ def _problems(columns: Columns) -> Iterator[str]:
     has_choices = columns.choices is not None
     is_fixed = bool(columns.fixed or columns.fixed_of)
     if (columns.right is None) != (columns.wrong is None):
-        yield "a mapping names both right and wrong, or neither"
+        yield "a mapping needs both right and wrong, or neither"
     elif has_choices + is_fixed + has_pair + has_target != 1:
-        yield "a mapping names its choices once: by choices, by fixed, by right and wrong, or by target"
+        yield "a mapping names its choices in one way: choices, fixed, right and wrong, or target"
     if (has_pair or has_target) == (columns.answer is not None):
-        yield "a mapping needs the column answer, except with right and wrong, or target, which say the answer"
+        yield "a mapping needs answer, unless it has right and wrong, or target"
     if columns.choices_split:
         if not isinstance(columns.choices, str) and not isinstance(columns.wrong, str):
-            yield "choices_split parts the text of one column; name that column in choices or wrong, without a list"
+            yield "choices_split splits the text of one column; name it in choices or wrong, without brackets"
 
 
 def _wrong_values(answer_is: str, labels: Sequence[str]) -> Iterator[str]:
     if answer_is not in _ANSWER_IS:
-        yield f"answer_is is {answer_is!r} in a mapping; it must be one of {', '.join(_ANSWER_IS)}"
+        yield f"answer_is is {answer_is!r}; it must be one of {', '.join(_ANSWER_IS)}"
     if len(set(labels)) < len(labels):
-        yield "the labels of a mapping must differ"
+        yield "a mapping has a label twice; labels must differ"
 
 
 def read_mapping(path: Path) -> Columns:
@@ -177,7 +177,7 @@ def read_mapping(path: Path) -> Columns:
     try:
         declared = read_toml(read_text(path, SETTINGS))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
+        raise DataError(f"can't read the mapping {path} as TOML: {error}") from error
     return columns_of(declared, str(path))
 
 
@@ -229,14 +229,14 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
     """
     unfilled = [key for key, value in declared.items() if _has_gap(value)]
     if unfilled:
-        raise DataError(f"{where} has {GAP} for {listed(unfilled)}; put what is meant in its place")
+        raise DataError(f"{where} has {GAP} for {listed(unfilled)}; fill it in")
     kinds = {spec.name: _KINDS[str(spec.type)] for spec in fields(Columns) if spec.init}
     problems = []
     wrong = []
     values: dict[str, Any] = {}
     for key, value in declared.items():
         if key not in kinds:
-            problems.append(f"{key!r} is no key of a mapping; {did_you_mean(key, kinds)}")
+            problems.append(f"{key!r} is not a key of a mapping; {did_you_mean(key, kinds)}")
             continue
         words, is_valid = kinds[key]
         if is_valid(value):
@@ -398,7 +398,7 @@ class Dataset:
                 return split
         splits = ", ".join(sorted(self.splits)) or "none"
         raise DataError(
-            f"{self.name} has neither test nor validation, only {splits}; name a split in a protocol file"
+            f"{self.name} has no split test or validation, only {splits}; add @split=NAME to the protocol"
         )
 
     def choose(self, split: str, subjects: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -409,7 +409,7 @@ class Dataset:
         of_split = self.subjects(split)
         if not of_split:
             splits = ", ".join(sorted(self.splits)) or "none"
-            remedy = f"ask another one by the protocol's name with @split={max(self.splits, default='test')}"
+            remedy = f"add @split={max(self.splits, default='test')} to the protocol"
             raise DataError(f"{self.name} has no split {split!r}, only {splits}; {remedy}")
         if subjects is None:
             return of_split

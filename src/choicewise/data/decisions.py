@@ -92,7 +92,7 @@ def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
         kind = question.get("type")
         if kind not in KINDS:
             raise UnusableRow(
-                f"the type of a question beside it is {kind!r}; it must be {', '.join(KINDS)}"
+                f"another question of its case has type {kind!r}; it must be one of {', '.join(KINDS)}"
             )
         questions.append(question)
     return tuple(_typed(question, state, _instructions(question) or "") for question in questions)
@@ -169,7 +169,7 @@ def _item(
     question = _table(question, "question")
     kind = question.get("type")
     if kind not in KINDS:
-        raise UnusableRow(f"the type of the question is {kind!r}; it must be {', '.join(KINDS)}")
+        raise UnusableRow(f"the question has type {kind!r}; it must be one of {', '.join(KINDS)}")
     names, descriptions = _options(kind, _plain(question.get("criteria")))
     instructions = _instructions(question) or ""
     right, shares = _gold(kind, names, gold)
@@ -187,7 +187,7 @@ def _instructions(question: Mapping[str, Any]) -> str | None:
     if instructions is None:
         return None
     if not isinstance(instructions, str) or isinstance(instructions, Number):
-        raise UnusableRow("the instructions of a question must be a text")
+        raise UnusableRow("instructions must be a text")
     return instructions
 
 
@@ -197,14 +197,16 @@ def _options(kind: str, criteria: Any) -> tuple[tuple[str, ...], list[Any]]:
         if criteria is None:
             criteria = {}
         if not isinstance(criteria, Mapping) or not criteria.keys() <= set(NOUL.values()):
-            raise UnusableRow("the criteria of a noul are an object with true, false or both")
+            raise UnusableRow("the criteria of a noul must be an object with true, false or both")
         return tuple(NOUL), [criteria.get(key) for key in NOUL.values()]
     if kind == "choice":
         if not isinstance(criteria, Mapping):
-            raise UnusableRow("the criteria of a choice are an object: name → description or null")
+            raise UnusableRow(
+                "the criteria of a choice must be an object: name → description or null"
+            )
         return tuple(criteria), list(criteria.values())
     if not isinstance(criteria, list) or not all(isinstance(level, str) for level in criteria):
-        raise UnusableRow("the criteria of a score are a list of texts, one a level")
+        raise UnusableRow("the criteria of a score must be a list of texts, one per level")
     return tuple(criteria), [None] * len(criteria)
 
 
@@ -224,7 +226,7 @@ def _gold(kind: str, names: Sequence[str], gold: Any) -> tuple[int, list[float] 
     else:
         indices = {name: index for index, name in enumerate(names)}
     if spelled not in indices:
-        raise UnusableRow(f"the answer {spelled!r} is none of {', '.join(indices)}")
+        raise UnusableRow(f"the answer {spelled!r} is not one of {', '.join(indices)}")
     shares = table.get("probabilities")
     if shares is None:
         return indices[spelled], None
@@ -240,19 +242,17 @@ def _shares(
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if key not in indices or not is_number:
             raise UnusableRow(
-                f"the probabilities hold {key!r}: {share!r}; they are a number for each of {', '.join(indices)}"
+                f"the probabilities have {key!r}: {share!r}; give a number for each of {', '.join(indices)}"
             )
         if share < 0:
             raise UnusableRow(f"the probability of {key!r}, {share!r}, is below 0")
         if indices[key] in by_index:
             # Yes and true are the same option.
-            raise UnusableRow(
-                f"the probability of {key!r}, {share!r}, is of an option that has one already"
-            )
+            raise UnusableRow(f"{key!r} is a second probability of the same option: {share!r}")
         by_index[indices[key]] = float(share)
     for index, name in enumerate(names):
         if index not in by_index:
-            raise UnusableRow(f"the probabilities have none for {name!r}")
+            raise UnusableRow(f"there is no probability for {name!r}")
     total = math.fsum(by_index.values())
     # A total of NaN is refused as well.
     if not abs(total - 1) <= SHARES_ROUNDED:
@@ -269,7 +269,7 @@ def _required(state: Any) -> Any:
 def _table(value: Any, name: str) -> Mapping[str, Any]:
     parsed = _parsed(value)
     if not isinstance(parsed, Mapping):
-        raise UnusableRow(f"column {name} holds no object")
+        raise UnusableRow(f"column {name} is not an object")
     return parsed
 
 

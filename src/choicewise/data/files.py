@@ -63,20 +63,20 @@ def text(cell: object, column: str) -> str:
     if isinstance(cell, Number):
         if not _INTEGER.fullmatch(cell):
             raise UnusableRow(
-                f"column {column} holds the number {cell}, which other tools spell otherwise; quote it"
+                f"column {column} has the number {cell}, which other tools may rewrite; put it in quotes"
             )
         return str(cell)
     if isinstance(cell, str | int) and not isinstance(cell, bool):
         return str(cell)
     if cell is None:
-        raise UnusableRow(f"column {column} is null where a text is needed")
+        raise UnusableRow(f"column {column} is null; it needs a text")
     if isinstance(cell, float):
         raise UnusableRow(
-            f"column {column} holds the binary number {cell!r}, whose spelling is lost; store it as text"
+            f"column {column} has the binary number {cell!r}; store it as text to keep its spelling"
         )
     kinds = {bool: "true or false", list: "a list", dict: "a nested object", bytes: "bytes"}
     kind = kinds.get(type(cell), f"a {type(cell).__name__}")
-    raise UnusableRow(f"column {column} holds {kind} where a text is needed")
+    raise UnusableRow(f"column {column} has {kind}; it needs a text")
 
 
 def is_number(cell: object) -> bool:
@@ -129,17 +129,17 @@ def list_in(text: str, column: str) -> object:
         texts = _python_texts(text.strip())
         if texts is not None:
             return texts
-        problem = f"column {column} holds a text where a list of choices is needed"
+        problem = f"column {column} is a text; it needs a list of choices"
         raise UnusableRow(f"{problem}; {_list_remedy(text)}") from error
 
 
 def _list_remedy(text: str) -> str:
     """Return what to do about a ``text`` that is no list."""
     if text.lstrip().startswith(("[", "{")):
-        return 'pandas or numpy printed it: save the table with df.to_json("quiz.jsonl", orient="records", lines=True)'
+        return 'pandas or numpy printed it; save the table with df.to_json("quiz.jsonl", orient="records", lines=True)'
     return (
         "write it as a JSON list, give each choice its own column,"
-        ' or name what parts the choices in a mapping, as choices_split = "|"'
+        ' or set choices_split = "|" in a mapping'
     )
 
 
@@ -152,16 +152,14 @@ def read_list(cell: object, column: str) -> list[Any]:
     if isinstance(cell, str):
         if len(cell) > LONGEST:
             raise UnusableRow(
-                f"column {column} holds {len(cell)} characters; a list in it has {LONGEST} at most"
+                f"column {column} has {len(cell)} characters; a list can have {LONGEST}"
             )
         try:
             value = literal_eval(cell)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-            raise UnusableRow(
-                f"column {column} holds a text that is no list: {cell[:40]!r}"
-            ) from error
+            raise UnusableRow(f"column {column} is not a list: {cell[:40]!r}") from error
     if not isinstance(value, list):
-        raise UnusableRow(f"column {column} holds no list")
+        raise UnusableRow(f"column {column} is not a list")
     return value
 
 
@@ -176,7 +174,7 @@ def json_remedy(path: Path) -> str:
     rows = f"json.loads({content})"
     inside = _FIRST_LIST.search(beginning)
     if isinstance(_row(beginning.partition("\n")[0]), dict) and "\n" in beginning:
-        return f"it holds JSON Lines: rename it to {path.stem}.jsonl"
+        return f"it is JSON Lines; rename it to {path.stem}.jsonl"
     if beginning.startswith("{") and re.search(r"\}\r?\n\{", beginning):
         # A text in JSON holds no line break, so that only the ends of objects match.
         rows = f"json.loads('[' + re.sub(r'}}\\s*\\n{{', '}},{{', {content}) + ']')"
@@ -188,7 +186,7 @@ def json_remedy(path: Path) -> str:
     if path.suffix == ".jsonl":
         target = f"{path.stem}-lines.jsonl"
     program = f"import json, pathlib, re; [print(json.dumps(row)) for row in {rows}]"
-    return f'write a line for each question: python -c "{program}" > {quoted(target)}'
+    return f'write one line per question: python -c "{program}" > {quoted(target)}'
 
 
 def cells(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
@@ -212,7 +210,7 @@ def _sheet(path: Path, delimiter: str) -> Iterator[list[str]]:
             csv.field_size_limit(max(limit, LONGEST_LINE))
             rows = list(islice(reader, _CSV_CHUNK))
         except csv.Error as error:
-            where = f"{path} is no CSV, at line {reader.line_num} (from 1)"
+            where = f"{path} is not valid CSV at line {reader.line_num} (from 1)"
             raise DataError(f"{where}: {error}; check its quotes") from error
         finally:
             csv.field_size_limit(limit)
@@ -230,7 +228,7 @@ def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
     header = _named_columns(path, full_header)
     name = repeated(header)
     if name is not None:
-        raise DataError(f"{path}: the header names two columns {name!r}; rename one of them")
+        raise DataError(f"{path}: the header has two columns {name!r}; rename one of them")
     for row in _without_empty_end(rows):
         if len(row) == len(full_header) and not any(row[len(header) :]):
             yield dict(zip(header, row, strict=False))
@@ -250,8 +248,7 @@ def _named_columns(path: Path, header: list[str]) -> list[str]:
         return header
     if count == 1:
         raise DataError(
-            f"{path}: row 1 names one column, {header[0]!r}, and leaves {len(header) - 1} without a name;"
-            " delete the rows above the header"
+            f"{path}: row 1 has one name, {header[0]!r}, for {len(header)} columns; delete the rows above the header"
         )
     return header[:count]
 
@@ -288,16 +285,14 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
         with open_file(path, TABLE) as file:
             start = file.read(len(codecs.BOM_UTF8))
             if start.startswith(_PACKED):
-                raise DataError(
-                    f"{path} is compressed; unpack it, for instance with: gunzip or unzip"
-                )
+                raise DataError(f"{path} is compressed; unpack it with gunzip or unzip")
             file.seek(len(codecs.BOM_UTF8) if start == codecs.BOM_UTF8 else 0)
             offset = file.tell()
             lines = iter(partial(file.readline, longest + 1), b"")
             for number, line in enumerate(lines, start=1):
                 if len(line) > longest:
                     raise DataError(
-                        f"{path}, line {number} (from 1), has more than {longest:,} bytes; is it a table?"
+                        f"{path}, line {number} (from 1), has over {longest:,} bytes; check that it is a table"
                     )
                 try:
                     yield line.decode()
@@ -315,13 +310,13 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
 def _conversion(path: Path, start: bytes) -> str:
     """Return how to make UTF-8 of a file that begins with the bytes ``start``."""
     encoding = "cp1252"
-    doubt = " (put its encoding in place of cp1252, if it is not Western European)"
+    doubt = " (replace cp1252 if it is not Western European)"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
         doubt = ""
     target = path.with_name(f"utf8-{path.name}")
     return (
-        f'save it from Excel as "CSV UTF-8", or convert it{doubt}:'
+        f'save it in Excel as "CSV UTF-8", or convert it{doubt}:'
         f" iconv -f {encoding} -t utf-8 {quoted(path)} > {quoted(target)}"
     )
 
@@ -348,13 +343,13 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
                         columns.append(column.to_pylist())
                     except UnicodeDecodeError as error:
                         raise DataError(
-                            f"{path}: column {name} holds bytes that are not UTF-8: {error}"
+                            f"{path}: column {name} has bytes that are not UTF-8: {error}"
                         ) from error
                 for row in zip(*columns, strict=True):
                     yield dict(zip(names, row, strict=True))
         pa.default_memory_pool().release_unused()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} can't be read as Parquet: {error}") from error
+        raise DataError(f"can't read {path} as Parquet: {error}") from error
 
 
 class RowPlace(NamedTuple):
@@ -429,9 +424,7 @@ _DEEP_KEY: Final = re.compile(
 
 def _json(cell: object, column: str) -> str:
     if isinstance(cell, bytes):
-        raise UnusableRow(
-            f"column {column} holds bytes, which are no text; write the file without that column"
-        )
+        raise UnusableRow(f"column {column} has bytes, not text; write the file without it")
     if isinstance(cell, Number):
         return str(cell)
     if isinstance(cell, list | tuple):
@@ -497,13 +490,13 @@ def _is_blank(line: str) -> bool:
 
 
 def _refuse_constant(constant: str) -> object:
-    raise UnusableRow(f"the line holds {constant}, which is no JSON")
+    raise UnusableRow(f"{constant} is not valid JSON")
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise UnusableRow(f"key {repeated([key for key, _ in pairs])!r} is there twice")
+        raise UnusableRow(f"key {repeated([key for key, _ in pairs])!r} appears twice")
     return row
 
 
@@ -525,15 +518,15 @@ def _row(line: str) -> Row | UnusableRow:
         return reason
     except json.JSONDecodeError as error:
         return UnusableRow(
-            f"the line is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}"
+            f"not valid JSON: {error.msg.removesuffix(' at')} at character {error.pos}"
         )
     except RecursionError:
-        return UnusableRow("the line is nested too deeply")
+        return UnusableRow("JSON is nested too deeply")
     # Most rows are flat, and a count is faster than a look at each value.
     if line.count("[") + line.count("{") > DEEPEST and is_deep(row):
-        return UnusableRow("the line is nested too deeply")
+        return UnusableRow("JSON is nested too deeply")
     if not isinstance(row, dict):
-        return UnusableRow("the line holds no JSON object")
+        return UnusableRow("the line is not a JSON object")
     return row
 
 

@@ -37,14 +37,16 @@ SAMPLE: Final = 200  # rows that a proposal is tried on
 _TRIED: Final = 200  # combinations of columns that are tried
 _MOSTLY: Final = 0.9  # share of the rows that a proposal fits
 
-_COPY: Final = "save these lines as mapping.toml, and check them:"
-_ADD: Final = "put it among the choices if it holds one"
-_FEWER: Final = "# drop_empty: rows have fewer choices where their last cells are empty; check that no text was lost"
+_COPY: Final = "save this as mapping.toml and edit it:"
+_ADD: Final = "add it to the choices if it is one"
+_FEWER: Final = (
+    "# drop_empty: empty cells at the end of a row are no choices; check that no text was lost"
+)
 _FROM_0_OR_1: Final = (
-    '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
+    '# no answer is 0: replace ... by "number" if they count from 1, by "index" if from 0'
 )
 _ONE_CHOICE: Final = (
-    "# or leave the line out, and name the column in a list, if each cell is one choice"
+    "# or, if each cell is one choice, delete the line and name the column in a list"
 )
 
 _LOWER: Final = tuple(LETTERS.lower())
@@ -58,7 +60,8 @@ _Row = Mapping[str, Any]
 
 def unknown_shape(file: Path, rows: Sequence[_Row]) -> UnknownShape:
     """Return the error about a file whose columns are of no known shape; ``rows``: its first ones."""
-    why = f"{file} has the columns {', '.join(rows[0])}, which are no known shape"
+    names = ", ".join(rows[0])
+    why = f"can't tell which columns of {file} are question, choices and answer: {names}"
     return UnknownShape(f"{why}; {_COPY}", proposal(rows, file=file))
 
 
@@ -76,8 +79,8 @@ def unanswered(file: Path, rows: Sequence[_Row]) -> DataError | None:
     cell = cell_at(rows[0], answer)
     spelled = "empty" if cell in (None, "") else str(cell)
     return DataError(
-        f"{file} has no answers: {answer} is {spelled} in row after row; name a file whose answers are published,"
-        " such as that of the split validation"
+        f"{file} has no answers: {answer} is {spelled} in every row; use a split with published answers,"
+        " such as validation"
     )
 
 
@@ -94,7 +97,7 @@ def ragged_shape(file: Path, rows: Sequence[_Row], columns: Columns) -> UnknownS
     count = len(dropping_drafts) - len(drafts)
     if not count:
         return None
-    why = f"{file}: {count} of the first {len(rows)} rows have fewer choices than columns for them"
+    why = f"{file}: {count} of the first {len(rows)} rows have empty columns of choices"
     return UnknownShape(f"{why}; {_COPY}", [_FEWER, *mapping_lines(dropping)])
 
 
@@ -112,7 +115,7 @@ def open_counting(
 def _counting_lines(rows: Sequence[_Row], columns: Columns, answer_is: str) -> Iterator[str]:
     """Yield the lines of the mapping ``columns`` with answers that count otherwise."""
     if columns.fixed:
-        yield f"# put the labels of {' and '.join(columns.fixed)} in place of ..."
+        yield f"# replace ... by the labels of {' and '.join(columns.fixed)}"
         yield from mapping_lines(columns, {"labels": [GAP, GAP]})
     elif answer_is == GAP:
         yield _FROM_0_OR_1
@@ -144,7 +147,7 @@ def misread_shape(
         return None
     if columns.answer is not None and columns.answer not in Cells(rows).columns:
         return unknown_shape(file, rows)
-    why = f"{file} has the columns of {shape_of_columns(columns)}, and no row can be read so: {error.parts[0]}"
+    why = f"{file} looks like {shape_of_columns(columns)}, but no row can be read: {error.parts[0]}"
     return UnknownShape(f"{why}; {_COPY}", lines)
 
 
@@ -168,14 +171,14 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
             continue
         lines = [_fits(count, rows)]
         if unanswered:
-            lines.append(f"# {unanswered} of them have no answer")
+            lines.append(f"# {unanswered} of them without an answer")
         misfit = "" if file is None else _first_misfit(file, rows, columns)
         if misfit:
             lines.append(f"# it does not fit {misfit}")
         if columns.drop_empty:
             lines.append(_FEWER)
         if columns.answer_is == "number" and len(_spelled_answers(drafts)) == 1:
-            lines.append("# all answers are the same: check that they count from 1")
+            lines.append("# all answers are equal: check that they count from 1")
         further = cells.further_choices(columns)
         if option and option not in columns.used and option not in further:
             further.append(option)
@@ -192,7 +195,7 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
 
 
 def _fits(count: int, rows: Sequence[_Row]) -> str:
-    return f"# fits {count} of the first {len(rows)} rows; check it before you use it"
+    return f"# fits {count} of the first {len(rows)} rows; check it before use"
 
 
 def _spelled_answers(drafts: Iterable[RowDraft]) -> set[str]:
@@ -223,16 +226,16 @@ def _open_where_rivals_fit(
     open_keys = _OpenKeys()
     if columns.labels in _TRUTHS and not columns.fixed:
         labels = " and ".join(columns.labels)
-        comment = f"# put {labels} in place of ..., in the order of the choices they mean"
+        comment = f"# replace ... by {labels}, in the order of the choices they mean"
         open_keys.leave("labels", comment, [GAP, GAP])
     if columns.choices_split in COMMAS and not _are_lettered(rows, columns):
         separator = _toml(columns.choices_split)
-        comment = f"# cells seem to hold several choices: put {separator} in place of ...,"
+        comment = f"# cells seem to hold several choices: replace ... by {separator},"
         open_keys.leave("choices_split", comment)
         open_keys.comments.append(_ONE_CHOICE)
     if columns.choices_split == GAP:
         open_keys.comments.append(
-            "# cells seem to hold several choices: put what stands between them in place of ...,"
+            "# cells seem to hold several choices: replace ... by what separates them,"
         )
         open_keys.comments.append(_ONE_CHOICE)
     # Dictionaries keep the order in which rivals are met, and each of their names once.
@@ -250,17 +253,15 @@ def _open_where_rivals_fit(
             answers[rival.answer] = None
     if len(sources) > 1:
         named = " or ".join(map(_named, sources))
-        open_keys.leave("choices", f"# {named} can be the choices: put one in place of ...")
+        open_keys.leave("choices", f"# {named} can be the choices: replace ... by one")
     if set(kinds) == {"index", "number"}:
         open_keys.leave("answer_is", _FROM_0_OR_1)
     elif len(kinds) > 1:
-        comment = (
-            f"# answers can be read as {' or '.join(kinds)}: put what is meant in place of ..."
-        )
+        comment = f"# answers can be read as {' or '.join(kinds)}: replace ... by one"
         open_keys.leave("answer_is", comment)
     if len(answers) > 1:
         named = " or ".join(map(_in_comment, answers))
-        open_keys.leave("answer", f"# {named} can be the answer: put one in place of ...")
+        open_keys.leave("answer", f"# {named} can be the answer: replace ... by one")
     return open_keys
 
 
@@ -305,7 +306,7 @@ def _meaning(row: _Row, columns: Columns) -> _Meaning:
         gold = gold.gold(columns.answer_is)
     if not _has_choices(drafted):
         raise UnusableRow(
-            f"it has not two choices or more, all with a text: {', '.join(map(repr, drafted.choices))}"
+            f"it needs two or more choices, none empty: {', '.join(map(repr, drafted.choices))}"
         )
     return _Meaning(drafted.id, drafted.choices, gold)
 
@@ -347,18 +348,18 @@ def _differ(
 
 def _gaps(cells: Cells, file: Path | None) -> Iterator[str]:
     """Yield the lines of a mapping with ... for what can't be found, below comments that say why."""
-    yield "# no columns fit by their names and values: put theirs in place of ..."
-    yield f"# the columns are {', '.join(map(_toml, cells.columns))}"
+    yield "# no columns fit by names and values: replace each ... by a name"
+    yield f"# columns: {', '.join(map(_toml, cells.columns))}"
     if file is not None and file.suffix in (".csv", ".tsv") and cells.header_is_row():
-        yield "# the first row looks like a question: write a header above it, such as question,A,B,C,D,answer"
+        yield "# row 1 looks like a question: add a header, such as question,A,B,C,D,answer"
     for name in map(_in_comment, cells.columns_of(is_chat)):
-        yield f"# {name} holds chats: copy the question out of them into a column of its own"
+        yield f"# {name} holds chats: copy the questions to a column of their own"
     for name in map(_in_comment, cells.columns_of(names_right_choice)):
-        yield f"# {name} holds objects that say which is right: write their letters into a column of its own"
+        yield f"# {name} marks the right choice inside objects: write its letter to a column of its own"
     listing = cells.columns_of(lists_choices)
     for name in cells.questions:
         if name in listing:
-            yield f"# {_in_comment(name)} holds the choices, too: move them into columns A, B, C, ... of their own"
+            yield f"# {_in_comment(name)} also holds the choices: move them to columns A, B, C, ..."
     question = cells.questions[0] if cells.questions else GAP
     yield f"question = {_toml(question)}"
     choices = next(cells.choices(), None)
@@ -465,7 +466,7 @@ def subject_note(file: Path, columns: Columns) -> str:
             passed.append(f"{name} ({count} values in {len(rows)} rows)")
     if not passed:
         return ""
-    return f"{file.name}: no column is read as the subject: {', '.join(passed)}; a mapping with subject = changes it"
+    return f"{file.name}: no column is used as the subject; candidates: {', '.join(passed)}. Set subject = in a mapping"
 
 
 _COUNTING: Final = {"index": "index from 0", "number": "number from 1"}

@@ -65,7 +65,7 @@ def build_dataset(
     if problems:
         raise DataError(problems[0], problems[1:])
     if not splits:
-        raise DataError(f"{name} holds no questions that can be used{refused.first()}")
+        raise DataError(f"{name} has no usable questions{refused.first()}")
     notes = []
     for taken in splits.values():
         notes += [*taken.twice(), *taken.telling_choices()]
@@ -81,7 +81,7 @@ def check_item(item: Item, fewest: int = 2) -> None:
     """
     count = len(item.choices)
     if count < fewest:
-        raise UnusableRow(f"a question with {count} choice{'s' * (count != 1)} asks nothing")
+        raise UnusableRow(f"{count} choice{'s' * (count != 1)}; a question needs at least {fewest}")
     if not all(map(str.strip, item.choices)):
         raise UnusableRow(_blank_choice(item.choices))
     if not item.gold or item.gold[0] < 0 or item.gold[-1] >= count:
@@ -93,17 +93,15 @@ def check_item(item: Item, fewest: int = 2) -> None:
     spelled = repr(text)
     if len(text) > 60:
         spelled = f"{text[:60]!r}..."
-    raise UnusableRow(
-        f"the text {spelled} holds a NUL character, which is no text; the file is damaged"
-    )
+    raise UnusableRow(f"the text {spelled} has a NUL character; the file is damaged")
 
 
 def _blank_choice(choices: tuple[str, ...]) -> str:
     """Return what is wrong with choices of which one is blank."""
     blank = next(index for index, choice in enumerate(choices) if not choice.strip())
-    problem = f"choice {blank} (counted from 0) is {choices[blank]!r}, nothing to score"
+    problem = f"choice {blank} (counted from 0) is {choices[blank]!r}, which can't be scored"
     if not any(map(str.strip, choices[blank:])):
-        problem += "; with drop_empty = true in a mapping a row may end in empty choices"
+        problem += "; set drop_empty = true in a mapping to allow empty choices at the end"
     return problem
 
 
@@ -117,14 +115,12 @@ class _Unanswered:
     def problem(self, split: str, *, others_are_answered: bool) -> str:
         """Return what is wrong with the rows."""
         if not others_are_answered:
-            remedy = "skip bad items to leave it out, or move its file away"
-            return (
-                f"the split {split} has no answers ({self.first}), so it can't be scored; {remedy}"
-            )
+            remedy = "skip bad items, or move its file away"
+            return f"split {split} has no answers and can't be scored ({self.first}); {remedy}"
         if self.count == 1:
-            return f"{self.first}, so none is published; correct the row, or skip bad items"
+            return f"{self.first}; correct the row, or skip bad items"
         return (
-            f"{self.count:,} rows of the split {split} have no answer, the first {self.first}; correct them,"
+            f"{self.count:,} rows of split {split} have no answer, first {self.first}; correct them,"
             " or skip bad items"
         )
 
@@ -169,7 +165,7 @@ class _RefusedRows:
         """Return why the first row was skipped, to end a sentence with."""
         if not self._rows:
             return ""
-        return f"; every row was skipped, the first because {self._rows[0][1]}"
+        return f"; all rows were skipped, the first because {self._rows[0][1]}"
 
     def skipped(self) -> tuple[SkippedRow, ...]:
         return tuple(
@@ -225,7 +221,7 @@ class _Split:
             id = items[position].id
             before = first.setdefault(id, position)
             if before != position:
-                yield f"{self._place(before)} and {self._place(position)} have the same id {id!r}"
+                yield f"{self._place(before)} and {self._place(position)} have the id {id!r}"
 
     def twice(self) -> Iterator[str]:
         """Yield a line that names the rows with the same question and choices, if there are any."""
@@ -245,7 +241,7 @@ class _Split:
         noun = "lines" if first.file.suffix == ".jsonl" else "rows"
         others = len(repeating) - _NAMED
         more = f", and {others} more questions" if others > 0 else ""
-        yield f"{first.file.name}: {noun} {', '.join(named)}{more} have the same question and choices; each counts"
+        yield f"{first.file.name}: {noun} {', '.join(named)}{more} have the same question and choices; all are scored"
 
     def _numbers(self, positions: list[int], first_file: Path) -> str:
         """Return the numbers of some rows, of many the first ones; other files are named."""
@@ -268,18 +264,18 @@ class _Split:
         file = self._files[0].file.name
         if 2 * self._lettered > count:
             yield (
-                f"{file}: choices begin with their letters ({self.items[0].choices[0]!r}); prompts that show letters"
-                " show both. Remove them from the file."
+                f"{file}: choices begin with letters ({self.items[0].choices[0]!r}), so prompts may show"
+                " them twice. Remove them from the file."
             )
         if _OFTEN * self._repeating >= count:
             yield (
-                f"{file}: {self._repeating:,} of {count:,} questions have a choice twice, such as {self._repeated!r}."
-                " If it stands for no choice, leave its cell empty, and declare drop_empty = true in a mapping"
+                f"{file}: {self._repeating:,} of {count:,} questions repeat a choice, such as {self._repeated!r}."
+                " If it means no choice, empty the cell and set drop_empty = true in a mapping"
             )
         if 2 * self._spaced > count:
             yield (
-                f"{file}: white space at an edge tells the right choice in {self._spaced:,} of {count:,} questions;"
-                " remove it from the file"
+                f"{file}: spaces at an edge give away the right choice in {self._spaced:,} of {count:,} questions;"
+                " remove them from the file"
             )
 
     def _place(self, position: int) -> RowPlace:

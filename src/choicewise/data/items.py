@@ -72,9 +72,7 @@ class Item:
         texts = [self.id, self.subject, self.question, *self.choices]
         texts += [*self.fields, *self.fields.values()]
         if has_half_character("".join(texts)):
-            raise UnusableRow(
-                "a text holds a lone surrogate, half a character that no file can store"
-            )
+            raise UnusableRow("a text has a lone surrogate, which no file can store")
 
 
 def content_fields(items: Iterable[Item]) -> tuple[str, ...]:
@@ -194,7 +192,7 @@ def people_counts(item: str, text: str, choices: int) -> list[float]:
         counts = read_json(text)
     except ValueError as error:
         raise DataError(
-            f"{where}, which is no JSON list; write one count per choice, as in [3, 7]"
+            f"{where}, not a JSON list; write one count per choice, as in [3, 7]"
         ) from error
     if not isinstance(counts, list) or not all(map(_is_count, counts)):
         raise DataError(
@@ -209,7 +207,7 @@ def people_counts(item: str, text: str, choices: int) -> list[float]:
     are_shares = max(counts) <= 1 and not are_whole
     if are_shares and abs(total - 1) > SHARES_ROUNDED:
         raise DataError(
-            f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts"
+            f"{where}; as shares they sum to {total:.4g}, not 1; correct them, or give counts"
         )
     return list(map(float, counts))
 
@@ -246,11 +244,11 @@ class Single(NamedTuple):
         """
         right = {choices[index] for index in gold}
         if self.best not in right:
-            raise UnusableRow(f"the best answer {self.best!r} is none of the right choices")
+            raise UnusableRow(f"the best answer {self.best!r} is not among the right choices")
         wrong = {choice for index, choice in enumerate(choices) if index not in gold}
         if self.choices and set(self.choices) - right != wrong - right:
             raise UnusableRow(
-                "the question with one right choice does not have the same wrong choices as the other"
+                "the questions with one and with several right choices have different wrong choices"
             )
         # A wrong choice may have the text of the best one, so that only right ones are looked at.
         best = next(index for index in gold if choices[index] == self.best)

@@ -62,7 +62,7 @@ def open_dataset(
         bundled = bundled_folder(str(path), DATASETS)
         if bundled is None:
             names = " and ".join(PREFIX + folder.name for folder in DATASETS)
-            raise DataError(f"{path} is no bundled dataset; choose from {names}")
+            raise DataError(f"{path} is not bundled; use {names}")
         path = bundled
     try:
         name = dataset_name(path)
@@ -71,7 +71,7 @@ def open_dataset(
         return _open(path, on_bad_item, columns)
     except OSError as error:
         raise DataError(
-            f"{error.filename or path} can't be read: {error.strerror}; check the path"
+            f"can't read {error.filename or path}: {error.strerror}; check the path"
         ) from error
 
 
@@ -89,9 +89,7 @@ def _open(path: str | Path, on_bad_item: str, columns: Columns | None) -> Datase
     file = Path(path)
     if is_mmlu(file):
         if columns is not None:
-            raise DataError(
-                f"{file} has the MMLU layout, whose columns are fixed; leave the mapping out"
-            )
+            raise DataError(f"{file} has the MMLU layout with fixed columns; leave out the mapping")
         return read_mmlu(file, on_bad_item=on_bad_item)
     subjects: Mapping[Path, str] | None = None
     if file.is_dir():
@@ -119,10 +117,11 @@ def _check_file(path: str | Path) -> None:
     """Check that ``path`` is a file of questions.  Raises DataError that says how to make one."""
     file = Path(path)
     if not file.exists():
-        message = (
-            f"{path} does not exist; looked for a file or folder of that name from {Path.cwd()}"
-        )
-        if "/" in str(path) and not file.is_absolute() and file.suffix not in ROW_READERS:
+        message = f"{path} does not exist"
+        if not file.is_absolute():
+            message += f" in {Path.cwd()}"
+            if "/" not in str(path) or file.suffix in ROW_READERS:
+                raise DataError(message)
             message += "; a dataset on the Hub is ORG/NAME, ORG/NAME:CONFIG or ORG/NAME@REVISION"
         raise DataError(message)
     if file.suffix not in ROW_READERS:
@@ -138,7 +137,7 @@ def _conversion(file: Path) -> str:
     if file.suffix in (".xlsx", ".xls", ".ods"):
         return "save it as CSV (in Excel: CSV UTF-8)"
     if file.suffix == ".json":
-        return json_remedy(file) or "write one JSON object a line, for each question"
+        return json_remedy(file) or "write one JSON object per line"
     return "if it is a table, rename it to end in .csv or .tsv"
 
 
@@ -178,7 +177,7 @@ def _refuse_partial(snapshot: Snapshot, paths: list[str]) -> None:
         for part in PurePosixPath(path).parts:
             if part.startswith("partial-"):
                 raise DataError(
-                    f"{snapshot.source} holds only a part of its rows ({part}); name its main revision"
+                    f"{snapshot.source} has only a part of the rows ({part}); name its main revision"
                 )
 
 
@@ -194,7 +193,7 @@ def _with_names_on_hub(error: DataError, snapshot: Snapshot) -> DataError | None
         return None
     repository = snapshot.name.repository
     where = f"{repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
-    line = f"to change a file: `hf download {where}`, and name DIR as the data"
+    line = f"to change a file: `hf download {where}`, then use DIR as the data"
     if isinstance(error, UnknownShape):
         # Its problems are lines to copy into a mapping.
         line = f"# {line}"
@@ -218,7 +217,7 @@ def _chosen(snapshot: Snapshot) -> Configuration:
             return config
     example = replace(name, config=next(iter(usable)))
     raise DataError(
-        f"{name.repository} has {len(usable)} configurations; name one, as {example}: {', '.join(usable)}"
+        f"{name.repository} has {len(usable)} configurations; name one, such as {example}: {', '.join(usable)}"
     )
 
 
@@ -234,7 +233,7 @@ def _card(snapshot: Snapshot) -> dict[str, Any] | None:
     except Exception as error:
         # YAML that people wrote by hand.
         raise DataError(
-            f"the metadata in README.md of {snapshot.source} is not YAML: {type(error).__name__}"
+            f"README.md of {snapshot.source} has metadata that is not YAML: {type(error).__name__}"
         ) from None
 
 
@@ -249,14 +248,14 @@ def _without_rows(snapshot: Snapshot) -> str:
     if script in snapshot.files:
         name = replace(snapshot.name, revision=_CONVERTED)
         return (
-            f"{repository} is a script ({script}), and code from datasets is never run; its rows as Parquet, where the"
-            f" Hub could convert them: {name}"
+            f"{repository} is a script ({script}), which Choicewise never runs; try the Hub's Parquet"
+            f" copy: {name}"
         )
     if any(PurePosixPath(file).suffix in ROW_READERS for file in snapshot.files):
         return (
-            f"README.md of {snapshot.source} declares no configuration with a file of rows that is there; run"
-            f" `hf download {repository} --repo-type dataset`, and pass a file of the folder that it names"
+            f"README.md of {snapshot.source} names no file of rows that exists; run"
+            f" `hf download {repository} --repo-type dataset`, and pass a file from that folder"
         )
     kinds = {Path(file).suffix or file for file in snapshot.files}
     named = ", ".join(sorted(kinds)) or "nothing"
-    return f"{snapshot.source} holds no {' or '.join(ROW_READERS)} file of rows, only {named}"
+    return f"{snapshot.source} has no {' or '.join(ROW_READERS)} file, only {named}"

@@ -86,7 +86,7 @@ class Answer(NamedTuple):
         # Flags of more than two choices repeat, and so are refused above.
         if kind == "index" and len(self.choices) == len(gold) == 2:
             raise UnusableRow(
-                'the answers are indices of every choice; where they are a 1 or 0 for each, declare answer_is = "flags"'
+                'the answers name every choice; if they are a 1 or 0 for each, set answer_is = "flags"'
             )
         return tuple(gold)
 
@@ -130,16 +130,16 @@ class Answer(NamedTuple):
             listed = ", ".join(names)
         if answer not in names:
             raise UnusableRow(
-                f"the answer {shortened(answer)!r} is none of {listed}{_remedy(answer, names)}"
+                f"the answer {shortened(answer)!r} is not one of {listed}{_remedy(answer, names)}"
             )
         if names.count(answer) > 1:
-            raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
+            raise UnusableRow(f"the answer {answer!r} is the {kind} of several choices")
         return names.index(answer)
 
     def _counted_index(self, answer: str, kind: str) -> int:
         start = _COUNTED[kind]
         if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
-            problem = f"the answer {shortened(answer)!r} is no {kind}, which counts the choices from {start}"
+            problem = f"the answer {shortened(answer)!r} is no {kind} that counts from {start}"
             raise UnusableRow(problem + _remedy(answer, ()))
         index = int(answer) - start
         if not 0 <= index < len(self.choices):
@@ -173,7 +173,7 @@ def _remedy(answer: str, names: Sequence[str]) -> str:
     """Return "; " and what to write for an ``answer`` that is none of ``names``, or ""."""
     decimal = _DECIMAL.fullmatch(answer)
     if decimal is not None:
-        return f"; write {decimal[1]}: pandas makes decimals where answers are missing, and .astype(int) undoes it"
+        return f"; write {decimal[1]} (pandas made it a decimal; .astype(int) undoes it)"
     trimmed = answer.strip()
     if trimmed != answer and trimmed in names:
         return f"; remove the white space around {trimmed!r}"
@@ -182,12 +182,14 @@ def _remedy(answer: str, names: Sequence[str]) -> str:
             return f"; write {name!r}"
     if len(answer) < 4 and not answer[:1].isascii():
         name = unicodedata.name(answer[0], repr(answer[0]))
-        return f"; this {answer[0]} is {name}: type the letter of the label"
+        return f"; this {answer[0]} is {name}; type the plain letter"
     letters = [part for part in re.split(r"[\s,;/|&+]+", answer) if part]
     if len(letters) == 1:
         letters = list(answer)
     if len(letters) > 1 and set(letters) <= set(names):
-        return f"; several right choices are a list in JSONL or Parquet: {exact_json(letters)}"
+        return (
+            f"; for several right choices write a list in JSONL or Parquet: {exact_json(letters)}"
+        )
     letter = _LETTER_FIRST.match(answer)
     if letter is not None and letter["letter"] in names:
         return f"; write the label alone: {letter['letter']}"
@@ -243,15 +245,13 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
     if columns.last_of is not None:
         parts = read_list(value_at(row, columns.last_of), columns.last_of)
         if not parts or not isinstance(parts[-1], Mapping):
-            raise UnusableRow(
-                f"column {columns.last_of} holds no list of objects, the last of which could be asked"
-            )
+            raise UnusableRow(f"column {columns.last_of} is not a list of objects")
         row = {**row, **parts[-1]}
     id = _text_at(row, columns.id)
     question = _text_at(row, columns.question)
     subject = _text_at(row, columns.subject)
     if columns.id is not None and not id:
-        raise UnusableRow(f"column {columns.id} is empty where an id is needed")
+        raise UnusableRow(f"column {columns.id} has no id")
     if columns.question is not None and not question.strip():
         raise UnusableRow(f"the question in column {columns.question} is {question!r}")
     if columns.last_word:
@@ -286,7 +286,7 @@ def _single(row: Mapping[str, Any], columns: Columns) -> Single | None:
     texts = _texts(row, name, _AS_STORED)
     best = Answer(value_at(row, flags), texts).gold("flags")
     if len(best) > 1:
-        raise UnusableRow(f"column {flags} has {len(best)} right choices where there must be one")
+        raise UnusableRow(f"column {flags} has {len(best)} right choices; it needs one")
     return Single(texts[best[0]], texts)
 
 
@@ -362,7 +362,7 @@ class AnswerReader:
             )
             raise DataError(
                 f"{where}: the answer {answer.cell!r} can be read as {meanings};"
-                ' declare answer_is = "label", "index", "number" or "text" in a mapping'
+                ' set answer_is = "label", "index", "number" or "text" in a mapping'
             )
         self.kind = kinds[0]
         self._is_declared = is_declared
@@ -457,9 +457,7 @@ class _Counting:
             return _note(self._end, 1, 0)
         if self._start == 0 and not self._has_first:
             if self._unproved >= DOUBTFUL:
-                message = (
-                    f"none of {self._unproved:,} answers is 0, so they may count from 1, not from 0"
-                )
+                message = f"none of {self._unproved:,} answers is 0, so they may count from 1"
                 raise CountingOpen(message, "...")
             return _note(0, 0, 1)
         return ""
@@ -468,8 +466,8 @@ class _Counting:
 def _note(absent: int, start: int, other: int) -> str:
     kind = "number" if other == 1 else "index"
     return (
-        f"no answer is {absent}, so answers may count from {other}, but were read as counting from {start}."
-        f' If they count from {other}, declare answer_is = "{kind}" in a mapping'
+        f"answers were read as counting from {start}, but none is {absent}."
+        f' If they count from {other}, set answer_is = "{kind}" in a mapping'
     )
 
 
@@ -489,7 +487,7 @@ def _first_number(answer: Answer, kind: str) -> int | None:
 def _shifted(number: int, absent: int, start: int, other: int) -> str:
     return (
         f"the answer is {number}, and no answer is {absent}: "
-        f"the answers seem to count from {other}, not from {start}"
+        f"answers seem to count from {other}, not from {start}"
     )
 
 
@@ -720,7 +718,7 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
     else:
         names = tuple(text(label, f"{name} (label)") for label in labels[: len(cells)])
     if 0 < len(names) < len(cells):
-        raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(names)}")
+        raise UnusableRow(f"{len(cells)} choices, but the mapping has {len(names)} labels")
     choices = tuple(text(cell, name) for cell in cells)
     return Answer(answer, choices, names, numbers=any(map(is_number, cells)))
 
@@ -770,7 +768,7 @@ def _cells_and_labels(cell: object, column: str) -> tuple[list[object], list[obj
             labels = cell["label"]
         return cell["text"], labels
     if not isinstance(cell, list):
-        raise UnusableRow(f"column {column} holds no list of choices")
+        raise UnusableRow(f"column {column} is not a list of choices")
     if cell and all(isinstance(part, Mapping) for part in cell):
         if "label" in cell[0]:
             labels = [value_at(part, "label") for part in cell]
@@ -811,7 +809,7 @@ def split_choices(cell: str, separator: str) -> Sequence[str]:
     first = _LETTERED.match(parts[0])
     if len(parts) > 1 and first is not None and first["letter"].upper() == "A":
         raise UnusableRow(
-            f"parted at {separator!r}, the choices don't begin with A, B, C, ...: {cell[:60]!r}; correct choices_split"
+            f"split at {separator!r}, the choices don't begin with A, B, C, ...: {cell[:60]!r}; correct choices_split"
         )
     return parts
 
@@ -831,7 +829,7 @@ def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
         new = columns.rename.get(name, name)
         if new in RESERVED or new in kept:
             raise UnusableRow(
-                f"column {name} can't be kept as the field {new!r}; give it another name under rename"
+                f"column {name} can't be kept as field {new!r}; rename it under rename"
             )
         kept[new] = spell(cell, name)
     return MappingProxyType(kept)
@@ -858,8 +856,8 @@ def _remaining(
     remaining = tuple(kind for kind in kinds if kind in readings)
     if not remaining:
         raise DataError(
-            f"{where}: the answer {answer.cell!r} can only be read as {' or '.join(readings)}, those before it only"
-            f" as {' or '.join(kinds)}; declare answer_is in a mapping (label, index, number or text)"
+            f"{where}: the answer {answer.cell!r} reads as {' or '.join(readings)}, earlier ones as"
+            f" {' or '.join(kinds)}; set answer_is in a mapping (label, index, number or text)"
         )
     return remaining
 

@@ -89,7 +89,7 @@ def folder_files(folder: Path) -> Files:
         endings.update(path.suffix for path in paths)
     if len(endings) > 1:
         raise DataError(
-            f"{folder} holds splits as {' and '.join(sorted(endings))}; keep one format in a folder"
+            f"{folder} has splits as {' and '.join(sorted(endings))}; keep one format per folder"
         )
     return files
 
@@ -111,7 +111,7 @@ def _layout_files(folder: Path) -> Files:
         for number in range(count):
             if number not in shards:
                 raise DataError(
-                    f"{folder}: {split} has {count} parts, and part {number:05d} is missing"
+                    f"{folder}: part {number:05d} of the {count} parts of {split} is missing"
                 )
         files.setdefault(split, []).append(next(iter(shards.values())))
     # A split in parts counts as one file, so that it differs from a split with two files.
@@ -131,12 +131,12 @@ def converted_files(folder: Path) -> Files:
                 files.append(file)
         if files and split in splits:
             raise DataError(
-                f"{folder}: {name}/ and {splits[split][0].parent.name}/ both claim the split {split}"
+                f"{folder}: {name}/ and {splits[split][0].parent.name}/ are both the split {split}; remove one"
             )
         for number, file in enumerate(files):
             if int(file.stem) != number:
                 raise DataError(
-                    f"{folder / name} holds {len(files)} parts, and part {number:04d} is missing"
+                    f"{folder / name} has {len(files)} parts, but not part {number:04d}"
                 )
         if files:
             splits[split] = files
@@ -165,7 +165,7 @@ def _refuse_two_files(files: Files) -> None:
         if len(paths) > 1:
             one, other, *_ = paths
             raise DataError(
-                f"{one.parent}: {one.name} and {other.name} both claim the split {split}; move one away"
+                f"{one.parent}: {one.name} and {other.name} are both the split {split}; move one away"
             )
 
 
@@ -219,12 +219,12 @@ def joined(folder: Path, parts: Mapping[str, Files], columns: Columns | None) ->
     if not rows_say:
         are_subjects = are_published(parts) or len(parts) >= FEWEST
         if any(subjects) or not are_subjects:
-            raise _several(folder, parts, "which of them is meant is not said")
+            raise _several(folder, parts, "can't tell which one you mean")
     kinds = Counter(map(frozenset, heads.values()))
     [(usual, _)] = kinds.most_common(1)
     for name, head in heads.items():
         if frozenset(head) != usual:
-            raise _several(folder, parts, f"{name} has other columns than the others")
+            raise _several(folder, parts, f"{name} has different columns")
     return Joined.of(parts, rows_say=rows_say)
 
 
@@ -259,18 +259,16 @@ def are_published(names: Collection[str]) -> bool:
 
 def _several(folder: Path, parts: Mapping[str, Files], why: str) -> DataError:
     lines = [f"{folder / name} ({', '.join(files)})" for name, files in parts.items()]
-    return DataError(
-        f"{folder} holds {len(parts)} datasets, and {why}; give one by its own path:", _some(lines)
-    )
+    return DataError(f"{folder} has {len(parts)} datasets: {why}; name one:", _some(lines))
 
 
 def no_splits(folder: Path) -> DataError:
     """Return the error about a folder that holds no dataset."""
     names = [str(file) for file in _inside(folder) if file.suffix in ROW_READERS]
     return DataError(
-        f"{folder} holds no dataset: looked for a folder test/ with <subject>_test.csv (the MMLU layout) and"
-        f" for test, dev, validation or train with the ending {' or '.join(ROW_READERS)}, here, in data/ and in"
-        " each sub-folder; give a file of another name by its own path",
+        f"{folder} has no dataset: neither test/<subject>_test.csv (the MMLU layout) nor"
+        f" test, dev, validation or train as {' or '.join(ROW_READERS)}, here, in data/ or in"
+        " a sub-folder; name a file directly",
         _some(names),
     )
 

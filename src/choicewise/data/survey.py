@@ -27,12 +27,12 @@ _ORDER: Final = ("test", "validation", "dev", "train")
 # What can be wrong with the texts of an item, and what that means.
 FAULTS: Final = {
     "same choices": "two choices have the same text",
-    "same choices but for case or spaces": "two choices differ in case or white space alone",
+    "same choices but for case or spaces": "two choices differ only in case or white space",
     "spaces at an edge": "a choice begins or ends with white space",
     "control characters": "a text has control or invisible characters",
     "mojibake": "a text was read in the wrong encoding, such as Ã© for é",
-    "replacement character": "a text has U+FFFD in place of a character that was lost",
-    "not NFC": "a text spells letters and their marks apart (not Unicode NFC)",
+    "replacement character": "a text has U+FFFD for a lost character",
+    "not NFC": "a text has letters and accents as separate characters (not Unicode NFC)",
 }
 
 _LATIN = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"

@@ -59,7 +59,7 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
     """
     if not (folder / "test").is_dir():
         raise DataError(
-            f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV a subject"
+            f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV per subject"
         )
     return build_dataset(folder.resolve().name, _mmlu_rows(folder), on_bad_item)
 
@@ -93,24 +93,22 @@ def _mmlu_files(folder: Path) -> Iterator[_MmluFile]:
     for name in _FOLDERS:
         files = [file for file in (folder / name).glob("*.csv") if not file.name.startswith(".")]
         if name == "test" and not files:
-            raise DataError(f"{folder / name} holds no <subject>_test.csv")
+            raise DataError(f"{folder / name} has no <subject>_test.csv")
         for file in sorted(files):
             subject = file.stem.removesuffix(f"_{name}")
             if subject == file.stem:
-                raise DataError(
-                    f"{file} is not named <subject>_{name}.csv, so its subject is unknown; rename or remove it"
-                )
+                raise DataError(f"{file} must be named <subject>_{name}.csv; rename or remove it")
             yield _MmluFile(SPLITS[name], subject, file)
 
 
 def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:
     if len(row) < _FEWEST_COLUMNS:
         raise UnusableRow(
-            f"{len(row)} columns; a question, at least two choices and a letter need {_FEWEST_COLUMNS}"
+            f"{len(row)} columns; it needs {_FEWEST_COLUMNS}: a question, two or more choices, a letter"
         )
     if len(row) != width:
         raise UnusableRow(
-            f"{len(row)} columns, where most rows here have {width}: a question, {width - 2} choices and a letter"
+            f"{len(row)} columns; most rows have {width}: a question, {width - 2} choices and a letter"
         )
     question, *texts, letter = row
     if not question.strip():
@@ -247,9 +245,7 @@ class _OptionLeftOut(DataError):
     """A row has an option in a ``column`` that a mapping which nobody has declared leaves out."""
 
     def __init__(self, location: RowPlace, column: str) -> None:
-        super().__init__(
-            f"column {column} seems to hold one more option, which is not among those read"
-        )
+        super().__init__(f"column {column} seems to have one more option")
         self.location = location
         self.column = column
 
@@ -277,8 +273,8 @@ class _RowWatch:
         if name:
             allowed = " nor ".join(map(repr, self._shape.values[name]))
             raise DataError(
-                f"{location}: column {name} holds neither {allowed}, as rows before it do;"
-                " correct the row, or declare a mapping"
+                f"{location}: column {name} is neither {allowed}, unlike earlier rows;"
+                " correct the row, or add a mapping"
             )
 
 
@@ -340,7 +336,7 @@ class _Tables:
                     yield IntakeRow(location, split, partial(drafted.item, id, location, answers))
         if lacking:
             raise DataError(
-                f"no row has the column {lacking[0]!r}, which the mapping names among the choices; correct it"
+                f"no row has the column {lacking[0]!r} of the mapping; correct its choices"
             )
         # Before the bad rows are listed: none of them must be skipped if all answers are one off.
         answers.check_counting()
@@ -424,11 +420,11 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
             raise unanswered(file, sample) or unknown_shape(file, sample)
         return mapping, all_rows
     if not head:
-        raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
+        raise DataError(f"{file} has no rows; remove it, or fetch the data again")
     if columns is None:
         remedy = json_remedy(file) if file.suffix == ".jsonl" else ""
         raise DataError(
-            f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either{remedy and '; '}{remedy}"
+            f"{RowPlace(file, 0)}: {head[0]}; no row can be read{remedy and '; '}{remedy}"
         )
     return columns, iter(head)
 

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from choicewise.errors import ChoicewiseError, ProtocolError
 from choicewise.models.kinds import answering_kind, model_kind
-from choicewise.protocols.catalogue import entries, entry, groups, in_chat, resolve, with_changes
+from choicewise.protocols.between import split_changes
+from choicewise.protocols.catalogue import (
+    entries,
+    entry,
+    groups,
+    in_chat,
+    plain_name,
+    resolve,
+    with_changes,
+)
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
 from choicewise.running.tasks import split_tasks
@@ -174,9 +183,11 @@ def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[st
     models = manifest.job.get("models") or [{}]
     try:
         meant = dict(resolve(*typed)) if typed else {}
-        # Without examples for shots the same line asks without them.
-        with suppress(ChoicewiseError):
-            meant = {**resolve(*(with_changes(name, "shots=0") for name in typed)), **meant}
+        # The same line changes what the data do not have, such as examples for shots.
+        for changes in dict.fromkeys(split_changes(plain_name(name)[0])[1] for name in protocols):
+            with suppress(ChoicewiseError):
+                changed = [with_changes(name, changes) for name in typed if changes]
+                meant = {**resolve(*changed), **meant}
         meant = in_chat(meant, models[0].get("chat"), models[0].get("system"))
     except ProtocolError:
         return () if split_tasks(typed)[1] else typed

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice, pairwise
@@ -18,12 +17,11 @@ import numpy as np
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import BLANK, Item
 from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolError
-from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.preparations import change_of, fields_shown
 from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
-from choicewise.protocols.shots import FRESH, has_examples, sample
+from choicewise.protocols.shots import FRESH, sample
 from choicewise.questions import Decision, Span
 from choicewise.records import Place, Selection
 from choicewise.requests.generated import inside_thought
@@ -415,22 +413,6 @@ def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol)
     except DataError:
         return False
     return True
-
-
-def without_examples(data: Dataset, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    """Return ``protocols``.
-
-    If no split of ``data`` has examples for shots, without shots, and named so.
-    """
-    changed: dict[str, Protocol] = {}
-    for name, protocol in protocols.items():
-        named = {name: protocol}
-        # A protocol without the split that it tests is refused elsewhere.
-        with suppress(DataError):
-            if protocol.shots and not has_examples(with_split(protocol, data), data):
-                named = change_axes(named, "shots=0")
-        changed |= named
-    return changed
 
 
 def list_request_specs(protocols: Mapping[str, Protocol]) -> list[RequestSpec]:

@@ -5,7 +5,7 @@ elsewhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
@@ -639,30 +639,54 @@ def _as_pandas(text: str) -> str:
 
 
 def _check_choices(protocol: Protocol, item: Item) -> None:
-    number = len(item.choices)
-    letters = protocol.labels
-    shown = number + more_options(protocol.prepare)
-    lacks_letters = shown > len(letters) and _needs_letters(protocol)
-    changes = []
-    if protocol.choices not in (None, number):
-        problem = f"the protocol asks for {protocol.choices}"
-        changes.append("choices=any")
-    elif protocol.views == "full" and shown > MOST:
-        problem = f"and views full shows every order of at most {MOST}"
-        changes.append("views=cyclic")
-    elif lacks_letters:
-        problem = f"the protocol has {len(letters)} letters"
-    else:
+    count = len(item.choices)
+    problem = choice_problem(protocol, count)
+    if not problem:
         return
-    if lacks_letters and shown <= len(LETTERS):
-        changes.append(f"letters={LETTERS[:shown]}")
+    changes = choice_changes(protocol, [count])
+    if protocol.views == "full" and count > MOST:
+        changes.append("views=cyclic")
     remedy = ""
     if changes:
         remedy = f", or add @{','.join(changes)} to the protocol's name"
     raise DataError(
-        f"item {item.id} of subject {item.subject!r} has {number} choices, {problem}; "
+        f"item {item.id} of subject {item.subject!r} has {count} choices, {problem}; "
         f"correct the item, or skip bad items{remedy}"
     )
+
+
+def choice_problem(protocol: Protocol, count: int) -> str:
+    """Return why ``protocol`` can't ask a question with so many choices, or an empty text."""
+    if protocol.choices not in (None, count):
+        return f"the protocol asks for {protocol.choices}"
+    if protocol.views == "full" and count + more_options(protocol.prepare) > MOST:
+        return f"and views full shows every order of at most {MOST}"
+    if _lacks_letters(protocol, count):
+        return f"the protocol has {len(protocol.labels)} letters"
+    return ""
+
+
+def choice_changes(protocol: Protocol, counts: Collection[int]) -> list[str]:
+    """Return the axes, ``AXIS=VALUE``, with which ``protocol`` asks so many choices.
+
+    There are as many letters as needed, if the alphabet has them.  Typed questions are chosen by
+    their number of choices, so their protocols need no change.
+    """
+    changes: list[str] = []
+    if protocol.kind != "any":
+        return changes
+    if any(protocol.choices not in (None, count) for count in counts):
+        changes.append("choices=any")
+    most = max(counts, default=0)
+    shown = most + more_options(protocol.prepare)
+    if _lacks_letters(protocol, most) and shown <= len(LETTERS):
+        changes.append(f"letters={LETTERS[:shown]}")
+    return changes
+
+
+def _lacks_letters(protocol: Protocol, count: int) -> bool:
+    shown = count + more_options(protocol.prepare)
+    return shown > len(protocol.labels) and _needs_letters(protocol)
 
 
 def _needs_letters(protocol: Protocol) -> bool:

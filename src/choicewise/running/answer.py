@@ -90,7 +90,7 @@ class Pool(AbstractContextManager["Pool"], Protocol):
         """Return True if the model is loaded outside this process."""
 
     def respondent(
-        self, asked: Preparation, say: Callable[[str], None]
+        self, preparation: Preparation, say: Callable[[str], None]
     ) -> AbstractContextManager[Respondent]:
         """Open a respondent for the model; ``say`` gets lines about waits and failures."""
 
@@ -107,10 +107,10 @@ class OneProcess:
         """End nothing."""
 
     def respondent(
-        self, asked: Preparation, say: Callable[[str], None]
+        self, preparation: Preparation, say: Callable[[str], None]
     ) -> AbstractContextManager[Respondent]:
         """Open a respondent that calls the model directly."""
-        return nullcontext(InProcess(asked))
+        return nullcontext(InProcess(preparation))
 
 
 class ThisProcess(Executor):

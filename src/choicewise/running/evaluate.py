@@ -51,8 +51,16 @@ from choicewise.running.answer import (
     loading_options,
     rows_of,
 )
-from choicewise.running.examples import selectors_with_shots
-from choicewise.running.job import UNMEASURED, Job, OpenedSource, Source, Task, job_of
+from choicewise.running.fitting import selectors_with_shots
+from choicewise.running.job import (
+    UNMEASURED,
+    Job,
+    OpenedSource,
+    Source,
+    Task,
+    is_flexible,
+    job_of,
+)
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
 from choicewise.running.shards import Assignment
 from choicewise.running.work import Stretch, Work, note_change, server_record
@@ -198,7 +206,7 @@ def _open(
     arguments: Job,
     say: Callable[[str], None] | None,
 ) -> OpenedSource:
-    """Open the data; warn if their columns were guessed, and if they have no examples for shots."""
+    """Open the data; warn of guessed columns, and of protocols that change or are left out."""
     if not isinstance(data, Dataset):
         data = source.open()
         if data.guess:
@@ -210,13 +218,26 @@ def _open(
                 say(note)
     from choicewise.data.benchmarks import benchmarks
 
-    is_benchmark = data.name in benchmarks()
-    lenient = bool(source.selectors) and arguments.shots is None and not is_benchmark
-    source = replace(source, lenient=lenient)
-    protocols, warning = source.asking(data, source.protocols(data, arguments.subjects))
-    if warning:
-        warnings.warn(f'{warning} (shots="error" stops instead.)', stacklevel=3)
-    return OpenedSource(source, data, protocols, UNMEASURED, without=warning)
+    is_replaceable = bool(source.selectors) and data.name not in benchmarks()
+    source = replace(
+        source,
+        lenient=is_replaceable and arguments.shots is None,
+        flexible=is_replaceable and is_flexible(arguments),
+    )
+    fitted = source.fitted(data, source.protocols(data, arguments.subjects))
+    opened = OpenedSource(
+        source,
+        data,
+        fitted.protocols,
+        UNMEASURED,
+        left_out=fitted.left_out,
+        changes=fitted.notes,
+    )
+    for note in fitted.notes:
+        warnings.warn(f'{note}; shots="error" stops here', stacklevel=3)
+    for line in opened.left_out_lines:
+        warnings.warn(line, stacklevel=3)
+    return opened
 
 
 def compute(

@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -46,20 +47,22 @@ from choicewise.requests.blocks import (
     list_sections,
     misfit,
     with_split,
-    without_examples,
 )
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.answer import checked_executor
-from choicewise.running.examples import (
+from choicewise.running.fitting import (
+    Fitted,
+    Fitting,
     checked_shots,
+    fit,
+    nothing_fits,
     selectors_with_shots,
-    ways_without_examples,
-    without_shots,
+    ways_on,
 )
 from choicewise.running.shards import Share, share_of
 from choicewise.running.work import Work
 from choicewise.util.files import SETTINGS, folder_name, read_text
-from choicewise.util.text import bytes_of, check_name
+from choicewise.util.text import bytes_of, check_name, listed
 
 if TYPE_CHECKING:
     from choicewise.data.hub import Download
@@ -386,8 +389,10 @@ class Source:
     this dataset.  ``benchmark``: whose data they are, None if ``path`` replaces all.  ``path``: of
     the data, None for the benchmark's.  ``columns``: their meaning, if it is declared.
     ``fitting``: leave out protocols that do not fit the data.  ``lenient``: drop the shots of
-    protocols for which the data have no examples.  ``score`` and ``panel``: as in a job.
-    ``matched``: True if several data were named, and these are of the benchmark of the selectors.
+    protocols for which the data have no examples.  ``flexible``: change their split and number of
+    choices to those of the data.  ``score`` and ``panel``: as in a job.
+    ``one_of_several``: True if several data were named.  ``matched``: True if these are of the
+    benchmark of the selectors.
     """
 
     selectors: tuple[str, ...]
@@ -398,10 +403,12 @@ class Source:
     on_bad_item: str = "error"
     fitting: bool = False
     lenient: bool = False
+    flexible: bool = False
     score: str | None = None
     panel: bool = False
     recipes: Mapping[str, Protocol] = field(default_factory=dict, repr=False)
     matched: bool = False
+    one_of_several: bool = False
 
     @property
     def name(self) -> str:
@@ -431,8 +438,8 @@ class Source:
         protocols = dict(self.recipes)
         if any(MARK in selector for selector in self.selectors):
             selectors = self.selectors
-            if self.lenient:
-                selectors = ways_without_examples(selectors, data)
+            if self.lenient or self.flexible:
+                selectors = ways_on(self._fitting(data), selectors)
             # The protocols on a way between two depend on the data, so they are not in recipes.
             resolved = resolve(*selectors, possible=partial(has_shots, data, subjects))
             protocols = _of_benchmark(self.benchmark, resolved)
@@ -448,14 +455,15 @@ class Source:
             if name in protocols or not misfit(protocol, data, subjects)
         }
 
-    def asking(
-        self, data: Dataset, named: Mapping[str, Protocol]
-    ) -> tuple[dict[str, Protocol], str]:
-        """Return the protocols without impossible shots, and the line of :func:`without_shots`."""
-        if not self.lenient:
-            return dict(named), ""
-        protocols = without_examples(data, named)
-        return protocols, without_shots(data.name, self.selectors, self.recipes, protocols)
+    def fitted(self, data: Dataset, protocols: Mapping[str, Protocol]) -> Fitted:
+        """Return ``protocols`` with what must change so that they can ask the data.
+
+        Raises DataError if none can.
+        """
+        return fit(self._fitting(data), protocols, self.selectors, self.recipes)
+
+    def _fitting(self, data: Dataset) -> Fitting:
+        return Fitting(data, drops_shots=self.lenient, is_flexible=self.flexible)
 
     @property
     def rendered(self) -> Sequence[RenderedRequests]:
@@ -539,13 +547,20 @@ def sources_of(
             on_bad_item=job.on_bad_item,
             fitting=fitting,
             lenient=job.shots is None,
+            flexible=is_flexible(job),
             score=job.score,
             panel=job.panel,
             recipes=part.recipes,
             matched=choice.path in parts,
+            one_of_several=len(alone) > 1,
         )
         sources.append(source)
     return sources
+
+
+def is_flexible(job: Job) -> bool:
+    """Check that protocols may be changed to fit data that replace their benchmark's."""
+    return job.shots != "error" and job.on_bad_item == "error"
 
 
 def _refuse_suites(selectors: Sequence[str]) -> None:
@@ -587,8 +602,13 @@ def _benchmark_sources(
             recipes=_of_benchmark(name, recipes),
         )
         if choice is not None:
-            lenient = job.shots is None
-            source = replace(source, path=choice.path, columns=choice.columns, lenient=lenient)
+            source = replace(
+                source,
+                path=choice.path,
+                columns=choice.columns,
+                lenient=job.shots is None,
+                flexible=is_flexible(job),
+            )
         sources.append(source)
     if useless:
         raise UsageError(f"data: no protocol asks {min(useless)}; they ask {', '.join(names)}")
@@ -659,7 +679,7 @@ class OpenedSource:
     """Hold an open dataset and its protocols.
 
     ``work``: as in :attr:`choicewise.requests.blocks.Block.work`.  ``left_out``: why protocols do
-    not fit the data → their names.  ``without``: the line of :func:`without_shots`.
+    not fit the data → their names.  ``changes``: lines about the changes of protocols that fit.
     """
 
     source: Source
@@ -668,7 +688,21 @@ class OpenedSource:
     work: int
     _: KW_ONLY
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    without: str = ""
+    changes: Sequence[str] = ()
+
+    @property
+    def left_out_lines(self) -> list[str]:
+        """Say which protocols are left out, and why."""
+        lines = []
+        for reason, names in self.left_out.items():
+            which = listed(names, _MOST_NAMES)
+            name = self.source.name
+            lines.append(f"{which} can't be asked on {name}, and is left out there: {reason}")
+        return lines
+
+
+_MOST_NAMES = 8
+"""Protocols that a line names; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -705,6 +739,11 @@ class Task:
         requests = [*opened.source.rendered, *rendered]
         skips = job.on_bad_item == "skip"
         work = Work.of(model, opened.data, protocols, job.selection, requests, skips)
+        # Protocols that the data refuse are kept with those that the model refuses.
+        refused = dict(work.refused)
+        for reason, names in opened.left_out.items():
+            refused |= dict.fromkeys(names, reason)
+        work = replace(work, refused=refused)
         share = None if job.shard is None else share_of(job.shard)
         return cls(model, work, share=share, kept=kept, command=command)
 
@@ -723,16 +762,17 @@ def open_source(
     """
     data = source.open(progress)
     protocols = source.protocols(data, job.subjects)
-    left_out: dict[str, list[str]] = {}
-    if source.fitting:
-        left_out = _left_out(source, data, protocols, job.subjects)
-        for names in left_out.values():
-            for name in names:
-                del protocols[name]
-    protocols, warning = source.asking(data, protocols)
+    left_out: dict[str, Sequence[str]] = {}
+    if source.one_of_several:
+        # Each protocol is for the data that fit it as published, if any of them do.
+        with suppress(DataError):
+            fitted = _fitted(replace(source, flexible=False), data, protocols, job.subjects)
+            left_out.update(fitted.left_out)
+            protocols = {name: protocols[name] for name in fitted.typed.values()}
+    fitted = _fitted(source, data, protocols, job.subjects)
     work_units = UNMEASURED
     if measured:
-        recipes = {name: with_split(protocol, data) for name, protocol in protocols.items()}
+        recipes = {name: with_split(recipe, data) for name, recipe in fitted.protocols.items()}
         work = Work(
             data=data,
             protocols=recipes,
@@ -743,31 +783,40 @@ def open_source(
         stretches = list(work.stretches())
         work.check(stretches)
         work_units = sum(block.work for block in work.blocks(stretches))
-    return OpenedSource(source, data, protocols, work_units, left_out=left_out, without=warning)
+    return OpenedSource(
+        source,
+        data,
+        fitted.protocols,
+        work_units,
+        left_out=left_out | dict(fitted.left_out),
+        changes=fitted.notes,
+    )
 
 
-def _left_out(
+def _fitted(
     source: Source,
     data: Dataset,
     protocols: Mapping[str, Protocol],
     subjects: Sequence[str] | None,
-) -> dict[str, list[str]]:
-    """Return why protocols do not fit ``data`` → their names; DataError if none fits."""
-    left_out: dict[str, list[str]] = {}
-    fits = False
-    for name, protocol in protocols.items():
-        # Protocols without examples in the data may fit them without shots.
-        changed, _ = source.asking(data, {name: protocol})
-        (recipe,) = changed.values()
-        reason = misfit(recipe, data, subjects)
+) -> Fitted:
+    """Fit protocols to data, without those that do not if ``source`` leaves them out.
+
+    Raises DataError if none fits.
+    """
+    fitted = source.fitted(data, protocols)
+    if not source.fitting:
+        return fitted
+    fitting = dict(fitted.protocols)
+    left_out = {reason: list(names) for reason, names in fitted.left_out.items()}
+    for name, protocol in fitted.protocols.items():
+        reason = misfit(protocol, data, subjects)
         if reason:
-            left_out.setdefault(reason, []).append(name)
-        else:
-            fits = True
-    if not fits:
-        problems = [f"{names[0]}: {reason}" for reason, names in left_out.items()]
-        raise DataError("no protocol can ask it", problems)
-    return left_out
+            left_out.setdefault(reason, []).append(fitted.typed[name])
+            del fitting[name]
+    if not fitting:
+        raise nothing_fits(left_out)
+    typed = {name: fitted.typed[name] for name in fitting}
+    return replace(fitted, protocols=fitting, typed=typed, left_out=left_out)
 
 
 def open_all(

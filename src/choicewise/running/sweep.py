@@ -25,7 +25,7 @@ from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRec
 from choicewise.results.summary import keep_summary
 from choicewise.running.answer import OneProcess, Pool, executor_of, loading_options
 from choicewise.running.evaluate import compute
-from choicewise.running.examples import selectors_with_shots
+from choicewise.running.fitting import selectors_with_shots
 from choicewise.running.job import (
     Job,
     ModelChoice,
@@ -259,11 +259,8 @@ class _Sweep:
                 if cell.dataset == name:
                     self._keep([replace(cell, failure=_reason(error))], write=False)
         for name, source in opened.items():
-            for reason, protocols in source.left_out.items():
-                others = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
-                say(
-                    f"{protocols[0]}{others} can't be asked on {name}, and is left out there: {reason}"
-                )
+            for line in source.left_out_lines:
+                say(line)
             if source.source.matched:
                 say(
                     f"{name} is asked {listed(source.source.selectors)} alone: each benchmark is asked on its own data"

@@ -8,7 +8,7 @@ from typing import Final
 
 from choicewise.errors import UsageError
 from choicewise.ports import TaskLibrary, find
-from choicewise.running.examples import selectors_with_shots
+from choicewise.running.fitting import selectors_with_shots
 from choicewise.running.job import Job, Source
 from choicewise.running.job import sources_of as catalogue_sources
 

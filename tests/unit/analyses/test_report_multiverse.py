@@ -320,12 +320,12 @@ def test_ties_split_what_the_winner_takes(tmp_path: Path) -> None:
         ([1, -2], "counts from 0"),
         (["a", 2], "list of counts"),
         ({"a": 1}, "list of counts"),
-        ("three", "no JSON list"),
+        ("three", "not a JSON list"),
         (
             [0.58, 0.4],
-            r"item q1: human_counts is '\[0.58, 0.4\]', which looks like shares and sums to 0.98, not 1",
+            r"item q1: human_counts is '\[0.58, 0.4\]'; as shares they sum to 0.98, not 1",
         ),
-        ([0.5, 1], "sums to 1.5, not 1"),
+        ([0.5, 1], "sum to 1.5, not 1"),
     ],
 )
 def test_counts_that_do_not_match_the_choices_name_their_item(

@@ -86,23 +86,23 @@ def test_odd_texts_reach_prompt_and_folder_as_they_are(
 
 
 REFUSED = {
-    "an empty option": ({**GOOD, "choices": ["this", ""]}, "choice 1 .* is '', nothing to score"),
+    "an empty option": ({**GOOD, "choices": ["this", ""]}, "choice 1 .* is '', .*drop_empty"),
     "an option of white space": (
         {**GOOD, "choices": ["this", " \t"]},
-        "choice 1 .*nothing to score",
+        "choice 1 .*can't be scored",
     ),
-    "a letter beyond the options": ({**GOOD, "answer": "C"}, "'C' is none of A, B"),
-    "several letters": ({**GOOD, "answer": "A, B"}, "'A, B' is none of A, B"),
+    "a letter beyond the options": ({**GOOD, "answer": "C"}, "'C' is not one of A, B"),
+    "several letters": ({**GOOD, "answer": "A, B"}, "'A, B' is not one of A, B"),
     "an index among letters": (
         {**GOOD, "answer": 1},
-        "'1' can only be read as index, those before it only as label",
+        "'1' reads as index, earlier ones as label",
     ),
-    "NUL": ({**GOOD, "question": "a\0b"}, "holds a NUL character"),
-    "half a character": (
+    "NUL": ({**GOOD, "question": "a\0b"}, "has a NUL character"),
+    "lone surrogate": (
         '{"question": "\\ud800", "choices": ["a", "b"], "answer": "A"}',
         "lone surrogate",
     ),
-    "no JSON": ('{"question": "Q", "choices": ["a", "b"], "answer": "A"', "no JSON"),
+    "not valid JSON": ('{"question": "Q", "choices": ["a", "b"], "answer": "A"', "not valid JSON"),
 }
 
 
@@ -119,7 +119,7 @@ def test_a_bad_row_is_refused_with_its_place_before_anything_is_written(
 
 def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
     data = write(tmp_path, *({**GOOD, "id": name} for name in (1, 2, "1")))
-    with pytest.raises(ChoicewiseError, match=r"line 1 .* and .*line 3 .* have the same id '1'"):
+    with pytest.raises(ChoicewiseError, match=r"line 1 .* and .*line 3 .* have the id '1'"):
         run(data, tmp_path / "run", "--on-bad-item", "skip")
 
 
@@ -137,7 +137,7 @@ def test_skipped_rows_are_counted_beside_the_number(
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["n"], row["skipped"]) == (1, 2)
     assert [
-        "'C' is none of A, B" in row["skipped_reasons"][0]["reason"],
+        "'C' is not one of A, B" in row["skipped_reasons"][0]["reason"],
         len(row["skipped_reasons"]),
     ] == [True, 2]
 
@@ -167,8 +167,8 @@ def test_the_order_of_the_questions_is_part_of_the_data(tmp_path: Path) -> None:
             b"question,A,B,answer\nP,a,b,A\nQ,a,b\nR,a,b,c,A\n",
             "2 rows can't be used.*3 cells under a header of 4.*5",
         ),
-        (b'question,A,B,answer\n"Q,a,b,A\nR,a,b,A\n', "no CSV, at line 3"),
-        (b'question,A,B,answer\n"Q"x,a,b,A\n', "no CSV, at line 2"),
+        (b'question,A,B,answer\n"Q,a,b,A\nR,a,b,A\n', "not valid CSV at line 3"),
+        (b'question,A,B,answer\n"Q"x,a,b,A\n', "not valid CSV at line 2"),
         (b"question,A,A,answer\nQ,a,b,A\n", "two columns 'A'"),
         (b"PK\x03\x04" + bytes(40), "quiz.csv is compressed; unpack it"),
         (gzip.compress(b"question,A,B,answer\nQ,a,b,A\n"), "quiz.csv is compressed; unpack it"),

@@ -80,7 +80,7 @@ def test_a_dataset_knows_the_split_it_is_evaluated_on() -> None:
         assert with_split(mmlu_protocol(split=None), dataset) == mmlu_protocol(split=evaluated)
         assert with_split(mmlu_protocol(split="dev"), dataset) == mmlu_protocol(split="dev")
     for splits, told in {"dev train": "dev, train", "": "none"}.items():
-        with pytest.raises(DataError, match=f"toy has neither test nor validation, only {told}"):
+        with pytest.raises(DataError, match=f"toy has no split test or validation, only {told}"):
             with_split(
                 mmlu_protocol(split=None), Dataset("toy", dict.fromkeys(splits.split(), (FIRST,)))
             )
@@ -90,7 +90,7 @@ def test_lists_in_an_item_are_as_good_as_tuples_and_it_holds_no_half_character()
     listed = Item("2", "Q", ["a", "b"], [1], "art")
     assert (listed, hash(listed)) == (SECOND, hash(SECOND))
     for change in ({"id": "\ud800"}, {"choices": ("a", "\udfff")}, {"fields": {"note": "\ud800"}}):
-        with pytest.raises(DataError, match="half a character"):
+        with pytest.raises(DataError, match="lone surrogate"):
             replace(FIRST, **change)  # type: ignore[arg-type]
 
 
@@ -259,7 +259,7 @@ def test_text_is_unchanged() -> None:
             ([], "a list"),
             ({}, "nested"),
         ],
-        (Number("1.50"), "number 1.50, which other tools spell otherwise; quote it"),
+        (Number("1.50"), "number 1.50, .* quotes"),
         *[(Number("1e5"), "number 1e5"), (Number("-0"), "number -0"), (b"", "bytes")],
     ],
 )
@@ -274,7 +274,7 @@ def test_numbers_and_what_is_kept_of_other_cells() -> None:
     nested, date = {"a": [Number("1e5"), "1", None, 2]}, datetime.date(2024, 1, 2)
     spelled = ["a", "true", '{"a": [1e5, "1", null, 2]}', '"2024-01-02"']
     assert [spell(cell, "x") for cell in ("a", True, nested, date)] == spelled
-    with pytest.raises(UnusableRow, match="column x holds bytes"):
+    with pytest.raises(UnusableRow, match="column x has bytes"):
         spell(b"1", "x")
 
 
@@ -314,8 +314,8 @@ def test_gold() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "reason"),
     [
-        *((Answer(cell, FRUIT), "label", "none of A, B, C") for cell in ("D", "b", "A, B")),
-        (Answer("4", FRUIT, ("1", "2", "3")), "label", "none of 1, 2, 3"),
+        *((Answer(cell, FRUIT), "label", "not one of A, B, C") for cell in ("D", "b", "A, B")),
+        (Answer("4", FRUIT, ("1", "2", "3")), "label", "not one of 1, 2, 3"),
         *((Answer(cell, FRUIT), "index", "outside 0 to 2") for cell in (3, -2)),
         *((Answer(cell, FRUIT), "index", "no index") for cell in ("01", "٢", "9" * 5000, True)),
         (Answer(-1, FRUIT), "index", "the answer is -1"),
@@ -323,14 +323,14 @@ def test_gold() -> None:
             (Answer(n, FRUIT), "number", f"the answer is number {n}, outside 1 to 3")
             for n in (0, 4)
         ),
-        (Answer("B", FRUIT), "number", "no number, which counts the choices from 1"),
+        (Answer("B", FRUIT), "number", "no number that counts from 1"),
         (Answer(1.0, FRUIT), "index", "1.0, not a whole number; write 1"),
         (Answer(None, FRUIT), "label", "null"),
         *((Answer(cell, FRUIT), "label", "empty") for cell in ("", [])),
         (Answer([1, 1], FRUIT), "index", "choice 1 .* twice"),
-        (Answer([1, 0], ("fig", "pear")), "index", "indices of every choice; .*flags"),
-        (Answer("fig", ("fig", "fig")), "text", "more than one"),
-        (Answer("apple", FRUIT), "text", "none of the texts"),
+        (Answer([1, 0], ("fig", "pear")), "index", "every choice; .*flags"),
+        (Answer("fig", ("fig", "fig")), "text", "several choices"),
+        (Answer("apple", FRUIT), "text", "not one of the texts"),
         (Answer([0, 1], FRUIT), "flags", "1 or 0 for each of 3"),
         (Answer([0, 0, 0], FRUIT), "flags", "at least once"),
         (Answer([0, 2, 0], FRUIT), "flags", "be 1 or 0"),
@@ -368,9 +368,7 @@ def read(answers: list[tuple[str, Answer]]) -> str:
 
 def test_settle_refuses_a_mixture() -> None:
     """And what the file leaves open, and indices that seem counted from 1."""
-    with pytest.raises(
-        DataError, match="row 1: .* only be read as index, those before it only as text"
-    ):
+    with pytest.raises(DataError, match="row 1: .* index, earlier ones as text"):
         read(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
     with pytest.raises(
         DataError,

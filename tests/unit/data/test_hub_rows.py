@@ -289,7 +289,7 @@ def test_a_split_without_answers_is_named(tmp_path: Path, name: str, ending: str
     write(tmp_path / f"validation.{ending}", [row])
     write(tmp_path / f"test.{ending}", [row | {column: nothing}] * 3)
     with pytest.raises(
-        DataError, match=rf"the split test has no answers \(.*test\.{place}.*skip bad items"
+        DataError, match=rf"split test has no answers .*test\.{place}.*skip bad items"
     ):
         open_dataset(tmp_path)
     dataset = open_dataset(tmp_path, on_bad_item="skip")
@@ -305,9 +305,7 @@ def test_a_split_that_lacks_the_column_of_answers_is_named(tmp_path: Path) -> No
         assert shape_of(lacking) == shape_of(row)
         write(folder / "validation.jsonl", [row])
         write(folder / "test.jsonl", [lacking])
-        with pytest.raises(
-            DataError, match=r"the split test has no answers .*column \w+ is missing"
-        ):
+        with pytest.raises(DataError, match=r"split test has no answers .*column \w+ is missing"):
             open_dataset(folder)
 
 
@@ -319,7 +317,7 @@ def test_rows_without_answers_among_others_are_counted(tmp_path: Path) -> None:
     )
     with pytest.raises(
         DataError,
-        match=r"2 rows of the split test have no answer, the first .*line 2 .*answer is -1",
+        match=r"2 rows of split test have no answer, first .*line 2 .*answer is -1",
     ):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
@@ -340,7 +338,7 @@ def test_texts_that_are_no_list_are_refused(tmp_path: Path) -> None:
         "['a', f('b')]",
     ):
         path = write(tmp_path / "quiz.jsonl", [{"question": "Q", "choices": value, "answer": 0}])
-        with pytest.raises(DataError, match="a text where a list of choices is needed"):
+        with pytest.raises(DataError, match="needs a list of choices"):
             open_dataset(path)
 
 
@@ -351,7 +349,7 @@ OPEN = [{"input": "Q Options: (A) x (B) y", "target": "(A)"}, {"question": "2+2?
 def test_rows_whose_choices_have_no_column_are_refused_with_a_mapping_to_fill_in(
     tmp_path: Path, row: Row
 ) -> None:
-    with pytest.raises(UnknownShape, match="no known shape") as refused:
+    with pytest.raises(UnknownShape, match="can't tell which columns") as refused:
         open_dataset(write(tmp_path / "test.jsonl", [row]))
     assert f'question = "{next(iter(row))}"' in refused.value.problems
 
@@ -411,7 +409,7 @@ def test_configurations_that_are_no_subjects_are_listed(
 ) -> None:
     for name, split in product(names, ("test", "train")):
         write(tmp_path / name / f"{split}{PART}.parquet", [ARC])
-    with pytest.raises(DataError, match="holds 2 datasets, .* give one by its own path") as refused:
+    with pytest.raises(DataError, match="has 2 datasets: .*; name one") as refused:
         open_dataset(tmp_path)
     assert f"{tmp_path / names[0]} (test, train)" in refused.value.problems
     dataset = open_dataset(tmp_path / names[0])
@@ -423,12 +421,12 @@ def test_a_whole_copy_with_all_rows_beside_their_subjects_is_refused_and_so_are_
 ) -> None:
     for name, subject in (("all", "anatomy"), ("anatomy", "anatomy"), ("virology", "virology")):
         write(tmp_path / "copy" / name / f"test{PART}.parquet", [MMLU | {"subject": subject}])
-    with pytest.raises(DataError, match="holds 3 datasets"):
+    with pytest.raises(DataError, match="has 3 datasets"):
         open_dataset(tmp_path / "copy")
     assert open_dataset(tmp_path / "copy" / "all").subjects("test") == ("anatomy",)
     write(tmp_path / "mixed" / "anatomy" / "test.jsonl", [MMLU])
     write(tmp_path / "mixed" / "virology" / "test.jsonl", [QUESTION])
-    with pytest.raises(DataError, match="has other columns than the others"):
+    with pytest.raises(DataError, match="has different columns"):
         open_dataset(tmp_path / "mixed")
 
 
@@ -534,7 +532,9 @@ def test_sub_folders_are_subjects_where_the_repository_has_subjects(
 
 def test_a_sub_folder_that_is_no_subject_is_named(place: Path) -> None:
     write(place / "gpqa" / "diamonds" / "test.jsonl", [GPQA])
-    with pytest.raises(DataError, match=r"diamonds is no subject of gpqa; did you mean diamond\?"):
+    with pytest.raises(
+        DataError, match=r"diamonds is not a subject of gpqa; did you mean diamond\?"
+    ):
         open_benchmark("gpqa")
 
 
@@ -584,7 +584,7 @@ def test_rows_of_no_known_shape_come_with_the_names_that_are_needed(place: Path)
         write(place / name / "test.jsonl", [{"one": "x", "other": "y"}])
         with pytest.raises(
             DataError,
-            match=rf"columns one, other, which are no known shape; {name} has .*{lacking}",
+            match=rf"can't tell which columns .*one, other; rename .*{name}: .*{lacking}",
         ):
             open_benchmark(name)
 
@@ -594,9 +594,7 @@ def test_choices_that_depend_on_the_subject_need_one(place: Path) -> None:
         open_benchmark("bbh")
     assert f"{place}/bbh/ as SUBJECT/test.jsonl" in str(raised.value)
     write(place / "bbh" / "test.jsonl", [{"input": "Q", "target": "True"}])
-    with pytest.raises(
-        DataError, match=r"does not say the subjects .*bbh/boolean_expressions/test\.jsonl"
-    ):
+    with pytest.raises(DataError, match=r"has no subjects, .*bbh/boolean_expressions/test\.jsonl"):
         open_benchmark("bbh")
 
 

@@ -199,7 +199,7 @@ def test_answers_are_never_one_off(tmp_path: Path, name: str, count: int) -> Non
         for kind, spell in spellings(name).items():
             path = write_lines(tmp_path / f"{which} {kind}.jsonl", rows_of(name, golds, spell))
             data = opened(path)
-            if data is not None and not any("may count from" in note for note in data.notes):
+            if data is not None and not any("If they count from" in note for note in data.notes):
                 for item in data.splits["test"]:
                     number = item.question.removeprefix("What is ").removesuffix("?")
                     assert item.gold == (golds[int(number)],)
@@ -215,7 +215,7 @@ def test_answers_from_1_are_told_once_and_no_row_is_to_be_skipped(
     path = write_lines(tmp_path / "test.jsonl", rows_of(name, golds, SPELLED["number"]))
     for on_bad_item in ("error", "skip"):
         with pytest.raises(
-            UnknownShape, match="the answers seem to count from 1, not from 0"
+            UnknownShape, match="answers seem to count from 1, not from 0"
         ) as refused:
             open_dataset(path, on_bad_item=on_bad_item)
         mapping = columns_of(tomllib.loads("\n".join(refused.value.problems)), "proposed")
@@ -232,9 +232,7 @@ def test_answers_from_0_beside_labels_from_1(tmp_path: Path, name: str) -> None:
     )
     for row in rows if name in LABELLED else ():
         put(row, str(SHAPES[name].columns.choices), {"text": texts(0, 4), "label": list("1234")})
-    with pytest.raises(
-        UnknownShape, match="the answers seem to count from 0, not from 1"
-    ) as refused:
+    with pytest.raises(UnknownShape, match="answers seem to count from 0, not from 1") as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     assert 'answer_is = "index"' in refused.value.problems
 
@@ -242,9 +240,7 @@ def test_answers_from_0_beside_labels_from_1(tmp_path: Path, name: str) -> None:
 def test_yes_and_no_from_1_are_asked_about(tmp_path: Path) -> None:
     """The mapping that comes with it can't be used before a person has said which of them is 1."""
     rows = rows_of("BoolQ, SuperGLUE", [0, 1, 0], FIXED["BoolQ, SuperGLUE"]["from 1"])
-    with pytest.raises(
-        UnknownShape, match="the answers seem to count from 1, not from 0"
-    ) as refused:
+    with pytest.raises(UnknownShape, match="answers seem to count from 1, not from 0") as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     lines = "\n".join(refused.value.problems)
     with pytest.raises(DataError, match=r"has \.\.\. for labels"):
@@ -268,24 +264,24 @@ def test_a_declared_mapping_is_held_against_the_answers_as_well(tmp_path: Path) 
 def test_a_note_says_how_few_answers_are_read(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "test.jsonl", rows_of("HellaSwag", [1, 2, 1]))
     assert open_dataset(path).notes == (
-        "test.jsonl: no answer is 0, so answers may count from 1, but were read as counting from 0."
-        ' If they count from 1, declare answer_is = "number" in a mapping',
+        "test.jsonl: answers were read as counting from 0, but none is 0."
+        ' If they count from 1, set answer_is = "number" in a mapping',
     )
     path = write_lines(tmp_path / "other" / "dev.jsonl", rows_of("Social IQa", [0] * 9))
     (note,) = open_dataset(path).notes
-    assert note.startswith("dev.jsonl: no answer is 3, so answers may count from 0")
+    assert note.startswith("dev.jsonl: answers were read as counting from 1, but none is 3")
 
 
 def test_the_first_row_does_not_decide_how_many_options_there_are(tmp_path: Path) -> None:
     short = {"question": "Q", "A": "w", "B": "x", "answer": "A"}
     long = short | {"C": "y", "answer": "C"}
     path = write_lines(tmp_path / "test.jsonl", [short, long])
-    with pytest.raises(UnknownShape, match="line 2 .*: column C seems to hold one more option"):
+    with pytest.raises(UnknownShape, match="line 2 .*: column C seems to have one more option"):
         open_dataset(path, on_bad_item="skip")
     nested = [{"ask": "Q", "options": {"A": "w", "B": "x"}, "gold": "A"}] * 300
     nested.append({"ask": "Q", "options": {"A": "w", "B": "x", "C": "y"}, "gold": "A"})
     with pytest.raises(
-        UnknownShape, match=r"line 301 .*: column options\.C seems to hold one more option"
+        UnknownShape, match=r"line 301 .*: column options\.C seems to have one more option"
     ):
         open_dataset(write_lines(tmp_path / "other" / "dev.jsonl", nested), on_bad_item="skip")
 
@@ -297,7 +293,7 @@ def test_a_question_beside_a_premise_is_asked(tmp_path: Path) -> None:
     assert "premise" in items[0].fields
     mixed = write_lines(tmp_path / "other" / "dev.jsonl", [*rows_of("COPA", [0, 1]), rows[0]])
     with pytest.raises(
-        DataError, match="line 3 .*: column question holds neither 'cause' nor 'effect'"
+        DataError, match="line 3 .*: column question is neither 'cause' nor 'effect'"
     ):
         open_dataset(mixed)
 
@@ -332,7 +328,7 @@ def test_deep_tables_are_looked_into_a_few_levels_deep() -> None:
 
 def test_a_small_letter_may_go_on_from_capitals(tmp_path: Path) -> None:
     rows = rows_of("question, A to D, answer", [0, 1, 2, 3])
-    with pytest.raises(UnknownShape, match="# not used: e; put it among the choices"):
+    with pytest.raises(UnknownShape, match="# not used: e; add it to the choices"):
         open_dataset(write_lines(tmp_path / "e.jsonl", [row | {"e": EXTRA} for row in rows]))
     for column in ("f", "b", "n_options", "choice", "other"):
         data = open_dataset(

@@ -78,8 +78,8 @@ EXPECTED: dict[str, Read | Refused] = {
     "13-several-right/lists.jsonl": read(4),
     "14-answer-not-among/quiz.jsonl": Refused("'hoot'"),
     "15-labels-are-texts/quiz.jsonl": read(4),
-    "17-space-tells-the-answer/quiz.jsonl": read(10, note="white space"),
-    "18-na-filled/quiz.jsonl": read(10, note="a choice twice"),
+    "17-space-tells-the-answer/quiz.jsonl": read(10, note="spaces at an edge"),
+    "18-na-filled/quiz.jsonl": read(10, note="repeat a choice"),
     "20-unsorted-flags/quiz.jsonl": read(4),
     "22-no-answers/empty.jsonl": Refused("no answers"),
     "22-no-answers/minus.jsonl": Refused("no answers"),
@@ -105,8 +105,8 @@ EXPECTED: dict[str, Read | Refused] = {
     "27-json/parenthesised.jsonl": read(4, note="letters"),
     "27-json/pretty.jsonl": Refused("python -c"),
     "27-json/string.jsonl": Refused('choices_split = " , "', then="read"),
-    "30-no-header/animals_test.csv": Refused("header", then="put what is meant"),
-    "31-identical-pairs/quiz.jsonl": read(2, note="a choice twice"),
+    "30-no-header/animals_test.csv": Refused("header", then="fill it in"),
+    "31-identical-pairs/quiz.jsonl": read(2, note="repeat a choice"),
     "32-shapes-with-more-options/piqa3.jsonl": read(3),
     "32-shapes-with-more-options/siqa4.jsonl": Refused(
         '"answerD"', then="has ... for answer_is", fill="number"
@@ -120,14 +120,14 @@ EXPECTED: dict[str, Read | Refused] = {
     "52-tables-from-pandas/arcnumpy.csv": Refused("df.to_json"),
     "52-tables-from-pandas/arcrepr.csv": Refused("df.to_json"),
     "52-tables-from-pandas/bool-lists.jsonl": read(4),
-    "52-tables-from-pandas/chat.jsonl": Refused("messages holds chats", then="put what is meant"),
+    "52-tables-from-pandas/chat.jsonl": Refused("messages holds chats", then="fill it in"),
     "52-tables-from-pandas/correct-in-choice.jsonl": Refused(
-        "answers holds objects", then="put what is meant"
+        "answers marks the right choice", then="fill it in"
     ),
     "52-tables-from-pandas/float.csv": Refused("write 0"),
     "52-tables-from-pandas/float.parquet": Refused("write 0"),
     "52-tables-from-pandas/harness-gold.jsonl": read(4),
-    "52-tables-from-pandas/in-question.jsonl": Refused("columns A, B, C", then="put what is meant"),
+    "52-tables-from-pandas/in-question.jsonl": Refused("columns A, B, C", then="fill it in"),
     "52-tables-from-pandas/index-column.csv": read(4),
     "52-tables-from-pandas/nfd.jsonl": read(4),
     "52-tables-from-pandas/numpy.csv": Refused("df.to_json"),
@@ -140,7 +140,7 @@ EXPECTED: dict[str, Read | Refused] = {
     "60-five-options-everywhere/some-four.csv": Refused("drop_empty = true", then="read"),
     "61-premise-and-question/quiz.jsonl": read(2),
     "62-fifth-option-none-of-these/quiz.csv": read(5),
-    "63-all-answers-first/quiz.jsonl": read(3, note="no answer is 3"),
+    "63-all-answers-first/quiz.jsonl": read(3, note="none is 3"),
 }
 
 Right = Callable[[dict[str, Any]], list[str]]
@@ -321,7 +321,7 @@ def test_a_row_may_end_in_empty_choices(tmp_path: Path, lacking: dict[str, Any])
     path = write_lines(tmp_path / "quiz.jsonl", [full, short])
     assert asked(path, RAGGED) == [(("w", "x", "y", "z"), (3,)), (("w", "x"), (1,))]
     write_lines(path, [full, {**short, "key": "C"}])
-    with pytest.raises(DataError, match="line 2 .*the answer 'C' is none of A, B"):
+    with pytest.raises(DataError, match="line 2 .*the answer 'C' is not one of A, B"):
         asked(path, RAGGED)
     write_lines(path, [full, {**full, "B": ""}])
     with pytest.raises(DataError, match=r"line 2 .*choice 1 .counted from 0. is ''"):
@@ -440,7 +440,7 @@ def test_a_separator_inside_a_choice_stops(tmp_path: Path) -> None:
             path,
             'choices = "options"\nanswer = "answer"\nchoices_split = ","\nlabels = ["a", "b", "c"]\n',
         )
-    with pytest.raises(DataError, match="choices_split parts the text of one column"):
+    with pytest.raises(DataError, match="choices_split splits"):
         columns_of({"choices": ["a", "b"], "answer": "c", "choices_split": "|"}, "mapping")
 
 
@@ -580,7 +580,7 @@ def test_json_lines_under_another_ending_are_renamed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"can't read .*quiz.json: .*rename it to quiz.jsonl"):
         open_dataset(path)
     path.write_text('"no rows"')
-    with pytest.raises(DataError, match="one JSON object a line"):
+    with pytest.raises(DataError, match="one JSON object per line"):
         open_dataset(path)
 
 
@@ -608,9 +608,7 @@ def test_wrong_answers_in_one_cell_stop_whatever_parts_them(tmp_path: Path) -> N
         ]
         path = write_lines(tmp_path / "quiz.jsonl", rows)
         lines = proposed(path)
-        with pytest.raises(
-            DataError, match=r"mapping has \.\.\. for choices_split; put what is meant"
-        ):
+        with pytest.raises(DataError, match=r"mapping has \.\.\. for choices_split; fill it in"):
             asked(path, lines)
         assert asked(path, lines.replace('"..."', f'"{separator}"'))[0] == (
             ("hen", "ant", "bee"),
@@ -644,15 +642,13 @@ def test_a_column_that_may_hold_one_more_choice_is_named_beside_the_mapping(tmp_
     row = {"question": "Q", "A": "ant", "B": "bee", "C": "cat", "D": "dog", "answer": "D"}
     path = write_lines(tmp_path / "quiz.jsonl", [row | {"F": 0.5}])
     lines = proposed(path)
-    assert "# not used: F; put it among the choices if it holds one" in lines
+    assert "# not used: F; add it to the choices if it is one" in lines
     assert asked(path, lines) == [(("ant", "bee", "cat", "dog"), (3,))]
 
 
 def test_answers_in_a_column_that_the_shape_does_not_have(tmp_path: Path) -> None:
     rows = [{"question": "Q", "choices": ["ant", "bee"], "label": 1} for _ in range(3)]
-    with pytest.raises(
-        UnknownShape, match="has the columns question, choices, label, which are no known shape"
-    ):
+    with pytest.raises(UnknownShape, match="can't tell which columns .*: question, choices, label"):
         open_dataset(write_lines(tmp_path / "quiz.jsonl", rows))
 
 
@@ -662,9 +658,9 @@ def test_a_filler_in_place_of_choices_is_noted(tmp_path: Path) -> None:
     (note,) = [
         note
         for note in open_dataset(write_lines(tmp_path / "quiz.jsonl", [row])).notes
-        if "twice" in note
+        if "repeat a choice" in note
     ]
-    assert note.startswith("quiz.jsonl: 1 of 1 questions have a choice twice, such as 'N/A'.")
+    assert note.startswith("quiz.jsonl: 1 of 1 questions repeat a choice, such as 'N/A'.")
 
 
 def test_a_long_answer_is_not_printed_whole(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from choicewise.extensions.interop.write.harness import sanitized
 from choicewise.extensions.interop.write.harness_names import HARNESS_METRICS as METRICS
 from choicewise.extensions.interop.write.harness_names import (
     TASKS,
-    known_task,
+    catalogue_task,
     metric_key,
-    own_task,
+    new_task_name,
 )
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, parse_signature
@@ -294,18 +294,21 @@ def test_names_of_files_are_safe_and_stay_apart(one: str, other: str) -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_of_the_harness_is_a_protocol_of_the_catalogue(name: str) -> None:
     for each, protocol in resolve(name).items():
-        assert known_task(each, protocol, protocol.benchmark) == TASKS[name]
-        assert known_task(each, protocol, "my-own-data") is None
-        assert known_task(each, replace(protocol, rev=protocol.rev + 1), protocol.benchmark) is None
+        assert catalogue_task(each, protocol, protocol.benchmark) == TASKS[name]
+        assert catalogue_task(each, protocol, "my-own-data") is None
+        assert (
+            catalogue_task(each, replace(protocol, rev=protocol.rev + 1), protocol.benchmark)
+            is None
+        )
         assert metric_key(each, protocol, TASKS[name], []).partition(",")[0] in {*METRICS.values()}
 
 
 def test_the_number_of_shots_is_no_part_of_a_task() -> None:
     ((name, five),) = resolve("arc-challenge/harness:acc@shots=5").items()
-    assert known_task(name, five, "arc-challenge") == TASKS["arc-challenge/harness"]
+    assert catalogue_task(name, five, "arc-challenge") == TASKS["arc-challenge/harness"]
     ((name, other),) = resolve("arc-challenge/harness:acc@ties=split").items()
-    assert known_task(name, other, "arc-challenge") is None
-    assert own_task(name, other, "arc-challenge") == "arc-challenge@harness@ties-split"
+    assert catalogue_task(name, other, "arc-challenge") is None
+    assert new_task_name(name, other, "arc-challenge") == "arc-challenge@harness@ties-split"
     assert metric_key(name, other, None, []) == "choicewise_acc_acc,none"
 
 

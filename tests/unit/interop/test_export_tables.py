@@ -268,7 +268,9 @@ def test_what_a_number_lacks_is_a_numbered_note_and_many_lines_run_over_pages(
     assert "–¹" in markdown([table])
     assert r"–\textsuperscript{1}" in latex([table])
     rows = tuple((Cell(f"p{n}"), Cell("1.0", "[0.9, 1.1]")) for n in range(30))
-    table = PaperTable("t", "c", ("protocol", "m"), rows, (Note("note"),))
+    table = PaperTable(
+        name="t", caption="c", heads=("protocol", "m"), rows=rows, notes=(Note("note"),)
+    )
     assert r"\begin{longtable}{lr}" in latex([table])
     few = replace(table, rows=rows[:5])
     assert [word for word in (r"\begin{table}", r"\label{tab:t}") if word not in latex([few])] == []
@@ -570,18 +572,20 @@ def test_a_table_of_any_names_is_whole(summaries: list[Summary], name: str) -> N
 
 def test_a_head_without_a_place_to_break_stays_on_its_line() -> None:
     table = PaperTable(
-        "t",
-        "c",
-        ("model", "commonsenseqa", "arc-challenge"),
-        ((Cell("m"), Cell("1"), Cell("2")),),
-        (),
+        name="t",
+        caption="c",
+        heads=("model", "commonsenseqa", "arc-challenge"),
+        rows=((Cell("m"), Cell("1"), Cell("2")),),
+        notes=(),
     )
     assert r"model & commonsenseqa & \shortstack[r]{arc-\\challenge} \\" in latex([table])
 
 
 def test_long_names_break_where_the_table_is_too_wide() -> None:
     name = "an-organisation/a-model-of-seventy-b"
-    narrow = PaperTable("t", "c", ("model", "x"), ((Cell(name), Cell("1.0")),), ())
+    narrow = PaperTable(
+        name="t", caption="c", heads=("model", "x"), rows=((Cell(name), Cell("1.0")),), notes=()
+    )
     assert f"{name} & 1.0" in latex([narrow])
     heads = ("model", *(f"{place} benchmark" for place in range(6)))
     wide = replace(narrow, heads=heads, rows=((Cell(name), *[Cell("10.0 ± 1.0")] * 6),), feet=1)

@@ -435,20 +435,20 @@ def test_lines_of_evalscope_say_the_answer_in_any_of_its_spellings(tmp_path: Pat
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (line("box", None, 1), "the type of the question is 'box'; it must be choice, noul, score"),
-        (line("choice", ["a", "b"], "a"), "the criteria of a choice are an object"),
-        (line("choice", {"a": None, "b": None}, "c"), "the answer 'c' is none of a, b"),
-        (line("choice", {"a": None}, "a"), "a question with 1 choice asks nothing"),
-        (line("score", {"0": "x"}, 0), "the criteria of a score are a list of texts"),
-        (line("score", ["x", "y"], 2), "the answer '2' is none of 0, 1"),
-        (line("score", "low", 0), "the criteria of a score are a list of texts"),
+        (line("box", None, 1), "type 'box'; it must be one of choice, noul, score"),
+        (line("choice", ["a", "b"], "a"), "the criteria of a choice"),
+        (line("choice", {"a": None, "b": None}, "c"), "the answer 'c' is not one of a, b"),
+        (line("choice", {"a": None}, "a"), "1 choice; .* at least 2"),
+        (line("score", {"0": "x"}, 0), "the criteria of a score"),
+        (line("score", ["x", "y"], 2), "the answer '2' is not one of 0, 1"),
+        (line("score", "low", 0), "the criteria of a score"),
         (
             dict(line("noul", None, True), question={"type": "noul", "instructions": 5}),
-            "instructions .* must be a text",
+            "instructions must be a text",
         ),
         (
             line("noul", {"yes": "x"}, True),
-            "the criteria of a noul are an object with true, false or both",
+            "the criteria of a noul",
         ),
         (line("noul", None, True, state=3), "the state must be a text, an object or a list"),
         (line("noul", None, None), "no answers"),
@@ -474,11 +474,11 @@ def test_a_later_row_without_a_state_is_named_or_skipped(tmp_path: Path) -> None
 def test_probabilities_of_a_case_must_be_one_per_option(tmp_path: Path) -> None:
     questions = {"q": {"type": "noul", "instructions": "?"}}
     wrong = {
-        "probabilities have none for 'no'": {"true": 1.0},
-        "probabilities hold 'maybe': 0.5": {"true": 0.5, "maybe": 0.5},
+        "there is no probability for 'no'": {"true": 1.0},
+        "probabilities have 'maybe': 0.5": {"true": 0.5, "maybe": 0.5},
         "probabilities sum to 0.98, not 1": {"true": 0.5, "false": 0.48},
         "probability of 'false', -0.5, is below 0": {"true": 1.5, "false": -0.5},
-        "probability of 'yes', 0.5, is of an option that has one already": {
+        "'yes' is a second probability": {
             "true": 0.5,
             "yes": 0.5,
             "no": 0.0,
@@ -492,7 +492,7 @@ def test_probabilities_of_a_case_must_be_one_per_option(tmp_path: Path) -> None:
             "questions": json.dumps(questions),
             "gold": json.dumps(gold),
         }
-        with pytest.raises(DataError, match=f"question q: the {reason}"):
+        with pytest.raises(DataError, match=f"question q: .*{reason}"):
             open_dataset(evalscope(tmp_path, case))
 
 

@@ -23,7 +23,7 @@ from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.records import EngineRecord, SelfCheckRecord
-from choicewise.running.examples import checked_shots, selectors_with_shots
+from choicewise.running.fitting import checked_shots, selectors_with_shots
 from choicewise.running.job import job_of, sources_of
 from choicewise.store.folder import read_manifest, read_sweep
 from tests.helpers.commands import choicewise
@@ -218,7 +218,11 @@ def test_wrong_numbers_of_choices_stop_or_are_counted(
     splits = open_dataset(data).splits
     odd = Dataset("odd", {**splits, "test": [*splits["test"][:3], three, five]})
     with pytest.raises(DataError, match="3 choices"):
-        evaluated("mmlu/original", data=odd)
+        evaluated("mmlu/original", data=odd, shots="error")
+    with pytest.warns(UserWarning, match="2 of 5 questions have 3 and 5 choices"):
+        any_number = evaluated("mmlu/original", data=odd, out=tmp_path / "any")
+    assert list(any_number.protocols) == ["mmlu/original@choices=any,letters=ABCDE"]
+    assert [(row.counts.n, row.counts.missing) for row in any_number.rows()] == [(5, 0)]
     run = evaluated("mmlu", data=odd, out=tmp_path / "skip", skip_bad_items=True)
     assert {(row.counts.n, row.counts.missing) for row in run.rows()} == {(3, 2)}
 

@@ -289,7 +289,7 @@ PROTOCOL, GOOD = '\nprotocols = ["mmlu"]', 'models = ["m"]\nprotocols = ["mmlu"]
         ('models = ["m"]\nprotocols = ["mlu"]', "no protocol is called 'mlu'"),
         (f'{GOOD}data = [{{path = "d", benchmark = "piqa"}}]', "no protocol asks piqa"),
         (f'{GOOD}data = ["d", {{path = "e", benchmark = "mmlu"}}]', "says no benchmark"),
-        (f'{GOOD}data = [{{path = "d", mapping = {{colour = "q"}}}}]', "no key of a mapping"),
+        (f'{GOOD}data = [{{path = "d", mapping = {{colour = "q"}}}}]', "not a key of a mapping"),
         ("models = ", "not valid TOML"),
         (f"models = {'[' * 5000}", "nested too deeply"),
         (f"models.{'a.' * 1000}b = 1", "nested too deeply"),

@@ -80,11 +80,11 @@ def test_six_benchmarks_fit_beside_mean_and_rank(folders: list[Path], tmp_path: 
 def test_tables_of_any_size_and_head(tmp_path: Path) -> None:
     cells = (Cell(NASTY, marks=(1,)), Cell("10.0 ± 1.0", bold=True), Cell("1.0", "[0.9, 1.1]"))
     one = PaperTable(
-        "one",
-        NASTY,
-        ("[a]", NASTY, "commonsenseqa"),
-        (cells,),
-        (Note(NASTY, 1, code=NASTY),),
+        name="one",
+        caption=NASTY,
+        heads=("[a]", NASTY, "commonsenseqa"),
+        rows=(cells,),
+        notes=(Note(NASTY, 1, code=NASTY),),
         feet=1,
     )
     long = replace(one, name="long", rows=(cells,) * 60)

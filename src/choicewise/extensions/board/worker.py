@@ -45,7 +45,7 @@ from choicewise.models.opening import INDEX, open_hub_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import SWEEP
 from choicewise.running.answer import executor_of, loading_options
-from choicewise.running.examples import without_shots
+from choicewise.running.fitting import change_notes, variants_among
 from choicewise.running.job import ModelChoice, OpenedSource, job_of
 from choicewise.running.progress import Progress
 from choicewise.running.sweep import Audience, sweep
@@ -298,15 +298,15 @@ class _Job:
         give_model_back()
 
     def remark(self, folder: Path) -> str:
-        """Return how the runs in ``folder`` differ from what the board says: without shots; else an empty text."""
+        """Return how the runs in ``folder`` differ from what the board says, or an empty text."""
         names = self._service.asked.protocols
         protocols = resolve(*names)
         lines: dict[str, None] = {}
         for cell in read_sweep(folder).cells:
             manifest = read_manifest(folder / cell.folder)
-            line = without_shots(manifest.dataset.name, names, protocols, manifest.protocols)
-            if line:
-                lines[line] = None
+            renamed = variants_among(manifest.protocols, protocols)
+            notes = change_notes(manifest.dataset.name, names, protocols, renamed)
+            lines |= dict.fromkeys(notes)
         return "; ".join(lines)
 
     def _sweep(self, model: _CheckedModel, folder: Path) -> None:
@@ -319,8 +319,8 @@ class _Job:
         job = job_of(self._service.asked.plan()).model_copy(update=changes)
 
         def opened(source: OpenedSource) -> None:
-            if source.without:
-                workplace.say(f"note: {source.without}")
+            for change in source.changes:
+                workplace.say(f"note: {change}")
 
         with workplace.shown(model.name) as show_progress:
 

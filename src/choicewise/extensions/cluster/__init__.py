@@ -1,6 +1,5 @@
-"""One run computed by several processes or machines.
-
-Workers on one machine, a Ray cluster, parts of a run in processes of their own, and the merge of these.
+"""Declare what this extension adds: executors of several processes or machines, the shards of a
+Slurm array, and the command ``merge``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Processes(Executor):
-    """``--executor local --workers N``."""
+    """Add ``--executor local --workers N``."""
 
     name = "local"
     summary = "processes of this machine"
@@ -28,7 +27,7 @@ class Processes(Executor):
 
 
 class Ray(Executor):
-    """``--executor ray``."""
+    """Add ``--executor ray``."""
 
     name = "ray"
     summary = "a Ray cluster"
@@ -53,7 +52,7 @@ class Ray(Executor):
 
 
 class Slurm(TaskArray):
-    """``--shard slurm``."""
+    """Add ``--shard slurm``."""
 
     name = "slurm"
     summary = "the tasks of a Slurm array"
@@ -66,7 +65,7 @@ class Slurm(TaskArray):
 
 
 class Merge(Command):
-    """``choicewise merge``."""
+    """Add ``choicewise merge``."""
 
     name = "merge"
     summary = "Merge the shards of a run."

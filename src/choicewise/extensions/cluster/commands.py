@@ -1,4 +1,4 @@
-"""Merge."""
+"""The command ``merge``."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def merge(
     from choicewise.store.folder import read_manifest
 
     for folder in run_folders([out]):
-        if (spent := read_manifest(folder).engine.spent) is not None:
+        spent = read_manifest(folder).engine.spent
+        if spent is not None:
             tell(token_savings(spent))
     print_folders([out], output)

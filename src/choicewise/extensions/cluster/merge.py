@@ -1,13 +1,12 @@
-"""The shards of a run put together into the run folder that one process would have written."""
+"""Put the shards of a run together into the run folder that one process would have written."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate
 from operator import add
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from choicewise.records import (
     ServerRecord,
     ShardRecord,
     Spent,
+    SuiteRecord,
 )
 from choicewise.results.spans import row_bytes
 from choicewise.results.sweep import run_folders
@@ -54,11 +54,13 @@ from choicewise.util.text import listed
 
 
 class MissingShards(UsageError):
-    """Shards are not there, or not complete; its ``problems`` are the commands that ask them."""
+    """Report shards that are not there, or not complete; ``problems`` are the commands that compute
+    them.
+    """
 
 
 LineOf = Callable[[Path, Manifest], str]
-"""The command that asks what the manifest says, into that folder."""
+"""Returns the command that computes a manifest into a folder."""
 
 
 def merge_all(
@@ -68,7 +70,11 @@ def merge_all(
     allow_missing: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """The same as :func:`merge` for the runs of several benchmarks or models, where ``folders`` hold such shards."""
+    """Merge the runs of several benchmarks or models, if ``folders`` hold their shards, else one
+    run.
+
+    Arguments and errors are those of :func:`merge`.
+    """
     if not any(map(is_sweep, folders)):
         merge(folders, out, line_of, allow_missing, say)
         return
@@ -80,35 +86,33 @@ def merge_all(
             cells.setdefault((cell.model, cell.dataset), {})[folder] = cell
     done: list[CellRecord] = []
     with new_folder(out) as partial:
-        _refuse_existing(out)  # another process may have written it since
-        for own in cells.values():
-            cell = next(iter(own.values()))
-            there = [
-                folder / each.folder
-                for folder, each in own.items()
-                if (folder / each.folder / MANIFEST).exists()
-            ]
-            if not there:
+        # Another process may have written it since.
+        _refuse_existing(out)
+        for cell_of_folder in cells.values():
+            cell, *_ = cell_of_folder.values()
+            begun = []
+            for folder, cell_there in cell_of_folder.items():
+                run = folder / cell_there.folder
+                if (run / MANIFEST).exists():
+                    begun.append(run)
+            if not begun:
                 raise UsageError(
                     f"{cell.model} on {cell.dataset} has no shard that was begun; ask it first"
                 )
-            merged = merge(there, partial / cell.folder, _line_of_several(own), allow_missing, say)
-            done.append(
-                replace(
-                    cell,
-                    done=merged.complete,
-                    failure="" if merged.complete else "shards are missing",
-                )
-            )
+            line_of_cell = _line_of_several(cell_of_folder)
+            merged = merge(begun, partial / cell.folder, line_of_cell, allow_missing, say)
+            failure = "" if merged.complete else "shards are missing"
+            done.append(replace(cell, done=merged.complete, failure=failure))
         first = records[folders[0]]
-        protocols = dict.fromkeys(name for record in records.values() for name in record.protocols)
-        suites = {suite.name: suite for record in records.values() for suite in record.suites}
-        write_sweep(
-            partial,
-            replace(
-                first, protocols=tuple(protocols), suites=tuple(suites.values()), cells=tuple(done)
-            ),
+        protocols: dict[str, None] = {}
+        suites: dict[str, SuiteRecord] = {}
+        for record in records.values():
+            protocols |= dict.fromkeys(record.protocols)
+            suites |= {suite.name: suite for suite in record.suites}
+        sweep = replace(
+            first, protocols=tuple(protocols), suites=tuple(suites.values()), cells=tuple(done)
         )
+        write_sweep(partial, sweep)
 
 
 def merge(
@@ -118,38 +122,42 @@ def merge(
     allow_missing: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Manifest:
-    """Write the run whose shards lie in ``folders`` to the new folder ``out``, and return its manifest.
+    """Write the run whose shards lie in ``folders`` to the new folder ``out``, and return its
+    manifest.
 
-    A folder that is no run stands for the runs directly in it.  What was merged before can be merged with more.  The
-    answers of a shard that is there twice have to be equal to the bit.  ``allow_missing``: without the shards that are
-    not there, or not complete, the questions that these own count as missing; more can be merged with it later.
-    ``say`` gets a line about what is left out, or worth knowing.
+    A folder that is no run stands for the runs directly in it. Merged shards can be merged with
+    others. A shard that is there twice must have answers that are equal to the bit.
+    ``allow_missing``: questions of shards that are not there, or not complete, count as missing;
+    they can be merged later. ``say`` gets lines on what is left out or looks unusual.
 
-    Raises MissingShards with the commands of ``line_of`` that ask them, UsageError where ``out`` is there, and
-    StoreError for a folder that is damaged, no shard, or a shard of another run.
+    Raises MissingShards with the commands of ``line_of`` that compute them, UsageError if ``out``
+    is there, and StoreError for a folder that is damaged, no shard, or a shard of another run.
     """
     _refuse_existing(out)
     shards = _complete(
         [_open(folder) for folder in run_folders(folders)], line_of, allow_missing, say
     )
     _refuse_foreign(shards)
-    first = min(shards, key=lambda each: each.record.numbers)
-    numbers = sorted({number for each in shards for number in each.record.numbers})
-    if missing := sorted({*range(1, first.record.of + 1)} - {*numbers}):
-        lines = [line_of(*first.sibling(number)) for number in missing[:_LINES]]
-        lines += [f"and {len(missing) - _LINES:,} more"] if len(missing) > _LINES else []
+    first = min(shards, key=lambda shard: shard.record.numbers)
+    numbers = sorted(_engines(shards))
+    missing = sorted(set(range(1, first.record.of + 1)).difference(numbers))
+    if missing:
         names = part_of(replace(first.record, numbers=tuple(missing), engines=()))
         if not allow_missing:
+            lines = [line_of(*first.sibling(number)) for number in missing[:_LINES]]
+            if len(missing) > _LINES:
+                lines.append(f"and {len(missing) - _LINES:,} more")
             raise MissingShards(f"{names} {_are(missing)} not there", lines)
-        say(
-            f"{names} {_are(missing)} not there: {'its' if len(missing) == 1 else 'their'} questions count as missing"
-        )
+        whose = "its" if len(missing) == 1 else "their"
+        say(f"{names} {_are(missing)} not there: {whose} questions count as missing")
     for line in _notes(shards, numbers):
         say(line)
     with new_folder(out) as partial:
-        _refuse_existing(out)  # another process may have written it since
+        # Another process may have written it since.
+        _refuse_existing(out)
         shutil.copyfile(first.folder / ITEM_FILE, partial / ITEM_FILE)
-        digest, blocks = PlanDigest(), list[BlockRecord]()
+        digest = PlanDigest()
+        blocks: list[BlockRecord] = []
         for number, (block, sources) in enumerate(_blocks(shards, first)):
             name = f"{number:05d}"
             answers = _answers(shards, sources, first.record, number)
@@ -157,10 +165,10 @@ def merge(
             observations = pa.concat_tables(
                 [SCHEMAS["observations"].empty_table(), *answers]
             ).combine_chunks()
-            asked = {
+            copied = {
                 table: block_file(first.folder, block, table) for table in ("requests", "spans")
             }
-            files = write_block(partial, name, {**asked, "observations": observations})
+            files = write_block(partial, name, {**copied, "observations": observations})
             blocks.append(replace(block, name=name, files=files))
         if not missing and digest.text != first.record.plan:
             raise StoreError(
@@ -176,18 +184,17 @@ def _refuse_existing(out: Path) -> None:
         raise UsageError(f"{out} is there already; name a new folder")
 
 
-_LINES = 100  # commands that a message has
+_LINES = 100
+"""Commands that a message has at most."""
 
 
 def _line_of_several(folders: Collection[Path]) -> LineOf:
-    """What asks a shard of several benchmarks, whose command no folder keeps."""
+    """Return what names the command of a shard of several benchmarks, which no folder keeps."""
 
     def line_of(path: Path, manifest: Manifest) -> str:
-        own = next(
-            (folder for folder in folders if path.is_relative_to(folder) and path.exists()), None
-        )
-        if own is not None:
-            return f"the command that wrote {own}"
+        for folder in folders:
+            if path.is_relative_to(folder) and path.exists():
+                return f"the command that wrote {folder}"
         shard = "the run" if manifest.shard is None else part_of(manifest.shard)
         return f"the command that wrote {next(iter(folders))}, for {shard} and with another folder"
 
@@ -196,7 +203,7 @@ def _line_of_several(folders: Collection[Path]) -> LineOf:
 
 @dataclass(frozen=True)
 class _Shard:
-    """A ``folder`` with its ``manifest``, and which part of a run that is."""
+    """Hold a ``folder`` with its ``manifest``, and the record of its part of the run."""
 
     folder: Path
     manifest: Manifest
@@ -207,37 +214,39 @@ class _Shard:
 
     @property
     def engines(self) -> Mapping[int, EngineRecord]:
-        """How each of its parts was computed, by number."""
+        """Return how each of its parts was computed, by number."""
         return dict(
             zip(self.record.numbers, self.record.engines or (self.manifest.engine,), strict=True)
         )
 
     @property
-    def asked(self) -> dict[tuple[object, ...], BlockRecord]:
-        """By place and ways of asking the blocks that say what is asked."""
+    def asking_blocks(self) -> dict[tuple[object, ...], BlockRecord]:
+        """Return the blocks that say what is asked, by their extent and the ways of asking."""
         return {(*block.extent, *block.asks): block for block in self.manifest.blocks if block.asks}
 
     def sibling(self, number: int) -> tuple[Path, Manifest]:
-        """Where shard ``number`` may lie beside this one, and what it has to say."""
-        own, name = str(self.record.numbers[0]), self.folder.resolve().name
-        before, there, after = name.rpartition(own)
-        alone = there and not before[-1:].isdigit() and not after[:1].isdigit()
-        name = (
-            f"{before}{number}{after}"
-            if alone and len(self.record.numbers) == 1
-            else f"{name}-{number}"
-        )
+        """Return where shard ``number`` may lie beside this one, and the manifest that it has to
+        have.
+        """
+        name = self.folder.resolve().name
+        before, digits, after = name.rpartition(str(self.record.numbers[0]))
+        # A number that is a part of a longer one does not stand for this shard.
+        is_whole_number = digits and not before[-1:].isdigit() and not after[:1].isdigit()
+        if is_whole_number and len(self.record.numbers) == 1:
+            name = f"{before}{number}{after}"
+        else:
+            name = f"{name}-{number}"
         shard = ShardRecord(self.record.of, (number,))
         return self.folder.parent / name, replace(self.manifest, shard=shard)
 
     def answers(self, block: BlockRecord) -> pa.Table:
-        """What was observed of a block, in the order in which it was written."""
-        parts = [
-            read_table(path, SCHEMAS["observations"], own.files.get(path.name))
-            for own in self.manifest.blocks
-            if own.extent == block.extent
-            for path in [block_file(self.folder, own, "observations")]
-        ]
+        """Return the observations of a block, in the order in which they were written."""
+        parts = []
+        for written in self.manifest.blocks:
+            if written.extent == block.extent:
+                path = block_file(self.folder, written, "observations")
+                record = written.files.get(path.name)
+                parts.append(read_table(path, SCHEMAS["observations"], record))
         return pa.concat_tables(parts)
 
 
@@ -253,30 +262,30 @@ def _open(folder: Path) -> _Shard:
 def _complete(
     shards: Sequence[_Shard], line_of: LineOf, allow_missing: bool, say: Callable[[str], None]
 ) -> list[_Shard]:
-    """Those that hold all that they should; UsageError where that is not all, unless the others may be missing."""
-    halves = [each for each in shards if not each.record.plan]
-    lines = [line_of(each.folder, each.manifest) for each in halves]
+    """Return the complete shards; UsageError if others are not, unless they may be missing."""
+    halves = [shard for shard in shards if not shard.record.plan]
+    lines = [line_of(shard.folder, shard.manifest) for shard in halves]
     if halves and not (allow_missing and len(halves) < len(shards)):
         raise MissingShards(f"{listed([*map(str, halves)])} {_are(halves)} not complete", lines)
     for half, line in zip(halves, lines, strict=True):
         say(f"{half} is not complete and left out; `{line}` finishes it")
-    whole = [each for each in shards if each.record.plan]
-    for each in whole:
-        check_items(each.folder, each.manifest)
-        for damage in damaged_blocks(each.folder, each.manifest.blocks):
-            again = line_of(each.folder, each.manifest)
+    whole = [shard for shard in shards if shard.record.plan]
+    for shard in whole:
+        check_items(shard.folder, shard.manifest)
+        for damage in damaged_blocks(shard.folder, shard.manifest.blocks):
+            again = line_of(shard.folder, shard.manifest)
             raise StoreError(f"{damage.path} {damage.reason}; `{again}` asks again what it held")
     return whole
 
 
 def _refuse_foreign(shards: Sequence[_Shard]) -> None:
-    """StoreError for a shard of another run than the first one's."""
+    """Raise StoreError for a shard of another run than that of the first one."""
     first, *others = shards
     for other in others:
         words = [
             f"another {part} {how}" for part, how in differences(first.manifest, other.manifest)
         ]
-        versions = [each.manifest.versions.get("choicewise", "?") for each in (first, other)]
+        versions = [shard.manifest.versions.get("choicewise", "?") for shard in (first, other)]
         if first.manifest.protocols != other.manifest.protocols:
             words.append("other protocols")
         if versions[0] != versions[1]:
@@ -300,43 +309,55 @@ def _refuse_foreign(shards: Sequence[_Shard]) -> None:
 
 
 def _notes(shards: Sequence[_Shard], numbers: Sequence[int]) -> Iterator[str]:
-    """What is worth knowing of shards that go together."""
+    """Yield lines on shards that are there twice, or were computed in different ways."""
     for number in numbers:
-        if len(own := [str(each.folder) for each in shards if number in each.record.numbers]) > 1:
-            yield f"note: shard {number} is in {listed(own)}: it has to be the same to the bit, and counts once"
-    ways = {each.rung: number for number, each in _checks(shards).items()}
-    if len(ways) > 1:
-        said = listed([f"{rung} (shard {number})" for rung, number in ways.items()])
-        yield f"note: the shards were computed on several paths: {said}; last digits depend on that"
-    packages = dict.fromkeys(name for each in shards for name in each.manifest.versions)
+        folders = [str(shard.folder) for shard in shards if number in shard.record.numbers]
+        if len(folders) > 1:
+            yield f"note: shard {number} is in {listed(folders)}: it has to be the same to the bit, and counts once"
+    number_of_rung = {check.rung: number for number, check in _checks(shards).items()}
+    if len(number_of_rung) > 1:
+        paths = listed([f"{rung} (shard {number})" for rung, number in number_of_rung.items()])
+        yield f"note: the shards were computed on several paths: {paths}; last digits depend on that"
+    packages: dict[str, None] = {}
+    for shard in shards:
+        packages |= dict.fromkeys(shard.manifest.versions)
     for name in packages:
-        if len(used := {each.manifest.versions.get(name, "none") for each in shards}) > 1:
-            yield f"note: the shards were computed with {name} {listed(sorted(used))}; last digits may depend on that"
+        versions = {shard.manifest.versions.get(name, "none") for shard in shards}
+        if len(versions) > 1:
+            several = listed(sorted(versions))
+            yield f"note: the shards were computed with {name} {several}; last digits may depend on that"
+
+
+def _engines(shards: Iterable[_Shard]) -> dict[int, EngineRecord]:
+    """Return how each part was computed, by number; the last of ``shards`` that has it counts."""
+    engines: dict[int, EngineRecord] = {}
+    for shard in shards:
+        engines |= shard.engines
+    return engines
 
 
 def _checks(shards: Sequence[_Shard]) -> dict[int, SelfCheckRecord]:
-    engines = {number: engine for each in shards for number, engine in each.engines.items()}
-    return {
-        number: engine.selfcheck
-        for number, engine in engines.items()
-        if engine.selfcheck is not None
-    }
+    checks = {}
+    for number, engine in _engines(shards).items():
+        if engine.selfcheck is not None:
+            checks[number] = engine.selfcheck
+    return checks
 
 
 def _blocks(
     shards: Sequence[_Shard], first: _Shard
 ) -> Iterator[tuple[BlockRecord, list[BlockRecord]]]:
-    """Every block of the run in order, as ``first`` lists it, and as each of ``shards`` does."""
+    """Yield every block of the run in order, as ``first`` lists it, and as all ``shards`` list it."""
     rows = places_of(read_item_table(first.folder, first.manifest))
 
-    def place(block: BlockRecord) -> tuple[int, int]:
+    def first_row(block: BlockRecord) -> tuple[int, int]:
         return int(rows[block.split, block.subject][0]), block.start
 
-    listings = [each.asked for each in shards]
-    for key, block in sorted(first.asked.items(), key=lambda pair: place(pair[1])):
-        own = [listing.get(key) for listing in listings]
-        for shard, other in zip(shards, own, strict=True):
-            if other is None or len(shard.asked) != len(first.record.counts):
+    listings = [shard.asking_blocks for shard in shards]
+    for key, block in sorted(first.asking_blocks.items(), key=lambda pair: first_row(pair[1])):
+        blocks_of_shards = [listing.get(key) for listing in listings]
+        for shard, other in zip(shards, blocks_of_shards, strict=True):
+            if other is None or len(shard.asking_blocks) != len(first.record.counts):
                 raise StoreError(
                     f"{shard} has other blocks than {first}; ask it again in a new folder"
                 )
@@ -346,48 +367,56 @@ def _blocks(
                     raise StoreError(
                         f"{words}; ask both again with the same versions, in new folders"
                     )
-        yield block, [other for other in own if other is not None]
+        yield block, [other for other in blocks_of_shards if other is not None]
 
 
 def _same_file(one: Path, block: BlockRecord, two: Path, other: BlockRecord, table: str) -> bool:
     paths = block_file(one, block, table), block_file(two, other, table)
-    records = [each.files[path.name] for each, path in zip((block, other), paths, strict=True)]
+    records = [block.files[paths[0].name], other.files[paths[1].name]]
     if records[0] == records[1]:
         return True
     tables = [
         read_table(path, SCHEMAS[table], record)
         for path, record in zip(paths, records, strict=True)
     ]
-    return _same_bits(*tables)  # another version of pyarrow may write it otherwise
+    # Another version of pyarrow may write the same table in other bytes.
+    return _same_bits(*tables)
 
 
 def _answers(
     shards: Sequence[_Shard], sources: Sequence[BlockRecord], record: ShardRecord, number: int
 ) -> list[pa.Table]:
-    """The observations of block ``number`` by shard of its token tree, in order; of each only where it is there."""
-    start, counts = sum(map(len, record.counts[:number])), record.counts[number]
-    places: dict[int, list[tuple[_Shard, pa.Table]]] = {}
+    """Return the observations of block ``number`` by the shards of its token tree, in order,
+    without those that no shard has.
+    """
+    start = sum(map(len, record.counts[:number]))
+    counts = record.counts[number]
+    answers_of: dict[int, list[tuple[_Shard, pa.Table]]] = {}
     for shard, block in zip(shards, sources, strict=True):
-        own = [
-            each
-            for each in range(len(counts))
-            if owner(start + each, record.of) in shard.record.numbers
-        ]
-        ends = list(accumulate(counts[each] for each in own))
+        parts = []
+        for part in range(len(counts)):
+            if owner(start + part, record.of) in shard.record.numbers:
+                parts.append(part)
         table = shard.answers(block)
-        if len(table) != (ends[-1] if ends else 0):
-            about = f"{len(table):,} answers about {block.subject} ({block.split}), where {(ends or [0])[-1]:,} belong"
-            raise StoreError(f"{shard} has {about}; ask it again in a new folder")
-        for each, end in zip(own, ends, strict=True):
-            places.setdefault(each, []).append(
-                (shard, table.slice(end - counts[each], counts[each]))
+        expected = sum(counts[part] for part in parts)
+        if len(table) != expected:
+            raise StoreError(
+                f"{shard} has {len(table):,} answers about {block.subject} ({block.split}), where {expected:,} belong;"
+                " ask it again in a new folder"
             )
-    for held in places.values():
-        for shard, table in held[1:]:
-            if not _same_bits(held[0][1], table):
-                words = f"{held[0][0]} and {shard} answer the same questions otherwise"
-                raise StoreError(f"{words}; leave one of them out")
-    return [places[each][0][1] for each in sorted(places)]
+        position = 0
+        for part in parts:
+            answers = table.slice(position, counts[part])
+            answers_of.setdefault(part, []).append((shard, answers))
+            position += counts[part]
+    for answers_of_part in answers_of.values():
+        first_shard, first = answers_of_part[0]
+        for shard, answers in answers_of_part[1:]:
+            if not _same_bits(first, answers):
+                raise StoreError(
+                    f"{first_shard} and {shard} answer the same questions otherwise; leave one of them out"
+                )
+    return [answers_of[part][0][1] for part in sorted(answers_of)]
 
 
 def _manifest(
@@ -397,44 +426,44 @@ def _manifest(
     blocks: Sequence[BlockRecord],
     items: FileRecord,
 ) -> Manifest:
-    """That of the whole, which names its parts and how each was computed."""
-    engines = {
-        number: engine for each in reversed(shards) for number, engine in each.engines.items()
-    }
+    """Return the manifest of the whole, which names its parts and how they were computed."""
+    engines = _engines(reversed(shards))
     record = replace(
         first.record, numbers=tuple(numbers), engines=tuple(engines[number] for number in numbers)
     )
-    checks, spent = [*_checks(shards).values()], [engine.spent for engine in engines.values()]
-    check = max(checks, key=lambda each: each.depth, default=None)
-    if check is not None:  # as of replicas: the deepest, with the most noise that one of them saw
-        check = replace(check, noise=max(each.noise for each in checks))
+    checks = list(_checks(shards).values())
+    check = max(checks, key=lambda check: check.depth, default=None)
+    if check is not None:
+        # As with replicas: the deepest, with the most noise that one of them saw.
+        check = replace(check, noise=max(check.noise for check in checks))
+    spent = [engine.spent for engine in engines.values() if engine.spent is not None]
     return replace(
         first.manifest,
-        engine=EngineRecord(check, _together([each for each in spent if each is not None])),
+        engine=EngineRecord(check, _together(spent)),
         blocks=tuple(blocks),
         complete=record.whole,
         files={ITEM_FILE: items},
         job={name: value for name, value in first.manifest.job.items() if name != "shard"},
         command=tuple(_without_shard(first.manifest.command)),
         server=_server(
-            [each.manifest.server for each in shards if each.manifest.server is not None]
+            [shard.manifest.server for shard in shards if shard.manifest.server is not None]
         ),
         shard=record,
     )
 
 
 def _together(spent: Sequence[Spent]) -> Spent | None:
-    """What the parts took; each of them says what all of the run asks."""
+    """Return the cost of all parts. Every part counts the tokens that the whole run asks for."""
     if not spent:
         return None
     total = spent[0]
-    for each in spent[1:]:
-        total += each
-    return replace(total, tokens_asked=max(each.tokens_asked for each in spent))
+    for cost in spent[1:]:
+        total += cost
+    return replace(total, tokens_asked=max(cost.tokens_asked for cost in spent))
 
 
 def _without_shard(command: Sequence[str]) -> Iterator[str]:
-    """The command that asked a part, asking the whole."""
+    """Yield the words of a command without its shard."""
     words = iter(command)
     for word in words:
         option, equals, _ = word.partition("=")
@@ -447,27 +476,30 @@ def _without_shard(command: Sequence[str]) -> Iterator[str]:
 def _server(servers: Sequence[ServerRecord]) -> ServerRecord | None:
     if not servers:
         return None
-    changed = dict.fromkeys(each.changed for each in servers if each.changed)
-    endpoints = [each.endpoint for each in servers if each.endpoint is not None]
+    changed = dict.fromkeys(server.changed for server in servers if server.changed)
+    endpoints = [server.endpoint for server in servers if server.endpoint is not None]
     endpoint = reduce(add, endpoints) if endpoints else None
-    noise = max(each.noise for each in servers)
+    noise = max(server.noise for server in servers)
     return replace(servers[0], noise=noise, changed="; ".join(changed), endpoint=endpoint)
 
 
 def _same_bits(one: pa.Table, other: pa.Table) -> bool:
-    """Whether both say the same, NaN included."""
+    """Return whether both hold the same values, NaN included."""
     if len(one) != len(other):
         return False
-    columns = [
-        [
-            column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
-            for column in table.columns
-        ]
-        for table in (one, other)
-    ]
-    return all(
-        all(map(bytes.__eq__, row_bytes(a), row_bytes(b))) for a, b in zip(*columns, strict=True)
-    )
+    for column, other_column in zip(one.columns, other.columns, strict=True):
+        rows = row_bytes(_readable(column))
+        other_rows = row_bytes(_readable(other_column))
+        if not all(map(bytes.__eq__, rows, other_rows)):
+            return False
+    return True
+
+
+def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Eight booleans share a byte.
+    if pa.types.is_boolean(column.type):
+        return column.cast(pa.int8())
+    return column
 
 
 def _are(several: Sequence[object]) -> str:

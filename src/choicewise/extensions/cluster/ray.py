@@ -1,7 +1,8 @@
-"""Replicas on a Ray cluster, and a cluster of this machine.
+"""Have replicas answer on a Ray cluster, or on one that is started on this machine.
 
-Whoever reaches a Ray cluster can run any code on it, by design.  So the one that is started here listens on loopback
-alone, with a token that only this process and its children have, and without a dashboard.
+Whoever reaches a Ray cluster can run any code on it, by design. So a cluster that is started here
+listens on loopback alone, with a token that only this process and its children have, and without a
+dashboard.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model, Recipe
 from choicewise.ports import Sharing
+from choicewise.util.text import listed
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -48,13 +50,13 @@ _asking = Lock()
 
 
 def ray_pool(workers: int | None, sharing: Sharing) -> ReplicaPool:
-    """So many replicas on a cluster, or as many as a model's part of it has room for."""
+    """Return so many replicas on a cluster, or as many as the model's part of it has room for."""
     start = partial(ray_replicas, workers=workers, models=sharing.models, memory=sharing.memory)
     return ReplicaPool(start, sharing.others, sharing.safe_point)
 
 
 def models_at_once(models: int, say: Callable[[str], None]) -> int:
-    """How many of so many models are opened at once: one is loaded while the others compute."""
+    """Return how many of so many models are opened at once: one is loaded while the others compute."""
     nodes = nodes_of_cluster()
     if models > 1:
         say(f"{models} models share a cluster with {in_words(nodes)}")
@@ -64,10 +66,12 @@ def models_at_once(models: int, say: Callable[[str], None]) -> int:
 def ray_replicas(
     model: Model, workers: int | None, models: int = 1, memory: int | None = None
 ) -> Started:
-    """``workers`` replicas, or as many as one of so many ``models`` can have at once; Ray finds the nodes for them.
+    """Return ``workers`` replicas, or as many as one of so many ``models`` can have at once, and a
+    function.
 
-    And what tells which resources the first of them waits for, in words; None where one loads its model.  UsageError
-    where no node could hold one, even if nothing else ran on it, and for a device of one machine.
+    The function says which resources the first replica waits for, and returns None if one loads its
+    model. Ray finds the nodes. Raises UsageError if no node could hold a replica even if nothing
+    else ran on it, and for a device of one machine.
     """
     recipe, driver = copied(model)
     needs = cluster_needs(model, workers, memory)
@@ -87,54 +91,58 @@ def ray_replicas(
 
 
 class RayReplica:
-    """An actor, which Ray restarts where it dies, on another node if need be; ``placed`` is done once it has a node."""
+    """Run a replica in an actor, which Ray restarts if it dies, on another node if need be.
+
+    ``placed`` is done once the actor has a node.
+    """
 
     def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray, self._actor = ray, actor
+        self._ray = ray
+        self._actor = actor
         self.placed: Future[None] = actor.placed.options(max_task_retries=-1).remote().future()
 
     def load(self) -> Future[None]:
-        """Have the model in memory; waits until Ray has restarted what died."""
+        """Load the model; this waits until Ray has restarted what died."""
         return self._told(self._actor.load.options(max_task_retries=DEATHS - 1).remote())
 
     def answer(self, shard: Shard) -> Future[Answered]:
-        """The answers to all of a shard."""
+        """Return the answers to all of a shard."""
         return self._told(self._actor.answer.remote(shard))
 
     def end(self) -> None:
-        """Let it go."""
+        """End the actor."""
         self._ray.kill(self._actor, no_restart=True)
 
     def _told(self, reference: Any) -> Future[Any]:
-        """What a call returned, which may be an error; those of Ray itself are deaths."""
-        told = Future[Any]()
+        """Return the result of a call, which may be an error; errors of Ray itself are deaths."""
+        answered = Future[Any]()
 
         def tell(ended: Future[Any]) -> None:
             error = ended.exception()
             outcome = ended.result() if error is None else ReplicaDied(_short(error))
-            if not told.set_running_or_notify_cancel():
+            if not answered.set_running_or_notify_cancel():
                 return
             if isinstance(outcome, Exception):
-                told.set_exception(outcome)
+                answered.set_exception(outcome)
             else:
-                told.set_result(outcome)
+                answered.set_result(outcome)
 
         reference.future().add_done_callback(tell)
-        return told
+        return answered
 
 
 class Actor:
-    """A replica on a node of the cluster; errors are returned, so that only Ray's own are raised."""
+    """Answer on a node of the cluster; errors are returned, so that only Ray's own are raised."""
 
     def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
         self._loading = recipe, device, driver
         self._loaded: LoadedModel | None = None
 
     def placed(self) -> None:
-        """Nothing, once the actor has its place."""
+        """Return once the actor has a node."""
 
     def load(self) -> Exception | None:
-        """Why the model can't be loaded."""
+        """Load the model, and return why it can't be loaded, or None."""
         loaded = loaded_here(*self._loading)
         if isinstance(loaded, Exception):
             return loaded
@@ -142,16 +150,16 @@ class Actor:
         return None
 
     def answer(self, shard: Shard) -> Answered | Exception:
-        """The answers to all of a shard, or why there are none."""
+        """Return the answers to all of a shard, or why there are none."""
         if self._loaded is None:
             return ReplicaDied("it was restarted meanwhile")
         return outcome(self._loaded.answer, shard)
 
 
 def cluster_needs(model: Model, workers: int | None, memory: int | None = None) -> Needs:
-    """What a replica of ``model`` takes of the cluster; arguments and errors as of :func:`needs_of`.
+    """Return what a replica of ``model`` takes of the cluster.
 
-    UsageError as well for a device of one machine.
+    Arguments and errors are those of :func:`needs_of`; UsageError also for a device of one machine.
     """
     if ":" in model.device and not devices_of(model.device):
         kind = model.device.partition(":")[0]
@@ -161,17 +169,23 @@ def cluster_needs(model: Model, workers: int | None, memory: int | None = None) 
     nodes = nodes_of_cluster()
     size = None
     if model.device != "cpu" and any(node.get("GPU") for node in nodes):
-        with _asking:  # before any of several models has taken the GPUs
+        # Before any of several models has taken the GPUs.
+        with _asking:
             size = gpu_bytes()
     return needs_of(model, nodes, workers, size, memory)
 
 
 def _short(error: BaseException) -> str:
-    """The line of Ray's error that says why; where the actor could not even be made that is the last one."""
+    """Return the line of Ray's error that says why; it is the last one if the actor could not be
+    made.
+    """
     lines = [_COLOUR.sub("", line).strip() for line in str(error).splitlines()]
-    first, *more = [line for line in lines if line] or [""]
-    why = more[-1:] if "creation task" in first else [line for line in more if " because " in line]
-    return f"{type(error).__name__}: {(why or [first])[0]}"
+    first, *others = [line for line in lines if line] or [""]
+    if "creation task" in first:
+        reasons = others[-1:]
+    else:
+        reasons = [line for line in others if " because " in line]
+    return f"{type(error).__name__}: {(reasons or [first])[0]}"
 
 
 ADDRESS = "RAY_ADDRESS"
@@ -181,30 +195,33 @@ STORE_BYTES = 512 * 2**20
 """Memory for what travels between the processes of a cluster that is started here; shards take a few megabytes."""
 
 CONNECT_SECONDS = 10.0
-"""How long the address of a cluster may take to answer; Ray itself would try for minutes."""
+"""Seconds that the address of a cluster may take to answer; Ray itself would try for minutes."""
 
 GPU_SECONDS = 60.0
-"""How long to wait for a GPU that says how much memory it has."""
+"""Seconds to wait for a GPU that says how much memory it has."""
 
 _OWN = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
-"""What keeps Ray to loopback, and to those with its token.  It is read when Ray is imported."""
+"""Variables that keep Ray to loopback, and to those with its token. Ray reads them when it is
+imported.
+"""
 
 _QUIET = {
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # else what dies is told on stdout, where results stand
+    # Else what dies is told on stdout, where results stand.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""What Ray prints and sends is as little as can be, unless the environment says otherwise."""
+"""Variables that keep Ray from printing and sending, unless the environment says otherwise."""
 
 _TRIES = "RAY_NUM_REDIS_GET_RETRIES", "8"
-"""How often a cluster that answers is asked to let us in, once a second, and each refusal is printed."""
+"""How often to try to join a cluster that answers, once a second; each refusal is printed."""
 
 _lock = threading.Lock()
 
 
 def connect() -> Any:
-    """Ray, connected; all runs of a process share one cluster, and threads may ask at once.
+    """Return Ray, connected. All runs of a process share one cluster, and threads may call at once.
 
-    Raises UsageError where Ray is not installed, and where there is no cluster at the address.
+    Raises UsageError if Ray is not installed, and if there is no cluster at the address.
     """
     with _lock:
         address = os.environ.get(ADDRESS, "")
@@ -232,28 +249,29 @@ def connect() -> Any:
 
 
 def cluster_device() -> str:
-    """Where replicas compute: ``cuda`` where the cluster has GPUs, else ``cpu``."""
+    """Return the device of replicas: ``cuda`` if the cluster has GPUs, else ``cpu``."""
     return "cuda" if connect().cluster_resources().get("GPU") else "cpu"
 
 
 def nodes_of_cluster() -> list[dict[str, float]]:
-    """What every node has that is alive, by Ray's names: CPU, GPU, memory (bytes)."""
+    """Return what every live node has, by Ray's names: CPU, GPU, memory (bytes)."""
     return [node["Resources"] for node in connect().nodes() if node["Alive"]]
 
 
 @cache
 def gpu_bytes() -> int | None:
-    """Memory of a GPU of the cluster, all of which are taken to be alike; None where none says it in time."""
+    """Return the bytes of memory of a GPU, all of which are taken to be alike; None if none answers
+    in time.
+    """
     ray = connect()
-    asked = ray.remote(num_gpus=1, num_cpus=0, max_retries=0)(_own_gpu_bytes)
-    answered, late = ray.wait([asked.remote()], timeout=GPU_SECONDS)
+    measure = ray.remote(num_gpus=1, num_cpus=0, max_retries=0)(_own_gpu_bytes)
+    answered, late = ray.wait([measure.remote()], timeout=GPU_SECONDS)
     for reference in late:
         ray.cancel(reference, force=True)
     try:
         return min((ray.get(reference) for reference in answered), default=None)
-    except (
-        ray.exceptions.RayError
-    ):  # a node without torch, or whose CUDA is broken: its replicas will say so
+    except ray.exceptions.RayError:
+        # A node has no torch, or its CUDA is broken: its replicas will say so.
         return None
 
 
@@ -289,17 +307,17 @@ def _begin(ray: Any) -> None:
             f" call ray.init yourself, or name a running cluster in {ADDRESS}"
         )
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    more = {
-        "include_dashboard": False,
-        "object_store_memory": STORE_BYTES,
-        "namespace": "choicewise",
-    }
+    start = partial(
+        ray.init,
+        address="local",
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        include_dashboard=False,
+        object_store_memory=STORE_BYTES,
+        namespace="choicewise",
+    )
     try:
-        begun = _keep(
-            lambda: ray.init(
-                address="local", log_to_driver=False, logging_level=logging.ERROR, **more
-            )
-        )
+        begun = _keep(start)
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"no Ray cluster could be started on this machine ({_line(error)})"
@@ -318,7 +336,9 @@ def _end(ray: Any, session: Path) -> None:
 
 
 def _keep(start: Callable[[], Any]) -> Any:
-    """What ``start`` returns in a thread that lives as long as this process: what Ray starts dies with its thread."""
+    """Return what ``start`` returns in a thread that lives as long as this process, because what
+    Ray starts dies with its thread.
+    """
     started = Future[Any]()
 
     def live() -> None:
@@ -335,7 +355,7 @@ def _keep(start: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, and doesn't give it back."""
+    """Restore the handler of SIGTERM, which Ray takes for itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -343,7 +363,8 @@ def _own_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(TypeError):  # a handler that was not set from Python
+        # A handler that was not set from Python can't be set again.
+        with suppress(TypeError):
             signal.signal(signal.SIGTERM, before)
 
 
@@ -358,7 +379,7 @@ Node = Mapping[str, float]
 
 @dataclass(frozen=True, order=True)
 class Needs:
-    """Of one node: cores, GPUs, and bytes of main ``memory``."""
+    """Count cores, GPUs, and bytes of main ``memory`` of one node."""
 
     gpus: int
     cpus: int
@@ -366,12 +387,12 @@ class Needs:
 
     @property
     def amounts(self) -> dict[str, int]:
-        """What is needed at all, by Ray's names."""
-        own = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
-        return {name: amount for name, amount in own.items() if amount}
+        """Return what is needed, by Ray's names, without what is 0."""
+        amounts = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
+        return {name: amount for name, amount in amounts.items() if amount}
 
     def lacking(self, there: Node, state: str = "free") -> str:
-        """Of what there is less than needed, in words; empty where there is enough."""
+        """Say what there is less of than needed; "" if there is enough."""
         short = {
             name: amount for name, amount in self.amounts.items() if there.get(name, 0) < amount
         }
@@ -381,23 +402,27 @@ class Needs:
         )
 
     def times(self, node: Node) -> int:
-        """How many replicas a node has room for when nothing else is there."""
+        """Return how many replicas a node has room for if nothing else runs on it."""
         return min(
             (int(node.get(name, 0) // amount) for name, amount in self.amounts.items()), default=1
         )
 
 
 def slots_of(nodes: Sequence[Node]) -> int:
-    """The GPUs of a cluster, or its cores where it has none: so many models can compute at once."""
+    """Return the GPUs of a cluster, or its cores if it has none: so many models can compute at
+    once.
+    """
     return max(1, int(_sum(nodes, "GPU") or _sum(nodes, "CPU")))
 
 
 def in_words(nodes: Sequence[Node]) -> str:
-    """What all nodes have together: ``2 nodes, 8 GPUs, 64 CPUs and 500.0 GB of memory``."""
-    amounts = [
-        _amount(name, amount) for name in ("GPU", "CPU", "memory") if (amount := _sum(nodes, name))
-    ]
-    return " and ".join([", ".join([_amount("node", len(nodes)), *amounts[:-1]]), *amounts[-1:]])
+    """Say what all nodes have together: ``2 nodes, 8 GPUs, 64 CPUs and 500.0 GB of memory``."""
+    words = [_amount("node", len(nodes))]
+    for name in ("GPU", "CPU", "memory"):
+        amount = _sum(nodes, name)
+        if amount:
+            words.append(_amount(name, amount))
+    return listed(words)
 
 
 def needs_of(
@@ -407,12 +432,13 @@ def needs_of(
     gpu_bytes: int | None,
     memory: int | None = None,
 ) -> Needs:
-    """What a replica of ``model`` takes of a cluster with these ``nodes``, where there are to be so many ``workers``.
+    """Return what a replica of ``model`` takes of a cluster with these ``nodes``, if so many
+    ``workers`` share it.
 
-    A model on GPUs takes as many as its device names, or as few as hold it; where a GPU's memory ``gpu_bytes`` is not
-    known, one, or with the device ``auto`` all of a node.  On a CPU it takes its part of the cores.  ``memory``: bytes
-    that it needs where it computes, if somebody said so; else they are known from its files.  UsageError where no node
-    has room for it.
+    A model on GPUs takes as many as its device names, or as few as hold it; if the memory
+    ``gpu_bytes`` of a GPU is unknown, one, or all of a node for the device ``auto``. On a CPU it
+    takes its part of the cores. ``memory``: bytes that it needs where it computes; None: as its
+    files say. Raises UsageError if no node has room for it.
     """
     footprint = footprint_of(model)
     if model.device == "cpu":
@@ -421,9 +447,8 @@ def needs_of(
         gpus = _gpus(model, footprint, nodes, gpu_bytes, memory)
         needs = Needs(max(1, gpus), max(1, gpus), footprint.host)
     if not any(map(needs.times, nodes)):
-        largest = max(
-            nodes, key=lambda node: node.get("GPU" if needs.gpus else "CPU", 0), default={}
-        )
+        scarce = "GPU" if needs.gpus else "CPU"
+        largest = max(nodes, key=lambda node: node.get(scarce, 0), default={})
         raise UsageError(
             f"no node of the cluster has room for {model.name}: it needs {needs.lacking(largest, 'on the largest')}"
         )
@@ -437,7 +462,7 @@ def _gpus(
     gpu_bytes: int | None,
     memory: int | None,
 ) -> int:
-    """How many GPUs of one node a replica takes."""
+    """Return how many GPUs of one node a replica takes."""
     most = max((int(node.get("GPU", 0)) for node in nodes), default=0)
     if named := devices_of(model.device):
         return len(named)
@@ -454,12 +479,17 @@ def _gpus(
 
 
 def _cores(nodes: Sequence[Node], workers: int | None) -> int:
-    """The most cores that each of so many ``workers`` can have at once; 1 where there are not even as many."""
+    """Return the most cores that all of so many ``workers`` can have at once; 1 if there are too
+    few.
+    """
     if workers is None:
         return 1
     cores = [int(node.get("CPU", 0)) for node in nodes]
     counts = range(max(cores, default=1), 1, -1)
-    return next((most for most in counts if sum(own // most for own in cores) >= workers), 1)
+    for count in counts:
+        if sum(cores_of_node // count for cores_of_node in cores) >= workers:
+            return count
+    return 1
 
 
 def _sum(nodes: Iterable[Node], name: str) -> float:
@@ -467,7 +497,14 @@ def _sum(nodes: Iterable[Node], name: str) -> float:
 
 
 def _amount(name: str, amount: float, bare: bool = False) -> str:
-    """``12.0 GB of memory``, ``2 GPUs``; ``bare``: without what it is of."""
+    """Write an amount: ``12.0 GB of memory``, ``2 GPUs``; ``bare``: without the noun."""
+    number = f"{amount:g}"
+    noun = name
     if name == "memory":
-        return f"{amount / 1e9:.1f} GB" + ("" if bare else " of memory")
-    return f"{amount:g}" if bare else f"{amount:g} {name}" + ("" if amount == 1 else "s")
+        number = f"{amount / 1e9:.1f} GB"
+        noun = "of memory"
+    elif amount != 1:
+        noun += "s"
+    if bare:
+        return number
+    return f"{number} {noun}"

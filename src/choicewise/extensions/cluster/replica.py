@@ -1,4 +1,4 @@
-"""A replica of a model in another process: what it is asked, what it answers, and one in a process of this machine."""
+"""Answer shards by copies of a model, in processes of this machine or elsewhere."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ DEATHS = 3
 
 
 class Replica(Protocol):
-    """A copy of the model elsewhere, which answers one shard after the other.
+    """Answer one shard after the other by a copy of the model elsewhere.
 
-    What a future raises: :class:`ReplicaDied`, after which it can be loaded anew, and else the error of the model.
+    A future raises :class:`ReplicaDied`, after which the replica can be loaded anew, or the error
+    of the model.
     """
 
     def load(self) -> Future[None]:
-        """Have the model in memory; tried anew where it dies over that."""
+        """Load the model, and try again if the replica dies over that."""
 
     def answer(self, shard: Shard) -> Future[Answered]:
-        """The answers to all of a shard."""
+        """Return the answers to all of a shard."""
 
     def end(self) -> None:
-        """Let it go; futures that are left are of no use."""
+        """End the replica; futures that are left are of no use."""
 
 
 class ReplicaDied(Exception):
-    """A replica is gone, with all that it was asked; says in words what is known of it."""
+    """Report that a replica is gone with all its shards; the message says what is known of it."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The ``observations`` of a shard, as a table of the run folder.
+    """Hold the ``observations`` of a shard, as a table of the run folder.
 
-    ``computed``: input tokens for it, without those of a self-check; None where they are not counted.
+    ``computed``: input tokens for it, without those of a self-check; None if they are not counted.
     """
 
     observations: pa.Table
@@ -68,7 +69,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a process has loaded: a replica compares it with that of the driver."""
+    """Identify the model that a process has loaded; a replica compares it with that of the driver."""
 
     digest: str
     dtype: str
@@ -77,22 +78,24 @@ class Identity:
 
     @classmethod
     def of(cls, model: Model) -> Identity:
-        """That of ``model`` in this process; UsageError where it is a part, which no other process could compare."""
+        """Return the identity of ``model`` in this process; UsageError if it is a part, which no
+        other process could compare.
+        """
         if is_shared(model.device):
             raise UsageError(
                 f"{model.name} is shared by processes that torchrun started; leave further workers out"
             )
         return cls(model.digest, model.dtype, model.window, __version__)
 
-    def differences(self, own: Identity) -> list[str]:
-        """What it is otherwise than ``own``, in words."""
+    def differences(self, other: Identity) -> list[str]:
+        """Return in words what differs from ``other``."""
         words = {
             "digest": "weights or configuration",
             "dtype": "dtype",
             "window": "window",
             "version": "Choicewise",
         }
-        pairs = [(what, getattr(self, name), getattr(own, name)) for name, what in words.items()]
+        pairs = [(what, getattr(self, name), getattr(other, name)) for name, what in words.items()]
         return [
             f"{what}: {_short(there)} there, {_short(here)} here"
             for what, there, here in pairs
@@ -101,22 +104,25 @@ class Identity:
 
 
 class LoadedModel:
-    """The model of a ``recipe`` in this process, on ``device`` where one is named.
+    """Hold the model of a ``recipe`` in this process, on ``device`` if one is named.
 
-    Raises ModelError where it is another than the ``driver`` knows, and as load_model.
+    Raises ModelError if it differs from that of the ``driver``, and the errors of load_model.
     """
 
     def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
-        self._model = load_model(
-            recipe.name, **{**recipe.options, **({} if device is None else {"device": device})}
-        )
-        self._model.check(0)  # which has the weights in memory
+        options = dict(recipe.options)
+        if device is not None:
+            options["device"] = device
+        self._model = load_model(recipe.name, **options)
+        # The self-check loads the weights.
+        self._model.check(0)
         if differences := Identity.of(self._model).differences(driver):
             raise ModelError(f"has another model under the same name ({'; '.join(differences)})")
 
     def answer(self, shard: Shard) -> Answered:
-        """The answers to all of a shard; errors as of the model."""
-        self._model.check(shard.depth)  # whose tokens no run counts
+        """Return the answers to all of a shard; errors are those of the model."""
+        # Checked before counting: no run counts the tokens of a self-check.
+        self._model.check(shard.depth)
         before = self._model.computed
         rows = list(observe(self._model, shard.questions))
         computed = None if before is None else (self._model.computed or 0) - before
@@ -124,7 +130,9 @@ class LoadedModel:
 
 
 def outcome(call: Callable[..., Any], *arguments: object) -> Any:
-    """What ``call`` returns, or the error that it raises; one that nobody foresaw is printed, and is a death."""
+    """Return what ``call`` returns, or the error that it raises. An unexpected error is printed,
+    and is a death.
+    """
     try:
         return call(*arguments)
     except ChoicewiseError as error:
@@ -132,20 +140,17 @@ def outcome(call: Callable[..., Any], *arguments: object) -> Any:
     except Exception as error:
         traceback.print_exception(error)
         words = traceback.format_exception_only(error)[-1].strip()
-        place = traceback.extract_tb(error.__traceback__)[-1:]
-        return ReplicaDied(
-            words + "".join(f", {Path(frame.filename).name} line {frame.lineno}" for frame in place)
-        )
+        for frame in traceback.extract_tb(error.__traceback__)[-1:]:
+            words += f", {Path(frame.filename).name} line {frame.lineno}"
+        return ReplicaDied(words)
 
 
 def loaded_here(recipe: Recipe, device: str | None, driver: Identity) -> LoadedModel | Exception:
-    """The model in this process, or why it can't be loaded, with the name of the machine."""
+    """Return the model in this process, or why it can't be loaded, with the name of the machine."""
     loaded: LoadedModel | Exception = outcome(LoadedModel, recipe, device, driver)
-    return (
-        loaded.within(f"the replica on {platform.node()}")
-        if isinstance(loaded, ChoicewiseError)
-        else loaded
-    )
+    if isinstance(loaded, ChoicewiseError):
+        return loaded.within(f"the replica on {platform.node()}")
+    return loaded
 
 
 def _short(value: object) -> object:
@@ -159,28 +164,30 @@ _END_SECONDS = 5.0
 
 
 class ProcessReplica:
-    """A process with so many ``threads``, unless OMP_NUM_THREADS says how many; arguments as of LoadedModel.
+    """Run a replica in a process with so many ``threads``, unless OMP_NUM_THREADS says how many.
 
-    It is started as a program, not forked or spawned, so that a script that evaluates is not run again in it.
+    The other arguments are those of :class:`LoadedModel`. The process is started as a program, not
+    forked or spawned, so that a script that evaluates is not run again in it.
     """
 
     def __init__(self, recipe: Recipe, device: str | None, driver: Identity, threads: int) -> None:
-        self._loading, self._threads = (recipe, device, driver), threads
+        self._loading = (recipe, device, driver)
+        self._threads = threads
         self._caller = ThreadPoolExecutor(1)
         self._process: Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._ended = False
 
     def load(self) -> Future[None]:
-        """Start the process, and have the model in memory there."""
+        """Start the process, and load the model there."""
         return self._caller.submit(self._load)
 
     def answer(self, shard: Shard) -> Future[Answered]:
-        """The answers to all of a shard."""
+        """Return the answers to all of a shard."""
         return self._caller.submit(self._call, shard)
 
     def end(self) -> None:
-        """Let the process go."""
+        """End the process."""
         self._ended = True
         self._caller.shutdown(wait=False, cancel_futures=True)
         self._kill()
@@ -198,10 +205,9 @@ class ProcessReplica:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        own = os.pathsep.join(
-            path for path in sys.path if path
-        )  # it finds the same modules as this process
-        environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, "PYTHONPATH": own}
+        # It finds the modules that this process finds.
+        modules = os.pathsep.join(path for path in sys.path if path)
+        environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, "PYTHONPATH": modules}
         command = [sys.executable, "-P", "-c", _START, str(theirs.fileno())]
         # In a session of its own: Ctrl-C is for the driver, which ends them.  What a model prints is no result.
         with theirs:
@@ -218,13 +224,15 @@ class ProcessReplica:
             self._kill()
 
     def _call(self, message: object) -> Any:
-        process, connection = self._process, self._connection
+        process = self._process
+        connection = self._connection
         if process is None or connection is None:
             raise ReplicaDied("its process has ended")
         try:
             connection.send(message)
             answer = connection.recv()
-        except (EOFError, OSError):  # half a message as well
+        except (EOFError, OSError):
+            # The process ended, maybe within a message.
             raise ReplicaDied(_ending(process)) from None
         if isinstance(answer, Exception):
             raise answer
@@ -232,7 +240,8 @@ class ProcessReplica:
 
     def _kill(self) -> None:
         if self._process is not None:
-            self._process.kill()  # it writes nothing, and its end of the connection closes, which ends a call
+            # It writes no files; its end of the connection closes, which ends a call.
+            self._process.kill()
             self._process.wait()
 
 
@@ -248,17 +257,24 @@ def _ending(process: Popen[bytes]) -> str:
 def process_replicas(
     recipe: Recipe, size: int, devices: Sequence[str], driver: Identity
 ) -> list[Replica]:
-    """So many replicas on this machine, in turn on ``devices`` where there are any, each with its part of the cores."""
+    """Return so many replicas on this machine, in turn on ``devices`` if there are any; they share
+    the cores.
+    """
     threads = max(1, (os.cpu_count() or 1) // size)
-    places = [devices[number % len(devices)] if devices else None for number in range(size)]
-    return [ProcessReplica(recipe, place, driver, threads) for place in places]
+    replicas: list[Replica] = []
+    for number in range(size):
+        device = devices[number % len(devices)] if devices else None
+        replicas.append(ProcessReplica(recipe, device, driver, threads))
+    return replicas
 
 
 def main() -> None:
     """Load the model that is named first, then answer shards until nobody is there to ask."""
-    connection, inbox = Connection(int(sys.argv[1])), SimpleQueue[Any]()
+    connection = Connection(int(sys.argv[1]))
+    inbox = SimpleQueue[Any]()
     Thread(target=_read, args=(connection, inbox), daemon=True).start()
-    with suppress(ConnectionError):  # the driver is gone
+    # A connection ends when the driver is gone.
+    with suppress(ConnectionError):
         loaded = loaded_here(*inbox.get())
         connection.send(loaded if isinstance(loaded, Exception) else None)
         while isinstance(loaded, LoadedModel):
@@ -270,7 +286,9 @@ def _read(connection: Connection, inbox: SimpleQueue[Any]) -> None:
         while True:
             inbox.put(connection.recv())
     except (EOFError, OSError):
-        os._exit(0)  # the driver is gone: nobody waits for the answer that is being computed
-    except BaseException:  # a shard that can't be read
+        # The driver is gone: nobody waits for the answer that is being computed.
+        os._exit(0)
+    except BaseException:
+        # A shard can't be read. The driver hears of the exit code, and says it.
         traceback.print_exc()
-        os._exit(1)  # which the driver hears, and says
+        os._exit(1)

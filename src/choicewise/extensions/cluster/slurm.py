@@ -1,4 +1,4 @@
-"""The part of a run that the task of a Slurm array has by its number."""
+"""Read which part of a run the task of a Slurm array has to compute."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ _VARIABLES = "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_
 
 
 def part_of_array(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Return the number of this task, from 1 on, and how many tasks the array has."""
-    lacking = [name for name in _VARIABLES if not environment.get(name, "").isdecimal()]
-    if lacking:
-        raise ValueError(
-            f"{WANTED}: {lacking[0]} is not set, so this is no task of an array (sbatch --array=1-N)"
-        )
+    """Return the number of this task, from 1 on, and how many tasks the array has.
+
+    Raises ValueError outside an array, and in an array that was submitted in pieces.
+    """
+    for name in _VARIABLES:
+        if not environment.get(name, "").isdecimal():
+            raise ValueError(
+                f"{WANTED}: {name} is not set, so this is no task of an array (sbatch --array=1-N)"
+            )
     task, count, least = (int(environment[name]) for name in _VARIABLES)
-    step, most = (
-        int(text)
-        if (text := environment.get(f"SLURM_ARRAY_TASK_{name}", "")).isdecimal()
-        else default
-        for name, default in (("STEP", 1), ("MAX", least + count - 1))
-    )
-    step = step or 1
-    if (
-        count < 1
-        or (count == 1 and least > 1)
-        or most != least + (count - 1) * step
-        or (task - least) % step
-    ):
+    step = _number(environment, "SLURM_ARRAY_TASK_STEP", 1) or 1
+    most = _number(environment, "SLURM_ARRAY_TASK_MAX", least + count - 1)
+    # Numbers that don't run from the least to the most by the step belong to another array, whose
+    # other tasks nobody counts here.
+    has_gaps = most != least + (count - 1) * step or (task - least) % step != 0
+    if has_gaps or count < 1 or (count == 1 and least > 1):
         raise ValueError(
             f"{WANTED}: the array of this task (--array from {least} to {most}, {count} in all) is a part of another,"
             " so it does not say how many there are"
@@ -40,3 +36,8 @@ def part_of_array(environment: Mapping[str, str]) -> tuple[int, int]:
             f"{WANTED}: SLURM_ARRAY_TASK_ID is {task}, and the array goes from {least} to {most}"
         )
     return number, count
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() else default

@@ -1,4 +1,4 @@
-"""Replicas that answer the blocks of a run, while blocks are prepared here."""
+"""Have replicas answer the blocks of a run, while further blocks are prepared in this process."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ from choicewise.running.answer import BlockResult, Pool, Preparation, Ready, Res
 from choicewise.running.shards import Assignment
 
 PATIENCE = 60.0
-"""Seconds to wait for the first replica where nothing is free for it."""
+"""Seconds to wait for the first replica if nothing is free for it."""
 
 PAUSE = 10.0
-"""Seconds between two lines that say what is waited for."""
+"""Seconds between two lines on what a run waits for."""
 
 BEAT = 0.5
-"""Seconds to wait for something to happen, at most."""
+"""Seconds to wait at most for something to happen."""
 
 AHEAD = 2
-"""Shards that a replica has at most: the one that it computes, and the next, so that it never waits."""
+"""Shards that a replica has at most: the one that it computes, and the next, so that it never
+waits.
+"""
 
 LATE = 16
 """Answered shards per replica that may wait until those before them are answered."""
@@ -55,14 +57,18 @@ class _Asked:
 
 
 Started: TypeAlias = tuple[Sequence[Replica], Callable[[], str | None]]
-"""Replicas, and what tells which resources the first of them waits for, in words; None where one loads its model."""
+"""Replicas, and a function that says which resources the first of them waits for; it returns None
+if one loads its model.
+"""
 
 
 class ReplicaPool:
-    """Replicas that ``begin`` makes when a model is first asked; they end with the ``with``.
+    """Hold the replicas that ``begin`` makes when a model gets its first shard; they end with the
+    ``with``.
 
-    ``others``: the pools of other models; while one of them computes, a model waits for its first replica as long as it
-    takes.  ``safe_point`` is called while answers are waited for, and may raise.
+    ``others``: the pools of other models; while one of them computes, a model waits for its first
+    replica as long as it takes. ``safe_point`` is called while the pool waits for answers, and may
+    raise.
     """
 
     def __init__(
@@ -72,7 +78,9 @@ class ReplicaPool:
         safe_point: Callable[[], None] = lambda: None,
     ) -> None:
         self.answered: dict[int, Answered] = {}
-        self._replicas_of, self._others, self._safe_point = begin, others, safe_point
+        self._replicas_of = begin
+        self._others = others
+        self._safe_point = safe_point
         self._loaded: list[Replica] = []
         self._model: Model | None = None
         self._replicas: list[Replica] = []
@@ -87,37 +95,39 @@ class ReplicaPool:
         self._end()
 
     def respondent(
-        self, asked: Preparation, say: Callable[[str], None]
+        self, preparation: Preparation, say: Callable[[str], None]
     ) -> AbstractContextManager[Respondent]:
-        """Who answers for the model of ``asked``; ``say`` gets a line about replicas that die or are waited for."""
-        if self._model is not asked.model:
-            self._end()  # what it holds, another model may need
-            replicas, self._lacking = self._replicas_of(asked.model)
+        """Open a respondent for the model; ``say`` gets lines about replicas that die or are waited for."""
+        if self._model is not preparation.model:
+            # Another model may need what the replicas of the last one hold.
+            self._end()
+            replicas, self._lacking = self._replicas_of(preparation.model)
             self._replicas = [*replicas]
-            self._model = asked.model
+            self._model = preparation.model
         self._begin(say)
-        return nullcontext(_Distributed(asked, self))
+        return nullcontext(_Distributed(preparation, self))
 
     def start(self) -> None:
-        """Have the replicas load their models, if they were not told to before."""
+        """Have the replicas load their models, if they have not begun to."""
         if not self._started:
             self._loading |= {replica.load(): replica for replica in self._replicas}
             self._started = True
 
     @property
     def computes(self) -> bool:
-        """Whether a replica of it has its model loaded."""
+        """Return whether a replica has its model loaded."""
         return bool(self._loaded)
 
     @property
     def wants(self) -> bool:
-        """Whether further shards should be submitted, so that no replica has to wait."""
+        """Return whether further shards should be submitted, so that no replica has to wait."""
         size = len(self._replicas)
         return len(self._waiting) < AHEAD * size and len(self.answered) < LATE * size
 
     def submit(self, shard: Shard) -> int:
-        """Have a shard answered; its number."""
-        number, self._submitted = self._submitted, self._submitted + 1
+        """Have a shard answered, and return its number."""
+        number = self._submitted
+        self._submitted += 1
         self._shards[number] = _Asked(shard)
         self._waiting.append(number)
         return number
@@ -125,7 +135,7 @@ class ReplicaPool:
     def advance(self, seconds: float = BEAT) -> None:
         """Hand out shards, and wait at most so long for something to happen.
 
-        ModelError where no replica can be had, or a shard can't be answered.
+        Raises ModelError if no replica can be had, or a shard can't be answered.
         """
         self._safe_point()
         self.start()
@@ -134,7 +144,8 @@ class ReplicaPool:
         for future in done:
             if (replica := self._loading.pop(future, None)) is not None:
                 self._take_loaded(replica, future)
-            elif future in self._asked:  # it is not, where its replica has died since
+            elif future in self._asked:
+                # A shard whose replica has died since is not there.
                 self._take_answer(future, *self._asked.pop(future))
         self._hand_out()
         if self._loaded:
@@ -143,7 +154,7 @@ class ReplicaPool:
             self._complain()
 
     def _begin(self, say: Callable[[str], None]) -> None:
-        """Begin a run, without what an earlier one asked and did not wait for."""
+        """Begin a run, without the shards that an earlier one submitted and did not wait for."""
         if not self._started:
             self._loading: dict[Future[Any], Replica] = {}
             self._loaded = []
@@ -151,25 +162,31 @@ class ReplicaPool:
         self._shards: dict[int, _Asked] = {}
         self._waiting = deque[int]()
         self.answered.clear()
-        self._say, self._waited, self._said = say, monotonic(), monotonic()
+        self._say = say
+        self._waited = monotonic()
+        self._said = self._waited
 
     def _end(self) -> None:
         for replica in self._replicas:
             replica.end()
-        self._replicas, self._loaded, self._model, self._started = [], [], None, False
+        self._replicas = []
+        self._loaded = []
+        self._model = None
+        self._started = False
 
     def _hand_out(self) -> None:
-        for round_ in range(
-            AHEAD
-        ):  # one for each before a second for any, and none where few are left
+        # One for every replica before a second for any, and none if few are left.
+        for round_ in range(AHEAD):
             for replica in self._loaded:
-                has = sum(each is replica for each, _ in self._asked.values())
-                if len(self._waiting) > round_ * len(self._loaded) and has <= round_:
+                count = sum(other is replica for other, _ in self._asked.values())
+                if len(self._waiting) > round_ * len(self._loaded) and count <= round_:
                     number = self._waiting.popleft()
                     self._asked[replica.answer(self._shards[number].shard)] = replica, number
 
     def _take_loaded(self, replica: Replica, future: Future[Any]) -> None:
-        """Ask it from now on; or go on without one that can't be loaded, as another in its place could not be."""
+        """Take a replica into use, or go on without it if it can't be loaded: another in its place
+        could not be either.
+        """
         match future.exception():
             case None:
                 self._loaded.append(replica)
@@ -195,12 +212,14 @@ class ReplicaPool:
             return
         if not isinstance(error, ReplicaDied):
             raise error
-        later = [(each, of) for each, (asked, of) in self._asked.items() if asked is replica]
-        for each, _ in later:
-            each.cancel()
-            del self._asked[each]
-        # in their order; the first of all may be what killed it
-        lost = sorted([number, *(of for _, of in later)])
+        lost = [number]
+        for later, (other, later_number) in list(self._asked.items()):
+            if other is replica:
+                later.cancel()
+                del self._asked[later]
+                lost.append(later_number)
+        # In their order; the first of all may be what killed it.
+        lost.sort()
         self._waiting.extendleft(reversed(lost))
         first = self._shards[lost[0]]
         first.deaths += 1
@@ -213,14 +232,15 @@ class ReplicaPool:
         self._loading[replica.load()] = replica
 
     def _complain(self) -> None:
-        """Say what is waited for, and end where that has taken too long."""
+        """Say what the pool waits for, and raise MachinesLost if that has taken too long."""
         now = monotonic()
         if now - self._said < PAUSE:
             return
         self._said = now
         lacking = self._lacking()
         if lacking is None or any(pool.computes for pool in self._others):
-            self._waited = now  # a replica is being loaded, which may take long, or what it needs will become free
+            # A replica is being loaded, which may take long, or what it needs will become free.
+            self._waited = now
         if lacking is None:
             return
         if now - self._waited >= PATIENCE:
@@ -229,7 +249,7 @@ class ReplicaPool:
 
 
 def process_pool(workers: int, sharing: Sharing) -> ReplicaPool:
-    """So many replicas on this machine, each in a process of its own."""
+    """Return so many replicas on this machine, in processes of their own."""
     return ReplicaPool(partial(_processes, workers=workers), sharing.others, sharing.safe_point)
 
 
@@ -239,14 +259,16 @@ def _processes(model: Model, workers: int) -> Started:
 
 
 def copied(model: Model) -> tuple[Recipe, Identity]:
-    """How replicas load ``model``, and what they compare theirs with.
+    """Return how replicas load ``model``, and the identity that they compare theirs with.
 
-    Raises UsageError for a model that another program computes, and ModelError for one that is in memory alone.
+    Raises UsageError for a model that another program computes, and ModelError for one that is in
+    memory alone.
     """
     reason = kind_of(model).workers
     if reason:
         raise UsageError(f"{model.name} {reason}; leave them out")
-    if (recipe := model.recipe) is None:
+    recipe = model.recipe
+    if recipe is None:
         raise ModelError(
             f"{model.name} is in memory alone; pass a folder or a name, so that workers can load it"
         )
@@ -258,12 +280,10 @@ def copied(model: Model) -> tuple[Recipe, Identity]:
 
 
 def _devices(model: Model) -> list[str]:
-    """All devices of this machine that are like the one that was taken for ``model`` because nobody named one."""
-    if (
-        model.recipe is None
-        or model.recipe.options.get("device")
-        or not model.device.startswith("cuda")
-    ):
+    """Return all devices of this machine that are like that of ``model``, if nobody named a device."""
+    if model.recipe is None or model.recipe.options.get("device"):
+        return []
+    if not model.device.startswith("cuda"):
         return []
     import torch
 
@@ -272,7 +292,7 @@ def _devices(model: Model) -> list[str]:
 
 @dataclass
 class _Open:
-    """A block under way, and its shards that were not taken yet, by number."""
+    """Hold a block under way, and the numbers of its shards that were not taken yet."""
 
     ready: Ready
     questions: int
@@ -281,7 +301,8 @@ class _Open:
 
 @dataclass
 class _Distributed:
-    """Prepares blocks as ``asked`` says, so far ahead that the replicas of a ``pool`` have always something to do.
+    """Prepare blocks by ``preparation``, so far ahead that the replicas of a ``pool`` are never
+    idle.
 
     The tokens of shards that died with their replica are not counted.
     """
@@ -299,38 +320,42 @@ class _Distributed:
     def run(
         self, blocks: Sequence[Block], assignment: Assignment
     ) -> Generator[BlockResult, None, None]:
-        """One result per block, in their order; later blocks are prepared and answered meanwhile."""
+        """Yield one result per block, in their order; later blocks are prepared and answered
+        meanwhile.
+        """
         if not blocks:
             return
-        self.pool.start()  # they load their models while the first block is prepared
+        # Replicas load their models while the first block is prepared.
+        self.pool.start()
         with self.preparation.ready(blocks, assignment) as upcoming:
             while self._open or self._submit(upcoming.take(), assignment):
                 block = self._open[0]
                 rows = block.ready.prepared
-                more = rows.inputs, rows.requests, rows.spans
                 yield BlockResult(
                     block.ready.block,
-                    *more,
+                    rows.inputs,
+                    rows.requests,
+                    rows.spans,
                     block.questions,
                     self._answers(block, upcoming, assignment),
                 )
                 self._open.popleft()
 
     def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[pa.Table]:
-        """One observation per question, a shard at a time."""
+        """Yield one observation per question, a shard at a time."""
         waiting = iter(list(cut_shards(questions, shard_tokens_of(self.preparation.model))))
         numbers: deque[int] = deque()
-        more = True
-        while more or numbers:
-            while more and self.pool.wants:
+        shard = next(waiting, None)
+        while shard is not None or numbers:
+            while shard is not None and self.pool.wants:
+                numbers.append(self._send(shard))
                 shard = next(waiting, None)
-                more = shard is not None
-                if shard is not None:
-                    numbers.append(self._send(shard))
             yield from self._taken(numbers)
 
     def _submit(self, ready: Ready | None, assignment: Assignment) -> bool:
-        """Send what is to be asked of a block, which counts as asked from now on; False without a block."""
+        """Submit the shards of a block, which count as taken from now on; return False without a
+        block.
+        """
         if ready is None:
             return False
         assigned = assignment.take(ready.block, ready.shards)
@@ -353,7 +378,7 @@ class _Distributed:
             yield from self._taken(block.numbers, in_order=assignment.share is not None)
 
     def _taken(self, numbers: deque[int], in_order: bool = False) -> Iterator[pa.Table]:
-        """The answers to some of ``numbers``, after waiting a moment where none is there."""
+        """Yield the answers to some of ``numbers``, after a short wait if there are none."""
 
         some = takewhile if in_order else filter
         self.pool.advance(0 if list(some(self.pool.answered.__contains__, numbers)) else BEAT)
@@ -369,7 +394,7 @@ class _Distributed:
         else:
             self.computed += answered.computed
         checks = [check for check in (self.selfcheck, answered.selfcheck) if check is not None]
-        if checks:  # the deepest, with the most noise that a replica saw
-            self.selfcheck = replace(
-                max(checks, key=lambda each: each.depth), noise=max(each.noise for each in checks)
-            )
+        if checks:
+            # The deepest, with the most noise that a replica saw.
+            deepest = max(checks, key=lambda check: check.depth)
+            self.selfcheck = replace(deepest, noise=max(check.noise for check in checks))

@@ -1,6 +1,5 @@
-"""Other tools' files: logs that are read, tasks that become protocols, formats that are written.
-
-``logs`` reads, ``write`` and ``export.py`` write, ``harness_tasks`` makes protocols of tasks.
+"""Declare what this extension adds: readers of other tools' logs, writers of their formats, tasks of
+the harness, and the commands ``import``, ``export`` and ``lm-eval``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class HarnessTasks(TaskLibrary):
-    """Tasks of LM Evaluation Harness."""
+    """Make protocols and data of tasks of LM Evaluation Harness."""
 
     name = "lm-eval"
     summary = "tasks of LM Evaluation Harness"
@@ -40,7 +39,7 @@ class HarnessTasks(TaskLibrary):
 
 
 class HarnessLogs(LogReader):
-    """Logs of lm-evaluation-harness since 0.4."""
+    """Read logs of lm-evaluation-harness since 0.4."""
 
     name = "harness"
     summary = "samples of lm-evaluation-harness 0.4, with the results beside them"
@@ -49,7 +48,7 @@ class HarnessLogs(LogReader):
 
 
 class HarnessV0Logs(LogReader):
-    """Logs of lm-evaluation-harness before 0.4."""
+    """Read logs of lm-evaluation-harness before 0.4."""
 
     name = "harness-v0"
     summary = "write-out of lm-evaluation-harness 0.3"
@@ -58,7 +57,7 @@ class HarnessV0Logs(LogReader):
 
 
 class HelmLogs(LogReader):
-    """Run folders of HELM."""
+    """Read run folders of HELM."""
 
     name = "helm"
     summary = "HELM's run folders of multiple choice (scenario_state.json)"
@@ -68,7 +67,7 @@ class HelmLogs(LogReader):
 
 
 class InspectLogs(LogReader):
-    """Logs of Inspect."""
+    """Read logs of Inspect."""
 
     name = "inspect-log"
     summary = "Inspect's .eval archives and .json logs of multiple choice"
@@ -78,7 +77,7 @@ class InspectLogs(LogReader):
 
 
 class LightevalLogs(LogReader):
-    """Details of lighteval."""
+    """Read details of lighteval."""
 
     name = "lighteval"
     summary = "lighteval's details (details_*.parquet, with results_*.json)"
@@ -88,7 +87,7 @@ class LightevalLogs(LogReader):
 
 
 class TableLogs(LogReader):
-    """Tables of log-likelihoods, which any tool may write."""
+    """Read tables of log-likelihoods, which any tool may write."""
 
     name = "table"
     summary = "a table of log-likelihoods with the columns item, choice, loglikelihood, gold"
@@ -98,7 +97,7 @@ class TableLogs(LogReader):
 
 
 class HarnessResults(Writer):
-    """Results and samples as lm-evaluation-harness writes them."""
+    """Write results and samples as lm-evaluation-harness does."""
 
     name = "harness"
     summary = "LM Evaluation Harness: results_DATE.json and samples_TASK_DATE.jsonl, by model"
@@ -106,7 +105,7 @@ class HarnessResults(Writer):
 
 
 class EveryEvalEver(Writer):
-    """Records of Every Eval Ever."""
+    """Write records of Every Eval Ever."""
 
     name = "every-eval-ever"
     summary = "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store"
@@ -114,7 +113,7 @@ class EveryEvalEver(Writer):
 
 
 class EvalResults(Writer):
-    """Results in the cards of models on the Hub."""
+    """Write results for the cards of models on the Hub."""
 
     name = "eval-results"
     summary = "the Hub's .eval_results: a YAML file per score for the model's repository"
@@ -122,7 +121,7 @@ class EvalResults(Writer):
 
 
 class RowCsv(Writer):
-    """Rows of the report, for a spreadsheet."""
+    """Write rows of the report, for a spreadsheet."""
 
     name = "csv"
     summary = (
@@ -141,7 +140,7 @@ class RowCsv(Writer):
 
 
 class _TableFile(Writer):
-    """A file of one table."""
+    """Write a file of one table."""
 
     output = "file"
 
@@ -159,14 +158,14 @@ class _TableFile(Writer):
 
 
 class RowParquet(_TableFile):
-    """Rows of the report, for programs."""
+    """Write rows of the report, for programs."""
 
     name = "parquet"
     summary = "the rows of `choicewise report` in full, for pandas, Polars, DuckDB or R"
 
 
 class _ItemFile(_TableFile):
-    """A table that ``choicewise import`` reads, which knows it by the ending of its name."""
+    """Write a table that ``choicewise import`` recognises by the ending of its name."""
 
     def check(self, out: Path) -> None:
         """Raise UsageError if ``out`` can't be of this format."""
@@ -183,14 +182,14 @@ _ITEMS = "the log-likelihood of every choice with its text, as `choicewise impor
 
 
 class ItemCsv(_ItemFile):
-    """Log-likelihoods of items as CSV."""
+    """Write log-likelihoods of items as CSV."""
 
     name = "items-csv"
     summary = f"{_ITEMS}; texts stand as they are"
 
 
 class ItemParquet(_ItemFile):
-    """Log-likelihoods of items as Parquet."""
+    """Write log-likelihoods of items as Parquet."""
 
     name = "items-parquet"
     summary = _ITEMS
@@ -200,21 +199,23 @@ _SCORES = "a row per protocol, item and choice: score, gold, prediction, credit"
 
 
 class ScoreCsv(_TableFile):
-    """Scores of items, for a spreadsheet."""
+    """Write scores of items, for a spreadsheet."""
 
     name = "scores-csv"
     summary = f"{_SCORES}; for a spreadsheet"
 
 
 class ScoreParquet(_TableFile):
-    """Scores of items, for programs."""
+    """Write scores of items, for programs."""
 
     name = "scores-parquet"
     summary = _SCORES
 
 
 class _PaperTables(Writer):
-    """Tables for readers: every number, or models by benchmarks with the signatures in a file beside it."""
+    """Write tables for readers: every number, or models by benchmarks with the signatures in a file
+    beside it.
+    """
 
     output = "file"
     tables = ("numbers", "models")
@@ -224,8 +225,10 @@ class _PaperTables(Writer):
         from choicewise.extensions.interop.write.models_table import write_models
         from choicewise.extensions.interop.write.paper import FORMS, write_numbers
 
-        write = write_models if export.table == "models" else write_numbers
-        write(FORMS[self.name], export, out)
+        if export.table == "models":
+            write_models(FORMS[self.name], export, out)
+        else:
+            write_numbers(FORMS[self.name], export, out)
         return []
 
     def replaces(self, file: Path) -> bool:
@@ -244,21 +247,21 @@ _NUMBERS = "models by protocols, 95 % intervals, signatures below"
 
 
 class Latex(_PaperTables):
-    """Tables of a paper."""
+    """Write tables of a paper."""
 
     name = "latex"
     summary = f"tables in LaTeX for a paper (booktabs): {_NUMBERS}"
 
 
 class Markdown(_PaperTables):
-    """Tables of a README."""
+    """Write tables of a README."""
 
     name = "markdown"
     summary = f"tables in Markdown for a README or an issue: {_NUMBERS}"
 
 
 class InspectView(Writer):
-    """Logs that Inspect shows."""
+    """Write logs that Inspect shows."""
 
     name = "inspect"
     summary = (
@@ -268,7 +271,7 @@ class InspectView(Writer):
 
 
 class Wandb(Writer):
-    """Runs of Weights & Biases, which its own program sends."""
+    """Write runs of Weights & Biases, which its program sends."""
 
     name = "wandb"
     summary = "offline runs of Weights & Biases in a folder: numbers, rows, page, signatures (extra: wandb)"
@@ -284,7 +287,7 @@ class Wandb(Writer):
 
 
 class Mlflow(Writer):
-    """Runs of MLflow, in a folder or on a server."""
+    """Write runs of MLflow, in a folder or on a server."""
 
     name = "mlflow"
     summary = "runs in MLflow: numbers, rows, page, signatures; a folder, or http(s)://... of a server (extra: mlflow)"
@@ -300,7 +303,7 @@ class Mlflow(Writer):
 
 
 class ExportCommand(Command):
-    """``choicewise export``."""
+    """Add ``choicewise export``."""
 
     name = "export"
     summary = "Write scores for other tools."
@@ -308,7 +311,7 @@ class ExportCommand(Command):
 
 
 class ImportCommand(Command):
-    """``choicewise import``."""
+    """Add ``choicewise import``."""
 
     name = "import"
     summary = "Make run folders from other tools' logs."
@@ -316,7 +319,7 @@ class ImportCommand(Command):
 
 
 class LmEvalCommand(Command):
-    """``choicewise lm-eval``."""
+    """Add ``choicewise lm-eval``."""
 
     name = "lm-eval"
     summary = "Run lm-evaluation-harness with choicewise as a model."
@@ -327,18 +330,30 @@ class LmEvalCommand(Command):
 EXTENSION = Extension(
     "interop",
     [
-        *(HarnessLogs(), HarnessV0Logs(), HelmLogs(), InspectLogs(), LightevalLogs(), TableLogs()),
-        *(
-            HarnessResults(),
-            EveryEvalEver(),
-            EvalResults(),
-            RowCsv(),
-            RowParquet(),
-            Markdown(),
-            Latex(),
-        ),
-        *(ScoreCsv(), ScoreParquet(), ItemCsv(), ItemParquet(), InspectView(), Wandb(), Mlflow()),
-        *(HarnessTasks(), ExportCommand(), ImportCommand(), LmEvalCommand()),
+        HarnessLogs(),
+        HarnessV0Logs(),
+        HelmLogs(),
+        InspectLogs(),
+        LightevalLogs(),
+        TableLogs(),
+        HarnessResults(),
+        EveryEvalEver(),
+        EvalResults(),
+        RowCsv(),
+        RowParquet(),
+        Markdown(),
+        Latex(),
+        ScoreCsv(),
+        ScoreParquet(),
+        ItemCsv(),
+        ItemParquet(),
+        InspectView(),
+        Wandb(),
+        Mlflow(),
+        HarnessTasks(),
+        ExportCommand(),
+        ImportCommand(),
+        LmEvalCommand(),
     ],
     names={
         "export": "choicewise.extensions.interop.export",

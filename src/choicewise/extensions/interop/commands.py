@@ -1,4 +1,4 @@
-"""Import, export, lm-eval."""
+"""The commands ``import``, ``export`` and ``lm-eval``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MANY = 20
-"""Logs that are told one by one."""
+"""Logs that have lines of their own on stderr; of a greater number only the count is written."""
 
 
 @options.grouped
@@ -94,36 +94,47 @@ def import_logs(
             raise UsageError(
                 f"--answers needs one bundle, not {len(paths)} paths; name the bundle alone"
             )
-        own = {"from": format, "results": results, "task": task, "tokenizer": tokenizer}
-        options.refuse_without_use("answers to a bundle have", **own)
+        only_for_logs = {"from": format, "results": results, "task": task, "tokenizer": tokenizer}
+        options.refuse_without_use("answers to a bundle have", **only_for_logs)
         _import_answers(open_bundle(paths[0]), answers, out, model)
         print_folders([out], output)
         return
-    if bundles := [path for path in paths if is_bundle(path)]:
-        raise UsageError(
-            f"{bundles[0]} is a bundle of requests; add the engine's answers: --answers FILE"
-        )
-    from choicewise.extensions.interop.logs.import_log import read_logs, renamed, write_logs
+    for path in paths:
+        if is_bundle(path):
+            raise UsageError(
+                f"{path} is a bundle of requests; add the engine's answers: --answers FILE"
+            )
+    from choicewise.extensions.interop.logs.import_log import (
+        counted,
+        read_logs,
+        renamed,
+        write_logs,
+    )
 
     logs = read_logs(paths, format, results)
     if not logs:
         raise UsageError(f"no log found in {', '.join(map(str, paths))}")
     logs = renamed(logs, model, task)
     if tokenizer is not None:
-        from choicewise.extensions.interop.logs.import_log import counted
-
         logs = counted(logs, tokenizer)
-    in_short = len(logs) == 1 and not (output.json or output.every or output.ids)
-    done = write_logs(
-        logs, out, _tell if len(logs) <= MANY and not in_short else lambda imported: None
-    )
-    print_folders([out], output, above=_print_log(done[0]) if in_short else 0)
-    if len(done) > 1:
-        tell(f"imported {len(done)} logs into {out}")
+
+    wants_everything = output.json or output.every or output.ids
+    if len(logs) == 1 and not wants_everything:
+        # The lines of one log go above its report, so that both fit on the first screen.
+        (imported,) = write_logs(logs, out)
+        print_folders([out], output, above=_print_log(imported))
+        return
+    if len(logs) <= MANY:
+        write_logs(logs, out, _tell_imported)
+    else:
+        write_logs(logs, out)
+    print_folders([out], output)
+    if len(logs) > 1:
+        tell(f"imported {len(logs)} logs into {out}")
 
 
 def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | None) -> None:
-    """Make a run of what ``files`` answer, and say what they lack."""
+    """Make a run of the answers in ``files``, and say what they lack."""
     from choicewise.extensions.training.bundles.answers import read_answers, write_run
     from choicewise.extensions.training.bundles.bundle import RANK
 
@@ -135,7 +146,8 @@ def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | N
             f"note: {answers.only_sums:,} of {bundle.scored.questions:,} questions have "
             "only sums: scores that need single tokens are missing"
         )
-    if RANK in bundle.record.needs and (answers.ranks is None or (answers.ranks < 0).any()):
+    lacks_ranks = answers.ranks is None or (answers.ranks < 0).any()
+    if RANK in bundle.record.needs and lacks_ranks:
         tell(
             "note: the answers have no ranks: items may be missing if a protocol needs "
             "the most likely token"
@@ -145,40 +157,47 @@ def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | N
     )
 
 
-def _tell(imported: Imported) -> None:
-    """What was imported, and what of it was not used or disagrees."""
-    tell(_about(imported), *(f"  {remark}" for remark in _remarks(imported)))
+def _tell_imported(imported: Imported) -> None:
+    """Say what was imported, and what of it was not used or disagrees."""
+    tell(_title(imported), *(f"  {remark}" for remark in _remarks(imported)))
 
 
-def _about(imported: Imported) -> str:
+def _title(imported: Imported) -> str:
     log = imported.log
-    return (
-        f"{log.model} on {log.task}: {sum(imported.state.subjects.values()):,} items of {log.tool}"
-    )
+    items = sum(imported.state.subjects.values())
+    return f"{log.model} on {log.task}: {items:,} items of {log.tool}"
 
 
 def _remarks(imported: Imported) -> list[str]:
-    """What disagrees, and what was not used."""
-    unused = (f"not used: {each}" for each in (*imported.log.unused, *imported.state.unused))
-    return [*(f"warning: {note}" for note in imported.state.notes), *unused]
+    """Return lines on what disagrees, then on what was not used."""
+    remarks = [f"warning: {note}" for note in imported.state.notes]
+    for column in (*imported.log.unused, *imported.state.unused):
+        remarks.append(f"not used: {column}")
+    return remarks
 
 
 def _print_log(imported: Imported) -> int:
-    """What was imported in two lines, and what the log itself says; how many lines that took, at most four."""
+    """Print what was imported and the log's totals, and return how many lines that took, at most
+    four.
+    """
     from choicewise.extensions.interop.logs.import_log import totals_line
     from choicewise.report.brief import WIDTH
 
-    told, line = [short(_about(imported), WIDTH)], totals_line(imported)
-    if remarks := "; ".join(_remarks(imported)):
-        told.append(f"  {shorten(safe(remarks), WIDTH - 2, placeholder=' … (--all)')}")
-    lines = wrapped(f"{line} --all" if line.endswith(":") else line, WIDTH)
-    tell(*told)
+    talk = [short(_title(imported), WIDTH)]
+    remarks = "; ".join(_remarks(imported))
+    if remarks:
+        talk.append(f"  {shorten(safe(remarks), WIDTH - 2, placeholder=' … (--all)')}")
+    totals = totals_line(imported)
+    if totals.endswith(":"):
+        totals += " --all"
+    lines = wrapped(totals, WIDTH)
+    tell(*talk)
     show(*lines)
-    return len(told) + len(lines)
+    return len(talk) + len(lines)
 
 
 Table = StrEnum("Table", ["numbers", "models"])
-"""What the tables of a paper are of."""
+"""The tables of a paper: every number, or models by benchmarks."""
 
 
 def export(
@@ -234,7 +253,9 @@ def export(
     from choicewise.extensions.interop.export import export as write
 
     filled = write(
-        *(folders, form, out),
+        folders,
+        form,
+        out,
         protocols=protocol,
         metrics=metric,
         incomplete=incomplete,
@@ -244,7 +265,9 @@ def export(
     )
     tell(*(f"note: {note}" for note in filled.notes))
     if json:
-        files = [{"path": str(file), "bytes": file.stat().st_size} for file in filled.files]
+        files = []
+        for file in filled.files:
+            files.append({"path": str(file), "bytes": file.stat().st_size})
         print_json({"format": form, "out": str(out), "files": files, "notes": filled.notes})
     else:
         show(*map(str, filled.files))

@@ -1,4 +1,7 @@
-"""Export of runs: the writer of a format fills a folder, a file or a store, in one step."""
+"""Export runs: open them, refuse what must not be lost or mixed, and let a format's writer write.
+
+Folders and files are replaced in one step; a store, such as that of MLflow, is added to.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from choicewise.errors import UsageError, did_you_mean, install_line
@@ -41,21 +45,20 @@ def export(
     organization: str = "",
     table: str | None = None,
 ) -> Filled:
-    """Write the numbers of ``runs`` (run folders, folders of several, or runs that are open) to ``out``.
+    """Write the numbers of ``runs`` (run folders, folders of several, or open runs) to ``out``.
 
-    ``format``: the name of a writer.  ``protocols``: only these, or further ones that ask nothing new.  ``metrics``:
-    what these are made of under them, instead.  ``url``: where the evaluation can be looked at; ``organization``: who
-    evaluated.  ``table``: one of the writer's tables, for formats that have several.  What is at ``out`` is replaced
-    only where it is an earlier export of the same.
+    ``format``: the name of a writer. ``protocols``: the only ones to export, or further ones that
+    need no new observations. ``metrics``: those to export under them, instead of their own.
+    ``url``: where the evaluation can be looked at; ``organization``: who evaluated. ``table``: one
+    of the writer's tables, for formats that have several. An earlier export of the same runs at
+    ``out`` is replaced. A folder that is named twice is exported once.
 
-    A folder that is named twice is exported once.
-
-    Raises UsageError for anything else at ``out``, for a place within a run folder, for a metric that nobody knows or
-    no protocol of a run can have, and for a run that is not complete, or has damaged blocks, unless ``incomplete`` says
-    that it is to be exported as it is.
+    Raises UsageError for anything else at ``out``, for an ``out`` inside a run folder, for a metric
+    that does not exist or that no protocol of a run can have, and, unless ``incomplete``, for a run
+    that is not complete or has damaged blocks.
     """
     writer = find_writer(format)
-    shown_table = table_of(writer, table)
+    table_name = table_of(writer, table)
     if urlsplit(url).username is not None:
         raise UsageError(
             "the address of the evaluation holds a login, which would be in the export; leave it out"
@@ -77,7 +80,7 @@ def export(
         sweeps=tuple(whole_sweeps),
         url=url,
         organization=organization,
-        table=shown_table,
+        table=table_name,
     )
     filled = _fill(writer, content, Path(out))
     return replace(filled, notes=(*lacking, *filled.notes))
@@ -85,6 +88,7 @@ def export(
 
 def _opened(named: Sequence[str | Path | Run]) -> list[Run]:
     """Open the runs that are named, each folder once."""
+    # Two names may be one folder by a link.
     run_of_folder: dict[Path, Run] = {}
     for name in named:
         runs = [name] if isinstance(name, Run) else map(open_run, run_folders([name]))
@@ -94,16 +98,19 @@ def _opened(named: Sequence[str | Path | Run]) -> list[Run]:
 
 
 def _refuse_inside(out: Path, runs: Sequence[Run]) -> None:
-    place = Path(os.path.realpath(out))
+    # A link that leads into a run folder is a place in it.
+    target = Path(os.path.realpath(out))
     for run in runs:
-        if place.is_relative_to(run.folder.resolve()):
+        if target.is_relative_to(run.folder.resolve()):
             raise UsageError(
                 f"{out} is in the run folder {run.folder}, which holds the run alone; name a place beside it"
             )
 
 
 def _under(runs: Sequence[Run], metrics: Sequence[str]) -> tuple[list[Run], list[str]]:
-    """Return the runs under ``metrics``, and a line for each protocol that can't have one; UsageError if none can."""
+    """Return the runs under ``metrics``, and a line for each protocol that can't have one;
+    UsageError if none can.
+    """
     applied = [apply_metrics(run.protocols, metrics) for run in runs]
     for protocols in applied:
         refuse_metrics([protocols])
@@ -127,13 +134,12 @@ def _refuse_unfinished(runs: Sequence[Run]) -> None:
 
 
 def identity(run: Run) -> str:
-    """The run in words that agree only for the same model, data and selection."""
+    """Return a run in words that agree only for the same model, data and selection."""
     manifest = run.manifest
-    model = {
-        name: value
-        for name, value in manifest.model.computation.items()
-        if name not in ("name", "source")
-    }
+    model = dict(manifest.model.computation)
+    # A model that has moved is the same model.
+    model.pop("name", None)
+    model.pop("source", None)
     spelled = repr((sorted(model.items()), manifest.dataset.digest, manifest.selection))
     digest = hashlib.sha256(spelled.encode()).hexdigest()[:12]
     return f"{manifest.model.name} on {manifest.dataset.name} ({digest})"
@@ -141,7 +147,9 @@ def identity(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """``files`` that were written, in the order of their names; ``notes``: what was left out, and why."""
+    """Hold the ``files`` that were written, in the order of their names, and in ``notes`` what was
+    left out, and why.
+    """
 
     files: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -152,56 +160,61 @@ def _fill(writer: Writer, export: Export, out: Path) -> Filled:
     writer.check(out)
     if writer.output == "folder":
         content = [identity(run) for run in export.runs]
-        return own_folder(out, writer.name, content, lambda folder: writer.write(export, folder))
+        return fill_folder(out, writer.name, content, lambda folder: writer.write(export, folder))
     if writer.output == "file":
         return _fill_files(writer, export, out)
     notes = writer.write(export, out)
-    files = (out,) if os.path.lexists(out) else ()  # no file: a server has it
+    # A server has what it was sent, and there is no file.
+    files = (out,) if os.path.lexists(out) else ()
     return Filled(files, tuple(notes))
 
 
 def _fill_files(writer: Writer, export: Export, out: Path) -> Filled:
-    beside = [
-        out.with_name(f"{out.stem}{ending}{out.suffix}") for ending in writer.endings(export.table)
-    ]
-    files = (out, *beside)
+    files = [out]
+    for ending in writer.endings(export.table):
+        files.append(out.with_name(f"{out.stem}{ending}{out.suffix}"))
+    # All before the first is written: an export of several files replaces all of them or none.
     for file in files:
         _check_file(file, writer)
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
+    # Files are replaced when the block ends, and none is after an error.
     with ExitStack() as stack:
-        partial, *others = [
-            stack.enter_context(new_file(Path(os.path.realpath(file)))) for file in files
-        ]
-        notes = writer.write(replace(export, beside=tuple(others)), partial)
-    return Filled(files, tuple(notes))
+        partial = []
+        for file in files:
+            target = Path(os.path.realpath(file))
+            partial.append(stack.enter_context(new_file(target)))
+        notes = writer.write(replace(export, beside=tuple(partial[1:])), partial[0])
+    return Filled(tuple(files), tuple(notes))
 
 
-def own_folder(
+def fill_folder(
     out: Path, name: str, content: Sequence[str], write: Callable[[Path], Sequence[str]]
 ) -> Filled:
-    """A folder that holds this export and nothing else, complete or as it was before.
+    """Fill a folder that holds this export and nothing else; it is complete, or as it was before.
 
-    Raises UsageError where ``out`` holds anything but an earlier export of this format with no other ``content``, and
-    where nothing was written.
+    ``name``: of the format. ``content``: the runs in words. ``write``: fills a new folder, and
+    returns what is left out. Raises UsageError if ``out`` holds anything but an earlier export of
+    this format whose content is among ``content``, and if nothing was written.
     """
-    place = Path(os.path.realpath(out))
+    target = Path(os.path.realpath(out))
     with disk_errors(out):
-        put_back(place)
-    _check_folder(place, out, name, content)
-    with new_folder(place) as partial:
+        # A replacement that was interrupted has left the earlier export under another name.
+        put_back(target)
+    _check_folder(target, out, name, content)
+    with new_folder(target) as partial:
         notes = write(partial)
         files = sorted(file.relative_to(partial) for file in partial.rglob("*") if file.is_file())
         if not files:
             raise UsageError(f"nothing of this can be exported to {name}", notes)
         digests = {file.as_posix(): _sha256(partial / file) for file in files}
-        mark = {"format": name, "content": [*content], "files": digests}
+        mark = {"format": name, "content": list(content), "files": digests}
         (partial / MARK).write_text(json.dumps(mark, indent=1), encoding="utf-8")
     return Filled(tuple(out / file for file in files), tuple(notes))
 
 
 def library(name: str, extra: str) -> None:
-    """Check that another tool's library is there.  Raises UsageError with the line that installs it."""
+    """Check that another tool's library is installed; UsageError with the line that installs it."""
     if find_spec(name) is None:
         raise UsageError(f"{name} is not installed; `{install_line(extra)}`")
 
@@ -216,29 +229,37 @@ def find_writer(name: str) -> Writer:
 
 
 def table_of(writer: Writer, table: str | None) -> str:
-    """Return the table to write, "" for a format that has one alone; UsageError if it does not have ``table``."""
+    """Return the table to write, "" for a format that has one alone; UsageError if it does not have
+    ``table``.
+    """
     if table is None:
         return writer.tables[0] if writer.tables else ""
     if table in writer.tables:
         return table
-    writers_with_tables = [other for other in all_of(Writer) if other.tables]
-    tables = dict.fromkeys(name for other in writers_with_tables for name in other.tables)
+    formats = []
+    tables: list[str] = []
+    for other in all_of(Writer):
+        if other.tables:
+            formats.append(other.name)
+            tables += other.tables
     if table not in tables:
-        raise UsageError(f"no table {table!r}; {did_you_mean(table, tables)}")
-    names = " and ".join(sorted(other.name for other in writers_with_tables))
+        raise UsageError(f"no table {table!r}; {did_you_mean(table, dict.fromkeys(tables))}")
     raise UsageError(
-        f"{writer.name} has no tables to choose among, {names} have; leave the table out"
+        f"{writer.name} has no tables to choose among, {' and '.join(sorted(formats))} have; leave the"
+        " table out"
     )
 
 
 MARK = ".choicewise-export"
-"""A file in every folder that an export made, so that it is replaced only where nothing is lost.
+"""A file in every folder that an export made, so that it is replaced only if nothing is lost.
 
-It says the format, the content in words, and the sha256 of the files by name.
+It holds the format, the content in words, and the sha256 of the files by name.
 """
 
+_MARK_TYPES = {"format": str, "content": list, "files": dict}
+
 NAMED = 5
-"""Names in a message; more of them are counted."""
+"""Names in a message; others are counted."""
 
 
 def begins_with(file: Path, text: str) -> bool:
@@ -261,56 +282,78 @@ def _check_file(out: Path, writer: Writer) -> None:
         raise UsageError(f"{out} is there and no earlier {writer.name} export; choose another name")
 
 
-def _check_folder(place: Path, out: Path, name: str, content: Sequence[str]) -> None:
-    if not os.path.lexists(place):
+def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) -> None:
+    """Raise UsageError unless ``target`` is free, empty, or an earlier export that nothing is lost
+    with. ``out``: its name in messages.
+    """
+    if not os.path.lexists(target):
         return
-    if not place.is_dir():
+    if not target.is_dir():
         raise UsageError(f"{out} is a file; {name} is a folder of files, name a new one")
-    there = {
-        file.relative_to(place).as_posix()
-        for file in place.rglob("*")
-        if not file.is_dir() or file.is_symlink()
-    }
-    if not there and not any(place.iterdir()):
+    if not any(target.iterdir()):
         return
-    try:
-        mark = json.loads(read_bytes(place / MARK))
-    except (OSError, ValueError):
-        mark = None
-    kinds = {"format": str, "content": list, "files": dict}
-    if not isinstance(mark, dict) or not all(
-        isinstance(mark.get(key), kind) for key, kind in kinds.items()
-    ):
+    files = _files_in(target)
+    mark = _read_mark(target)
+    if mark is None:
         raise UsageError(
-            f"{out} holds {_named(sorted(there)) or 'folders'}, no export; choose an empty or new folder"
+            f"{out} holds {_named(sorted(files)) or 'folders'}, no export; choose an empty or new folder"
         )
     if mark["format"] != name:
         raise UsageError(
             f"{out} holds an export of the format {mark['format']}; choose another folder"
         )
-    if other := there - {MARK} - mark["files"].keys():
+    # What follows would be lost by a replacement: further files, edits, and runs of the export.
+    files.discard(MARK)
+    digests = mark["files"]
+    others = files - digests.keys()
+    if others:
         raise UsageError(
-            f"{out} holds {_named(sorted(other))} beside an export; choose another folder, or move that"
+            f"{out} holds {_named(sorted(others))} beside an export; choose another folder, or move that"
         )
-    if changed := [
-        file for file in sorted(there - {MARK}) if _sha256(place / file) != mark["files"][file]
-    ]:
+    changed = [file for file in sorted(files) if _sha256(target / file) != digests[file]]
+    if changed:
         raise UsageError(
             f"{out} holds {_named(changed)}, changed since the export; choose another folder, or move that"
         )
-    if lost := [each for each in mark["content"] if each not in content]:
+    lost = [run for run in mark["content"] if run not in content]
+    if lost:
         raise UsageError(
             f"{out} holds an export of {_named(lost)}; export that with it, or choose another folder"
         )
 
 
+def _files_in(folder: Path) -> set[str]:
+    """Return everything below a folder that is no folder, by its path in it."""
+    files = set()
+    for file in folder.rglob("*"):
+        if file.is_symlink() or not file.is_dir():
+            files.add(file.relative_to(folder).as_posix())
+    return files
+
+
+def _read_mark(folder: Path) -> dict[str, Any] | None:
+    """Return the mark of an export, None if there is none that can be read."""
+    try:
+        mark = json.loads(read_bytes(folder / MARK))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(mark, dict):
+        return None
+    for key, kind in _MARK_TYPES.items():
+        if not isinstance(mark.get(key), kind):
+            return None
+    return mark
+
+
 def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+    text = ", ".join(names[:NAMED])
+    if len(names) > NAMED:
+        text += f" and {len(names) - NAMED} more"
+    return text
 
 
 def _sha256(file: Path) -> str:
-    """In hexadecimal; nothing of what is no file."""
+    """Return the digest of a file in hexadecimal, "" if it is no regular file."""
     try:
         with open_file(file) as stream:
             return file_digest(stream, "sha256").hexdigest()

@@ -1,16 +1,16 @@
-"""What the writers of exports share: file names, rows of a run, items with their answers."""
+"""File names, rows of a run, and items with their answers, for the writers of all formats."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from choicewise.page.study import Study, make_study
 from choicewise.ports import Export
 from choicewise.protocols.preparations import DONT_KNOW
 from choicewise.records import MANIFEST
+from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.outcomes import OutcomeKeeper, Summary
 from choicewise.results.rows import run_id
@@ -28,24 +29,23 @@ from choicewise.results.spans import ObservedPortion
 from choicewise.results.summary import summarize
 from choicewise.results.sweep import averages
 from choicewise.results.tables import read_item_rows
-from choicewise.scoring import scores
 from choicewise.scoring.observed import Continuations, Floats
-from choicewise.scoring.scores import greedy
+from choicewise.scoring.scores import greedy, tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredChoice:
-    """A choice under a prompt.
+    """Hold a choice under a prompt.
 
-    ``choice``: as the data have it; ``shown``: as the prompt shows it; ``context`` and ``continuation``: the texts that
-    were scored, None where the item could not be asked.  ``loglikelihood``: in nats, NaN where missing, where no more
-    than an upper bound is known, or where the choice was asked in several parts.  ``tokens``: how many were scored, and
-    ``greedy``: whether every one was the likeliest; None where not known.  ``after_null``: null context →
-    log-likelihood after it, in nats.
+    ``choice``: the text of the data; ``option``: the text that the prompt shows. ``context`` and
+    ``continuation``: the texts that were scored, None if the item could not be asked.
+    ``loglikelihood``: in nats; NaN if it is missing, known as an upper bound only, or asked in
+    several parts. ``tokens``: how many were scored, and ``greedy``: if each was the likeliest; None
+    if unknown. ``after_null``: null context → log-likelihood after it, in nats.
     """
 
     choice: str
-    shown: str | None
+    option: str | None
     context: str | None
     continuation: str | None
     loglikelihood: float
@@ -54,13 +54,15 @@ class AnsweredChoice:
     after_null: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredItem:
-    """An item under a prompt.
+    """Hold an item under a prompt.
 
-    ``index``: where every array of a measurement under this prompt has it; ``row``: where its first choice is among the
-    measurement's rows.  ``fields``: the further fields of the data.  ``context``: the prompt as it was sent, None where
-    the item could not be asked; ``generated``: what the model wrote after it; ``missing``: why something is missing.
+    ``index``: its index in the arrays of a measurement under this prompt that have an entry per
+    item; ``row``: the index of its first choice in those that have one per choice. ``fields``: the
+    further fields of the data. ``context``: the prompt as it was sent, None if the item could not
+    be asked; ``generated``: the text that the model wrote after it; ``missing``: why something is
+    missing.
     """
 
     index: int
@@ -80,110 +82,166 @@ class AnsweredItem:
         return len(self.choices)
 
 
+def item_scores(item: AnsweredItem, measured: Measurement) -> list[float] | None:
+    """Return the score of each choice, NaN if it is unknown; None if the protocol has no scores."""
+    scores = measured.known_scores
+    if scores is None:
+        return None
+    return scores[item.row : item.row + len(item)].tolist()
+
+
 def answered_items(
     run: Run, nulls: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, AnsweredItem]]:
-    """(prompt, item) for every prompt (``Protocol.prompt_digest``) in ``nulls`` and every item asked under it.
+    """Yield (prompt, item) for every prompt (``Protocol.prompt_digest``) in ``nulls`` and every
+    item that was asked under it.
 
-    ``nulls``: by prompt, the null contexts whose log-likelihoods are wanted.  The run is read once, a portion at a
-    time; the items of a prompt come in the order of its evidence, those of several prompts by turns.
+    ``nulls``: by prompt, the null contexts whose log-likelihoods are wanted. The run is read once,
+    a portion at a time: the items of a prompt come in the order of its evidence, and prompts take
+    turns.
     """
-    counted = dict.fromkeys(nulls, (0, 0))
+    item_counts = dict.fromkeys(nulls, 0)
+    row_counts = dict.fromkeys(nulls, 0)
     for tables in run.evidence.whole_portions():
-        texts = read_item_rows(run.folder, tables.items["position"].to_pylist())
-        asked = {*tables.requests["prompt"].unique().to_pylist()}
-        for prompt in sorted(asked & nulls.keys()):
+        data_rows = read_item_rows(run.folder, tables.items["position"].to_pylist())
+        prompts = set(tables.requests["prompt"].unique().to_pylist())
+        for prompt in sorted(prompts & nulls.keys()):
             portion = ObservedPortion(tables, prompt)
-            for item in _items(portion, texts, nulls[prompt], *counted[prompt]):
-                counted[prompt] = item.index + 1, item.row + len(item)
+            # A portion counts from 0, the arrays of a measurement are of all portions.
+            before = item_counts[prompt], row_counts[prompt]
+            for item in _items(portion, data_rows, nulls[prompt], before):
                 yield prompt, item
+            item_counts[prompt] += len(portion.items)
+            row_counts[prompt] += int(portion.item_offsets[-1])
 
 
 def _items(
     portion: ObservedPortion,
-    texts: Mapping[int, Mapping[str, Any]],
+    data_rows: Mapping[int, Mapping[str, Any]],
     nulls: Sequence[str],
-    place: int,
-    row: int,
+    before: tuple[int, int],
 ) -> Iterator[AnsweredItem]:
+    """Yield the items of a portion. ``before``: items and rows of the portions before it."""
+    item_count, row_count = before
+    choices = _Choices(portion, nulls)
+    generated = portion.generated()
+    reasons = _missing_reasons(portion, nulls)
+    for index, position in enumerate(portion.items.tolist()):
+        data_row = data_rows[position]
+        yield AnsweredItem(
+            index=item_count + index,
+            row=row_count + choices.offsets[index],
+            id=str(data_row["item"]),
+            split=str(data_row["split"]),
+            subject=str(data_row["subject"]),
+            question=str(data_row["question"]),
+            gold=tuple(portion.gold[index]),
+            fields=json.loads(str(data_row["fields"])),
+            context=choices.contexts[index],
+            choices=choices.of_item(index, data_row["choices"]),
+            generated=generated[index],
+            missing=reasons.get(index),
+        )
+
+
+def _missing_reasons(portion: ObservedPortion, nulls: Sequence[str]) -> dict[int, str]:
+    """Return the first reason of every item of which something is missing."""
     reasons: dict[int, str] = {}
     for null in (None, *nulls):
         for item, reason in portion.reasons(null):
             reasons.setdefault(item, reason)
-    contexts, own, generated = (
-        portion.requests["context"].to_pylist(),
-        portion.own_contexts,
-        portion.generated(),
-    )
-    scored, parts = portion.continuations(), portion.part_sums
-    sums: Floats = _known(scored) if len(parts) == 1 else np.full(len(parts[0]), np.nan)
-    likeliest, counts = greedy(scored).tolist(), scores.tokens(scored).tolist()
-    after = {null: _known(portion.continuations(null)).tolist() for null in nulls}
-    expected, shown = portion.expected(), portion.options()
-    loglikelihoods = sums.tolist()
-    for number, (start, end) in enumerate(pairwise(portion.item_offsets.tolist())):
-        about = texts[int(portion.items[number])]
-        texts_of = [
-            *about["choices"],
-            *([DONT_KNOW] if end - start > len(about["choices"]) else []),
-        ]
-        choices = []
-        for at in range(start, end):
-            choice = at - start
-            continuation = scored.text[at] or None
-            if continuation is None and choice < len(expected[number]):
-                continuation = expected[number][choice]
-            choices.append(
-                AnsweredChoice(
-                    choice=texts_of[choice],
-                    shown=shown[number][choice] if choice < len(shown[number]) else None,
-                    context=contexts[number] if own[at] is None else own[at],
-                    continuation=continuation,
-                    loglikelihood=loglikelihoods[at],
-                    tokens=int(np.nan_to_num(counts[at])) or None,
-                    greedy=None if np.isnan(likeliest[at]) else bool(likeliest[at]),
-                    after_null={null: sums[at] for null, sums in after.items()},
-                )
-            )
-        yield AnsweredItem(
-            index=place + number,
-            row=row + start,
-            id=str(about["item"]),
-            split=str(about["split"]),
-            subject=str(about["subject"]),
-            question=str(about["question"]),
-            gold=tuple(portion.gold[number]),
-            fields=json.loads(str(about["fields"])),
-            context=contexts[number],
-            choices=tuple(choices),
-            generated=generated[number],
-            missing=reasons.get(number),
+    return reasons
+
+
+class _Choices:
+    """Look up the choices of a portion. ``contexts``: by item. ``offsets``: of the items' rows."""
+
+    def __init__(self, portion: ObservedPortion, nulls: Sequence[str]) -> None:
+        scored = portion.continuations()
+        self.contexts: list[str | None] = portion.requests["context"].to_pylist()
+        self.offsets: list[int] = portion.item_offsets.tolist()
+        self._choice_contexts = portion.own_contexts
+        self._options = portion.options()
+        self._expected = portion.expected()
+        self._continuations = scored.text
+        self._tokens: list[int] = np.nan_to_num(tokens(scored)).astype(np.int64).tolist()
+        self._greedy: list[float] = greedy(scored).tolist()
+        self._loglikelihoods = _loglikelihoods(portion, scored)
+        self._after_null: dict[str, list[float]] = {}
+        for null in nulls:
+            self._after_null[null] = _known_sums(portion.continuations(null)).tolist()
+
+    def of_item(self, item: int, texts: Sequence[str]) -> tuple[AnsweredChoice, ...]:
+        """Return the choices of an item. ``texts``: those of the data."""
+        first = self.offsets[item]
+        rows = range(first, self.offsets[item + 1])
+        if len(rows) > len(texts):
+            # The prompt adds an option behind those of the data.
+            texts = [*texts, DONT_KNOW]
+        return tuple(self._choice(item, row, row - first, texts[row - first]) for row in rows)
+
+    def _choice(self, item: int, row: int, index: int, text: str) -> AnsweredChoice:
+        context = self._choice_contexts[row]
+        if context is None:
+            context = self.contexts[item]
+        return AnsweredChoice(
+            choice=text,
+            option=_text_at(self._options[item], index),
+            context=context,
+            # What was not observed has no text, but the prompt says what it would have been.
+            continuation=self._continuations[row] or _text_at(self._expected[item], index),
+            loglikelihood=self._loglikelihoods[row],
+            tokens=self._tokens[row] or None,
+            greedy=_flag(self._greedy[row]),
+            after_null={null: sums[row] for null, sums in self._after_null.items()},
         )
 
 
-def _known(observed: Continuations) -> Floats:
-    """The log-likelihood of each row in nats, float64 [rows]; NaN for upper bounds, which other formats lack."""
-    return (
-        observed.sums
-        if observed.at_most is None
-        else np.where(observed.at_most, np.nan, observed.sums)
-    )
+def _text_at(texts: Sequence[str], index: int) -> str | None:
+    if index < len(texts):
+        return texts[index]
+    return None
+
+
+def _flag(value: float) -> bool | None:
+    if math.isnan(value):
+        return None
+    return bool(value)
+
+
+def _loglikelihoods(portion: ObservedPortion, scored: Continuations) -> list[float]:
+    part_sums = portion.part_sums
+    if len(part_sums) > 1:
+        # Other formats have one number per choice, and no part of several is that number.
+        return [math.nan] * len(part_sums[0])
+    return _known_sums(scored).tolist()
+
+
+def _known_sums(observed: Continuations) -> Floats:
+    """Return log-likelihoods in nats, float64 [rows]; NaN for upper bounds, which other formats
+    lack.
+    """
+    if observed.at_most is None:
+        return observed.sums
+    return np.where(observed.at_most, np.nan, observed.sums)
 
 
 LONGEST = 120
-"""Bytes of a name, so that what is put around it fits into the 255 that file systems allow."""
+"""Bytes of a name, so that it fits with a prefix and an ending into the 255 of a file system."""
 
-_RESERVED = {
-    *("con", "prn", "aux", "nul", "data"),
-    *(f"{port}{n}" for port in ("com", "lpt") for n in range(10)),
-}
+_RESERVED = (
+    {"con", "prn", "aux", "nul", "data"}
+    | {f"com{number}" for number in range(10)}
+    | {f"lpt{number}" for number in range(10)}
+)
 """Names that a folder can't have everywhere, or that a data store keeps for itself."""
 
 
 def file_name(text: str) -> str:
-    """``text`` as one part of a path that every system takes: letters, digits, ``_``, ``.``, ``@`` and ``-``.
+    """Return ``text`` as a part of a path that every system takes: letters, digits, ``_``, ``.``,
+    ``@`` and ``-``.
 
-    Anything else becomes ``-``.  A longer name ends in a digest of the text.
+    Other characters become ``-``. A longer name ends in a digest of the text.
     """
     name = re.sub(r"[^\w.@-]+", "-", text).strip(".-") or "unnamed"
     if name.partition(".")[0].lower() in _RESERVED:
@@ -196,22 +254,27 @@ def file_name(text: str) -> str:
 
 
 def free_name(name: str, taken: Collection[str], identity: str) -> str:
-    """``name`` where it is not ``taken``, else with what tells the two apart after it, and a number where that is, too.
-
-    Names that differ in the case of their letters alone are the same file on some systems.
+    """Return ``name`` if it is not ``taken``, else ``name`` with ``identity`` behind it, and with a
+    number if that is taken too.
     """
-    used = {each.casefold() for each in taken}
-    candidates = [
-        name,
-        f"{name}-{identity}",
-        *(f"{name}-{identity}-{number}" for number in range(2, len(used) + 3)),
-    ]
-    return next(each for each in candidates if each.casefold() not in used)
+    # Names that differ in the case of their letters only are the same file on some systems.
+    used = {other.casefold() for other in taken}
+    free = name
+    number = 1
+    while free.casefold() in used:
+        free = f"{name}-{identity}"
+        if number > 1:
+            free += f"-{number}"
+        number += 1
+    return free
 
 
 @contextmanager
 def line_files() -> Iterator[Callable[[Path, str], None]]:
-    """What adds a line, without its end, to a file; lines wait until they are many, then one file is open at a time."""
+    """Yield a function that adds a line, given without its end, to a file.
+
+    Lines wait until they are many, so that one file at a time is open however many there are.
+    """
     waiting: dict[Path, list[str]] = {}
     length = 0
 
@@ -225,7 +288,8 @@ def line_files() -> Iterator[Callable[[Path, str], None]]:
         nonlocal length
         waiting.setdefault(file, []).append(f"{line}\n")
         length += len(line)
-        if length > 8_000_000:  # characters that wait in memory
+        # Characters that wait in memory.
+        if length > 8_000_000:
             write()
             length = 0
 
@@ -234,91 +298,124 @@ def line_files() -> Iterator[Callable[[Path, str], None]]:
 
 
 def model_names(runs: Sequence[Run]) -> list[str]:
-    """The name of each run's model; with #R where another run on a dataset of that name has the same, or a number."""
-    datasets = [run.manifest.dataset.name for run in runs]
-    names = [run.manifest.model.name for run in runs]
-    ids = [run_id(run.manifest) for run in runs]
-    keys = list(zip(names, datasets, ids, strict=True))
-    alike, counts = Counter(key[:2] for key in keys), Counter(keys)
-    labels = [name if alike[name, dataset] == 1 else f"{name} {id}" for name, dataset, id in keys]
-    return [
-        f"{label} ({place})" if counts[key] > 1 else label
-        for place, (label, key) in enumerate(zip(labels, keys, strict=True), start=1)
-    ]
+    """Return the name of each run's model, with #R if another run on a dataset of that name has the
+    same model name, and with a number if that is equal too.
+    """
+    pairs = [(run.manifest.model.name, run.manifest.dataset.name) for run in runs]
+    keys = [(pair, run_id(run.manifest)) for pair, run in zip(pairs, runs, strict=True)]
+    pair_counts = Counter(pairs)
+    key_counts = Counter(keys)
+    names = []
+    for number, (pair, identity) in enumerate(keys, start=1):
+        name = pair[0]
+        if pair_counts[pair] > 1:
+            name += f" {identity}"
+        if key_counts[pair, identity] > 1:
+            name += f" ({number})"
+        names.append(name)
+    return names
 
 
-def not_whole(runs: Sequence[Run]) -> list[str]:
-    """A line per run whose items are not all there."""
-    unfinished = [run for run in runs if not run.manifest.complete]
+def incomplete_notes(export: Export) -> list[str]:
+    """Return a line per run whose items are not all there."""
+    unfinished = [run for run in export.runs if not run.manifest.complete]
     return [
         f"{run.folder} is not complete: only items that were asked are there" for run in unfinished
     ]
 
 
+def missing_notes(run: Run, rows: Mapping[str, Number]) -> list[str]:
+    """Return a line per protocol with items that have no line in the samples. ``rows``: by
+    protocol.
+    """
+    notes = []
+    for name, row in rows.items():
+        missing = row.counts.missing
+        if missing:
+            notes.append(
+                f"{run.folder}, {name}: {missing} items are missing and have no line in the samples"
+            )
+    return notes
+
+
 def by_model(runs: Iterable[Run]) -> list[list[Run]]:
-    """The runs of every model, in the order in which the models come; imported logs know a model by its name alone."""
+    """Return the runs of every model, in the order of the models' first runs."""
     models: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         model = run.manifest.model
-        digest = model.digest if run.manifest.imported is None else ""
+        digest = model.digest
+        if run.manifest.imported is not None:
+            # A log names its model and nothing else: the digest is one of the log.
+            digest = ""
         models.setdefault((model.name, digest, model.dtype), []).append(run)
     return list(models.values())
 
 
 def report_rows(run: Run) -> dict[str, Number]:
-    """One row of the run's report per protocol, by its name: over all items where it has several groups."""
+    """Return one row of the run's report per protocol, by its name; the row over all items if it
+    has several groups.
+    """
     rows = run.rows()
-    several = {
-        name for name in run.protocols if sum(row.identity.protocol == name for row in rows) != 1
-    }
-    micro = run.rows("micro") if several else []
-    listed = [row for row in rows if row.identity.protocol not in several] + [
-        row for row in micro if row.identity.protocol in several
-    ]
-    by_name = {row.identity.protocol: row for row in listed}
+    row_counts = Counter(row.identity.protocol for row in rows)
+    grouped = {name for name in run.protocols if row_counts[name] != 1}
+    by_name = {}
+    for row in rows:
+        if row.identity.protocol not in grouped:
+            by_name[row.identity.protocol] = row
+    if grouped:
+        # A protocol with a row per subject has one over all items under another aggregation.
+        for row in run.rows("micro"):
+            if row.identity.protocol in grouped:
+                by_name[row.identity.protocol] = row
     return {name: by_name[name] for name in run.protocols if name in by_name}
 
 
 def last_written(runs: Iterable[Run]) -> datetime:
-    """When the latest of the runs was last written to, in UTC."""
+    """Return when the latest of the runs was last written to, in UTC."""
     return datetime.fromtimestamp(max((run.folder / MANIFEST).stat().st_mtime for run in runs), UTC)
 
 
 def summaries(export: Export) -> list[Summary]:
-    """What remains of each of the export's runs, which are released."""
+    """Return the summary of each run of the export, the stored one if the run has the protocols of
+    its manifest, and release the runs.
+    """
     keeper = OutcomeKeeper()
-    return [_summary(run, keeper) for run in export.runs]
+    summaries = []
+    for run in export.runs:
+        if _is_whole(run):
+            summaries.append(summarize(run.folder))
+            continue
+        rows = tuple(run.rows())
+        outcomes = keeper.keep(run)
+        summaries.append(
+            Summary(folder=run.folder, manifest=run.manifest, rows=rows, outcomes=outcomes)
+        )
+        run.release()
+    return summaries
 
 
-def shown_runs(export: Export) -> Study:
-    """The study of the export's runs, with the averages of suites of the folders that it names."""
+def export_study(export: Export) -> Study:
+    """Return the study of the export's runs, with the averages of suites of the folders that it
+    names.
+    """
     study = make_study(summaries(export))
-    whole = {run.folder: run for run in export.runs if _is_whole(run)}
-    known = {
-        folder: {
-            path: summarize(path)
-            for path in (folder / cell.folder for cell in sweep.cells)
-            if path in whole
-        }
-        for folder, sweep in export.sweeps
-    }
-    shown = [
-        each for folder, sweep in export.sweeps for each in averages(folder, sweep, known[folder])
-    ]
-    return replace(study, averages=tuple(each for each in shown if each.counted))
+    whole = {run.folder for run in export.runs if _is_whole(run)}
+    counted = []
+    for folder, sweep in export.sweeps:
+        runs = [folder / cell.folder for cell in sweep.cells]
+        # A run with other protocols than it was evaluated with may lack what a suite averages.
+        summary_of = {run: summarize(run) for run in runs if run in whole}
+        for average in averages(folder, sweep, summary_of):
+            if average.counted:
+                counted.append(average)
+    return replace(study, averages=tuple(counted))
 
 
 def _is_whole(run: Run) -> bool:
-    """Whether the run has all of its own protocols and no other."""
+    """Return whether the run has the protocols of its manifest, and no other."""
     return run.protocols.keys() == run.manifest.protocols.keys()
 
 
-def _summary(run: Run, keeper: OutcomeKeeper) -> Summary:
-    """The kept summary where the run has all of its own protocols, else a new one; the run is released."""
-    if _is_whole(run):
-        return summarize(run.folder)
-    summary = Summary(
-        folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=keeper.keep(run)
-    )
-    run.release()
-    return summary
+def is_finished(run: Run) -> bool:
+    """Return whether the run has everything that was asked for."""
+    return run.manifest.complete and not run.evidence.damages

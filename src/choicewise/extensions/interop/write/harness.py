@@ -1,8 +1,10 @@
-"""Lm-eval results and samples.
+"""Write results and samples of runs as lm-evaluation-harness writes them.
 
-A name of the harness is used only where the number is the one that it has there; everything else has names of its own.
+A name of the harness is used only if the number is the one that it has there; other numbers have
+names that the harness lacks.
 
-Keys and their meaning: lm_eval/result_schema.py, evaluator.py and loggers/evaluation_tracker.py of release 0.4.13.
+Keys and their meaning: lm_eval/result_schema.py, evaluator.py and loggers/evaluation_tracker.py of
+release 0.4.13.
 """
 
 from __future__ import annotations
@@ -25,16 +27,19 @@ from choicewise.extensions.interop.write.common import (
     by_model,
     file_name,
     free_name,
+    is_finished,
+    item_scores,
     last_written,
     line_files,
+    missing_notes,
     report_rows,
 )
 from choicewise.extensions.interop.write.harness_names import (
     Task,
-    given_task,
-    known_task,
+    catalogue_task,
     metric_key,
-    own_task,
+    new_task_name,
+    source_task,
 )
 from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
@@ -45,134 +50,146 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import Value
+from choicewise.scoring.observed import Mask
 from choicewise.util.jsonio import json_text
 
 
 def write(export: Export, folder: Path) -> list[str]:
-    """Write ``MODEL/results_DATE.json`` and ``MODEL/samples_TASK_DATE.jsonl`` of every model below ``folder``.
+    """Write ``MODEL/results_DATE.json`` and ``MODEL/samples_TASK_DATE.jsonl`` of every model below
+    ``folder``, and return what is left out.
 
-    DATE is when the model's latest run was last written to, in UTC, so that the same runs have the same files.
+    DATE is when the model's latest run was last written to, in UTC, so that equal runs have equal
+    files.
     """
     notes: list[str] = []
     folders: list[str] = []
     for runs in by_model(export.runs):
-        name = file_name(sanitized(runs[0].manifest.model.name))
-        name = free_name(name, folders, runs[0].manifest.model.digest[:6])
+        model = runs[0].manifest.model
+        name = free_name(file_name(sanitized(model.name)), folders, model.digest[:6])
         folders.append(name)
         (folder / name).mkdir()
         notes += _write_model(runs, folder / name)
     return notes
 
 
+_SORTED = ("configs", "versions", "n-shot", "higher_is_better")
+_ENTRIES = ("results", "groups", "group_subtasks", *_SORTED, "n-samples")
+"""Entries of the file that hold tasks and groups by their names, in the order of the harness."""
+
+
 def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
     when = last_written(runs)
     date = when.replace(tzinfo=None).isoformat(timespec="microseconds").replace(":", "-")
-    taken: set[str] = set()
-    notes: list[str] = []
     content: dict[str, dict[str, Any]] = {key: {} for key in _ENTRIES}
     hashes: dict[str, str] = {}
-    protocols = [protocol for run in runs for protocol in run.protocols.values()]
+    notes: list[str] = []
+    protocols: list[Protocol] = []
+    taken: set[str] = set()
     for run in runs:
+        protocols += run.protocols.values()
         tasks = list(prompt_tasks(run, taken))
         rows = report_rows(run)
         for task in tasks:
             _add(content, task, rows)
         hashes |= _write_samples(run, tasks, folder, date)
-        notes += [
-            f"{run.folder}, {row.identity.protocol}: {row.counts.missing} items are missing and have "
-            "no line in the samples"
-            for row in rows.values()
-            if row.counts.missing
-        ]
+        notes += missing_notes(run, rows)
         run.release()
+
+    for key in _SORTED:
+        content[key] = dict(sorted(content[key].items()))
     if not content["groups"]:
         del content["groups"]
-    spent = [run.manifest.engine.spent for run in runs]
-    seconds = (
-        None if None in spent else str(sum(each.seconds for each in spent if each is not None))
-    )
-    whole = {
-        **{
-            key: content[key] if key not in _SORTED else dict(sorted(content[key].items()))
-            for key in content
-        },
-        **model_entries(runs[0].manifest, protocols),
-        "date": when.timestamp(),
-        "task_hashes": hashes,
-        "total_evaluation_time_seconds": seconds,
-    }
+    whole: dict[str, Any] = dict(content)
+    whole |= model_entries(runs[0].manifest, protocols)
+    whole["date"] = when.timestamp()
+    whole["task_hashes"] = hashes
+    whole["total_evaluation_time_seconds"] = _seconds(runs)
     text = json_text(whole, indent=2)
-    if (
-        len(text) > 300_000
-    ):  # the library datasets, by which the harness reads the Hub, reads a longer one on one line
+    # The library datasets, by which the harness reads the Hub, takes a longer file on one line only.
+    if len(text) > 300_000:
         text = json_text(whole)
     (folder / f"results_{date}.json").write_text(text, encoding="utf-8")
     return notes
 
 
+def _seconds(runs: Sequence[Run]) -> str | None:
+    """Return the seconds that all runs took, as the harness writes them; None if one is unknown."""
+    costs = [run.manifest.engine.spent for run in runs]
+    seconds = [cost.seconds for cost in costs if cost is not None]
+    if len(seconds) < len(costs):
+        return None
+    return str(sum(seconds))
+
+
 def _write_samples(
     run: Run, tasks: Sequence[PromptTask], folder: Path, date: str
 ) -> dict[str, str]:
-    """Write the lines of all tasks; what they are hashed to, by task."""
-    by_prompt: dict[str, list[PromptTask]] = {}
+    """Write the lines of all tasks, and return the digest of each task's lines by its name."""
+    tasks_of_prompt: dict[str, list[PromptTask]] = {}
+    nulls: dict[str, list[str]] = {}
+    digests = {}
     for task in tasks:
-        by_prompt.setdefault(task.prompt, []).append(task)
-    metrics = {
-        prompt: [key.partition(",")[0] for task in own for key in task.metrics]
-        for prompt, own in by_prompt.items()
-    }
-    nulls = {prompt: [""] if UNCONDITIONAL in own else [] for prompt, own in metrics.items()}
-    digests = {
-        name: hashlib.sha256() for task in tasks for name in task.leaves.values() or [task.name]
-    }
+        tasks_of_prompt.setdefault(task.prompt, []).append(task)
+        nulls.setdefault(task.prompt, [])
+        if UNCONDITIONAL in map(_metric, task.metrics):
+            nulls[task.prompt] = [""]
+        for name in task.item_tasks:
+            digests[name] = hashlib.sha256()
     counts = dict.fromkeys(digests, 0)
     with line_files() as add:
         for prompt, item in answered_items(run, nulls):
-            for task in by_prompt[prompt]:
-                name = task.leaf(item.subject)
+            for task in tasks_of_prompt[prompt]:
+                name = task.item_task(item.subject)
                 for line in sample_lines(item, counts[name], task.metrics):
                     add(folder / f"samples_{name}_{date}.jsonl", json_text(line))
-                    digests[name].update(
-                        f"{line['doc_hash']}{line['prompt_hash']}{line['target_hash']}".encode()
-                    )
+                    hashes = f"{line['doc_hash']}{line['prompt_hash']}{line['target_hash']}"
+                    digests[name].update(hashes.encode())
                 counts[name] += 1
     return {name: digest.hexdigest() for name, digest in digests.items()}
 
 
 SOURCE = "choicewise"
-"""What stands where the harness names the kind of model that it loads."""
+"""The kind of model, for which the harness has the name of its loader."""
 
 
 def sanitized(model: str) -> str:
-    """A model's name as a folder (lm_eval/utils.py, ``sanitize_model_name``)."""
+    """Return a model's name as a folder (lm_eval/utils.py, ``sanitize_model_name``)."""
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
 
 
 def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> dict[str, Any]:
-    """The entries of the file about the model of a run and what its ``protocols`` have in common.
+    """Return the entries of the file that describe the model of a run, and the axes that its
+    ``protocols`` share.
 
     What a run does not know, such as the special tokens of the tokenizer, is left out or null.
     """
-    model, revision = manifest.model.name, manifest.model.source.rpartition("@")[2]
-    system = {protocol.system for protocol in protocols}
+    model = manifest.model
+    revision = model.source.rpartition("@")[2]
+    arguments = {"pretrained": model.name}
+    if revision:
+        arguments["revision"] = revision
+    arguments["dtype"] = model.dtype
+    systems = {protocol.system for protocol in protocols}
+    system = systems.pop() if len(systems) == 1 else None
     chats = {protocol.chat for protocol in protocols}
-    arguments = {
-        "pretrained": model,
-        **({"revision": revision} if revision else {}),
-        "dtype": manifest.model.dtype,
-    }
+    chat_template = None
+    if chats - {"none"}:
+        chat_template = model.chat or None
+    python = manifest.versions.get("python", "?")
+    # null: what the harness knows of its loader and of its machine, and a run of ours does not.
     return {
         "config": {
             "model": SOURCE,
             "model_args": arguments,
-            "model_dtype": manifest.model.dtype,
+            "model_dtype": model.dtype,
             "model_revision": revision or None,
             "model_sha": revision or None,
             "batch_size": None,
             "batch_sizes": [],
-            "device": manifest.model.device,
+            "device": model.device,
             "use_cache": None,
             "limit": manifest.selection.limit,
+            # Our standard errors are analytic.
             "bootstrap_iters": 0,
             "gen_kwargs": None,
             "random_seed": None,
@@ -181,140 +198,168 @@ def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> dict[s
             "fewshot_seed": None,
         },
         "git_hash": None,
-        "pretty_env_info": f"choicewise {choicewise.__version__}, python {manifest.versions.get('python', '?')}",
+        "pretty_env_info": f"choicewise {choicewise.__version__}, python {python}",
         "transformers_version": manifest.versions.get("transformers"),
         "lm_eval_version": f"none: choicewise {choicewise.__version__}",
         "upper_git_hash": None,
-        "max_length": manifest.model.window,
+        "max_length": model.window,
         "model_source": SOURCE,
-        "model_name": model,
-        "model_name_sanitized": sanitized(model),
-        "system_instruction": next(iter(system)) if len(system) == 1 else None,
+        "model_name": model.name,
+        "model_name_sanitized": sanitized(model.name),
+        "system_instruction": system,
         "system_instruction_sha": None,
         "fewshot_as_multiturn": "turns" in chats,
         "chat_template": None,
-        "chat_template_sha": manifest.model.chat or None if chats - {"none"} else None,
+        "chat_template_sha": chat_template,
     }
 
 
 OWN = "choicewise"
-"""The key of ``configs[TASK]["metadata"]`` with everything the format has no place for."""
+"""The key of ``configs[TASK]["metadata"]`` that holds what the format has no place for."""
 
 
-_SORTED = ("configs", "versions", "n-shot", "higher_is_better")
-_ENTRIES = ("results", "groups", "group_subtasks", *_SORTED, "n-samples")
-"""The entries of the file about tasks and groups, by their names; ``groups`` only where there are some."""
+@dataclass(frozen=True, slots=True)
+class TaskNumbers:
+    """Hold the numbers of a task or group of the harness. ``subject``: "" for all items.
+    ``values``: by ``metric,filter``.
+    """
+
+    name: str
+    subject: str
+    values: Mapping[str, Value]
+
+
+def _metric(key: str) -> str:
+    """Return the metric of ``metric,filter``."""
+    return key.partition(",")[0]
+
+
+def _filter(key: str) -> str:
+    """Return the filter of ``metric,filter``."""
+    return key.partition(",")[2]
 
 
 def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str, Number]) -> None:
-    """Add what a task says to the entries about tasks and groups.  ``rows``: of the report, by protocol."""
-    protocol = next(iter(task.metrics.values())).protocol
+    """Add a task to the entries that hold tasks and groups. ``rows``: of the report, by protocol."""
+    protocol = task.first.protocol
     better = {
-        key.partition(",")[0]: METRICS[each.protocol.metric].higher
-        for key, each in task.metrics.items()
+        _metric(key): METRICS[measured.protocol.metric].higher
+        for key, measured in task.metrics.items()
     }
-    for name, subject, values in _numbers(task):
-        entry = _entry(
-            task,
-            name,
-            subject,
-            values,
-            {key for key, own in task.metrics.items() if rows[own.name].open},
-        )
+    for numbers in _numbers(task):
+        name = numbers.name
+        entry = _entry(task, numbers, rows)
         content["results"][name] = entry
         content["versions"][name] = f"{OWN}-{protocol.rev}"
         content["n-shot"][name] = protocol.shots
         content["higher_is_better"][name] = better
-        if task.leaves and not subject:
+        if task.leaves and not numbers.subject:
+            # A group of the harness has neither samples nor a configuration.
             content["groups"][name] = entry
             content["group_subtasks"][name] = list(task.leaves.values())
         else:
-            asked = max(value.n + value.missing for value in values.values())
-            content["n-samples"][name] = {"original": asked, "effective": entry["sample_len"]}
-            content["configs"][name] = _config(task, name, subject, values, rows)
+            item_count = max(value.n + value.missing for value in numbers.values.values())
+            content["n-samples"][name] = {
+                "original": item_count,
+                "effective": entry["sample_len"],
+            }
+            content["configs"][name] = _config(task, numbers, rows)
 
 
-def _numbers(task: PromptTask) -> Iterator[tuple[str, str, dict[str, Value]]]:
-    """(name, subject, numbers by ``metric,filter``) of the group or task, the subject empty for all items."""
+def _numbers(task: PromptTask) -> Iterator[TaskNumbers]:
+    """Yield the numbers of the group, if there is one, then those of every task."""
+    # The harness has no number over all tasks of some groups.
     if task.whole:
-        yield (
-            task.whole,
-            "",
-            {key: task.overall(measured) for key, measured in task.metrics.items()},
-        )
-    by_subject = (
-        {key: measured.values("subjects") for key, measured in task.metrics.items()}
-        if task.leaves
-        else {}
-    )
+        overall = {key: task.overall(measured) for key, measured in task.metrics.items()}
+        yield TaskNumbers(task.whole, "", overall)
+    if not task.leaves:
+        return
+    by_subject = {key: measured.values("subjects") for key, measured in task.metrics.items()}
     for subject, name in task.leaves.items():
-        yield name, subject, {key: values[subject] for key, values in by_subject.items()}
+        values = {key: value_of[subject] for key, value_of in by_subject.items()}
+        yield TaskNumbers(name, subject, values)
 
 
-def _entry(
-    task: PromptTask, name: str, subject: str, values: Mapping[str, Value], without: Collection[str]
-) -> dict[str, Any]:
-    """``without``: the keys of ``values`` that are no number, as rounding leaves them open."""
-    alias = f"{subject or name}{'' if task.finished else ' (incomplete)'}"
-    most = max(value.n for value in values.values())
-    entry: dict[str, Any] = {"name": name, "alias": alias, "sample_len": most}
-    for key, value in values.items():
-        metric, _, after = key.partition(",")
-        if not math.isnan(value.value) and key not in without:
-            entry[key] = value.value
-            entry[f"{metric}_stderr,{after}"] = "N/A" if math.isnan(value.se) else value.se
-    if task.leaves and not subject:
-        entry["sample_count"] = {key: value.n for key, value in values.items() if key in entry}
+def _entry(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> dict[str, Any]:
+    alias = numbers.subject or numbers.name
+    if not is_finished(task.run):
+        alias += " (incomplete)"
+    entry: dict[str, Any] = {
+        "name": numbers.name,
+        "alias": alias,
+        "sample_len": max(value.n for value in numbers.values.values()),
+    }
+    for key, value in numbers.values.items():
+        # What rounding leaves open is no number, though a value was computed.
+        if math.isnan(value.value) or rows[task.metrics[key].name].open:
+            continue
+        entry[key] = value.value
+        error: float | str = value.se
+        if math.isnan(value.se):
+            error = "N/A"
+        entry[f"{_metric(key)}_stderr,{_filter(key)}"] = error
+    if task.leaves and not numbers.subject:
+        counts = {key: value.n for key, value in numbers.values.items() if key in entry}
+        entry["sample_count"] = counts
     return entry
 
 
-def _config(
-    task: PromptTask,
-    name: str,
-    subject: str,
-    values: Mapping[str, Value],
-    rows: Mapping[str, Number],
-) -> dict[str, Any]:
-    """What the harness keeps of a task's YAML file, as far as the protocol says it."""
-    protocol = next(iter(task.metrics.values())).protocol
+def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> dict[str, Any]:
+    """Return the keys of a task's YAML file that the protocol knows, as the harness keeps them."""
+    protocol = task.first.protocol
     dataset = task.run.manifest.dataset
-    named = {key.partition(",")[0]: each.protocol.metric for key, each in task.metrics.items()}
-    filters = list(dict.fromkeys(key.partition(",")[2] for key in task.metrics))
-    return {
-        "task": name,
-        **({"task_alias": subject, "dataset_name": subject} if subject else {}),
+    # No length of the harness counts what stands between prompt and choice.
+    has_space = protocol.requests is not None or protocol.continuation.startswith(" ")
+    delimiter = " " if has_space else ""
+    config: dict[str, Any] = {"task": numbers.name}
+    if numbers.subject:
+        config["task_alias"] = numbers.subject
+        config["dataset_name"] = numbers.subject
+    config |= {
         "dataset_path": dataset.source.partition("@")[0] or dataset.name,
         "test_split": protocol.split,
         "doc_to_text": protocol.question,
         "doc_to_choice": protocol.continuation.removeprefix(" "),
         "description": protocol.header,
-        # no length of the harness counts what stands between prompt and choice
-        "target_delimiter": " "
-        if protocol.requests is not None or protocol.continuation.startswith(" ")
-        else "",
+        "target_delimiter": delimiter,
         "fewshot_delimiter": protocol.separator,
         "fewshot_config": {"sampler": protocol.sampler},
         "num_fewshot": protocol.shots,
-        "metric_list": [
-            {
-                "metric": name,
-                "aggregation": _aggregation(metric),
-                "higher_is_better": METRICS[metric].higher,
-            }
-            for name, metric in named.items()
-        ],
+        "metric_list": _metric_list(task),
         "output_type": _output_type(protocol),
-        **({"filter_list": [{"name": each} for each in filters]} if filters != ["none"] else {}),
+    }
+    filters = list(dict.fromkeys(map(_filter, task.metrics)))
+    if filters != ["none"]:
+        config["filter_list"] = [{"name": name} for name in filters]
+    config |= {
         "repeats": 1,
         "should_decontaminate": False,
-        "metadata": {"version": protocol.rev, OWN: _own_results(task, subject, values, rows)},
+        "metadata": {"version": protocol.rev, OWN: _metadata(task, numbers, rows)},
     }
+    return config
+
+
+def _metric_list(task: PromptTask) -> list[dict[str, Any]]:
+    metrics = {}
+    for key, measured in task.metrics.items():
+        metric = measured.protocol.metric
+        metrics[_metric(key)] = {
+            "metric": _metric(key),
+            "aggregation": _aggregation(metric),
+            "higher_is_better": METRICS[metric].higher,
+        }
+    return list(metrics.values())
 
 
 def _aggregation(metric: str) -> str:
-    """How the harness makes a number of those of the items; of a metric that is no mean a name it does not have."""
-    known = METRICS[metric]
-    return "perplexity" if known.exponential else f"{OWN}_{metric}" if known.pooled else "mean"
+    """Return how the harness makes a number of those of the items, or a name that it lacks if the
+    metric is no mean.
+    """
+    if METRICS[metric].exponential:
+        return "perplexity"
+    if METRICS[metric].pooled:
+        return f"{OWN}_{metric}"
+    return "mean"
 
 
 def _output_type(protocol: Protocol) -> str:
@@ -323,17 +368,22 @@ def _output_type(protocol: Protocol) -> str:
     return "loglikelihood" if protocol.choices == 1 else "multiple_choice"
 
 
-def _own_results(
-    task: PromptTask, subject: str, values: Mapping[str, Value], rows: Mapping[str, Number]
-) -> dict[str, Any]:
-    """The data, what the samples hold, and by ``metric,filter`` what it was measured with and what is missing."""
+def _metadata(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> dict[str, Any]:
+    """Return the data, what the samples hold, and by ``metric,filter`` how it was measured and what
+    is missing.
+    """
     manifest = task.run.manifest
-    first = next(iter(task.metrics.values()))
-    among = np.array([subject in ("", each) for each in first.evidence.subjects], dtype=np.bool_)
-    about = {key: (each, rows[each.name], values[key]) for key, each in task.metrics.items()}
+    is_of_task = np.array(
+        [numbers.subject in ("", subject) for subject in task.first.evidence.subjects],
+        dtype=np.bool_,
+    )
+    metrics = {}
+    for key, measured in task.metrics.items():
+        value = numbers.values[key]
+        metrics[key] = _metric_metadata(measured, rows[measured.name], value, is_of_task)
     return {
         "version": choicewise.__version__,
-        "complete": task.finished,
+        "complete": is_finished(task.run),
         "dataset": {
             "name": manifest.dataset.name,
             "digest": manifest.dataset.digest,
@@ -341,46 +391,57 @@ def _own_results(
         },
         "selection": manifest.stored()["selection"],
         "skipped": len(manifest.dataset.skipped),
-        "resps": _resps(first),
-        "metrics": {
-            key: {
-                "protocol": row.identity.protocol,
-                "signature": row.identity.signature,
-                "id": row.identity.id,
-                "i": row.identity.i,
-                "t": row.identity.t,
-                "r": row.identity.r,
-                "data": row.identity.data,
-                **{"interval": row.interval.name, "ci_low": value.ci_low, "ci_high": value.ci_high},
-                **{"n": value.n, "ties": value.ties, "missing": value.missing},
-                "missing_reasons": each.missing_reasons(among),
-            }
-            for key, (each, row, value) in about.items()
-        },
+        "resps": _resps(task.first),
+        "metrics": metrics,
+    }
+
+
+def _metric_metadata(
+    measured: Measurement, row: Number, value: Value, is_of_task: Mask
+) -> dict[str, Any]:
+    identity = row.identity
+    return {
+        "protocol": identity.protocol,
+        "signature": identity.signature,
+        "id": identity.id,
+        "i": identity.i,
+        "t": identity.t,
+        "r": identity.r,
+        "data": identity.data,
+        "interval": row.interval.name,
+        "ci_low": value.ci_low,
+        "ci_high": value.ci_high,
+        "n": value.n,
+        "ties": value.ties,
+        "missing": value.missing,
+        "missing_reasons": measured.missing_reasons(is_of_task),
     }
 
 
 def _resps(measured: Measurement) -> str:
-    """What the numbers in the samples' ``resps`` are."""
+    """Describe the numbers in the samples' ``resps``."""
     reading = READINGS[measured.protocol.reading]
     if reading.text:
         return "generated text"
-    return (
-        f"nats: {reading.description}" if measured.likelihoods else f"scores: {reading.description}"
-    )
+    if measured.likelihoods:
+        return f"nats: {reading.description}"
+    return f"scores: {reading.description}"
 
 
 UNCONDITIONAL = "acc_mutual_info"
-"""The metric of which the harness asks every choice once more, after nothing, and lists these requests last."""
+"""The metric for which the harness asks every choice once more, after nothing; it lists these
+requests last.
+"""
 
 
 def sample_lines(
     item: AnsweredItem, number: int, metrics: Mapping[str, Measurement]
 ) -> Iterator[dict[str, Any]]:
-    """The lines about ``item``, the one of that ``number`` in its task: one per filter of the ``metrics``.
+    """Yield the lines of ``item``, the one of that ``number`` in its task: one for each filter of
+    the ``metrics`` under which the item has a number.
 
-    None for a filter under which nothing about the item has a number.  Keys, their order and their types are those of
-    lm_eval/loggers/evaluation_tracker.py, which writes all numbers of ``resps`` as text.
+    Keys, their order and their types are those of lm_eval/loggers/evaluation_tracker.py, which
+    writes all numbers of ``resps`` as text.
     """
     document: dict[str, Any] = dict(item.fields)
     document |= {
@@ -388,83 +449,95 @@ def sample_lines(
         "split": item.split,
         "subject": item.subject,
         "question": item.question,
+        "choices": [choice.choice for choice in item.choices],
+        "gold": list(item.gold),
     }
-    document |= {"choices": [choice.choice for choice in item.choices], "gold": list(item.gold)}
-    for name in dict.fromkeys(key.partition(",")[2] for key in metrics):
-        own = {
-            key.partition(",")[0]: measured
-            for key, measured in metrics.items()
-            if key.partition(",")[2] == name
-        }
-        credits = {metric: float(measured.credit[item.index]) for metric, measured in own.items()}
-        credits = {metric: credit for metric, credit in credits.items() if not np.isnan(credit)}
+    for name in dict.fromkeys(map(_filter, metrics)):
+        by_metric = {}
+        credits = {}
+        for key, measured in metrics.items():
+            if _filter(key) == name:
+                by_metric[_metric(key)] = measured
+                credit = float(measured.credit[item.index])
+                if not math.isnan(credit):
+                    credits[_metric(key)] = credit
         if not credits:
             continue
-        measured = next(iter(own.values()))
-        shown = (
-            _first_right(item)
-            if {each.protocol.metric for each in own.values()} == {"mc1"}
-            else item
-        )
-        target = _target(shown, measured.protocol)
-        asked = _asked(shown, measured, UNCONDITIONAL in own)
+        first, *_ = by_metric.values()
+        asked_item = item
+        if {measured.protocol.metric for measured in by_metric.values()} == {"mc1"}:
+            asked_item = _with_first_right(item)
+        target = _target(asked_item, first.protocol)
+        requests = _requests(asked_item, first, UNCONDITIONAL in by_metric)
+        answers = [request.answer for request in requests]
+        arguments = {}
+        for index, request in enumerate(requests):
+            arguments[f"gen_args_{index}"] = {"arg_0": request.context, "arg_1": request.argument}
+        prompt = requests[0].context if requests else ""
         yield {
             "doc_id": number,
             "doc": document,
             "target": target,
-            "arguments": {
-                f"gen_args_{place}": dict(zip(("arg_0", "arg_1"), each, strict=True))
-                for place, (each, _) in enumerate(asked)
-            },
-            "resps": [[answer] for _, answer in asked],
-            "filtered_resps": _filtered(item, measured, [answer for _, answer in asked]),
+            "arguments": arguments,
+            "resps": [[answer] for answer in answers],
+            "filtered_resps": _filtered(item, first, answers),
             "filter": name,
             "metrics": list(credits),
             "doc_hash": _sha256(json.dumps(document, indent=2, ensure_ascii=False)),
-            "prompt_hash": _sha256(asked[0][0][0] if asked else ""),
+            "prompt_hash": _sha256(prompt),
             "target_hash": _sha256(target),
             **credits,
         }
 
 
-def _first_right(item: AnsweredItem) -> AnsweredItem:
-    """The item without the right choices after the first, as the harness asks it for mc1."""
-    places = [place for place in range(len(item)) if place not in item.gold[1:]]
-    return replace(
-        item,
-        choices=tuple(item.choices[place] for place in places),
-        gold=(places.index(item.gold[0]),),
-    )
+def _with_first_right(item: AnsweredItem) -> AnsweredItem:
+    """Return the item without the right choices after the first, as the harness asks it for mc1."""
+    kept = [index for index in range(len(item)) if index not in item.gold[1:]]
+    choices = tuple(item.choices[index] for index in kept)
+    return replace(item, choices=choices, gold=(kept.index(item.gold[0]),))
 
 
-def _asked(
-    item: AnsweredItem, measured: Measurement, unconditional: bool
-) -> list[tuple[tuple[str, Any], Any]]:
-    """((context, continuation), answer) of every request; of a generation (prompt, settings) and the text."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Hold a request of the harness with its answer.
+
+    ``argument``: the continuation, or the settings of a generation. ``answer``: the generated text,
+    or log-likelihood and whether it is greedy.
+    """
+
+    context: str
+    argument: Any
+    answer: Any
+
+
+def _requests(
+    item: AnsweredItem, measured: Measurement, with_unconditional: bool
+) -> list[_Request]:
     protocol = measured.protocol
     if READINGS[protocol.reading].text:
         stop = protocol.stop.split("\n") if protocol.stop else []
         settings = {"until": stop, "do_sample": False, "max_gen_toks": protocol.new_tokens}
-        return [((item.context or "", settings), item.generated or "")]
-    numbers: list[float] = [choice.loglikelihood for choice in item.choices]
-    if (
-        not measured.likelihoods and measured.known_scores is not None
-    ):  # the reading has another number for a choice
-        numbers = measured.known_scores[item.row : item.row + len(item)].tolist()
-    asked = [
-        ((choice.context or "", choice.continuation or ""), [str(number), str(choice.greedy)])
-        for choice, number in zip(item.choices, numbers, strict=True)
-    ]
-    if unconditional:
-        asked += [
-            (("", choice.continuation or ""), [str(choice.after_null.get("", np.nan)), str(None)])
-            for choice in item.choices
-        ]
-    return asked
+        return [_Request(item.context or "", settings, item.generated or "")]
+
+    scores = None
+    if not measured.likelihoods:
+        # The reading has another number for a choice than a log-likelihood.
+        scores = item_scores(item, measured)
+    if scores is None:
+        scores = [choice.loglikelihood for choice in item.choices]
+    requests = []
+    for choice, score in zip(item.choices, scores, strict=True):
+        answer = [str(score), str(choice.greedy)]
+        requests.append(_Request(choice.context or "", choice.continuation or "", answer))
+    if with_unconditional:
+        for choice in item.choices:
+            answer = [str(choice.after_null.get("", math.nan)), str(None)]
+            requests.append(_Request("", choice.continuation or "", answer))
+    return requests
 
 
 def _filtered(item: AnsweredItem, measured: Measurement, answers: list[Any]) -> list[Any]:
-    """The answers; in place of generated text the choice that was read from it, if one was."""
+    """Return the answers, or the choice that was read from generated text if there is one."""
     if not READINGS[measured.protocol.reading].text:
         return answers
     predicted = int(measured.prediction[item.index])
@@ -475,129 +548,165 @@ def _filtered(item: AnsweredItem, measured: Measurement, answers: list[Any]) -> 
 
 
 def _target(item: AnsweredItem, protocol: Protocol) -> str:
-    """The right answer as text: its index, several as a list, the text itself where text was asked for."""
+    """Return the right answer: its text if text is generated or there is one choice, else its
+    index, or a list of several.
+    """
     if READINGS[protocol.reading].text or len(item.choices) == 1:
-        right = item.choices[item.gold[0]] if item.gold else None
-        return "" if right is None else (right.continuation or right.choice)
-    return str(item.gold[0]) if len(item.gold) == 1 else str(list(item.gold))
+        if not item.gold:
+            return ""
+        right = item.choices[item.gold[0]]
+        return right.continuation or right.choice
+    if len(item.gold) == 1:
+        return str(item.gold[0])
+    return str(list(item.gold))
 
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PromptTask:
-    """What a run says under one prompt.
+    """Hold the numbers of a run under one prompt.
 
-    ``name``: of the task, or of the group where there are several subjects.  ``known``: the task of the harness that it
-    is.  ``metrics``: by ``metric,filter``.  ``leaves``: subject → name of its task; empty where there is one task.
+    ``name``: of the task, or of the group if there are several subjects. ``task``: the task of the
+    harness that it is, None if the harness has none. ``metrics``: by ``metric,filter``. ``leaves``:
+    subject → name of its task; empty if there is one task.
     """
 
     name: str
     run: Run
-    known: Task | None
+    task: Task | None
     metrics: dict[str, Measurement]
     leaves: dict[str, str] = field(default_factory=dict)
 
     @property
+    def first(self) -> Measurement:
+        """Return the first measurement; all have the same prompt and items."""
+        return next(iter(self.metrics.values()))
+
+    @property
     def prompt(self) -> str:
-        """Which prompt (``Protocol.prompt_digest``)."""
-        return next(iter(self.metrics.values())).protocol.prompt_digest
+        """Return the digest of the prompt (``Protocol.prompt_digest``)."""
+        return self.first.protocol.prompt_digest
 
     @property
     def whole(self) -> str:
-        """The name of the entry about all subjects; empty where the harness has none."""
-        return self.name if self.known is None or not self.leaves else self.known.group
+        """Return the name of the entry of all subjects, "" if the harness has none."""
+        if self.task is None or not self.leaves:
+            return self.name
+        return self.task.group
 
     @property
-    def finished(self) -> bool:
-        """Whether the run has everything that was asked for."""
-        return self.run.manifest.complete and not self.run.evidence.damages
+    def item_tasks(self) -> list[str]:
+        """Return the names of the tasks that items belong to."""
+        return list(self.leaves.values()) or [self.name]
 
-    def leaf(self, subject: str) -> str:
-        """The name of the task that an item of the ``subject`` belongs to."""
-        return self.leaves[subject] if self.leaves else self.name
+    def item_task(self, subject: str) -> str:
+        """Return the name of the task that an item of the ``subject`` belongs to."""
+        return self.leaves.get(subject, self.name)
 
     def overall(self, measured: Measurement) -> Value:
-        """The number over all subjects, as the harness or else the protocol makes it of its items."""
-        own = measured.protocol.aggregation
-        if self.known is not None and self.leaves:
-            own = self.known.aggregation
-        return measured.values(own if own in ("micro", "macro") else "micro")["all"]
+        """Return the number over all subjects, aggregated as the harness or else the protocol
+        does.
+        """
+        aggregation = measured.protocol.aggregation
+        if self.task is not None and self.leaves:
+            aggregation = self.task.aggregation
+        if aggregation not in ("micro", "macro"):
+            aggregation = "micro"
+        return measured.values(aggregation)["all"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Hold the measurements that are metrics of one task; ``task``: of the harness, or None."""
+
+    task: Task | None
+    measurements: list[Measurement] = field(default_factory=list)
 
 
 def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:
-    """The tasks of a run, with names that are not ``taken``; they are, then."""
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    known: dict[tuple[str, str], Task | None] = {}
+    """Yield the tasks of a run. Their names are not ``taken``, and are added to it."""
+    groups: dict[tuple[str, str], _Group] = {}
+    manifest = run.manifest
     for name, measured in run.measurements.items():
-        protocol, dataset = measured.protocol, run.manifest.dataset.name
-        task = known_task(name, protocol, dataset)
+        protocol = measured.protocol
+        task = catalogue_task(name, protocol, manifest.dataset.name)
         if task is None:
-            task = given_task(
-                protocol, run.manifest, measured.evidence.item_table["subject"].unique().to_pylist()
-            )
-        key = (
-            protocol.prompt_digest,
-            own_task(name, protocol, dataset) if task is None else task.name,
-        )
-        groups.setdefault(key, []).append(measured)
-        known.setdefault(key, task)
-    for key, measurements in groups.items():
-        subjects = list(dict.fromkeys(measurements[0].evidence.subjects))
-        yield _task(run, measurements, known[key], subjects, taken)
+            subjects = measured.evidence.item_table["subject"].unique().to_pylist()
+            task = source_task(protocol, manifest, subjects)
+        if task is None:
+            task_name = new_task_name(name, protocol, manifest.dataset.name)
+        else:
+            task_name = task.name
+        key = (protocol.prompt_digest, task_name)
+        groups.setdefault(key, _Group(task)).measurements.append(measured)
+    for group in groups.values():
+        yield _prompt_task(run, group, taken)
 
 
-def _task(
-    run: Run,
-    measurements: Sequence[Measurement],
-    task: Task | None,
-    subjects: Sequence[str],
-    taken: set[str],
-) -> PromptTask:
-    first = measurements[0]
-    by_subject = len(subjects) > 1 if task is None else "{subject}" in task.name
-    if task is not None:
-        theirs = (
-            [task.name.replace("{subject}", each) for each in subjects]
-            if by_subject
-            else [task.name]
-        )
-        if taken & {*theirs, task.group}:
-            task, by_subject = None, len(subjects) > 1
+def _prompt_task(run: Run, group: _Group, taken: set[str]) -> PromptTask:
+    first = group.measurements[0]
+    subjects = list(dict.fromkeys(first.evidence.subjects))
     spelling = short_signature(first.protocol)[1:]
+    task = group.task
+    if task is not None and not taken.isdisjoint(_all_names(task, subjects)):
+        # Another run of the model has the names: no task of the harness has two sets of numbers.
+        task = None
     if task is None:
-        name = free_name(
-            own_task(first.name, first.protocol, run.manifest.dataset.name), taken, spelling
-        )
+        dataset = run.manifest.dataset.name
+        name = free_name(new_task_name(first.name, first.protocol, dataset), taken, spelling)
+        pattern = f"{name}_{{subject}}"
+        is_group = len(subjects) > 1
         taken.add(name)
     else:
         name = task.group or task.name
-    pattern = f"{name}_{{subject}}" if task is None else task.name
+        pattern = task.name
+        is_group = "{subject}" in task.name
     leaves: dict[str, str] = {}
-    for subject in subjects if by_subject else ():
-        leaves[subject] = free_name(
-            pattern.replace("{subject}", file_name(subject)), taken, spelling
-        )
-        taken.add(leaves[subject])
-    taken |= {name}
+    if is_group:
+        for subject in subjects:
+            leaf = pattern.replace("{subject}", file_name(subject))
+            leaves[subject] = free_name(leaf, taken, spelling)
+            taken.add(leaves[subject])
+    taken.add(name)
+    return PromptTask(
+        name=name, run=run, task=task, metrics=_metrics(run, group, task), leaves=leaves
+    )
+
+
+def _all_names(task: Task, subjects: Sequence[str]) -> set[str]:
+    names = {task.group, task.name}
+    for subject in subjects:
+        names.add(task.name.replace("{subject}", subject))
+    return names
+
+
+def _metrics(run: Run, group: _Group, task: Task | None) -> dict[str, Measurement]:
+    """Return the measurements of a task by ``metric,filter``."""
     metrics: dict[str, Measurement] = {}
-    for measured in measurements:
-        # by the protocol's own name, which says its filter
-        own = task and (
-            known_task(measured.name, measured.protocol, measured.protocol.benchmark) or task
-        )
-        key = metric_key(measured.name, measured.protocol, own, metrics)
+    for measured in group.measurements:
+        protocol = measured.protocol
+        protocol_task = task
+        if task is not None:
+            # The name of the protocol may name a filter that the task of a log does not.
+            protocol_task = catalogue_task(measured.name, protocol, protocol.benchmark) or task
+        key = metric_key(measured.name, protocol, protocol_task, metrics)
         if _contradicts(run.manifest.imported, key, measured):
-            key = metric_key(measured.name, measured.protocol, own, {*metrics, key})
+            key = metric_key(measured.name, protocol, protocol_task, {*metrics, key})
         metrics[key] = measured
-    return PromptTask(name, run, task, metrics, leaves)
+    return metrics
 
 
 def _contradicts(imported: ImportRecord | None, key: str, measured: Measurement) -> bool:
-    """Whether the log of an imported run has another number under that name: its task counts in another way."""
-    theirs = None if imported is None else imported.recorded.get(key.partition(",")[0])
-    return (
-        theirs is not None and abs(theirs - measured.overall) > 1e-6
-    )  # no item of fewer than a million
+    """Return whether the log of an imported run has another number under that name, because its
+    task counts in another way.
+    """
+    if imported is None:
+        return False
+    number_of_log = imported.recorded.get(_metric(key))
+    if number_of_log is None:
+        return False
+    # The error of rounding is smaller than what one of a million items makes.
+    return abs(number_of_log - measured.overall) > 1e-6

@@ -1,4 +1,4 @@
-"""What protocols, tasks and metrics of ours are called in the harness."""
+"""Find the names that the harness has for protocols, their tasks and their metrics."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task of the harness.
+    """Name a task of the harness.
 
-    ``name``: ``{subject}`` stands for the subject of a task of one subject.  ``group``: the group of these, empty where
-    there is none.  ``aggregation``: how the group's number is made of the tasks.  ``filter``: of its metrics.
-    ``metric``: what its number is called, where that is not what ``METRICS`` of the harness says.
+    ``name``: with ``{subject}`` in the place of the subject if there is a task per subject.
+    ``group``: the group of these, "" if the harness has none. ``aggregation``: how the number of
+    the group is made of the tasks. ``filter``: of its metrics. ``metric``: the name of its number
+    if :data:`HARNESS_METRICS` has another.
     """
 
     name: str
@@ -34,47 +35,46 @@ class Task:
 
 
 TASKS: Mapping[str, Task] = {
-    "arc-challenge/harness": Task("arc_challenge"),
-    "arc-easy/harness": Task("arc_easy"),
-    "bbh/harness": Task("leaderboard_bbh_{subject}", "leaderboard_bbh"),
-    "blimp/harness": Task("blimp_{subject}", "blimp", "macro"),
-    "boolq/harness": Task("boolq"),
-    "ceval/harness": Task("ceval-valid_{subject}", "ceval-valid"),
-    "cmmlu/harness": Task("cmmlu_{subject}", "cmmlu"),
-    "commonsenseqa/harness": Task("commonsense_qa"),
-    "copa/harness": Task("copa"),
-    "gpqa/harness": Task("gpqa_{subject}_zeroshot"),
-    "gpqa/leaderboard": Task("leaderboard_gpqa_{subject}", "leaderboard_gpqa"),
-    "gsm8k/harness:flexible": Task("gsm8k", filter="flexible-extract"),
-    "gsm8k/harness:strict": Task("gsm8k", filter="strict-match"),
-    "hellaswag/harness": Task("hellaswag"),
-    "lambada/harness": Task("lambada_openai"),
-    "mmlu-pro/harness": Task("leaderboard_mmlu_pro"),
+    "arc-challenge/harness": Task(name="arc_challenge"),
+    "arc-easy/harness": Task(name="arc_easy"),
+    "bbh/harness": Task(name="leaderboard_bbh_{subject}", group="leaderboard_bbh"),
+    "blimp/harness": Task(name="blimp_{subject}", group="blimp", aggregation="macro"),
+    "boolq/harness": Task(name="boolq"),
+    "ceval/harness": Task(name="ceval-valid_{subject}", group="ceval-valid"),
+    "cmmlu/harness": Task(name="cmmlu_{subject}", group="cmmlu"),
+    "commonsenseqa/harness": Task(name="commonsense_qa"),
+    "copa/harness": Task(name="copa"),
+    "gpqa/harness": Task(name="gpqa_{subject}_zeroshot"),
+    "gpqa/leaderboard": Task(name="leaderboard_gpqa_{subject}", group="leaderboard_gpqa"),
+    "gsm8k/harness:flexible": Task(name="gsm8k", filter="flexible-extract"),
+    "gsm8k/harness:strict": Task(name="gsm8k", filter="strict-match"),
+    "hellaswag/harness": Task(name="hellaswag"),
+    "lambada/harness": Task(name="lambada_openai"),
+    "mmlu-pro/harness": Task(name="leaderboard_mmlu_pro"),
     "mmlu-redux/harness": Task(
-        "mmlu_redux_{subject}_generative", "mmlu_redux_generative", filter="default"
+        name="mmlu_redux_{subject}_generative", group="mmlu_redux_generative", filter="default"
     ),
-    "mmlu/harness-v0.4": Task("mmlu_{subject}", "mmlu"),
-    "openbookqa/harness": Task("openbookqa"),
-    "piqa/harness": Task("piqa"),
-    "race/harness": Task("race"),
-    "sciq/harness": Task("sciq"),
-    "siqa/harness": Task("social_iqa"),
-    "swag/harness": Task("swag"),
-    "truthfulqa/harness:mc1": Task("truthfulqa_mc1", metric="acc"),
-    "truthfulqa/harness:mc2": Task("truthfulqa_mc2", metric="acc"),
-    "winogrande/harness": Task("winogrande"),
+    "mmlu/harness-v0.4": Task(name="mmlu_{subject}", group="mmlu"),
+    "openbookqa/harness": Task(name="openbookqa"),
+    "piqa/harness": Task(name="piqa"),
+    "race/harness": Task(name="race"),
+    "sciq/harness": Task(name="sciq"),
+    "siqa/harness": Task(name="social_iqa"),
+    "swag/harness": Task(name="swag"),
+    "truthfulqa/harness:mc1": Task(name="truthfulqa_mc1", metric="acc"),
+    "truthfulqa/harness:mc2": Task(name="truthfulqa_mc2", metric="acc"),
+    "winogrande/harness": Task(name="winogrande"),
 }
-"""Protocol of the catalogue → the task that it repeats (lm_eval/tasks/, by the names in its YAML files).
+"""Protocol of the catalogue → the task that it repeats (lm_eval/tasks/, names in its YAML files).
 
-Not ``musr/harness``, whose subjects have other names here than in the harness.
+``musr/harness`` is not among them: its subjects have other names here than in the harness.
 """
 
 HARNESS_METRICS: Mapping[tuple[str, str, str], str] = {
-    **{
-        (SCORES[each.score]["score"], "argmax", "acc"): name
-        for name, each in SCORE_NAMES.items()
-        if each.tool == HARNESS
-    },
+    (SCORES[score.score]["score"], "argmax", "acc"): name
+    for name, score in SCORE_NAMES.items()
+    if score.tool == HARNESS
+} | {
     ("greedy", "greedy-match", "exact_match"): "exact_match",
     ("sum", "argmax", "perplexity"): "perplexity",
     ("sum", "argmax", "mc1"): "mc1",
@@ -83,41 +83,52 @@ HARNESS_METRICS: Mapping[tuple[str, str, str], str] = {
 """(score, decision, metric) → the harness's name for it (lm_eval/api/task.py, ``process_results``)."""
 
 PLAIN = "loglikelihood"
-"""The reading that names of our own leave out."""
+"""The reading that names of further metrics leave out."""
+
+_FREE_AXES = {"shots", "shot_split", "sampler", "seed", "limit"}
+"""Axes that a user of the harness may change too, so that a task stays the task it is."""
 
 
-def known_task(name: str, protocol: Protocol, dataset: str) -> Task | None:
-    """The task of the harness that a protocol of that name repeats on its own benchmark; None where there is none.
+def catalogue_task(name: str, protocol: Protocol, dataset: str) -> Task | None:
+    """Return the task of the harness that a protocol of that name repeats on its benchmark, or
+    None.
 
-    The number of shots may be another, as it may be in the harness.
+    The number of shots may differ, as in the harness.
     """
     name, _ = split_changes(name)
-    entry = next((each for each in (name, name.partition(":")[0]) if each in TASKS), None)
-    if entry is None or dataset != protocol.benchmark:
+    entry = name
+    if entry not in TASKS:
+        entry = name.partition(":")[0]
+    if entry not in TASKS or dataset != protocol.benchmark:
         return None
     declared = _declared(name)
-    left_open = {"shots", "shot_split", "sampler", "seed", "limit"}
-    if declared is None or {axis for axis, *_ in axis_differences(declared, protocol)} - left_open:
+    if declared is None:
+        return None
+    changed_axes = {axis for axis, *_ in axis_differences(declared, protocol)}
+    if changed_axes - _FREE_AXES:
         return None
     return TASKS[entry]
 
 
-def given_task(protocol: Protocol, manifest: Manifest, subjects: Collection[str]) -> Task | None:
-    """The task of the harness that was asked here from its file, or whose log was imported; None for other runs.
+def source_task(protocol: Protocol, manifest: Manifest, subjects: Collection[str]) -> Task | None:
+    """Return the task of the harness that the run read from its file, or whose log was imported;
+    None for other runs.
 
-    The ``subjects`` of a group are the names of its tasks.
+    ``subjects``: of the items; those of a group are the names of its tasks.
     """
-    imported, dataset = manifest.imported, manifest.dataset.name
+    dataset = manifest.dataset.name
     if dataset.startswith(PREFIX) and dataset == protocol.benchmark:
         name = file_name(dataset.removeprefix(PREFIX))
-        return Task("{subject}", name, protocol.aggregation) if {*subjects} != {""} else Task(name)
-    if (
-        protocol.requests is None
-        or imported is None
-        or not imported.tool.startswith("lm-evaluation-harness")
-    ):
+        if set(subjects) == {""}:
+            return Task(name=name)
+        return Task(name="{subject}", group=name, aggregation=protocol.aggregation)
+
+    imported = manifest.imported
+    if imported is None or protocol.requests is None:
         return None
-    return Task(file_name(dataset))
+    if not imported.tool.startswith("lm-evaluation-harness"):
+        return None
+    return Task(name=file_name(dataset))
 
 
 @cache
@@ -128,62 +139,87 @@ def _declared(name: str) -> Protocol | None:
         return None
 
 
-def own_task(name: str, protocol: Protocol, dataset: str) -> str:
-    """The name of a task that the harness has not: data and protocol with ``@`` between them, which none there has."""
-    base, _, changes = _parts(name, protocol)
-    short = file_name(base.removeprefix(f"{dataset}/") if base not in ("", dataset) else "requests")
-    return "@".join([file_name(dataset), short, *([file_name(changes)] if changes else [])])
+def new_task_name(name: str, protocol: Protocol, dataset: str) -> str:
+    """Return the name of a task that the harness lacks: data and protocol with ``@`` between them,
+    which no task of the harness has.
+    """
+    parts = _parts(name, protocol)
+    entry = "requests"
+    if parts.entry not in ("", dataset):
+        entry = parts.entry.removeprefix(f"{dataset}/")
+    names = [file_name(dataset), file_name(entry)]
+    if parts.changes:
+        names.append(file_name(parts.changes))
+    return "@".join(names)
 
 
 def metric_key(name: str, protocol: Protocol, task: Task | None, taken: Collection[str]) -> str:
-    """``metric,filter`` of the number under ``protocol``: a metric of the harness where it is the same there.
+    """Return ``metric,filter`` of the number under ``protocol``, which is not ``taken``.
 
-    Else one of our own, which begins with ``choicewise``.
+    It is a metric of the harness if the number is the same there, else one that begins with
+    ``choicewise``.
     """
-    after = f",{task.filter if task else 'none'}"
-    plain = _harness_metric(protocol, task)
-    if plain is not None and plain + after not in taken:
-        return plain + after
-    _, part, _ = _parts(name, protocol)
-    words = [
-        "choicewise",
-        protocol.metric,
-        *([protocol.reading] if protocol.reading != PLAIN else []),
-    ]
-    own = "_".join([*words, file_name(part or protocol.score)])
-    own = own.replace("_stderr", "-stderr")
-    return (
-        own + after if own + after not in taken else f"{own}_{short_signature(protocol)[1:]}{after}"
-    )
+    end = ",none"
+    if task is not None:
+        end = f",{task.filter}"
+    metric = _harness_metric(protocol, task)
+    if metric is not None and metric + end not in taken:
+        return metric + end
+
+    words = ["choicewise", protocol.metric]
+    if protocol.reading != PLAIN:
+        words.append(protocol.reading)
+    words.append(file_name(_parts(name, protocol).score or protocol.score))
+    # Readers take a metric whose name has _stderr in it for the error of another.
+    metric = "_".join(words).replace("_stderr", "-stderr")
+    if metric + end in taken:
+        metric += f"_{short_signature(protocol)[1:]}"
+    return metric + end
 
 
-def _parts(name: str, protocol: Protocol) -> tuple[str, str, str]:
-    """The entry that a protocol's name names, which of its scores, and which axes are others; of a signature its id.
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Hold the parts of a protocol's name: the entry of the catalogue, its score, changed axes."""
 
-    Protocols of requests that were rendered elsewhere are named after those, and all that differs is the score.
+    entry: str
+    score: str
+    changes: str
+
+
+def _parts(name: str, protocol: Protocol) -> _Parts:
+    """Return the parts of a protocol's name; of a signature, its id stands for the entry.
+
+    Protocols of requests that were rendered elsewhere are named after those requests, and differ in
+    nothing but the score.
     """
     if "|" in name:
-        return short_signature(protocol)[1:], "", ""
+        return _Parts(short_signature(protocol)[1:], "", "")
     plain, changes = split_changes(name)
-    if protocol.requests is not None:
-        base, _, part = plain.rpartition(":")
-        return base, f"{part}@{changes}" if changes else part, ""
-    base, _, part = plain.partition(":")
-    return base, part, changes
+    if protocol.requests is None:
+        entry, _, score = plain.partition(":")
+        return _Parts(entry, score, changes)
+    entry, _, score = plain.rpartition(":")
+    if changes:
+        score = f"{score}@{changes}"
+    return _Parts(entry, score, "")
 
 
 def _harness_metric(protocol: Protocol, task: Task | None) -> str | None:
+    """Return the harness's name for the number under ``protocol``, None if it has none."""
     if READINGS[protocol.reading].text:
         return protocol.metric if protocol.score == "none" else None
     axes = (protocol.outside, protocol.calibration, protocol.views, protocol.ties)
-    if axes != ("keep", "none", "given", "first") or protocol.reading not in (
-        PLAIN,
-        "encoder-decoder",
-    ):
+    if axes != ("keep", "none", "given", "first"):
+        return None
+    if protocol.reading not in (PLAIN, "encoder-decoder"):
         return None
     if protocol.choices == 1 and (protocol.score, protocol.decision) == ("greedy", "greedy-match"):
         return "acc" if protocol.metric == "acc" else None
-    plain = HARNESS_METRICS.get((protocol.score, protocol.decision, protocol.metric))
-    if plain == "acc_mutual_info" and protocol.null != "":
+
+    metric = HARNESS_METRICS.get((protocol.score, protocol.decision, protocol.metric))
+    if metric == "acc_mutual_info" and protocol.null != "":
+        # The harness compares with the probability after nothing, and with no other.
         return None
-    return plain if task is None else task.metric or plain
+    if task is not None and task.metric:
+        return task.metric
+    return metric

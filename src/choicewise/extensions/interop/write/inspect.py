@@ -1,4 +1,4 @@
-"""Inspect logs."""
+"""Write runs as logs that Inspect View and Inspect's data frames read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise import __version__
 from choicewise.extensions.interop.export import library
-from choicewise.extensions.interop.write.common import AnsweredItem, answered_items, last_written
+from choicewise.extensions.interop.write.common import (
+    AnsweredChoice,
+    AnsweredItem,
+    answered_items,
+    item_scores,
+    last_written,
+)
 from choicewise.ports import Export
 from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import Measurement
@@ -25,34 +31,41 @@ if TYPE_CHECKING:
 
 
 NAMES = {"acc": "accuracy", "exact_match": "accuracy"}
-"""Our metrics → what Inspect calls them, where it has a name of its own."""
+"""Our metrics → Inspect's names for them, where they differ."""
+
+SCORER = "choicewise"
+"""The name of the only scorer of every log, so that data frames of several logs have one column of
+scores.
+"""
 
 
 def write(export: Export, out: Path) -> Sequence[str]:
-    """Write a log for each run and protocol below ``out``, and return what is left out."""
+    """Write a log for each run and protocol below ``out``; nothing is left out."""
     library("inspect_ai", "inspect")
     from inspect_ai.log import write_eval_log
 
     for run in export.runs:
-        rows = run.rows()
+        all_rows = run.rows()
         for measured in run.measurements.values():
-            log = _log(
-                run, measured, [row for row in rows if row.identity.protocol == measured.name]
-            )
+            rows = [row for row in all_rows if row.identity.protocol == measured.name]
+            log = _log(run, measured, rows)
+            date = log.eval.created.replace(":", "-")
             word = re.sub("[^A-Za-z0-9.]+", "-", measured.name).strip("-")
-            name = f"{log.eval.created.replace(':', '-')}_{word}_{log.eval.eval_id}.eval"
-            write_eval_log(log, out / name)
+            write_eval_log(log, out / f"{date}_{word}_{log.eval.eval_id}.eval")
         run.release()
     return ()
 
 
 class _Samples(list["EvalSample"]):
-    """Samples that are made while they are written."""
+    """Make the samples of a log while they are written, so that a large run fits in memory."""
 
     def __init__(self, run: Run, measured: Measurement, log: str) -> None:
-        self._run, self._measured, self._log = run, measured, log
+        self._run = run
+        self._measured = measured
+        self._log = log
 
     def __bool__(self) -> bool:
+        # Inspect looks whether a log has samples before it writes them.
         return True
 
     def __iter__(self) -> Iterator[EvalSample]:
@@ -64,58 +77,66 @@ class _Samples(list["EvalSample"]):
 def _log(run: Run, measured: Measurement, rows: Sequence[Number]) -> EvalLog:
     from inspect_ai.log import EvalLog, EvalResults, EvalStats
 
-    spec = _spec(run, measured, rows)
-    asked, every = len(measured.credit), max(measured.item_counts[1], len(measured.credit))
-    results = EvalResults(
-        total_samples=every, completed_samples=asked, scores=[_log_score(measured, rows)]
-    )
+    spec = _spec(run, measured, rows[0])
+    completed = len(measured.credit)
+    total = max(measured.item_counts[1], completed)
+    is_complete = run.manifest.complete and completed == total
+    status = "success" if is_complete else "cancelled"
+    scores = [_log_score(measured, rows)]
+    results = EvalResults(total_samples=total, completed_samples=completed, scores=scores)
     stats = EvalStats(started_at=spec.created, completed_at=spec.created)
-    status = "success" if run.manifest.complete and asked == every else "cancelled"
     log = EvalLog(status=status, eval=spec, results=results, stats=stats)
+    # Set afterwards: the constructor would copy a list, which makes all samples at once.
     log.samples = _Samples(run, measured, spec.eval_id)
     return log
 
 
-def _spec(run: Run, measured: Measurement, rows: Sequence[Number]) -> EvalSpec:
+def _spec(run: Run, measured: Measurement, row: Number) -> EvalSpec:
     from inspect_ai.log import EvalConfig, EvalDataset, EvalSpec
 
-    manifest, protocol, row = run.manifest, measured.protocol, rows[0]
+    manifest = run.manifest
+    protocol = measured.protocol
+    identity = row.identity
+    run_parts = (identity.r, identity.data, identity.selection)
     model = manifest.model
-    ids = {
-        "P": row.identity.id,
-        "I": row.identity.i,
-        "T": row.identity.t,
-        "R": row.identity.r,
-        "D": row.identity.data,
-    }
-    facts = {"protocol": measured.name, "signature": signature(protocol), **ids}
-    facts |= {"family": row.identity.family, "selection": row.identity.selection}
     arguments = {
         "digest": model.digest,
         "dtype": model.dtype,
         "device": model.device,
         "source": model.source,
     }
+    dataset = EvalDataset(
+        name=manifest.dataset.name,
+        location=manifest.dataset.source,
+        samples=len(measured.credit),
+    )
     return EvalSpec(
-        eval_id=_identity(
-            row.identity.r, row.identity.data, row.identity.selection, row.identity.signature
-        ),
-        run_id=_identity(row.identity.r, row.identity.data, row.identity.selection),
-        task_id=_identity(row.identity.signature),
+        eval_id=_id(*run_parts, identity.signature),
+        run_id=_id(*run_parts),
+        task_id=_id(identity.signature),
         created=last_written([run]).isoformat(timespec="seconds"),
-        task=measured.name.replace("/", ":"),  # its data frames drop what stands before a slash
+        # Inspect's data frames drop what stands before a slash.
+        task=measured.name.replace("/", ":"),
         task_display_name=measured.name,
         task_args={axis.name: getattr(protocol, axis.name) for axis in fields(protocol)},
-        dataset=EvalDataset(
-            name=manifest.dataset.name,
-            location=manifest.dataset.source,
-            samples=len(measured.credit),
-        ),
+        dataset=dataset,
         model=model.name,
         model_args={name: value for name, value in arguments.items() if value},
         config=EvalConfig(epochs=1),
         packages={"choicewise": __version__, **manifest.versions},
-        metadata={**facts, "complete": manifest.complete, "flags": list(row.diagnosis.warnings)},
+        metadata={
+            "protocol": measured.name,
+            "signature": signature(protocol),
+            "P": identity.id,
+            "I": identity.i,
+            "T": identity.t,
+            "R": identity.r,
+            "D": identity.data,
+            "family": identity.family,
+            "selection": identity.selection,
+            "complete": manifest.complete,
+            "flags": list(row.diagnosis.warnings),
+        },
     )
 
 
@@ -125,18 +146,18 @@ def _log_score(measured: Measurement, rows: Sequence[Number]) -> EvalScore:
     metric = NAMES.get(measured.protocol.metric, measured.protocol.metric)
     metrics = {}
     for row in rows:
-        group = row.identity.subject if len(rows) > 1 else ""
-        numbers = {
+        values = {
             metric: row.value,
             "stderr": row.se,
             "ci_low": row.interval.low,
             "ci_high": row.interval.high,
         }
-        for name, value in numbers.items():
-            whole = f"{group} {name}".strip()
-            metrics[whole] = EvalMetric(
-                name=whole, value=value, metadata={"n": row.counts.n, "interval": row.interval.name}
-            )
+        metadata = {"n": row.counts.n, "interval": row.interval.name}
+        for name, value in values.items():
+            if len(rows) > 1:
+                # Metrics of a scorer need different names: rows are about groups of items.
+                name = f"{row.identity.subject} {name}".strip()
+            metrics[name] = EvalMetric(name=name, value=value, metadata=metadata)
     missing = int(measured.decisions.missing.sum())
     return EvalScore(
         name=SCORER,
@@ -148,110 +169,149 @@ def _log_score(measured: Measurement, rows: Sequence[Number]) -> EvalScore:
     )
 
 
-def _identity(*texts: str) -> str:
+def _id(*texts: str) -> str:
+    """Return an id that is equal for equal texts."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:22]
 
 
-SCORER = "choicewise"
-"""The name of the only scorer of every log, so that data frames of several logs have one column of scores."""
-
-
 def sample(item: AnsweredItem, measured: Measurement, model: str, log: str) -> EvalSample:
-    """``item`` under the protocol of ``measured``, of the log with that id.
+    """Return ``item`` under the protocol of ``measured``, in the log with that id.
 
-    ``input`` is the question as the data have it, ``messages`` the prompt as it was sent and ``output``: what the
-    protocol chose or the model wrote.  The score's value is the item's credit, NaN where it is missing.
+    ``input`` is the question of the data, ``messages`` the prompt as it was sent, and ``output``
+    the choice of the protocol or the text of the model. The score's value is the item's credit, NaN
+    if it is missing.
     """
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageUser, ModelOutput
 
-    scores = measured.known_scores
-    own = None if scores is None else scores[item.row : item.row + len(item)].tolist()
+    scores = item_scores(item, measured)
     chosen = int(measured.prediction[item.index])
-    written = item.generated if item.generated is not None else _written(item, chosen)
-    several = len(item) > 1
+    written = item.generated
+    if written is None:
+        written = _choice_text(item, chosen)
     output = ModelOutput.from_content(model, written)
-    sent = (
-        []
-        if item.context is None
-        else [ChatMessageUser(content=item.context, id="prompt"), output.message]
-    )
+    # Ids that differ between two exports of one run would make them different files.
     output.message.id = "output"
-    targets = [letter(place) if several else item.choices[place].choice for place in item.gold]
+    messages: list[Any] = []
+    if item.context is not None:
+        messages = [ChatMessageUser(content=item.context, id="prompt"), output.message]
+    choices: list[str] | None = None
+    if len(item) > 1:
+        choices = [_option(choice) for choice in item.choices]
+        targets = [letter(index) for index in item.gold]
+    else:
+        # One choice has no letter: the text itself is the target.
+        targets = [item.choices[index].choice for index in item.gold]
+    target: Any = targets[0] if len(targets) == 1 else targets
     return EvalSample(
         id=item.id,
         epoch=1,
         uuid=hashlib.sha256(f"{log} {item.id}".encode()).hexdigest()[:22],
         input=item.question or item.context or "",
-        choices=[each.choice if each.shown is None else each.shown for each in item.choices]
-        if several
-        else None,
-        target=targets[0] if len(targets) == 1 else targets,
-        messages=sent,
+        choices=choices,
+        target=target,
+        messages=messages,
         output=output,
-        scores={SCORER: _sample_score(item, measured, own, chosen)},
-        metadata={"subject": item.subject, "split": item.split, **_observed(item, own)},
+        scores={SCORER: _sample_score(item, measured, scores, chosen)},
+        metadata={"subject": item.subject, "split": item.split, **_observed(item, scores)},
     )
 
 
-def letter(place: int) -> str:
-    """What Inspect calls a choice: A to Z, then 1, 2, ..."""
-    return chr(ord("A") + place) if place < 26 else str(place - 25)
+def _option(choice: AnsweredChoice) -> str:
+    """Return a choice as the prompt shows it, or else as the data have it."""
+    if choice.option is None:
+        return choice.choice
+    return choice.option
+
+
+def letter(index: int) -> str:
+    """Return Inspect's name of a choice: A to Z, then 1, 2, ..."""
+    if index < 26:
+        return chr(ord("A") + index)
+    return str(index - 25)
 
 
 def _sample_score(
-    item: AnsweredItem, measured: Measurement, own: list[float] | None, chosen: int
+    item: AnsweredItem, measured: Measurement, scores: list[float] | None, chosen: int
 ) -> Any:
     from inspect_ai.scorer import Score
 
+    answer = None
+    if chosen >= 0:
+        answer = letter(chosen) if len(item) > 1 else _choice_text(item, chosen)
+    metadata = {"tied": bool(measured.decisions.tied[item.index])}
     credit = float(measured.credit[item.index])
-    answer = None if chosen < 0 else letter(chosen) if len(item) > 1 else _written(item, chosen)
-    facts = {"tied": bool(measured.decisions.tied[item.index])}
     if math.isnan(credit):
-        why = item.missing or measured.unlisted_reason(item.index)
-        why = why or f"nothing was observed that gives a number for score {measured.protocol.score}"
+        reason = (
+            item.missing
+            or measured.unlisted_reason(item.index)
+            or f"nothing was observed that gives a number for score {measured.protocol.score}"
+        )
         return Score.unscored(
-            reason="missing", answer=answer, explanation=markdown_escape(why), metadata=facts
+            reason="missing",
+            answer=answer,
+            explanation=markdown_escape(reason),
+            metadata=metadata,
         )
-    return Score(
-        value=credit, answer=answer, explanation=_explanation(item, own, chosen), metadata=facts
-    )
+    explanation = _explanation(item, scores, chosen)
+    return Score(value=credit, answer=answer, explanation=explanation, metadata=metadata)
 
 
-def _observed(item: AnsweredItem, own: list[float] | None) -> dict[str, Any]:
-    """What was observed, a list with an entry per choice each; null where there is nothing."""
+def _observed(item: AnsweredItem, scores: list[float] | None) -> dict[str, Any]:
+    """Return the observations in lists with an entry per choice, without lists that have no value."""
     lists: dict[str, list[Any]] = {
-        "scores": [] if own is None else [_number(score) for score in own],
-        "loglikelihoods": [_number(each.loglikelihood) for each in item.choices],
-        "tokens": [each.tokens for each in item.choices],
-        "is_greedy": [each.greedy for each in item.choices],
-        "continuations": [each.continuation for each in item.choices],
-        "contexts": [each.context for each in item.choices if each.context != item.context],
+        "scores": [_number(score) for score in scores or []],
+        "loglikelihoods": [],
+        "tokens": [],
+        "is_greedy": [],
+        "continuations": [],
+        "contexts": [],
     }
-    return {
-        name: values for name, values in lists.items() if any(value is not None for value in values)
-    }
+    for choice in item.choices:
+        lists["loglikelihoods"].append(_number(choice.loglikelihood))
+        lists["tokens"].append(choice.tokens)
+        lists["is_greedy"].append(choice.greedy)
+        lists["continuations"].append(choice.continuation)
+        # The message has the context that all choices share.
+        if choice.context != item.context:
+            lists["contexts"].append(choice.context)
+    observed = {}
+    for name, values in lists.items():
+        if any(value is not None for value in values):
+            observed[name] = values
+    return observed
 
 
-def _explanation(item: AnsweredItem, own: list[float] | None, chosen: int) -> str:
-    """The choices as a table in Markdown, which Inspect View shows."""
-    if own is None:
-        return (
-            f"the text was read as {letter(chosen)}" if chosen >= 0 else "the text names no option"
-        )
+def _explanation(item: AnsweredItem, scores: list[float] | None, chosen: int) -> str:
+    """Return the choices as a table in Markdown, which Inspect View shows."""
+    if scores is None:
+        if chosen < 0:
+            return "the text names no option"
+        return f"the text was read as {letter(chosen)}"
     lines = ["| | choice | log-likelihood | score | |", "| :-- | :-- | --: | --: | :-- |"]
-    for place, (each, score) in enumerate(zip(item.choices, own, strict=True)):
-        words = ", ".join(["right"] * (place in item.gold) + ["chosen"] * (place == chosen))
-        numbers = " | ".join(
-            "–" if math.isnan(number) else f"{number:.4f}" for number in (each.loglikelihood, score)
+    for index, choice in enumerate(item.choices):
+        words = []
+        if index in item.gold:
+            words.append("right")
+        if index == chosen:
+            words.append("chosen")
+        cells = (
+            letter(index),
+            markdown_escape(choice.option or choice.choice),
+            _four_decimals(choice.loglikelihood),
+            _four_decimals(scores[index]),
+            ", ".join(words),
         )
-        lines.append(
-            f"| {letter(place)} | {markdown_escape(each.shown or each.choice)} | {numbers} | {words} |"
-        )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _written(item: AnsweredItem, chosen: int) -> str:
+def _four_decimals(number: float) -> str:
+    return "–" if math.isnan(number) else f"{number:.4f}"
+
+
+def _choice_text(item: AnsweredItem, chosen: int) -> str:
+    """Return the text of the chosen choice as it was scored, "" if none was chosen."""
     if chosen < 0:
         return ""
     choice = item.choices[chosen]

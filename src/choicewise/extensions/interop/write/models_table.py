@@ -1,4 +1,4 @@
-"""Models by benchmarks as a table of a paper, one number each, and the signatures in a file of their own."""
+"""Lay out models by benchmarks, one number each, with a second table of protocols and signatures."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from choicewise.extensions.interop.write.common import summaries
 from choicewise.extensions.interop.write.paper import (
     NONE,
     Cell,
+    Marks,
     Note,
     PaperForm,
     PaperTable,
+    column_parts,
     counts,
     digits,
     ids,
@@ -34,165 +36,213 @@ MOST = 6
 """Columns of numbers that fit on a page beside mean and rank; more of them make further tables."""
 
 UNTESTED = f"not tested against its column: other texts, other items, or fewer than {FEWEST} items"
-"""What is said of a number that no test compared."""
+"""The remark on a number that no test compared."""
 
 
 def models_tables(runs: Sequence[Summary]) -> tuple[list[PaperTable], PaperTable]:
-    """The table of models by benchmarks, in parts where it is too wide for a page, and that of its protocols.
+    """Return the table of models by benchmarks, in parts if it is too wide for a page, and that of
+    its protocols.
 
-    Raises UsageError where there is no number to show.
+    Raises UsageError if there is no number to show.
     """
-    rows = [row for run in runs for row in run.rows]
+    rows: list[Number] = []
+    part_of: dict[tuple[str, str, str], str] = {}
+    for run in runs:
+        rows += run.rows
+        for row in run.rows:
+            part_of[_run_key(row)] = chosen_part(run.manifest.selection)
     names = {row.identity.model for row in distinct(rows)}
     outcomes = []
     for run in runs:
-        apart = f"{run.outcomes.model} {run_id(run.manifest)}"
-        outcomes.append(replace(run.outcomes, model=apart) if apart in names else run.outcomes)
+        # Rows of models with one name have been told apart by their ids; outcomes must follow.
+        name = f"{run.outcomes.model} {run_id(run.manifest)}"
+        if name in names:
+            outcomes.append(replace(run.outcomes, model=name))
+        else:
+            outcomes.append(run.outcomes)
     table = matrix(rows, outcomes)
     if not table.benchmarks:
         raise UsageError(
             "no run has a number over all its items that is a share of 1, which a table of models shows"
         )
-    asked = {
-        (row.identity.data, row.identity.selection, row.identity.r): chosen_part(
-            run.manifest.selection
-        )
-        for run in runs
-        for row in run.rows
-    }
-    about = _About(table, against_best(table, outcomes), asked)
-    step = math.ceil(len(table.benchmarks) / math.ceil(len(table.benchmarks) / MOST))
-    starts = range(0, len(table.benchmarks), step)
-    chosen = [range(start, min(start + step, len(table.benchmarks))) for start in starts]
-    return [
-        about.part(each, place, len(chosen)) for place, each in enumerate(chosen, 1)
-    ], about.protocols()
+    models = _Models(table, against_best(table, outcomes), part_of)
+    parts = column_parts(len(table.benchmarks), MOST)
+    tables = [models.part(parts, index) for index in range(len(parts))]
+    return tables, models.protocols()
+
+
+def _run_key(row: Number) -> tuple[str, str, str]:
+    """Return what rows of one run share, whatever the model is called."""
+    return row.identity.data, row.identity.selection, row.identity.r
 
 
 @dataclass(frozen=True)
-class _About:
-    """``asked``: (data, selection and #R of a row) → the part of the data that its run is to ask, in words."""
+class _Models:
+    """Lay out the ``table``. ``part_of``: the part of the data that a run chose, by
+    :func:`_run_key`.
+    """
 
     table: Matrix
     tested: AgainstBest
-    asked: Mapping[tuple[str, str, str], str]
+    part_of: Mapping[tuple[str, str, str], str]
 
     @property
-    def shown(self) -> list[Number]:
-        return [row for each in self.table.standings for row in each.rows if row is not None]
+    def _rows(self) -> list[Number]:
+        rows: list[Number] = []
+        for standing in self.table.standings:
+            rows += [row for row in standing.rows if row is not None]
+        return rows
 
     @property
-    def several(self) -> bool:
+    def _has_several(self) -> bool:
         return len(self.table.standings) > 1
 
-    def part(self, chosen: range, place: int, parts: int) -> PaperTable:
-        """The columns that are ``chosen``; the last part has mean and rank."""
-        table, marks, name = self.table, dict[str, int](), "models"
-        spelled, unit = digits(self.shown)
-        last = place == parts
+    def part(self, parts: Sequence[range], index: int) -> PaperTable:
+        """Return the columns of one of the ``parts``; the last part has mean and rank."""
+        table = self.table
+        columns = parts[index]
+        is_last = index == len(parts) - 1
+        # All parts have the digits of the whole table.
+        spelled, unit = digits(self._rows)
+        marks = Marks()
+        # Mean and rank are of all benchmarks, so that they stand once.
+        end_heads: list[str] = []
+        if is_last:
+            end_heads = list(self._ends(table.standings[0]))
         lines = []
-        for standing, level in zip(table.standings, self.tested.level, strict=True):
-            cells = [
-                self._cell(standing.rows[column], level[column], spelled, marks)
-                for column in chosen
-            ]
-            lines.append(
-                (Cell(standing.model), *cells, *(self._ends(standing).values() if last else ()))
-            )
-        ends = list(self._ends(table.standings[0])) if last else []
+        for standing, is_best in zip(table.standings, self.tested.level, strict=True):
+            line = [Cell(standing.model)]
+            for column in columns:
+                row = standing.rows[column]
+                line.append(self._cell(row, is_best[column], spelled, marks))
+            if is_last:
+                line += self._ends(standing).values()
+            lines.append(tuple(line))
         for title, spell in (("n", counts), ("id", ids)):
-            own = [spell([standing.rows[each] for standing in table.standings]) for each in chosen]
-            lines.append((Cell(title), *map(Cell, own), *(Cell("") for _ in ends)))
-        models = counted(len(table.standings), "model")
-        about = f"{', '.join(dict.fromkeys(row.identity.metric for row in self.shown))}{unit} ± standard error"
-        about += f" of {models} on {counted(len(table.benchmarks), 'benchmark')}"
-        about += f" ({table.part})" if table.part else ""
-        about += "; bold: no other model is significantly better" if self.several else ""
-        if parts > 1:
-            about, name = f"{about} (part {place} of {parts})", f"models-{place}"
-        notes = (*map(Note, marks, marks.values()), *self._notes(chosen, ends))
-        heads = ("model", *(table.titles[each] for each in chosen), *ends)
-        return PaperTable(name, about, heads, tuple(lines), notes, feet=2)
+            line = [Cell(title)]
+            for column in columns:
+                line.append(Cell(spell(self._column(column))))
+            line += [Cell("") for _ in end_heads]
+            lines.append(tuple(line))
+
+        name = "models"
+        caption = self._caption(unit)
+        if len(parts) > 1:
+            name = f"models-{index + 1}"
+            caption += f" (part {index + 1} of {len(parts)})"
+        return PaperTable(
+            name=name,
+            caption=caption,
+            heads=("model", *(table.titles[column] for column in columns), *end_heads),
+            rows=tuple(lines),
+            notes=(*marks.notes(), *self._notes(columns, end_heads)),
+            feet=2,
+        )
 
     def protocols(self) -> PaperTable:
-        """A line per benchmark; ids and signatures below."""
-        table, lines = self.table, []
-        for column, (title, each) in enumerate(zip(table.titles, table.benchmarks, strict=True)):
-            own = [standing.rows[column] for standing in table.standings]
-            lines.append(
-                (
-                    Cell(title),
-                    Cell(each.protocol),
-                    Cell(ids(own)),
-                    Cell(each.data),
-                    Cell(counts(own)),
-                )
-            )
-        heads, texts = ("benchmark", "protocol", "id", "data", "n"), frozenset(range(4))
-        caption = f"protocols of the table of {counted(len(table.standings), 'model')}"
+        """Return the table of protocols: a line per benchmark, ids and signatures below."""
+        table = self.table
+        lines = []
+        for column, benchmark in enumerate(table.benchmarks):
+            rows = self._column(column)
+            title = table.titles[column]
+            texts = (title, benchmark.protocol, ids(rows), benchmark.data, counts(rows))
+            lines.append(tuple(map(Cell, texts)))
         return PaperTable(
-            "models-signatures", caption, heads, tuple(lines), tuple(origins(self.shown)), texts
+            name="models-signatures",
+            caption=f"protocols of the table of {counted(len(table.standings), 'model')}",
+            heads=("benchmark", "protocol", "id", "data", "n"),
+            rows=tuple(lines),
+            notes=tuple(origins(self._rows)),
+            texts=frozenset(range(4)),
         )
+
+    def _column(self, column: int) -> list[Number | None]:
+        return [standing.rows[column] for standing in self.table.standings]
+
+    def _caption(self, unit: str) -> str:
+        metrics = dict.fromkeys(row.identity.metric for row in self._rows)
+        models = counted(len(self.table.standings), "model")
+        benchmarks = counted(len(self.table.benchmarks), "benchmark")
+        caption = f"{', '.join(metrics)}{unit} ± standard error of {models} on {benchmarks}"
+        if self.table.part:
+            caption += f" ({self.table.part})"
+        if self._has_several:
+            caption += "; bold: no other model is significantly better"
+        return caption
 
     def _cell(
         self,
         row: Number | None,
-        level: bool | None,
+        is_best: bool | None,
         spelled: Callable[[float], str],
-        marks: dict[str, int],
+        marks: Marks,
     ) -> Cell:
+        """Return the cell of a number. ``is_best``: if no other is better, None without a test."""
         if row is None:
             return Cell(NONE)
-        said = remarks(
-            row, self.asked[row.identity.data, row.identity.selection, row.identity.r]
-        ) + [UNTESTED] * (level is None)
-        noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
-        text = spelled(row.value) + ("" if math.isnan(row.se) else f" ± {spelled(row.se)}")
-        if self.several and row.coverage:
+        texts = remarks(row, self.part_of[_run_key(row)])
+        if is_best is None:
+            texts.append(UNTESTED)
+        text = spelled(row.value)
+        if not math.isnan(row.se):
+            text += f" ± {spelled(row.se)}"
+        # A value over a part of its items says over how many.
+        if self._has_several and row.coverage:
             text += f" {row.coverage}"
-        return Cell(text, marks=noted, bold=self.several and bool(level))
+        return Cell(text, marks=marks.of(texts), bold=self._has_several and bool(is_best))
 
     def _ends(self, standing: Standing) -> dict[str, Cell]:
-        """Behind the benchmarks the mean, where they are several, and the rank, where the models are."""
+        """Return the mean if there are several benchmarks, and the rank if there are several
+        models.
+        """
         ends = {}
         if len(self.table.benchmarks) > 1:
             items = sum(row.counts.n for row in standing.rows if row is not None)
-            first = self.several and standing.rank_low == 1 and items >= FEWEST
-            known = not math.isnan(standing.mean)
-            ends["mean"] = Cell(percent(standing.mean), bold=first) if known else Cell(NONE)
-        if self.several:
-            ends["rank"] = Cell(
-                ranks(standing.rank_low, standing.rank_high) or str(standing.rank or NONE)
-            )
+            can_be_first = self._has_several and standing.rank_low == 1 and items >= FEWEST
+            ends["mean"] = Cell(NONE)
+            if not math.isnan(standing.mean):
+                ends["mean"] = Cell(percent(standing.mean), bold=can_be_first)
+        if self._has_several:
+            rank = ranks(standing.rank_low, standing.rank_high)
+            ends["rank"] = Cell(rank or str(standing.rank or NONE))
         return ends
 
-    def _notes(self, chosen: range, ends: Sequence[str]) -> list[Note]:
-        notes = [metric_note(self.shown)]
-        if self.several:
-            test = f"paired sign-flip test over the items that both score, {100 * LEVEL:.0f} %"
-            test += f", Holm's correction for all {counted(self.tested.tests, 'pair')} of the table"
-            notes.append(Note(f"Bold: no other model is better by a {test}."))
-        if ends:
-            bounds = any(each.rank_low is not None for each in self.table.standings)
-            drawn = (
-                "with the range that tests of all pairs leave open (95 %)"
-                if bounds
-                else "its range is not known"
+    def _notes(self, columns: range, end_heads: Sequence[str]) -> list[Note]:
+        notes = [metric_note(self._rows)]
+        if self._has_several:
+            pairs = counted(self.tested.tests, "pair")
+            notes.append(
+                Note(
+                    "Bold: no other model is better by a paired sign-flip test over the items that both"
+                    f" score, {100 * LEVEL:.0f} %, Holm's correction for all {pairs} of the table."
+                )
             )
-            said = {"mean": "of all benchmarks, each counting the same", "rank": drawn}
-            if "mean" in ends and "rank" in ends:
-                said["mean"] += ", bold where the rank can be 1" if bounds else ""
-                said["rank"] = f"by the mean, {drawn}"
-            notes.append(Note(sentence([f"{end}: {said[end]}" for end in ends])))
-        asked = [
-            f"{self.table.titles[each]}: {self.table.benchmarks[each].protocol}" for each in chosen
-        ]
-        return [
-            *notes,
+        if end_heads:
+            notes.append(self._end_note(end_heads))
+        protocols = []
+        for column in columns:
+            benchmark = self.table.benchmarks[column]
+            protocols.append(f"{self.table.titles[column]}: {benchmark.protocol}")
+        notes.append(
             Note(
-                f"Protocols: {'; '.join(asked)}. Their signatures are in the file beside this one."
-            ),
-        ]
+                f"Protocols: {'; '.join(protocols)}. Their signatures are in the file beside this one."
+            )
+        )
+        return notes
+
+    def _end_note(self, end_heads: Sequence[str]) -> Note:
+        has_bounds = any(standing.rank_low is not None for standing in self.table.standings)
+        rank = "its range is not known"
+        if has_bounds:
+            rank = "with the range that tests of all pairs leave open (95 %)"
+        mean = "of all benchmarks, each counting the same"
+        if "mean" in end_heads and "rank" in end_heads:
+            rank = f"by the mean, {rank}"
+            if has_bounds:
+                mean += ", bold where the rank can be 1"
+        text_of = {"mean": mean, "rank": rank}
+        return Note(sentence([f"{head}: {text_of[head]}" for head in end_heads]))
 
 
 def write_models(form: PaperForm, export: Export, out: Path) -> None:

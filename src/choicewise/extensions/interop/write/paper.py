@@ -1,16 +1,15 @@
-"""LaTeX and Markdown from one table and two jinja templates."""
+"""Lay out numbers as tables of a paper, and spell them in LaTeX and Markdown."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from choicewise import __version__
-from choicewise.extensions.interop.write.common import shown_runs
+from choicewise.extensions.interop.write.common import export_study
 from choicewise.page.study import Study
 from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
@@ -21,410 +20,14 @@ from choicewise.table import Table, cell_texts, heading, visible_columns
 from choicewise.util.markup import OTHER, latex_code, latex_escape, markdown_code, markdown_escape
 from choicewise.util.text import percent, plain, safe
 
-LATEX_FIRST = "% tables of `choicewise export`"
-"""How the first line of every such file begins, which says whose it is."""
-
-LINES, SIGNATURES = 36, 5
-"""Lines and signatures of a table that fits on a page; one with more of them runs over several."""
-
-_CAPTION_SPACE = r"\setlength{\belowcaptionskip}{4pt}"
-_SMALL = r"\small\setlength{\tabcolsep}{4pt}" + _CAPTION_SPACE
-"""So that four columns of values with their intervals fit between margins of an inch."""
-
-_SMALLER = r"\footnotesize\setlength{\tabcolsep}{2.5pt}" + _CAPTION_SPACE
-"""So that six columns of values with their errors, the mean and the rank do."""
-
-_WIDE, _WIDER = 90, 100
-"""Characters of a line, without what separates its columns: of more the table is smaller, of still more names break."""
-
-HEAD, NAME = 12, 20
-"""Characters of a head, and of a name that breaks, that stand on one line where there are places to break."""
-
-_HEAD = r"""%s: in the preamble, \usepackage{booktabs,longtable}
-\providecommand{%s}[2]{\ifdefined\Umathchar#1\else#2\fi}%% a character, or its name where pdfTeX does not have it
-"""
-
-
-def latex(tables: Sequence[PaperTable]) -> str:
-    """All ``tables``: floats where they fit on a page, else tables that run over several."""
-    return "\n".join([_HEAD % (LATEX_FIRST, OTHER), *map(_latex_table, tables)])
-
-
-def _latex_table(table: PaperTable) -> str:
-    signatures = sum(1 for note in table.notes if note.code)
-    sides = ["l" if place in table.texts else "r" for place in range(len(table.heads))]
-    caption = rf"\caption{{{latex_escape(table.caption)}.}}\label{{tab:{table.name}}}"
-    head = [r"\toprule", _line(map(_stack, table.heads, sides)), r"\midrule"]
-    width = _width(table)
-    body = [*_body(table, NAME if width > _WIDER else None), r"\bottomrule"]
-    notes, columns, face = (
-        _notes(table.notes),
-        "".join(sides),
-        _SMALL if width <= _WIDE else _SMALLER,
-    )
-    if len(body) <= LINES + 1 and signatures <= SIGNATURES:
-        lines = [
-            r"\begin{table}[tbp]",
-            r"\centering" + face,
-            caption,
-            rf"\begin{{tabular}}{{{columns}}}",
-            *head,
-            *body,
-        ]
-        lines += [
-            r"\end{tabular}",
-            r"\par\medskip",
-            r"\begin{minipage}{\linewidth}",
-            notes,
-            r"\end{minipage}",
-        ]
-        return "\n".join([*lines, r"\end{table}", ""])
-    lines = [
-        "{" + face,
-        rf"\begin{{longtable}}{{{columns}}}",
-        caption + r"\\",
-        *head,
-        r"\endfirsthead",
-    ]
-    lines += [*head, r"\endhead", *body, r"\end{longtable}"]
-    return "\n".join([*lines, notes, r"\par}", ""])
-
-
-def _width(table: PaperTable) -> int:
-    """Characters of the widest line that the columns can make; those of intervals, which are small, count less."""
-    heads = [max(map(len, _lines_of(head, HEAD))) for head in table.heads]
-    rows = [
-        [max(len(cell.text) + bool(cell.marks), len(cell.interval) * 3 // 4) for cell in row]
-        for row in table.rows
-    ]
-    return sum(max(column) for column in zip(heads, *rows, strict=True))
-
-
-def _lines_of(text: str, most: int) -> list[str]:
-    """``text`` over as many lines as keep it narrow; it may end a line after a hyphen, a slash and the like."""
-    lines = [""]
-    for piece in re.findall(r"[^-/:_ ]*[-/:_ ]?", safe(text)):
-        if piece and lines[-1] and len(lines[-1] + piece) > most:
-            lines.append("")
-        lines[-1] += piece
-    return lines
-
-
-def _stack(text: str, side: str, most: int | None = HEAD) -> str:
-    lines = [text] if most is None else _lines_of(text, most)
-    indented = r"\\\enspace " if side == "l" else r"\\"
-    whole = indented.join(_guarded(latex_escape(line)) for line in lines)
-    return whole if len(lines) == 1 else rf"\shortstack[{side}]{{{whole}}}"
-
-
-def _body(table: PaperTable, most: int | None) -> list[str]:
-    """The lines of the body; ``most``: characters of a name that stand on one line."""
-    lines = []
-    for place, row in enumerate(table.rows):
-        if table.feet and place == len(table.rows) - table.feet:
-            lines.append(r"\midrule")
-        stacked = any(cell.interval for cell in row)
-        # the star: no page ends between a value and its interval
-        cells = (
-            _latex_cell(cell, most if column in table.texts else None)
-            for column, cell in enumerate(row)
-        )
-        lines.append(_line(cells) + ("*" if stacked else ""))
-        if stacked:
-            lines.append(
-                _line(
-                    rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else ""
-                    for cell in row
-                )
-            )
-    return lines
-
-
-def _line(cells: Iterable[str]) -> str:
-    return _guarded(" & ".join(cells)) + r" \\"
-
-
-def _guarded(line: str) -> str:
-    """``line`` so that the end of the line before does not take its first character for an option."""
-    return f"{{}}{line}" if line.startswith(("[", "*")) else line
-
-
-def _latex_cell(cell: Cell, most: int | None) -> str:
-    marks, text = ",".join(map(str, cell.marks)), _stack(cell.text, "l", most)
-    return (rf"\textbf{{{text}}}" if cell.bold else text) + (
-        rf"\textsuperscript{{{marks}}}" if marks else ""
-    )
-
-
-def _notes(notes: Sequence[Note]) -> str:
-    return "\n".join(
-        [
-            r"\footnotesize\raggedright\frenchspacing",
-            *(f"{_latex_note(note)}\\par" for note in notes),
-        ]
-    )
-
-
-def _latex_note(note: Note) -> str:
-    mark = rf"\textsuperscript{{{note.mark}}}" if note.mark else ""
-    return " ".join(
-        filter(None, (mark, latex_escape(note.text), latex_code(note.code) if note.code else ""))
-    )
-
-
 NONE = "–"
-"""What stands where there is no number."""
-
-
-class Key(NamedTuple):
-    """What a value is about beside its model."""
-
-    dataset: str
-    data: str
-    part: str
-    protocol: str
-    id: str
-    metric: str
-    subject: str
-
-
-def paper_tables(study: Study) -> list[PaperTable]:
-    """Every table: shares of 1 in %, one for each other metric, then a table per suite of averages."""
-    own = {
-        run.label: chosen_part(run.manifest.selection) for run in study.runs
-    }  # the part of the data that it asks
-    rows = [*study.rows, *study.other_metrics]
-    bare = {
-        row.identity.model: row.identity.model.removesuffix(f" on {row.identity.dataset}")
-        for row in rows
-    }
-    tables: list[PaperTable] = []
-    kinds: dict[str, list[Number]] = {}
-    for row in sorted(rows, key=lambda row: not row.share):
-        kinds.setdefault("" if row.share else row.identity.metric, []).append(row)
-    for kind in kinds.values():
-        tables += _tables(kind, own, bare)
-    return [*tables, *map(_average, average_tables(study.averages))]
-
-
-def _tables(
-    rows: Sequence[Number], own: dict[str, str], bare: dict[str, str]
-) -> Iterator[PaperTable]:
-    spelled, unit = digits(rows)
-    keys = [
-        Key(
-            row.identity.dataset,
-            row.identity.data,
-            own[row.identity.model],
-            row.identity.protocol,
-            row.identity.id,
-            row.identity.metric,
-            row.identity.subject,
-        )
-        for row in rows
-    ]
-    labels = _labels(list(dict.fromkeys(keys)))
-    cells = {
-        (labels[key], bare[row.identity.model]): row for key, row in zip(keys, rows, strict=True)
-    }
-    about = _About(rows, own, spelled, unit)
-    models = [
-        model for model in dict.fromkeys(bare.values()) if any(model == name for _, name in cells)
-    ]
-    if len(models) == 1:
-        yield _lines(about, models[0], {label: row for (label, _), row in cells.items()})
-        return
-    names = list(labels.values())
-    down, across = (models, names) if len(models) > len(names) else (names, models)
-    flat = {
-        (label, model) if down is names else (model, label): row
-        for (label, model), row in cells.items()
-    }
-    # four columns of values fit on a page; more of them make further tables
-    step = math.ceil(len(across) / math.ceil(len(across) / 4))
-    starts = range(0, len(across), step)
-    for start in starts:
-        chosen = across[start : start + step]
-        piece = f" (part {start // step + 1} of {len(starts)})" if len(starts) > 1 else ""
-        shown = {key: row for key, row in flat.items() if key[1] in chosen}
-        yield _matrix(about, down, chosen, shown, "model" if down is models else "protocol", piece)
-
-
-class _About(NamedTuple):
-    rows: Sequence[Number]
-    own: dict[str, str]
-    spelled: Callable[[float], str]
-    unit: str
-
-    def cell(self, row: Number, marks: dict[str, int]) -> Cell:
-        """The value of ``row`` with its interval; ``marks`` numbers the notes of values in the order they are met."""
-        said = remarks(row, self.own[row.identity.model])
-        noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
-        if math.isnan(row.value) and not row.open:
-            return Cell(NONE, marks=noted)
-        known = not math.isnan(row.interval.low)
-        interval = (
-            f"[{self.spelled(row.interval.low)}, {self.spelled(row.interval.high)}]"
-            if known
-            else ""
-        )
-        return Cell(shown_value(row, self.spelled), interval, noted)
-
-    def caption(self, about: str) -> str:
-        """What is shown: metrics with their unit, ``about`` whom, on which data."""
-        metrics = ", ".join(dict.fromkeys(row.identity.metric for row in self.rows))
-        datasets = list(dict.fromkeys(row.identity.dataset for row in self.rows))
-        data = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
-        return f"{metrics}{self.unit}{about} on {data}"
-
-    def name(self, piece: str = "") -> str:
-        """A word to refer to the table by."""
-        metrics = dict.fromkeys(row.identity.metric for row in self.rows)
-        datasets = dict.fromkeys(row.identity.dataset for row in self.rows)
-        words = " ".join([*datasets, *metrics]) if len(datasets) == 1 else " ".join(metrics)
-        return re.sub("[^a-z0-9]+", "-", f"{words} {piece}".lower()).strip("-") or "table"
-
-
-def _lines(about: _About, model: str, rows: dict[str, Number]) -> PaperTable:
-    """One model: a line per protocol."""
-    marks: dict[str, int] = {}
-    lines = []
-    for label, row in rows.items():
-        value = about.cell(row, marks)
-        interval = value.interval.strip("[]").replace(", ", NONE) or NONE
-        numbers = [
-            Cell(value.text, marks=value.marks),
-            Cell(interval),
-            Cell(f"{row.counts.n:,}"),
-            Cell(f"{row.counts.missing:,}"),
-        ]
-        lines.append((Cell(label), *numbers, Cell(row.identity.id)))
-    heads = [
-        "protocol",
-        about.unit.removeprefix(" in ") or "value",
-        "95 % interval",
-        "n",
-        "missing",
-        "id",
-    ]
-    missing = any(row.counts.missing for row in rows.values())
-    chosen = [place for place, head in enumerate(heads) if missing or head != "missing"]
-    cells = tuple(tuple(line[place] for place in chosen) for line in lines)
-    notes = (*map(Note, marks, marks.values()), *table_notes(list(rows.values())))
-    shown = tuple(heads[place] for place in chosen)
-    return PaperTable(
-        about.name(),
-        about.caption(f" of {model}"),
-        shown,
-        cells,
-        notes,
-        frozenset((0, len(shown) - 1)),
-    )
-
-
-def _matrix(
-    about: _About,
-    down: Sequence[str],
-    across: Sequence[str],
-    rows: dict[tuple[str, str], Number],
-    corner: str,
-    piece: str,
-) -> PaperTable:
-    """Values by the names ``down`` and ``across``, with n at the edge of the protocols."""
-    marks: dict[str, int] = {}
-    by_protocol = corner == "protocol"
-    lines = []
-    for name in down:
-        own = [rows.get((name, column)) for column in across]
-        cells = [Cell("") if row is None else about.cell(row, marks) for row in own]
-        ends = [Cell(counts(own)), Cell(ids(own))] if by_protocol else []
-        lines.append((Cell(name), *cells, *ends))
-    heads = (corner, *across, *(("n", "id") if by_protocol else ()))
-    if not by_protocol:
-        columns = [[rows.get((name, column)) for name in down] for column in across]
-        lines += [(Cell("n"), *(Cell(counts(own)) for own in columns))]
-        lines += [(Cell("id"), *(Cell(ids(own)) for own in columns))]
-    shown = list(rows.values())
-    notes = (*map(Note, marks, marks.values()), *table_notes(shown))
-    caption = (
-        about.caption(f" of {len(dict.fromkeys(row.identity.model for row in shown))} models")
-        + piece
-    )
-    return PaperTable(
-        about.name(piece), caption, heads, tuple(lines), notes, feet=0 if by_protocol else 2
-    )
-
-
-def _average(shown: Table) -> PaperTable:
-    """A suite: a line per model, a column per part."""
-    rows = tuple(
-        tuple(Cell(NONE if text == "-" else text) for text in row) for row in cell_texts(shown)
-    )
-    name = re.sub("[^a-z0-9]+", "-", shown.title.partition(":")[0].lower()).strip("-") or "suite"
-    notes = tuple(Note(f"{note}.") for note in shown.notes)
-    return PaperTable(
-        f"{name}-average", shown.title, tuple(map(heading, visible_columns(shown))), rows, notes
-    )
-
-
-def _labels(keys: Sequence[Key]) -> dict[Key, str]:
-    """What each key is called: its protocol, and what else tells it from the others."""
-    labels = {key: key.protocol for key in keys}
-    additions: list[Callable[[Key], str]] = [
-        lambda key: f", {key.subject}",
-        lambda key: f" on {key.dataset}",
-        lambda key: f" ({key.part or 'all'})",
-        lambda key: f" {key.data}",
-        lambda key: f" {key.id}",
-        lambda key: f" {key.metric}",
-    ]
-    for addition in additions:
-        names = list(labels.values())
-        alike = {name: [key for key in keys if labels[key] == name] for name in names}
-        differ = {name for name, own in alike.items() if len({addition(key) for key in own}) > 1}
-        labels = {
-            key: name + addition(key) if name in differ else name for key, name in labels.items()
-        }
-    return labels
-
-
-def digits(rows: Sequence[Number]) -> tuple[Callable[[float], str], str]:
-    """How values are spelled, and their unit: one decimal of a percentage, or as many as the narrowest interval has;
-    what is no share of 1 as reports spell it."""
-    if not rows[0].share:
-        unit = METRICS[rows[0].identity.metric].unit
-        return plain, f" in {unit}" if unit else ""
-    halves = [
-        50 * (row.interval.high - row.interval.low)
-        for row in rows
-        if row.interval.high > row.interval.low
-    ]
-    decimals = min(max(1, math.ceil(-math.log10(min(halves, default=1)))), 4)
-    return (
-        lambda share: percent(share) if decimals == 1 else f"{100 * share:.{decimals}f}"
-    ), " in %"
-
-
-def counts(rows: Sequence[Number | None]) -> str:
-    """The n of all rows, from the least to the most."""
-    counts = sorted(row.counts.n for row in rows if row is not None)
-    return (
-        ""
-        if not counts
-        else f"{counts[0]:,}"
-        if counts[0] == counts[-1]
-        else f"{counts[0]:,}–{counts[-1]:,}"
-    )
-
-
-def ids(rows: Sequence[Number | None]) -> str:
-    """The short ids of their protocols, each once."""
-    return " ".join(dict.fromkeys(row.identity.id for row in rows if row is not None))
+"""The text of a cell without a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: its ``text``, the 95 % ``interval`` that stands below or after it, and the numbers of its notes.
+    """Hold a cell: its ``text``, the 95 % ``interval`` below or after it, and the numbers of its
+    notes.
 
     ``bold``: of a number, whose text is no name.
     """
@@ -434,21 +37,31 @@ class Cell:
     marks: tuple[int, ...] = ()
     bold: bool = False
 
+    @property
+    def width(self) -> int:
+        """Return about how many characters wide the cell is; those of intervals are small."""
+        return max(len(self.text) + bool(self.marks), len(self.interval) * 3 // 4)
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line below a table: ``mark`` as cells have it, 0 for none; ``code``, such as a signature, is set as it is."""
+    """Hold a line below a table. ``mark``: the number that cells have for it, 0 for none. ``code``,
+    such as a signature, is set letter by letter.
+    """
 
     text: str
     mark: int = 0
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PaperTable:
-    """One table.  ``name``: a word of a-z, 0-9 and hyphens to refer to it; ``heads``: of the columns; the first column
-    is text, the others are numbers unless ``texts`` has their place; ``feet``: how many of the last rows are about the
-    columns."""
+    """Hold one table.
+
+    ``name``: a word of a-z, 0-9 and hyphens to refer to it. ``heads``: of the columns. ``texts``:
+    the indices of columns that hold texts; the others hold numbers. ``feet``: how many of the last
+    rows describe the columns.
+    """
 
     name: str
     caption: str
@@ -459,119 +72,252 @@ class PaperTable:
     feet: int = 0
 
 
-def remarks(row: Number, part: str) -> list[str]:
-    """What must be said of a value beside it.  ``part``: the part of the data that the run is to ask, in words."""
-    parts = []
-    if lacking := row.identity.selection.removeprefix(part).strip(", "):
-        parts.append(lacking)
-    if row.counts.missing:
-        why = f": {row.missing_reasons[0].reason}" if row.missing_reasons else ""
-        parts.append(
-            f"{row.counts.missing:,} of {row.counts.n + row.counts.missing:,} items could not be scored{why}"
-        )
-    if row.counts.invalid:
-        parts.append(
-            f"{row.counts.invalid:,} of {row.counts.n:,} texts name no option and count as wrong"
-        )
-    if "gold-constant" in row.diagnosis.warnings:
-        parts.append(
-            "ties, and the right choice always in one place: the tie rule decides the number"
-        )
-    return parts
+class Marks:
+    """Number the remarks on values in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._mark_of: dict[str, int] = {}
+
+    def of(self, texts: Iterable[str]) -> tuple[int, ...]:
+        """Return the number of each remark."""
+        return tuple(self._mark_of.setdefault(text, len(self._mark_of) + 1) for text in texts)
+
+    def notes(self) -> list[Note]:
+        """Return a note for each remark."""
+        return [Note(text, mark) for text, mark in self._mark_of.items()]
 
 
-def table_notes(rows: Sequence[Number]) -> list[Note]:
-    """The notes that every table of these rows has, whatever its layout."""
-    intervals = dict.fromkeys(row.interval.name for row in rows)
-    shown = f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over."
-    return [metric_note(rows), Note(shown), *origins(rows)]
+LATEX_FIRST = "% tables of `choicewise export`"
+"""The beginning of the first line of every such file, by which it is known."""
+
+LINES = 36
+SIGNATURES = 5
+"""Lines and signatures of a table that fits on a page; one with more runs over several."""
+
+_CAPTION_SPACE = r"\setlength{\belowcaptionskip}{4pt}"
+_SMALL = r"\small\setlength{\tabcolsep}{4pt}" + _CAPTION_SPACE
+"""The face in which four columns of values with their intervals fit between margins of an inch."""
+
+_SMALLER = r"\footnotesize\setlength{\tabcolsep}{2.5pt}" + _CAPTION_SPACE
+"""The face in which six columns of values with their errors, the mean and the rank fit."""
+
+_WIDE = 90
+_WIDER = 100
+"""Characters of a line, without what separates its columns: with more than the first the table is
+smaller, with more than the second long names break too.
+"""
+
+HEAD = 12
+NAME = 20
+"""Characters of a head, and of a name that breaks, that stand on one line if they can break."""
+
+_HEAD = r"""%s: in the preamble, \usepackage{booktabs,longtable}
+\providecommand{%s}[2]{\ifdefined\Umathchar#1\else#2\fi}%% a character, or its name where pdfTeX does not have it
+"""
 
 
-def metric_note(rows: Sequence[Number]) -> Note:
-    """What each metric of these rows is."""
-    metrics = {
-        row.identity.metric: "" if row.share else f" ({METRICS[row.identity.metric].direction})"
-        for row in rows
-    }
-    return Note(
-        f"{'; '.join(f'{name}{better}: {METRICS[name].description}' for name, better in metrics.items())}."
-    )
+def latex(tables: Sequence[PaperTable]) -> str:
+    """Spell ``tables`` in LaTeX: floats if they fit on a page, else tables that run over several."""
+    return "\n".join([_HEAD % (LATEX_FIRST, OTHER), *map(_latex_table, tables)])
 
 
-def origins(rows: Sequence[Number]) -> list[Note]:
-    """Where the numbers come from: models, data, program and protocols, with their ids and signatures."""
-    sources = [
-        [
-            f" ({text})" if text else ""
-            for text in (row.identity.model_source, row.identity.dataset_source)
+def _latex_table(table: PaperTable) -> str:
+    width = _width(table)
+    face = _SMALL if width <= _WIDE else _SMALLER
+    name_width = NAME if width > _WIDER else None
+    sides = _sides(table, "l", "r")
+    columns = "".join(sides)
+    caption = rf"\caption{{{latex_escape(table.caption)}.}}\label{{tab:{table.name}}}"
+    head = [r"\toprule", _line(map(_stack, table.heads, sides)), r"\midrule"]
+    body = _body(table, name_width)
+    signature_count = sum(1 for note in table.notes if note.code)
+    if len(body) <= LINES and signature_count <= SIGNATURES:
+        # A float stays on one page, with its notes.
+        lines = [
+            r"\begin{table}[tbp]",
+            r"\centering" + face,
+            caption,
+            rf"\begin{{tabular}}{{{columns}}}",
+            *head,
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\par\medskip",
+            r"\begin{minipage}{\linewidth}",
+            _latex_notes(table.notes),
+            r"\end{minipage}",
+            r"\end{table}",
         ]
-        for row in rows
-    ]
-    named = list(zip(rows, sources, strict=True))
-    models = dict.fromkeys(
-        f"{row.identity.model.removesuffix(f' on {row.identity.dataset}')} {row.identity.r}{source}"
-        for row, (source, _) in named
-    )
-    data = dict.fromkeys(
-        f"{row.identity.dataset} {row.identity.data}{source}" for row, (_, source) in named
-    )
-    lines = [
-        f"Models: {'; '.join(models)}.",
-        f"Data: {'; '.join(data)}.",
-        f"Scored with Choicewise {__version__}; the signatures state every axis of a protocol and parse back to it.",
-    ]
-    return [*map(Note, lines), *signatures(rows)]
+    else:
+        # A long table repeats its head on every page.
+        lines = [
+            "{" + face,
+            rf"\begin{{longtable}}{{{columns}}}",
+            caption + r"\\",
+            *head,
+            r"\endfirsthead",
+            *head,
+            r"\endhead",
+            *body,
+            r"\bottomrule",
+            r"\end{longtable}",
+            _latex_notes(table.notes),
+            r"\par}",
+        ]
+    return "\n".join(lines) + "\n"
 
 
-def signatures(rows: Sequence[Number]) -> list[Note]:
-    """A note per protocol: its ids, its name and its signature; #I where the same texts were sent throughout."""
-    own: dict[str, list[Number]] = {}
-    for row in rows:
-        own.setdefault(row.identity.id, []).append(row)
-    notes = []
-    for identity, alike in own.items():
-        texts, names = (
-            {row.identity.i for row in alike},
-            dict.fromkeys(row.identity.protocol for row in alike),
-        )
-        ids = f"{identity} {texts.pop()}" if len(texts) == 1 else identity
-        notes.append(Note(f"{ids} {', '.join(names)}", code=alike[0].identity.signature))
-    return notes
+def _sides(table: PaperTable, text: str, number: str) -> list[str]:
+    """Return how each column is aligned: as a ``text`` or as a ``number``."""
+    sides = [number] * len(table.heads)
+    for column in table.texts:
+        sides[column] = text
+    return sides
+
+
+def _width(table: PaperTable) -> int:
+    """Return the characters of the widest line that the columns can make."""
+    width = 0
+    for column, head in enumerate(table.heads):
+        widest = max(map(len, _broken(head, HEAD)))
+        for row in table.rows:
+            widest = max(widest, row[column].width)
+        width += widest
+    return width
+
+
+def _broken(text: str, most: int) -> list[str]:
+    """Return ``text`` in lines of at most ``most`` characters, each of which ends after a hyphen, a
+    slash or the like; a piece without one is not broken.
+    """
+    lines = [""]
+    for piece in re.findall(r"[^-/:_ ]*[-/:_ ]?", safe(text)):
+        if piece and lines[-1] and len(lines[-1] + piece) > most:
+            lines.append("")
+        lines[-1] += piece
+    return lines
+
+
+def _stack(text: str, side: str, most: int | None = HEAD) -> str:
+    """Set ``text`` in lines of at most ``most`` characters, one above the other; None: in one."""
+    lines = [text] if most is None else _broken(text, most)
+    separator = r"\\\enspace " if side == "l" else r"\\"
+    stack = separator.join(_guarded(latex_escape(line)) for line in lines)
+    if len(lines) == 1:
+        return stack
+    return rf"\shortstack[{side}]{{{stack}}}"
+
+
+def _body(table: PaperTable, name_width: int | None) -> list[str]:
+    """Return the lines of the body. ``name_width``: characters of a name on one line."""
+    lines = []
+    first_foot = len(table.rows) - table.feet
+    for number, row in enumerate(table.rows):
+        if table.feet and number == first_foot:
+            lines.append(r"\midrule")
+        cells = []
+        for column, cell in enumerate(row):
+            most = name_width if column in table.texts else None
+            cells.append(_latex_cell(cell, most))
+        line = _line(cells)
+        if not any(cell.interval for cell in row):
+            lines.append(line)
+            continue
+        # The star: no page ends between a value and its interval.
+        lines.append(f"{line}*")
+        lines.append(_line(map(_latex_interval, row)))
+    return lines
+
+
+def _line(cells: Iterable[str]) -> str:
+    return _guarded(" & ".join(cells)) + r" \\"
+
+
+def _guarded(line: str) -> str:
+    r"""Keep the ``\\`` before a line from taking its first character for an option."""
+    if line.startswith(("[", "*")):
+        return f"{{}}{line}"
+    return line
+
+
+def _latex_cell(cell: Cell, most: int | None) -> str:
+    text = _stack(cell.text, "l", most)
+    if cell.bold:
+        text = rf"\textbf{{{text}}}"
+    if cell.marks:
+        marks = ",".join(map(str, cell.marks))
+        text += rf"\textsuperscript{{{marks}}}"
+    return text
+
+
+def _latex_interval(cell: Cell) -> str:
+    if not cell.interval:
+        return ""
+    return rf"{{\scriptsize {latex_escape(cell.interval)}}}"
+
+
+def _latex_notes(notes: Sequence[Note]) -> str:
+    lines = [r"\footnotesize\raggedright\frenchspacing"]
+    for note in notes:
+        lines.append(f"{_latex_note(note)}\\par")
+    return "\n".join(lines)
+
+
+def _latex_note(note: Note) -> str:
+    parts = []
+    if note.mark:
+        parts.append(rf"\textsuperscript{{{note.mark}}}")
+    if note.text:
+        parts.append(latex_escape(note.text))
+    if note.code:
+        parts.append(latex_code(note.code))
+    return " ".join(parts)
 
 
 MARKDOWN_FIRST = "<!-- tables of `choicewise export` -->"
-"""The first line of every such file, which says whose it is; a reader doesn't see it."""
+"""The first line of every such file, by which it is known; a reader doesn't see it."""
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def markdown(tables: Sequence[PaperTable]) -> str:
-    """All ``tables``, each with its caption above and its notes below."""
+    """Spell ``tables`` in Markdown, each with its caption above and its notes below."""
     return "\n\n".join([MARKDOWN_FIRST, *map(_markdown_table, tables)]) + "\n"
 
 
 def _markdown_table(table: PaperTable) -> str:
-    rule = [":--" if place in table.texts else "--:" for place in range(len(table.heads))]
-    lines = [
-        map(markdown_escape, table.heads),
-        rule,
-        *(map(_markdown_cell, row) for row in table.rows),
-    ]
-    grid = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    rule = _markdown_line(_sides(table, ":--", "--:"))
+    lines = [_markdown_line(map(markdown_escape, table.heads)), rule]
+    for row in table.rows:
+        lines.append(_markdown_line(map(_markdown_cell, row)))
+    grid = "\n".join(lines)
     notes = "\n".join(map(_markdown_note, table.notes))
     return f"**{markdown_escape(table.caption)}**\n\n{grid}\n\n{notes}".rstrip()
 
 
+def _markdown_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _markdown_cell(cell: Cell) -> str:
-    marks, text = " ".join(map(_raised, cell.marks)), markdown_escape(cell.text)
-    return " ".join(filter(None, ((f"**{text}**" if cell.bold else text) + marks, cell.interval)))
+    text = markdown_escape(cell.text)
+    if cell.bold:
+        text = f"**{text}**"
+    text += " ".join(map(_raised, cell.marks))
+    if not text or not cell.interval:
+        return text or cell.interval
+    return f"{text} {cell.interval}"
 
 
 def _markdown_note(note: Note) -> str:
-    code = markdown_code(note.code) if note.code else ""
-    return "- " + " ".join(
-        filter(None, (_raised(note.mark) if note.mark else "", markdown_escape(note.text), code))
-    )
+    parts = []
+    if note.mark:
+        parts.append(_raised(note.mark))
+    if note.text:
+        parts.append(markdown_escape(note.text))
+    if note.code:
+        parts.append(markdown_code(note.code))
+    return "- " + " ".join(parts)
 
 
 def _raised(number: int) -> str:
@@ -580,7 +326,7 @@ def _raised(number: int) -> str:
 
 @dataclass(frozen=True)
 class PaperForm:
-    """How tables are spelled.  ``first``: the first line of every file, which says whose it is."""
+    """Spell tables in one language. ``first``: the beginning of every file, by which it is known."""
 
     first: str
     spell: Callable[[Sequence[PaperTable]], str]
@@ -596,4 +342,371 @@ FORMS = {"latex": PaperForm(LATEX_FIRST, latex), "markdown": PaperForm(MARKDOWN_
 
 def write_numbers(form: PaperForm, export: Export, out: Path) -> None:
     """Write a table of every number: models by protocols."""
-    form.write(paper_tables(shown_runs(export)), out)
+    form.write(paper_tables(export_study(export)), out)
+
+
+MOST = 4
+"""Columns of values with their intervals that fit on a page; more of them make further tables."""
+
+
+def paper_tables(study: Study) -> list[PaperTable]:
+    """Return every table: shares of 1 in %, one for each other metric, then a table per suite of
+    averages.
+    """
+    part_of_model = {run.label: chosen_part(run.manifest.selection) for run in study.runs}
+    rows = [*study.rows, *study.other_metrics]
+    names = {}
+    for row in rows:
+        # A label ends in the dataset if the model has runs on several, which columns name.
+        model = row.identity.model
+        names[model] = model.removesuffix(f" on {row.identity.dataset}")
+    # Shares of all metrics have one unit, and stand in one table before the others.
+    rows_of_kind: dict[str, list[Number]] = {}
+    for row in sorted(rows, key=lambda row: not row.share):
+        kind = "" if row.share else row.identity.metric
+        rows_of_kind.setdefault(kind, []).append(row)
+    tables: list[PaperTable] = []
+    for kind_rows in rows_of_kind.values():
+        tables += _tables(kind_rows, part_of_model, names)
+    tables += map(_average, average_tables(study.averages))
+    return tables
+
+
+def _label_parts(row: Number, part: str) -> tuple[str, ...]:
+    """Return the protocol, then what may stand behind it in a label, the most telling first.
+
+    Together they say what a value is a value of, its model apart. ``part``: of the data, that the
+    run chose.
+    """
+    identity = row.identity
+    return (
+        identity.protocol,
+        f", {identity.subject}",
+        f" on {identity.dataset}",
+        f" ({part or 'all'})",
+        f" {identity.data}",
+        f" {identity.id}",
+        f" {identity.metric}",
+    )
+
+
+def _labels(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """Return a label for each of the label parts: the protocol, and what distinguishes it from the
+    others.
+    """
+    labels = {key: key[0] for key in keys}
+    for index in range(1, 7):
+        additions_of: dict[str, set[str]] = {}
+        for key, label in labels.items():
+            additions_of.setdefault(label, set()).add(key[index])
+        for key, label in labels.items():
+            # Labels that are equal and stay equal with this addition need another one.
+            if len(additions_of[label]) > 1:
+                labels[key] = label + key[index]
+    return labels
+
+
+def _tables(
+    rows: Sequence[Number], part_of_model: Mapping[str, str], names: Mapping[str, str]
+) -> Iterator[PaperTable]:
+    """Yield the tables of rows with one unit. ``names``: of the models, by the rows' models."""
+    keys = [_label_parts(row, part_of_model[row.identity.model]) for row in rows]
+    labels = _labels(keys)
+    row_at: dict[tuple[str, str], Number] = {}
+    for key, row in zip(keys, rows, strict=True):
+        row_at[labels[key], names[row.identity.model]] = row
+    spelled, unit = digits(rows)
+    cells = _Cells(rows=rows, part_of_model=part_of_model, spelled=spelled, unit=unit)
+    with_row = {model for _, model in row_at}
+    models = [model for model in dict.fromkeys(names.values()) if model in with_row]
+    if len(models) == 1:
+        yield _one_model(cells, models[0], {label: row for (label, _), row in row_at.items()})
+        return
+    matrix = _Matrix(corner="protocol", down=list(labels.values()), across=models, rows=row_at)
+    if len(models) > len(labels):
+        # A page has more room for lines than for columns.
+        matrix = matrix.turned("model")
+    parts = column_parts(len(matrix.across), MOST)
+    for number, columns in enumerate(parts, start=1):
+        piece = f" (part {number} of {len(parts)})" if len(parts) > 1 else ""
+        yield matrix.table(cells, columns, piece)
+
+
+def column_parts(count: int, most: int) -> list[range]:
+    """Return the columns of each part of a table that has ``count`` of them, at most ``most`` in a
+    part and much the same number in all.
+    """
+    size = math.ceil(count / math.ceil(count / most))
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cells:
+    """Spell the values of ``rows``, which have one unit. ``part_of_model``: of the data."""
+
+    rows: Sequence[Number]
+    part_of_model: Mapping[str, str]
+    spelled: Callable[[float], str]
+    unit: str
+
+    def cell(self, row: Number | None, marks: Marks) -> Cell:
+        """Return the value of ``row`` with its interval and the marks of its remarks."""
+        if row is None:
+            return Cell("")
+        numbers = marks.of(remarks(row, self.part_of_model[row.identity.model]))
+        if math.isnan(row.value) and not row.open:
+            return Cell(NONE, marks=numbers)
+        interval = ""
+        if not math.isnan(row.interval.low):
+            low = self.spelled(row.interval.low)
+            high = self.spelled(row.interval.high)
+            interval = f"[{low}, {high}]"
+        return Cell(shown_value(row, self.spelled), interval, numbers)
+
+    def caption(self, models: str) -> str:
+        """Return the metrics with their unit, the ``models`` and the data."""
+        data = f"{len(self._datasets)} datasets"
+        if len(self._datasets) == 1:
+            data = self._datasets[0]
+        return f"{', '.join(self._metrics)}{self.unit}{models} on {data}"
+
+    def name(self, piece: str = "") -> str:
+        """Return a word to refer to the table by."""
+        words = list(self._metrics)
+        if len(self._datasets) == 1:
+            words = [self._datasets[0], *words]
+        return _slug(f"{' '.join(words)} {piece}", "table")
+
+    @property
+    def _metrics(self) -> list[str]:
+        return list(dict.fromkeys(row.identity.metric for row in self.rows))
+
+    @property
+    def _datasets(self) -> list[str]:
+        return list(dict.fromkeys(row.identity.dataset for row in self.rows))
+
+
+def _slug(text: str, default: str) -> str:
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-") or default
+
+
+def _one_model(cells: _Cells, model: str, rows: Mapping[str, Number]) -> PaperTable:
+    """Return a table of one model: a line per protocol."""
+    has_missing = any(row.counts.missing for row in rows.values())
+    heads = ["protocol", cells.unit.removeprefix(" in ") or "value", "95 % interval", "n"]
+    if has_missing:
+        heads.append("missing")
+    heads.append("id")
+    marks = Marks()
+    lines = []
+    for label, row in rows.items():
+        value = cells.cell(row, marks)
+        # In a column alone an interval needs no brackets.
+        interval = value.interval.strip("[]").replace(", ", NONE) or NONE
+        line = [Cell(label), Cell(value.text, marks=value.marks), Cell(interval)]
+        line.append(Cell(f"{row.counts.n:,}"))
+        if has_missing:
+            line.append(Cell(f"{row.counts.missing:,}"))
+        line.append(Cell(row.identity.id))
+        lines.append(tuple(line))
+    return PaperTable(
+        name=cells.name(),
+        caption=cells.caption(f" of {model}"),
+        heads=tuple(heads),
+        rows=tuple(lines),
+        notes=(*marks.notes(), *table_notes(list(rows.values()))),
+        texts=frozenset((0, len(heads) - 1)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Matrix:
+    """Arrange values by names ``down`` and ``across``; ``corner`` says what the first are."""
+
+    corner: str
+    down: Sequence[str]
+    across: Sequence[str]
+    rows: Mapping[tuple[str, str], Number]
+
+    def turned(self, corner: str) -> _Matrix:
+        """Return the matrix with the names across down."""
+        rows = {(column, name): row for (name, column), row in self.rows.items()}
+        return _Matrix(corner=corner, down=self.across, across=self.down, rows=rows)
+
+    def table(self, cells: _Cells, columns: range, piece: str) -> PaperTable:
+        """Return some columns as a table, with n and id at the edge of the protocols."""
+        across = [self.across[column] for column in columns]
+        by_protocol = self.corner == "protocol"
+        marks = Marks()
+        lines = []
+        for name in self.down:
+            rows = [self.rows.get((name, column)) for column in across]
+            line = [Cell(name), *(cells.cell(row, marks) for row in rows)]
+            if by_protocol:
+                line += [Cell(counts(rows)), Cell(ids(rows))]
+            lines.append(tuple(line))
+        heads = [self.corner, *across]
+        if by_protocol:
+            heads += ["n", "id"]
+        else:
+            lines.append(self._foot("n", counts, across))
+            lines.append(self._foot("id", ids, across))
+        rows_of_part = [row for (_, column), row in self.rows.items() if column in across]
+        model_count = len({row.identity.model for row in rows_of_part})
+        return PaperTable(
+            name=cells.name(piece),
+            caption=cells.caption(f" of {model_count} models") + piece,
+            heads=tuple(heads),
+            rows=tuple(lines),
+            notes=(*marks.notes(), *table_notes(rows_of_part)),
+            feet=len(lines) - len(self.down),
+        )
+
+    def _foot(
+        self, title: str, spell: Callable[[Sequence[Number | None]], str], across: Sequence[str]
+    ) -> tuple[Cell, ...]:
+        cells = [Cell(title)]
+        for column in across:
+            rows = [self.rows.get((name, column)) for name in self.down]
+            cells.append(Cell(spell(rows)))
+        return tuple(cells)
+
+
+def _average(table: Table) -> PaperTable:
+    """Return the table of a suite: a line per model, a column per part."""
+    lines = []
+    for texts in cell_texts(table):
+        # A name of a model is a cell too, and may be a dash; it is drawn in the same way.
+        lines.append(tuple(Cell(NONE) if text == "-" else Cell(text) for text in texts))
+    return PaperTable(
+        name=f"{_slug(table.title.partition(':')[0], 'suite')}-average",
+        caption=table.title,
+        heads=tuple(map(heading, visible_columns(table))),
+        rows=tuple(lines),
+        notes=tuple(Note(f"{note}.") for note in table.notes),
+    )
+
+
+def digits(rows: Sequence[Number]) -> tuple[Callable[[float], str], str]:
+    """Return the function that spells the values of ``rows``, and their unit.
+
+    Shares are percentages with one decimal, or with as many as the narrowest interval has.
+    """
+    if not rows[0].share:
+        unit = METRICS[rows[0].identity.metric].unit
+        if unit:
+            unit = f" in {unit}"
+        return plain, unit
+    widths = [row.interval.high - row.interval.low for row in rows]
+    # Fewer digits than the half of the narrowest interval has would hide that values differ.
+    halves = [50 * width for width in widths if width > 0]
+    narrowest = min(halves, default=1)
+    decimals = min(max(1, math.ceil(-math.log10(narrowest))), 4)
+    if decimals == 1:
+        return percent, " in %"
+
+    def with_decimals(share: float) -> str:
+        return f"{100 * share:.{decimals}f}"
+
+    return with_decimals, " in %"
+
+
+def counts(rows: Sequence[Number | None]) -> str:
+    """Return the least and the greatest n of all rows, or one number if they are equal."""
+    counts = [row.counts.n for row in rows if row is not None]
+    if not counts:
+        return ""
+    least = min(counts)
+    most = max(counts)
+    if least == most:
+        return f"{least:,}"
+    return f"{least:,}–{most:,}"
+
+
+def ids(rows: Sequence[Number | None]) -> str:
+    """Return the short ids of the protocols, without repetition."""
+    return " ".join(dict.fromkeys(row.identity.id for row in rows if row is not None))
+
+
+def remarks(row: Number, part: str) -> list[str]:
+    """Return what must be said beside a value. ``part``: of the data, that the run chose."""
+    texts = []
+    counts = row.counts
+    # A selection names the part that was chosen, then what is lacking of it.
+    lacking = row.identity.selection.removeprefix(part).strip(", ")
+    if lacking:
+        texts.append(lacking)
+    if counts.missing:
+        text = f"{counts.missing:,} of {counts.n + counts.missing:,} items could not be scored"
+        if row.missing_reasons:
+            text += f": {row.missing_reasons[0].reason}"
+        texts.append(text)
+    if counts.invalid:
+        texts.append(f"{counts.invalid:,} of {counts.n:,} texts name no option and count as wrong")
+    if "gold-constant" in row.diagnosis.warnings:
+        texts.append(
+            "ties, and the right choice always in one place: the tie rule decides the number"
+        )
+    return texts
+
+
+def table_notes(rows: Sequence[Number]) -> list[Note]:
+    """Return the notes that every table of these rows has, whatever its layout."""
+    intervals = dict.fromkeys(row.interval.name for row in rows)
+    text = f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over."
+    return [metric_note(rows), Note(text), *origins(rows)]
+
+
+def metric_note(rows: Sequence[Number]) -> Note:
+    """Return a note that says what each metric of these rows is."""
+    texts = {}
+    for row in rows:
+        name = row.identity.metric
+        metric = METRICS[name]
+        direction = "" if row.share else f" ({metric.direction})"
+        texts[name] = f"{name}{direction}: {metric.description}"
+    return Note(f"{'; '.join(texts.values())}.")
+
+
+def origins(rows: Sequence[Number]) -> list[Note]:
+    """Return notes that say where the numbers come from: models, data, program, and protocols with
+    their ids and signatures.
+    """
+    models: dict[str, None] = {}
+    data: dict[str, None] = {}
+    for row in rows:
+        identity = row.identity
+        model = identity.model.removesuffix(f" on {identity.dataset}")
+        models[f"{model} {identity.r}{_source(identity.model_source)}"] = None
+        data[f"{identity.dataset} {identity.data}{_source(identity.dataset_source)}"] = None
+    return [
+        Note(f"Models: {'; '.join(models)}."),
+        Note(f"Data: {'; '.join(data)}."),
+        Note(
+            f"Scored with Choicewise {__version__}; the signatures state every axis of a protocol and parse"
+            " back to it."
+        ),
+        *_signatures(rows),
+    ]
+
+
+def _source(source: str) -> str:
+    return f" ({source})" if source else ""
+
+
+def _signatures(rows: Sequence[Number]) -> list[Note]:
+    """Return a note per protocol: its ids, its names and its signature; #I if all rows sent the
+    same texts.
+    """
+    rows_of_id: dict[str, list[Number]] = {}
+    for row in rows:
+        rows_of_id.setdefault(row.identity.id, []).append(row)
+    notes = []
+    for id, rows_of_protocol in rows_of_id.items():
+        names = dict.fromkeys(row.identity.protocol for row in rows_of_protocol)
+        # One protocol may have sent other texts about other data.
+        texts = {row.identity.i for row in rows_of_protocol}
+        shared_ids = id if len(texts) > 1 else f"{id} {texts.pop()}"
+        code = rows_of_protocol[0].identity.signature
+        notes.append(Note(f"{shared_ids} {', '.join(names)}", code=code))
+    return notes

@@ -1,14 +1,16 @@
-"""Rows, items, scores as CSV/Parquet.
+"""Write rows of the report, items and scores as CSV and Parquet.
 
-Texts stand as they are: these files are for programs, and a spreadsheet could take a text for a formula.
+Texts stay as they are if the file is for programs; a spreadsheet could take a text for a formula.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,9 @@ from choicewise.extensions.interop.export import begins_with
 from choicewise.extensions.interop.write.common import (
     AnsweredItem,
     answered_items,
+    export_study,
+    incomplete_notes,
     model_names,
-    not_whole,
-    shown_runs,
 )
 from choicewise.page.study import Study
 from choicewise.ports import Export
@@ -34,94 +36,130 @@ from choicewise.scoring.observed import row_of
 from choicewise.table import spreadsheet_text, table_csv
 from choicewise.util.tables import write_parquet
 
+_TEXT = pa.string()
+_LABEL = pa.dictionary(pa.int32(), _TEXT)
+_NUMBER = pa.float64()
+_COUNT = pa.int64()
+_INDEX = pa.int16()
+_FLAG = pa.bool_()
+"""Types of columns; a label is a text that many rows share."""
+
 ITEM_SCHEMA = pa.schema(
-    {name: pa.string() for name in ("model", "task", "item", "subject", "question")}
-    | {
-        "choice": pa.int16(),
-        "gold": pa.bool_(),
-        "context": pa.string(),
-        "text": pa.string(),
-        "loglikelihood": pa.float64(),
-    }
-    | {"unconditional": pa.float64(), "tokens": pa.int32(), "is_greedy": pa.bool_()},
+    {
+        "model": _TEXT,
+        "task": _TEXT,
+        "item": _TEXT,
+        "subject": _TEXT,
+        "question": _TEXT,
+        "choice": _INDEX,
+        "gold": _FLAG,
+        "context": _TEXT,
+        "text": _TEXT,
+        "loglikelihood": _NUMBER,
+        "unconditional": _NUMBER,
+        "tokens": pa.int32(),
+        "is_greedy": _FLAG,
+    },
     metadata={b"choicewise": b"items"},
 )
 """A row per model, task, item and choice.
 
-``task``: the protocols of a run that show the model the same prompt, by the name that they begin with, and the data
-where several are exported.  ``choice``: its index, from 0; ``gold``: whether it is right; ``context``: what stands
-before it where the choices of an item have contexts of their own, else null; ``text``: the continuation that was
-scored, with the space it starts with.  ``loglikelihood`` and ``unconditional`` (after the empty context): nats.
+``task``: the protocols of a run that show the model one prompt, by the start of their names, and
+the data if several are exported. ``choice``: its index, from 0; ``gold``: whether it is right;
+``context``: the text before it if the choices of an item have different ones, else null; ``text``:
+the continuation that was scored, with the space it starts with. ``loglikelihood`` and
+``unconditional`` (after the empty context): nats.
 """
 
 
-def _prompts(run: Run) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Prompt → what it is called, and the null contexts that are wanted, of protocols that ask for a log-likelihood."""
-    asked = {
-        name: each for name, each in run.protocols.items() if READINGS[each.reading].one_likelihood
-    }
-    alike: dict[str, list[str]] = {}
-    nulls: dict[str, list[str]] = {}
-    for name, protocol in asked.items():
-        alike.setdefault(protocol.prompt_digest, []).append(name)
-        empty = [""] if protocol.null == "" else []
-        nulls[protocol.prompt_digest] = nulls.get(protocol.prompt_digest) or empty
-    shared = {prompt: _shared(own) for prompt, own in alike.items()}
-    stems = list(shared.values())
-    names = {
-        prompt: stem if stems.count(stem) == 1 else alike[prompt][0]
-        for prompt, stem in shared.items()
-    }
-    return names, nulls
+@dataclass(slots=True)
+class _Prompt:
+    """Hold the protocols that show the model one prompt, and the null contexts that they need."""
+
+    protocols: list[str] = field(default_factory=list)
+    nulls: list[str] = field(default_factory=list)
 
 
-def _shared(names: Sequence[str]) -> str:
-    """What the names begin with, up to a colon or slash; the first of them where that is nothing."""
+def _prompts(run: Run) -> dict[str, _Prompt]:
+    """Return the prompts whose protocols read one log-likelihood of each choice, by digest."""
+    prompts: dict[str, _Prompt] = {}
+    for name, protocol in run.protocols.items():
+        if READINGS[protocol.reading].one_likelihood:
+            prompt = prompts.setdefault(protocol.prompt_digest, _Prompt())
+            prompt.protocols.append(name)
+            if protocol.null == "":
+                prompt.nulls = [""]
+    return prompts
+
+
+def _task_names(prompts: Mapping[str, _Prompt]) -> dict[str, str]:
+    """Return a name for each prompt, which no other prompt of the run has."""
+    starts = {digest: _common_start(prompt.protocols) for digest, prompt in prompts.items()}
+    counts = Counter(starts.values())
+    names = {}
+    for digest, start in starts.items():
+        name = start
+        if counts[start] > 1:
+            name = prompts[digest].protocols[0]
+        names[digest] = name
+    return names
+
+
+def _common_start(names: Sequence[str]) -> str:
+    """Return the start that all names have up to a colon or slash, or the first name."""
+    first = names[0]
     if len(names) == 1:
-        return names[0]
-    starts = [names[0][: mark.start()] for mark in re.finditer("[:/]", names[0])]
-    shared = [
-        start
-        for start in starts
-        if all(name.startswith((f"{start}:", f"{start}/")) for name in names)
-    ]
-    return shared[-1] if shared else names[0]
+        return first
+    for mark in reversed(list(re.finditer("[:/]", first))):
+        start = first[: mark.start()]
+        if all(name.startswith((f"{start}:", f"{start}/")) for name in names):
+            return start
+    return first
 
 
-def _rows(model: str, task: str, item: AnsweredItem) -> Iterator[dict[str, Any]]:
-    about = {
-        "model": model,
-        "task": task,
-        "item": item.id,
-        "subject": item.subject,
-        "question": item.question,
-    }
-    for place, each in enumerate(item.choices):
-        yield about | {
-            "choice": place,
-            "gold": place in item.gold,
-            "context": None if each.context == item.context else each.context,
-            "text": each.continuation,
-            "loglikelihood": _number(each.loglikelihood),
-            "unconditional": _number(each.after_null.get("")),
-            "tokens": each.tokens,
-            "is_greedy": each.greedy,
+def _item_rows(model: str, task: str, item: AnsweredItem) -> Iterator[dict[str, Any]]:
+    for index, choice in enumerate(item.choices):
+        context = choice.context
+        if context == item.context:
+            # Readers know a text that all choices follow from the question.
+            context = None
+        yield {
+            "model": model,
+            "task": task,
+            "item": item.id,
+            "subject": item.subject,
+            "question": item.question,
+            "choice": index,
+            "gold": index in item.gold,
+            "context": context,
+            "text": choice.continuation,
+            "loglikelihood": _number(choice.loglikelihood),
+            "unconditional": _number(choice.after_null.get("")),
+            "tokens": choice.tokens,
+            "is_greedy": choice.greedy,
         }
 
 
 def _number(value: float | None) -> float | None:
-    return None if value is None or value != value else value
+    if value is None or math.isnan(value):
+        return None
+    return value
 
 
 def _item_tables(export: Export) -> Iterator[pa.Table]:
-    """Every choice of every item that was asked for one log-likelihood, by run, item and prompt."""
+    """Yield every choice of every item that was read as one log-likelihood, by run, item and prompt."""
     waiting: list[dict[str, Any]] = []
-    several = len({run.manifest.dataset.name for run in export.runs}) > 1
+    datasets = {run.manifest.dataset.name for run in export.runs}
     for run, model in zip(export.runs, model_names(export.runs), strict=True):
-        names, nulls = _prompts(run)
-        end = f" on {run.manifest.dataset.name}" if several else ""
-        for prompt, item in answered_items(run, nulls):
-            waiting += _rows(model, names[prompt] + end, item)
+        prompts = _prompts(run)
+        tasks = _task_names(prompts)
+        if len(datasets) > 1:
+            dataset = run.manifest.dataset.name
+            tasks = {digest: f"{task} on {dataset}" for digest, task in tasks.items()}
+        nulls = {digest: prompt.nulls for digest, prompt in prompts.items()}
+        for digest, item in answered_items(run, nulls):
+            waiting += _item_rows(model, tasks[digest], item)
+            # So many rows are some megabytes, and few enough to be made a table at once.
             if len(waiting) >= 20_000:
                 yield pa.Table.from_pylist(waiting, ITEM_SCHEMA)
                 waiting.clear()
@@ -130,14 +168,15 @@ def _item_tables(export: Export) -> Iterator[pa.Table]:
 
 
 def _left_out(export: Export) -> list[str]:
-    """A line per run that is not complete, or has protocols that ask for no log-likelihood of each choice."""
-    lines = not_whole(export.runs)
+    """Return a line per run that is not complete, and per run with protocols that read no
+    log-likelihood of each choice.
+    """
+    lines = incomplete_notes(export)
     for run in export.runs:
-        names = [
-            name
-            for name, each in run.protocols.items()
-            if not READINGS[each.reading].one_likelihood
-        ]
+        names = []
+        for name, protocol in run.protocols.items():
+            if not READINGS[protocol.reading].one_likelihood:
+                names.append(name)
         if names:
             lines.append(
                 f"{run.folder}: left out {', '.join(names)}, which ask for no log-likelihood of each choice"
@@ -147,50 +186,59 @@ def _left_out(export: Export) -> list[str]:
 
 SCORE_SCHEMA = pa.schema(
     {
-        name: pa.dictionary(pa.int32(), pa.string())
-        for name in ("model", "dataset", "protocol", "id", "subject", "item")
-    }
-    | {
-        "choice": pa.int16(),
-        "gold": pa.bool_(),
-        "score": pa.float64(),
-        "predicted": pa.bool_(),
-        "credit": pa.float64(),
-    }
-    | {"missing": pa.bool_()},
+        "model": _LABEL,
+        "dataset": _LABEL,
+        "protocol": _LABEL,
+        "id": _LABEL,
+        "subject": _LABEL,
+        "item": _LABEL,
+        "choice": _INDEX,
+        "gold": _FLAG,
+        "score": _NUMBER,
+        "predicted": _FLAG,
+        "credit": _NUMBER,
+        "missing": _FLAG,
+    },
     metadata={b"choicewise": b"scores"},
 )
 """A row per model, dataset, protocol, item and choice.
 
-``id``: the protocol's.  ``choice``: its index, from 0.  ``gold``, ``predicted``: whether it is right, and chosen.
-``score``: null where missing, where only an upper bound is known, and for protocols that read generated text.
-``credit``: of the item, in each of its rows.
+``id``: of the protocol. ``choice``: its index, from 0. ``gold``, ``predicted``: whether it is
+right, and chosen. ``score``: null if it is missing, if only an upper bound is known, and for
+protocols that read generated text. ``credit``: of the item, in each of its rows.
 """
 
 
 def _scores(run: Run, measured: Measurement, model: str) -> pa.Table:
     evidence = measured.evidence
-    item = row_of(evidence.item_offsets)
-    named = {"model": model, "dataset": run.manifest.dataset.name, "protocol": measured.name}
-    named["id"] = short_signature(measured.protocol)
-    everywhere = pa.array(np.zeros(len(item), dtype=np.int32))
-    choices = evidence.choices
-    choice = choices["choice"].to_numpy()
-    known = measured.known_scores
-    scores = np.full(len(item), np.nan) if known is None else known
+    item_of_row = row_of(evidence.item_offsets)
+    choice = evidence.choices["choice"].to_numpy()
+    scores = measured.known_scores
+    if scores is None:
+        scores = np.full(len(item_of_row), np.nan)
+    # A dictionary of one text, to which all rows point: the text in each row would fill the file.
+    zeros = pa.array(np.zeros(len(item_of_row), dtype=np.int32))
+
+    def label(text: str) -> pa.DictionaryArray:
+        """Return a column in which each row has this text."""
+        return pa.DictionaryArray.from_arrays(zeros, [text])
+
     columns = {
-        **{
-            name: pa.DictionaryArray.from_arrays(everywhere, [text]) for name, text in named.items()
-        },
-        **{name: choices[name].dictionary_encode() for name in ("subject", "item")},
-        "choice": pa.array(choice, pa.int16()),
+        "model": label(model),
+        "dataset": label(run.manifest.dataset.name),
+        "protocol": label(measured.name),
+        "id": label(short_signature(measured.protocol)),
+        "subject": evidence.choices["subject"].dictionary_encode(),
+        "item": evidence.choices["item"].dictionary_encode(),
+        "choice": pa.array(choice, _INDEX),
         "gold": evidence.right,
+        # From pandas: NaN becomes null.
         "score": pa.array(scores, from_pandas=True),
-        "predicted": measured.prediction[item] == choice,
-        "credit": pa.array(measured.credit[item], from_pandas=True),
-        "missing": measured.decisions.missing[item],
+        "predicted": measured.prediction[item_of_row] == choice,
+        "credit": pa.array(measured.credit[item_of_row], from_pandas=True),
+        "missing": measured.decisions.missing[item_of_row],
     }
-    return pa.table({name: columns[name] for name in SCORE_SCHEMA.names}, schema=SCORE_SCHEMA)
+    return pa.table(columns, schema=SCORE_SCHEMA)
 
 
 def _score_tables(export: Export) -> Iterator[pa.Table]:
@@ -200,112 +248,117 @@ def _score_tables(export: Export) -> Iterator[pa.Table]:
         run.release()
 
 
-def _spelled(table: pa.Table) -> pa.Table:
-    """The same with texts as a spreadsheet shows them and never computes them."""
-    for place, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            encoded = table[column.name].combine_chunks()
-            texts = pa.array(
-                [spreadsheet_text(text) for text in encoded.dictionary.to_pylist()], pa.string()
-            )
-            table = table.set_column(place, column.name, texts.take(encoded.indices))
+def _spreadsheet_score_tables(export: Export) -> Iterator[pa.Table]:
+    return map(_for_spreadsheet, _score_tables(export))
+
+
+def _for_spreadsheet(table: pa.Table) -> pa.Table:
+    """Return the table with texts that a spreadsheet shows and never computes."""
+    for index, column in enumerate(table.schema):
+        if not pa.types.is_dictionary(column.type):
+            continue
+        encoded = table[column.name].combine_chunks()
+        texts = [spreadsheet_text(text) for text in encoded.dictionary.to_pylist()]
+        cells = pa.array(texts, _TEXT).take(encoded.indices)
+        table = table.set_column(index, column.name, cells)
     return table
 
 
 _ROW_COLUMNS = {
-    "model": pa.string(),
-    "dataset": pa.string(),
-    "data": pa.string(),
-    "selection": pa.string(),
-    "subject": pa.string(),
-    "protocol": pa.string(),
-    "signature": pa.string(),
-    "family": pa.string(),
-    "id": pa.string(),
-    "i": pa.string(),
-    "t": pa.string(),
-    "r": pa.string(),
-    "metric": pa.string(),
-    "value": pa.float64(),
-    "se": pa.float64(),
-    "interval": pa.string(),
-    "ci_low": pa.float64(),
-    "ci_high": pa.float64(),
-    "low": pa.float64(),
-    "high": pa.float64(),
-    "n": pa.int64(),
-    "missing": pa.int64(),
-    "invalid": pa.int64(),
-    "ties": pa.int64(),
-    "near_ties": pa.int64(),
-    "noise": pa.float64(),
-    "skipped": pa.int64(),
-    "shots_dropped": pa.int64(),
-    "truncated": pa.int64(),
-    "merged": pa.int64(),
-    "noncanonical": pa.int64(),
-    "lossy": pa.int64(),
-    "unknown": pa.int64(),
-    "diagnosis": pa.string(),
-    "unused": pa.string(),
-    "rank": pa.int64(),
-    "rank_low": pa.int64(),
-    "rank_high": pa.int64(),
-    "lead_p": pa.float64(),
-    "missing_reasons": pa.string(),
-    "skipped_reasons": pa.string(),
-    "model_source": pa.string(),
-    "dataset_source": pa.string(),
-    "unlisted": pa.int64(),
-    "server_changed": pa.string(),
-    "calibrated": pa.float64(),
-    "answers": pa.string(),
-    "population": pa.int64(),
-    "rounding": pa.string(),
-    "flags": pa.string(),
-    "alarms": pa.string(),
-    "chance": pa.float64(),
-    "complete": pa.bool_(),
-    "mean_of_parts": pa.float64(),
-    "normalised": pa.bool_(),
-    "parts": pa.string(),
+    "model": _TEXT,
+    "dataset": _TEXT,
+    "data": _TEXT,
+    "selection": _TEXT,
+    "subject": _TEXT,
+    "protocol": _TEXT,
+    "signature": _TEXT,
+    "family": _TEXT,
+    "id": _TEXT,
+    "i": _TEXT,
+    "t": _TEXT,
+    "r": _TEXT,
+    "metric": _TEXT,
+    "value": _NUMBER,
+    "se": _NUMBER,
+    "interval": _TEXT,
+    "ci_low": _NUMBER,
+    "ci_high": _NUMBER,
+    "low": _NUMBER,
+    "high": _NUMBER,
+    "n": _COUNT,
+    "missing": _COUNT,
+    "invalid": _COUNT,
+    "ties": _COUNT,
+    "near_ties": _COUNT,
+    "noise": _NUMBER,
+    "skipped": _COUNT,
+    "shots_dropped": _COUNT,
+    "truncated": _COUNT,
+    "merged": _COUNT,
+    "noncanonical": _COUNT,
+    "lossy": _COUNT,
+    "unknown": _COUNT,
+    "diagnosis": _TEXT,
+    "unused": _TEXT,
+    "rank": _COUNT,
+    "rank_low": _COUNT,
+    "rank_high": _COUNT,
+    "lead_p": _NUMBER,
+    "missing_reasons": _TEXT,
+    "skipped_reasons": _TEXT,
+    "model_source": _TEXT,
+    "dataset_source": _TEXT,
+    "unlisted": _COUNT,
+    "server_changed": _TEXT,
+    "calibrated": _NUMBER,
+    "answers": _TEXT,
+    "population": _COUNT,
+    "rounding": _TEXT,
+    "flags": _TEXT,
+    "alarms": _TEXT,
+    "chance": _NUMBER,
+    "complete": _FLAG,
+    "mean_of_parts": _NUMBER,
+    "normalised": _FLAG,
+    "parts": _TEXT,
 }
-"""Columns of the JSON of a number and of the averages of suites; what is no text or number is JSON as text."""
+"""Columns of the JSON of a number and of the averages of suites. A value that is neither text nor
+number is JSON in a text.
+"""
 
 
 @cache
 def row_schema() -> pa.Schema:
-    """Return the columns of a table of numbers, and what the averages of suites have beside them."""
+    """Return the columns of a table of numbers and of averages of suites."""
     return pa.schema(_ROW_COLUMNS, metadata={b"choicewise": b"rows"})
 
 
 def row_table(study: Study) -> pa.Table:
-    """The rows of all runs under the names of their models, then the averages of suites, whose metric is ``average``.
+    """Return the rows of all runs under the names of their models, then the averages of suites,
+    whose metric is ``average``.
 
-    Values are shares of 1, those of other metrics in the unit of the metric.  A number that is not there is null.
+    Values are shares of 1, or in the unit of the metric. A number that is not there is null.
     """
-    whole = {run.label: run.manifest.complete for run in study.runs}
+    is_complete = {run.label: run.manifest.complete for run in study.runs}
     names = {run.label: run.manifest.model.name for run in study.runs}
-    rows = [
-        {
-            **row.with_model(names[row.identity.model]).as_json(),
-            "complete": whole[row.identity.model],
-        }
-        for row in (*study.rows, *study.other_metrics)
-    ]
-    averages = [each.as_json() for each in study.averages]
+    contents = []
+    for row in (*study.rows, *study.other_metrics):
+        label = row.identity.model
+        content = row.with_model(names[label]).as_json()
+        content["complete"] = is_complete[label]
+        contents.append(content)
+    # Averages have fewer keys than numbers, and some that numbers lack.
+    contents += [average.as_json() for average in study.averages]
     schema = row_schema()
-    return pa.Table.from_pylist(
-        [
-            {field.name: _value(each.get(field.name), field.type) for field in schema}
-            for each in (*rows, *averages)
-        ],
-        schema,
-    )
+    rows = []
+    for content in contents:
+        rows.append({column.name: _cell(content, column) for column in schema})
+    return pa.Table.from_pylist(rows, schema)
 
 
-def _value(value: Any, kind: pa.DataType) -> Any:
-    if isinstance(value, str) or value is None or kind != pa.string():
+def _cell(content: Mapping[str, Any], column: pa.Field) -> Any:
+    value = content.get(column.name)
+    if value is None or isinstance(value, str) or column.type != _TEXT:
         return value
     return json.dumps(value, ensure_ascii=False)
 
@@ -314,24 +367,17 @@ def _no_notes(export: Export) -> Sequence[str]:
     return ()
 
 
-def _incomplete(export: Export) -> Sequence[str]:
-    return not_whole(export.runs)
-
-
 def _row_tables(export: Export) -> Iterator[pa.Table]:
-    yield row_table(shown_runs(export))
-
-
-def _spelled_score_tables(export: Export) -> Iterator[pa.Table]:
-    return map(_spelled, _score_tables(export))
+    yield row_table(export_study(export))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvForm:
-    """CSV by pyarrow, for millions of rows.
+    """Write CSV by pyarrow, for millions of rows.
 
-    ``heads``: the columns, as they are spelled.  ``tables``: the content, a table at a time.  ``notes``: what is left
-    out, and why.  Lines end as pyarrow ends them, with a line feed: before its 26 it knows no other end.
+    ``heads``: the spelled names of the columns. ``tables``: yields the content, a table at a time.
+    ``notes``: returns what is left out, and why. Lines end in a line feed, which is the only end
+    that pyarrow before 26 has.
     """
 
     heads: Sequence[str]
@@ -356,7 +402,7 @@ class CsvForm:
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetForm:
-    """Parquet of one schema; ``tables`` and ``notes`` as in :class:`CsvForm`."""
+    """Write Parquet of one schema; ``tables`` and ``notes`` are those of :class:`CsvForm`."""
 
     schema: pa.Schema
     tables: Callable[[Export], Iterator[pa.Table]]
@@ -368,7 +414,7 @@ class ParquetForm:
         return self.notes(export)
 
     def replaces(self, file: Path) -> bool:
-        """Return whether ``file`` says of itself that it is of this schema."""
+        """Return whether the metadata of ``file`` name this schema."""
         import pyarrow.parquet as pq
 
         try:
@@ -380,7 +426,7 @@ class ParquetForm:
 
 def write_row_csv(export: Export, out: Path) -> Sequence[str]:
     """Write the rows of the report to the file ``out``, for a spreadsheet."""
-    table = row_table(shown_runs(export))
+    table = row_table(export_study(export))
     out.write_text(table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline="")
     return ()
 
@@ -392,8 +438,10 @@ FORMS: Mapping[str, CsvForm | ParquetForm] = {
     ),
     "items-parquet": ParquetForm(schema=ITEM_SCHEMA, tables=_item_tables, notes=_left_out),
     "scores-csv": CsvForm(
-        heads=SCORE_SCHEMA.names, tables=_spelled_score_tables, notes=_incomplete
+        heads=SCORE_SCHEMA.names, tables=_spreadsheet_score_tables, notes=incomplete_notes
     ),
-    "scores-parquet": ParquetForm(schema=SCORE_SCHEMA, tables=_score_tables, notes=_incomplete),
+    "scores-parquet": ParquetForm(
+        schema=SCORE_SCHEMA, tables=_score_tables, notes=incomplete_notes
+    ),
 }
 """The tables by the names of their writers."""

@@ -1,9 +1,9 @@
-"""W&B, MLflow.
+"""Write runs for Weights & Biases (offline) and for MLflow (a folder or a server).
 
-Nothing is sent from here and no key is read: `wandb sync` does that, with the login of that program.
-
-Logins of a server are read by the library alone, from its own variables (``MLFLOW_TRACKING_TOKEN`` and others); what
-it says of its use to its makers is switched off where the environment doesn't switch it on.
+Nothing is sent to W&B from here, and no key is read: ``wandb sync`` sends, with its own login.
+Logins of an MLflow server are read by the library alone, from its variables
+(``MLFLOW_TRACKING_TOKEN`` and others). Reports of the libraries to their makers are switched off
+unless the environment switches them on.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.interop.export import library
-from choicewise.extensions.interop.write.common import shown_runs
+from choicewise.extensions.interop.write.common import export_study
 from choicewise.extensions.interop.write.tables import row_table
 from choicewise.page.embed import check_libraries
 from choicewise.page.study import ShownRun, Study
@@ -32,66 +33,24 @@ from choicewise.results.rows import chosen_part, data_id, run_id
 from choicewise.table import table_csv
 from choicewise.util.files import disk_errors
 
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
 NAME = "choicewise"
-"""The project (W&B) or experiment (MLflow) that runs belong to, where the environment names no other."""
+"""The project (W&B) or experiment (MLflow) of the runs, unless the environment names another."""
 
 
-def write_wandb(export: Export, out: Path) -> Sequence[str]:
-    """Write the runs offline below ``out``, and return the line that sends each."""
-    library("wandb", "wandb")
-    check_libraries("wandb")
-    with disk_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        return [
-            f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it"
-            for run in tracked_runs(export)
-        ]
-
-
-def _wandb_log(run: TrackedRun, out: Path) -> Path:
-    """The folder in which the run is kept."""
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    import wandb
-
-    silent = dict.fromkeys(
-        ("silent", "disable_git", "x_disable_meta", "x_disable_stats", "x_disable_machine_info"),
-        True,
-    )
-    begun = {
-        "project": os.environ.get("WANDB_PROJECT") or NAME,
-        "config": {**run.about, "signatures": dict(run.signatures)},
-        "settings": wandb.Settings(console="off", save_code=False, **silent),
-    }
-    with (
-        page(run) as file,
-        wandb.init(
-            name=run.name, dir=str(out), mode="offline", reinit="create_new", **begun
-        ) as tracked,
-    ):
-        columns = run.table.column_names
-        rows = [[row[name] for name in columns] for row in run.table.to_pylist()]
-        table = wandb.Table(columns=columns, data=rows)
-        tracked.log({**run.numbers, "rows": table, "page": wandb.Html(str(file), inject=False)})
-        return Path(tracked.settings.sync_dir)
-
-
-def check_wandb(out: Path) -> None:
-    """Raise UsageError if ``out`` holds something else than runs of W&B."""
-    if out.is_file() or (out.is_dir() and any(file.name != "wandb" for file in out.iterdir())):
-        raise UsageError(
-            f"{out} holds something else than runs of W&B; choose a new folder, or one it logs to"
-        )
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """``about``: what was measured; ``signatures``: protocol → signature; ``numbers``: name → number, never NaN.
+    """Hold a run as trackers take it.
 
-    ``table``: its rows (:func:`choicewise.extensions.interop.write.tables.row_table`).
+    ``facts``: model, data and versions in words. ``signatures``: by protocol. ``numbers``: by name,
+    without NaN. ``table``: its rows
+    (:func:`choicewise.extensions.interop.write.tables.row_table`).
     """
 
     name: str
-    about: Mapping[str, str]
+    facts: Mapping[str, str]
     signatures: Mapping[str, str]
     numbers: Mapping[str, float]
     table: pa.Table
@@ -99,33 +58,24 @@ class TrackedRun:
 
 
 def tracked_runs(export: Export) -> Iterator[TrackedRun]:
-    """Every run of the export."""
-    for run in shown_runs(export).runs:
+    """Yield every run of the export."""
+    for run in export_study(export).runs:
         rows = [*run.rows, *run.other_metrics]
-        numbers = {
-            name: value
-            for row in rows
-            for name, value in _numbers(row, rows).items()
-            if math.isfinite(value)
-        }
-        signatures = {row.identity.protocol: row.identity.signature for row in rows}
         dataset = run.manifest.dataset.name
-        name = run.label if run.label.endswith(f" on {dataset}") else f"{run.label} on {dataset}"
+        name = run.label
+        if not name.endswith(f" on {dataset}"):
+            name = f"{name} on {dataset}"
         yield TrackedRun(
-            name, _about(run), signatures, numbers, row_table(Study((run,))), run.folder
+            name=name,
+            facts=_facts(run),
+            signatures={row.identity.protocol: row.identity.signature for row in rows},
+            numbers=_numbers(rows),
+            table=row_table(Study((run,))),
+            folder=run.folder,
         )
 
 
-@contextmanager
-def page(run: TrackedRun) -> Iterator[Path]:
-    """The page of the run as a file, which is gone when the block ends."""
-    from choicewise.page.document import write_page
-
-    with TemporaryDirectory() as folder:
-        yield write_page([run.folder], Path(folder) / "page.html").page
-
-
-def _about(run: ShownRun) -> dict[str, str]:
+def _facts(run: ShownRun) -> dict[str, str]:
     manifest = run.manifest
     facts = {
         "model": manifest.model.name,
@@ -139,33 +89,105 @@ def _about(run: ShownRun) -> dict[str, str]:
         "complete": "yes" if manifest.complete else "no",
         "ids": f"{run_id(manifest)} {data_id(manifest.dataset)}",
     }
-    versions = {f"version of {package}": version for package, version in manifest.versions.items()}
-    return {name: value for name, value in (facts | versions).items() if value}
+    for package, version in manifest.versions.items():
+        facts[f"version of {package}"] = version
+    return {name: value for name, value in facts.items() if value}
 
 
-def _numbers(row: Number, rows: list[Number]) -> dict[str, float]:
-    grouped = any(
-        other.identity.subject != row.identity.subject
-        for other in rows
-        if other.identity.protocol == row.identity.protocol
+def _numbers(rows: Sequence[Number]) -> dict[str, float]:
+    """Return the finite numbers of all rows by protocol, subject if there are several, and metric."""
+    subjects_of: dict[str, set[str]] = {}
+    for row in rows:
+        subjects_of.setdefault(row.identity.protocol, set()).add(row.identity.subject)
+    numbers = {}
+    for row in rows:
+        identity = row.identity
+        name = identity.protocol
+        if len(subjects_of[name]) > 1:
+            name += f"/{identity.subject}"
+        name += f"/{identity.metric}"
+        values = {
+            name: row.value,
+            f"{name}_se": row.se,
+            f"{name}_ci_low": row.interval.low,
+            f"{name}_ci_high": row.interval.high,
+            f"{name}_n": row.counts.n,
+            f"{name}_missing": row.counts.missing,
+        }
+        for key, value in values.items():
+            if math.isfinite(value):
+                numbers[key] = value
+    return numbers
+
+
+@contextmanager
+def page(run: TrackedRun) -> Iterator[Path]:
+    """Yield the page of the run as a file, which is gone when the block ends."""
+    from choicewise.page.document import write_page
+
+    with TemporaryDirectory() as folder:
+        yield write_page([run.folder], Path(folder) / "page.html").page
+
+
+def write_wandb(export: Export, out: Path) -> Sequence[str]:
+    """Write the runs offline below ``out``, and return the line that sends each."""
+    library("wandb", "wandb")
+    check_libraries("wandb")
+    lines = []
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for run in tracked_runs(export):
+            lines.append(f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it")
+    return lines
+
+
+def _wandb_log(run: TrackedRun, out: Path) -> Path:
+    """Write a run, and return the folder in which it is kept."""
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    settings = wandb.Settings(
+        console="off",
+        save_code=False,
+        silent=True,
+        disable_git=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_disable_machine_info=True,
     )
-    name = "/".join(
-        [row.identity.protocol, *([row.identity.subject] if grouped else []), row.identity.metric]
-    )
-    numbers = {
-        "": row.value,
-        "_se": row.se,
-        "_ci_low": row.interval.low,
-        "_ci_high": row.interval.high,
-    }
-    return {
-        f"{name}{end}": value
-        for end, value in (numbers | {"_n": row.counts.n, "_missing": row.counts.missing}).items()
-    }
+    with page(run) as file:
+        opened = wandb.init(
+            name=run.name,
+            dir=str(out),
+            mode="offline",
+            # Several runs of one process must not become one.
+            reinit="create_new",
+            project=os.environ.get("WANDB_PROJECT") or NAME,
+            config={**run.facts, "signatures": dict(run.signatures)},
+            settings=settings,
+        )
+        with opened as tracked:
+            columns = run.table.column_names
+            rows = [list(row.values()) for row in run.table.to_pylist()]
+            table = wandb.Table(columns=columns, data=rows)
+            html = wandb.Html(str(file), inject=False)
+            tracked.log({**run.numbers, "rows": table, "page": html})
+            return Path(tracked.settings.sync_dir)
+
+
+def check_wandb(out: Path) -> None:
+    """Raise UsageError if ``out`` holds something else than runs of W&B."""
+    has_other_files = out.is_dir() and any(file.name != "wandb" for file in out.iterdir())
+    if out.is_file() or has_other_files:
+        raise UsageError(
+            f"{out} holds something else than runs of W&B; choose a new folder, or one it logs to"
+        )
 
 
 ALLOW = "MLFLOW_ALLOW_FILE_STORE"
-"""What the library wants to be set before it writes to a folder, which it does no more work on."""
+"""The variable that the library wants set before it writes to a folder, a store that it no longer
+develops.
+"""
 
 
 def write_mlflow(export: Export, out: Path) -> Sequence[str]:
@@ -174,48 +196,51 @@ def write_mlflow(export: Export, out: Path) -> Sequence[str]:
     check_libraries("mlflow")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.exceptions import MlflowException
-    from mlflow.tracking import MlflowClient
 
     server = server_of(out)
-    if server is None:
-        os.environ.setdefault(ALLOW, "true")
-    address = server or out.resolve().as_uri()
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or NAME
     try:
-        with nullcontext() if server else disk_errors(out):
-            client = MlflowClient(tracking_uri=address)
-            known = client.get_experiment_by_name(name)
-            experiment = client.create_experiment(name) if known is None else known.experiment_id
-            for run in tracked_runs(export):
-                _mlflow_log(run, client, experiment)
+        if server is not None:
+            _mlflow_log_all(export, name, server)
+            return [f"experiment {name}: it is at {server}"]
+        os.environ.setdefault(ALLOW, "true")
+        with disk_errors(out):
+            _mlflow_log_all(export, name, out.resolve().as_uri())
     except MlflowException as error:
         raise StoreError(f"MLflow at {server or out} refuses: {error}") from error
-    shown = (
-        f"it is at {server}"
-        if server
-        else f"`{ALLOW}=true mlflow ui --backend-store-uri {out}` shows it"
-    )
-    return [f"experiment {name}: {shown}"]
+    return [f"experiment {name}: `{ALLOW}=true mlflow ui --backend-store-uri {out}` shows it"]
 
 
-def _mlflow_log(run: TrackedRun, client: object, experiment: str) -> None:
-    from mlflow.entities import Metric, Param, RunTag
+def _mlflow_log_all(export: Export, name: str, address: str) -> None:
     from mlflow.tracking import MlflowClient
 
-    assert isinstance(client, MlflowClient)
+    client = MlflowClient(tracking_uri=address)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        experiment_id = client.create_experiment(name)
+    else:
+        experiment_id = experiment.experiment_id
+    for run in tracked_runs(export):
+        _mlflow_log(run, client, experiment_id)
+
+
+def _mlflow_log(run: TrackedRun, client: MlflowClient, experiment: str) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
     created = client.create_run(experiment, run_name=run.name)
-    identity, time = created.info.run_id, created.info.start_time
+    identity = created.info.run_id
+    time = created.info.start_time
+    # Every server takes 500 characters of a parameter; signatures are longer and are tags (8,000).
+    params = [Param(_key(name), text[:500]) for name, text in run.facts.items()]
     tags = [RunTag(f"signature {_key(name)}", text) for name, text in run.signatures.items()]
-    # every server takes 500 characters of a parameter; signatures are longer and are tags (8,000)
-    params = [Param(_key(name), text[:500]) for name, text in run.about.items()]
     metrics = [Metric(_key(name), value, time, 0) for name, value in run.numbers.items()]
-    for kind, entries, most in (
-        ("params", params, 100),
-        ("tags", tags, 100),
-        ("metrics", metrics, 1000),
-    ):
-        for start in range(0, len(entries), most):
-            client.log_batch(identity, **{kind: entries[start : start + most]})
+    # The most that a server takes in one request.
+    for start in range(0, len(params), 100):
+        client.log_batch(identity, params=params[start : start + 100])
+    for start in range(0, len(tags), 100):
+        client.log_batch(identity, tags=tags[start : start + 100])
+    for start in range(0, len(metrics), 1000):
+        client.log_batch(identity, metrics=metrics[start : start + 1000])
     client.log_text(identity, table_csv(run.table.column_names, run.table.to_pylist()), "rows.csv")
     with page(run) as file:
         client.log_artifact(identity, str(file))
@@ -223,30 +248,36 @@ def _mlflow_log(run: TrackedRun, client: object, experiment: str) -> None:
 
 
 def server_of(out: Path) -> str | None:
-    """The address of a server that ``out`` names, None for a folder.  UsageError where it holds a password.
-
-    A path has lost one of the two slashes of an address.
+    """Return the address of a server that ``out`` names, None for a folder; UsageError if the
+    address holds a login.
     """
-    scheme, address = re.fullmatch(r"(?:(https?):/+)?(.*)", str(out), re.DOTALL).groups()  # type: ignore[union-attr]
-    if scheme is None:
+    # A path has lost one of the two slashes of an address.
+    match = re.fullmatch("(https?):/+(.*)", str(out), re.DOTALL)
+    if match is None:
         return None
+    scheme, address = match.groups()
     parts = urlsplit(f"{scheme}://{address}")
     if parts.username or parts.password or parts.query:
-        advice = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, instead"
-        raise UsageError(f"the address of a server must hold no login; {advice}")
+        raise UsageError(
+            "the address of a server must hold no login; set MLFLOW_TRACKING_USERNAME and"
+            " MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, instead"
+        )
     return parts.geturl()
 
 
 def _key(name: str) -> str:
-    """``name`` in the characters that MLflow takes."""
+    """Return ``name`` in the characters that MLflow takes."""
     return re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII)
 
 
 def check_mlflow(out: Path) -> None:
-    """Raise UsageError if ``out`` is an address with a login, or holds something else than runs of MLflow."""
+    """Raise UsageError if ``out`` is an address with a login, or holds something else than runs of
+    MLflow.
+    """
     if server_of(out) is not None:
         return
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not any(out.glob("*/meta.yaml"))):
+    is_other_folder = out.is_dir() and any(out.iterdir()) and not any(out.glob("*/meta.yaml"))
+    if out.is_file() or is_other_folder:
         raise UsageError(
             f"{out} holds something else than runs of MLflow; choose a new folder, or one it logs to"
         )

@@ -13,7 +13,7 @@ from choicewise import evaluate, open_run
 from choicewise.data.open import open_dataset
 from choicewise.models.fake import HashModel
 from choicewise.report.tables import legend
-from choicewise.results.evidence import MissingReason, Reasons, counted
+from choicewise.results.evidence import MissingReason, Reasons, count_reasons
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.results.spans import LOST
@@ -38,7 +38,7 @@ def test_reasons_that_differ_in_numbers_or_the_id_of_the_item_are_one() -> None:
         },
         "f": "it can't be asked and doesn't end",
     }
-    assert counted([(told[item], item) for item in sorted(told)]) == (
+    assert count_reasons([(told[item], item) for item in sorted(told)]) == (
         MissingReason("too long: 700 to 1300 tokens, 512 fit", 3, "a"),
         MissingReason("continuation … leaves nothing to score", 2, "c"),
         MissingReason("it can't be asked and doesn't end", 1, "f"),
@@ -54,11 +54,11 @@ def test_reasons_that_differ_in_numbers_or_the_id_of_the_item_are_one() -> None:
 
 @given(st.lists(st.text()))
 def test_every_reason_is_counted_once(texts: list[str]) -> None:
-    told = counted([(text, str(place)) for place, text in enumerate(texts)])
+    told = count_reasons([(text, str(place)) for place, text in enumerate(texts)])
     assert sum(reason.count for reason in told) == len(texts)
     assert all(reason.count == 1 or reason.count <= len(texts) for reason in told)
     for text in set(texts):
-        (alone,) = counted([(text, "x")])
+        (alone,) = count_reasons([(text, "x")])
         assert alone.reason == text
 
 

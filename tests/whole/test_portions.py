@@ -11,6 +11,7 @@ from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.results import tables as portion
+from choicewise.results.evidence import DEFECTS, MASS, sensitivity_column
 from choicewise.results.spans import ObservedPortion
 from choicewise.results.tables import find_elsewhere, list_portions, places_of
 from choicewise.scoring.combine import COMBINERS
@@ -51,12 +52,13 @@ def assert_as_at_once(run: Run) -> None:
             np.testing.assert_array_equal(
                 getattr(evidence, column), getattr(whole, column), f"{name} {column}"
             )
-        np.testing.assert_equal(evidence.warnings, whole.warnings)
+        np.testing.assert_equal(evidence.column(DEFECTS), whole.defects)
         if measured.likelihoods:
-            np.testing.assert_array_equal(evidence.mass, whole.mass)
+            np.testing.assert_array_equal(evidence.column(MASS), whole.mass)
         if measured.likelihoods and run.noise:
             axes = (protocol.score, protocol.null, protocol.outside)
-            np.testing.assert_array_equal(evidence.sensitivity(*axes), whole.sensitivity(*axes))
+            sensitivity = evidence.column(sensitivity_column(*axes))
+            np.testing.assert_array_equal(sensitivity, whole.sensitivity(*axes))
         assert set(whole.item_table["item"].filter(whole.no_number).to_pylist()) <= set(
             run.unanswered
         )

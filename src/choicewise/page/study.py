@@ -27,9 +27,9 @@ from choicewise.results.outcomes import (
     OutcomeKeeper,
     Outcomes,
     Summary,
-    alike,
     bounded,
     comparable,
+    equivalent_groups,
     left_open,
     macro_weights,
     ranked,
@@ -460,7 +460,7 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
         return Pair(left, right, reason)
     outcomes_of_other = {outcome.protocol.digest: outcome for outcome in other.outcomes.outcomes}
     first_of_digest = {}
-    for equal in alike([one.outcomes.firsts, other.outcomes.firsts]):
+    for equal in equivalent_groups([one.outcomes.firsts, other.outcomes.firsts]):
         for digest in equal:
             first_of_digest[digest] = equal[0]
     contests = []

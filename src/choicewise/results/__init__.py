@@ -1,4 +1,4 @@
-"""Numbers from stored runs, from files alone: rows, intervals, comparisons and explanations, without a model.
+"""Compute numbers, comparisons and explanations from the files of runs, without a model.
 
 ``run.py`` opens a run; ``rows.py`` are its numbers; everything else compares rows.
 """

@@ -19,7 +19,7 @@ from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
-from choicewise.results.evidence import TEXTS, TOLD, RunEvidence, read_texts
+from choicewise.results.evidence import CONTENT_COLUMNS, TEXTS, RunEvidence, read_texts
 from choicewise.results.measurement import (
     Flips,
     Measurement,
@@ -141,12 +141,12 @@ class Comparison:
     ``agree``: the ids that the ``verdict`` follows from.  ``parting``: the first text that differs.
     ``difference``: left minus right over the shared items.  ``test``: of the credits.
     ``detectable``: the difference that so many items would show with probability 0.8.  All three
-    take the items one by one and subjects as given.
-    ``furthest``: the largest difference of a score, if both protocols are the same and have scores;
-    ``moved``: the shared items with a score that differs.
-    ``cut``: the shared items with an answer that was cut, left and right.  They are in no test;
-    ``low`` and ``high`` bound the difference over all shared items, NaN if no answer was cut.
-    ``figures``: by name of a :class:`~choicewise.ports.PairStatistic`, None unless :attr:`alike`.
+    take the items one by one and subjects as given.  ``furthest``: the largest difference of a
+    score, if both protocols are the same and have scores; ``moved``: the shared items with a score
+    that differs.  ``cut``: the shared items with an answer that was cut, left and right.  They are
+    in no test; ``low`` and ``high`` bound the difference over all shared items, NaN if no answer
+    was cut.  ``figures``: by name of a :class:`~choicewise.ports.PairStatistic`, None unless
+    :attr:`same_tokens`.
     """
 
     verdict: str
@@ -167,7 +167,7 @@ class Comparison:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def alike(self) -> bool:
+    def same_tokens(self) -> bool:
         """Check that both runs observed answers to the same tokens under one protocol."""
         if self.verdict not in ("same measurement", "comparable") or not self.agree.t:
             return False
@@ -427,14 +427,15 @@ def _compared(left: Run, right: Run, pairs: Sequence[_Pair]) -> list[Comparison]
     read_texts(right.evidence, [pair.right.protocol.prompt_digest for pair in pairs])
     compared = [_compare(pair) for pair in pairs]
 
-    alike = [index for index, comparison in enumerate(compared) if comparison.alike]
+    with_figures = [index for index, pair in enumerate(compared) if pair.same_tokens]
     figures: list[dict[str, Any]] = [{} for _ in pairs]
     for statistic in all_of(PairStatistic):
-        # Pairs that are not alike have the name as well, so that all rows have the same keys.
+        # Pairs over other tokens have the name as well, so that all rows have the same keys.
         for of_pair in figures:
             of_pair[statistic.name] = None
-        measured = [pairs[index].both for index in alike]
-        for index, figure in zip(alike, statistic.figures((left, right), measured), strict=True):
+        measured = [pairs[index].both for index in with_figures]
+        computed = statistic.figures((left, right), measured)
+        for index, figure in zip(with_figures, computed, strict=True):
             figures[index][statistic.name] = figure
     return [
         replace(comparison, figures=of_pair)
@@ -703,8 +704,8 @@ def _sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
     do.
     """
     columns = [portion.item_table["item"]]
-    columns += [portion.requests[name] for name in TOLD if name != "options"]
-    contexts = portion.own_contexts
+    columns += [portion.requests[name] for name in CONTENT_COLUMNS if name != "options"]
+    contexts = portion.row_contexts
     contexts_of_items = []
     for start, stop in pairwise(portion.item_offsets.tolist()):
         contexts_of_items.append(repr(contexts[start:stop]).encode())
@@ -718,7 +719,7 @@ def _texts(run: RunEvidence, measured: Measurement, item: int) -> list[str]:
     """
     (tables,) = RunEvidence(run.folder, run.manifest, only=[item]).portion_tables()
     requests = ObservedPortion(tables, measured.protocol.prompt_digest).requests
-    context, *lists = [requests[name][0].as_py() for name in TOLD]
+    context, *lists = [requests[name][0].as_py() for name in CONTENT_COLUMNS]
     if context is None:
         context = f"({requests['missing'][0].as_py()})"
     texts = [context]

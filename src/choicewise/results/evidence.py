@@ -1,4 +1,4 @@
-"""What all protocols read, reduced once."""
+"""Reduce the observations of a run once to the columns that all its protocols read."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ T_co = TypeVar("T_co", covariant=True)
 class Column(Generic[T_co]):
     """Describe one column of the evidence, and how to compute it from a portion of the run.
 
-    It is an array whose last axis is the items or the rows; in tuples, dicts and Decisions several; or Lows, or None.
-    ``compute`` looks at one item at a time, so that it does not matter how a run is divided.  Columns with the same
-    name and axes are the same.
+    It is an array whose last axis is the items or the rows; in tuples, dicts and Decisions several;
+    or Lows, or None.  ``compute`` looks at one item at a time, so that it does not matter how a run
+    is divided.  Columns with the same name and axes are the same.
     """
 
     name: str
@@ -79,12 +79,13 @@ Wanted = Mapping[str, Iterable[Column[object]]]
 def columns_of(
     protocol: Protocol, noise: float | None, reasons: Reasons
 ) -> Iterator[Column[object]]:
-    """Yield the columns that a measurement under ``protocol`` needs; ``reasons`` numbers why items are missing.
+    """Yield the columns that a measurement under ``protocol`` needs.
 
-    A calibration needs the log-likelihoods of all items before it decides about any.
+    ``reasons`` numbers why items are missing.
     """
     null = protocol.null
-    yield WARNINGS
+    is_calibrated = protocol.calibration != "none"
+    yield DEFECTS
     yield LENGTHS
     yield NO_NUMBER
     yield unlisted_column(null)
@@ -92,13 +93,14 @@ def columns_of(
     yield reasons_column(null, reasons)
     yield tokens_column(None)
     yield tokens_column(null)
-    if protocol.calibration == "none":
+    # A calibration needs the log-likelihoods of all items before it decides about any.
+    if not is_calibrated:
         yield decision_column(protocol)
     if READINGS[protocol.reading].text and METRICS[protocol.metric].of_text:
         yield TEXT_LOGLIKELIHOOD
     if protocol.aggregation == "bytes":
         yield bytes_column(protocol)
-    if protocol.calibration != "none" or protocol.views in PERMUTED:
+    if is_calibrated or protocol.views in PERMUTED:
         yield PART_SUMS
         yield PART_LOWS
     if READINGS[protocol.reading].one_likelihood:
@@ -120,9 +122,9 @@ def measured_columns(
 
 @lru_cache(maxsize=4096)
 def deciding_protocol(protocol: Protocol) -> Protocol:
-    """The protocol whose scores and predictions a metric of probabilities looks at; ``protocol`` itself for others.
+    """Return the protocol whose scores and predictions a metric of probabilities looks at.
 
-    So all such metrics of one score share what is kept of it.
+    All such metrics of one score share what is kept of it.  ``protocol`` itself for other metrics.
     """
     if not METRICS[protocol.metric].probable:
         return protocol
@@ -130,10 +132,10 @@ def deciding_protocol(protocol: Protocol) -> Protocol:
 
 
 class RunEvidence:
-    """The evidence of the run in ``folder`` under each of its prompts.  Reads nothing before it is needed.
+    """Hold the evidence of the run in ``folder`` by prompt; nothing is read before it is needed.
 
-    ``only``: rows of the item table ``items``, in its order; then the evidence is that of these items, and only their
-    blocks are read.
+    ``only``: rows of the item table ``items``, in its order; then the evidence is that of these
+    items, and only their blocks are read.
     """
 
     def __init__(
@@ -143,7 +145,9 @@ class RunEvidence:
         only: Sequence[int] | None = None,
         items: pa.Table | None = None,
     ) -> None:
-        self.folder, self.manifest, self.only = folder, manifest, only
+        self.folder = folder
+        self.manifest = manifest
+        self.only = only
         if items is not None:
             self.items = items
         self.reasons = Reasons()
@@ -151,26 +155,36 @@ class RunEvidence:
 
     @cached_property
     def tables(self) -> RunTables:
-        """The four tables of the folder in full, which can take gigabytes.  StoreError where a block is damaged."""
+        """Return the four tables of the folder in full, which can take gigabytes.
+
+        Raises StoreError if a block is missing or damaged.
+        """
         refuse_part(self.folder, self.manifest)
-        return _read_run_tables(self.folder, self.manifest, self._adding)
+        read = partial(read_blocks, self.folder, self.manifest.blocks)
+        return RunTables(
+            requests=read("requests"),
+            spans=read("spans"),
+            observations=read("observations").combine_chunks(),
+            items=read_items(self.folder, self.manifest),
+            extra_options=self._extra_options,
+        )
 
     @cached_property
     def items(self) -> pa.Table:
-        """The item table without its texts (:func:`choicewise.results.tables.read_item_table`)."""
+        """Return :func:`choicewise.results.tables.read_item_table` of the run."""
         return read_item_table(self.folder, self.manifest)
 
     @cached_property
     def damages(self) -> list[Damage]:
-        """The blocks that are left out, because their files are not those that were written; each with a warning.
+        """Return the blocks left out since their files are not those that were written.
 
-        Raises UsageError where the folder holds a part of a run.
+        Warns of each.  Raises UsageError if the folder holds a part of a run.
         """
         refuse_part(self.folder, self.manifest)
         blocks = self.manifest.blocks
-        damages = damaged_blocks(
-            self.folder, blocks if self.only is None else self._around(blocks).blocks
-        )
+        if self.only is not None:
+            blocks = self._around(blocks).blocks
+        damages = damaged_blocks(self.folder, blocks)
         for damage in damages:
             split, subject, start, stop = damage.block.extent
             where = f"items {start + 1} to {stop} of {subject} ({split})"
@@ -181,95 +195,141 @@ class RunEvidence:
     def gather(self, wanted: Wanted, texts: bool = False) -> dict[str, Evidence]:
         """Return the evidence under the prompts in ``wanted``, with the columns it names.
 
-        The run is read once for all columns that are not there yet.  ``texts``: for columns made of texts alone.
+        The run is read once for all columns that are not there yet.  ``texts``: for columns made of
+        texts alone.
         """
         lacking: dict[str, list[Column[object]]] = {}
         for prompt, columns in wanted.items():
-            there = self._by_prompt[prompt].columns if prompt in self._by_prompt else {}
-            absent = [column for column in dict.fromkeys(columns) if column not in there]
-            if absent or prompt not in self._by_prompt:
+            evidence = self._by_prompt.get(prompt)
+            if evidence is None:
+                lacking[prompt] = list(dict.fromkeys(columns))
+                continue
+            absent = [column for column in dict.fromkeys(columns) if column not in evidence]
+            if absent:
                 lacking[prompt] = absent
         if lacking:
             self._reduce(lacking, texts)
         return {prompt: self._by_prompt[prompt] for prompt in wanted}
 
     def count_items(self, protocol: Protocol) -> tuple[int, int]:
-        """How many items were asked all that ``protocol`` asks, and how many of its split the run has."""
+        """Return how many items have all requests of ``protocol``, and how many its split has."""
         if self.only is not None:
             return 0, 0
         names = {spec.name for spec in list_request_specs({"": protocol})}
         blocks = [block for block in self._blocks if block.split == protocol.split]
-        covered = segments(blocks, self._places)
-        asked = sum(
-            len(rows)
-            for rows, own in covered
-            if names <= {ask for block in own for ask in block.asks}
-        )
-        return asked, sum(
-            len(rows) for (split, _), rows in self._places.items() if split == protocol.split
-        )
+        complete = 0
+        for rows, covering in segments(blocks, self._subject_rows):
+            requests: set[str] = set()
+            for block in covering:
+                requests.update(block.asks)
+            if names <= requests:
+                complete += len(rows)
+        total = 0
+        for (split, _), rows in self._subject_rows.items():
+            if split == protocol.split:
+                total += len(rows)
+        return complete, total
 
     def release(self) -> None:
-        """Forget the evidence; what needs it again reads the run again."""
+        """Forget the evidence; a later use reads the run again."""
         self._by_prompt.clear()
 
     def portion_tables(self, texts: bool = False) -> Iterator[RunTables]:
-        """The tables of the run by portions; ``texts``: the requests with their texts instead of observations."""
+        """Yield the tables of the run by portions.
+
+        ``texts``: the requests with their texts, and nothing that was observed.
+        """
         for portion in self._portions:
             if self.only is not None:
                 yield self._alone
             elif texts:
-                yield _read_portion_requests(self.folder, portion, self.items, self._adding)
+                yield self._read_requests(portion)
             else:
                 yield self._read(portion, texts=False)
 
     def whole_portions(self) -> Iterator[RunTables]:
-        """The tables of the run by portions, observations and texts together, in the order of every evidence."""
+        """Yield the tables of the run by portions, with observations and texts.
+
+        The items have the order of every evidence.
+        """
         for portion in self._portions:
             yield self._read(portion, texts=True)
 
-    def _read(self, portion: Portion, texts: bool) -> RunTables:
-        return _read_portion_tables(
-            self.folder, portion, self.items, self._elsewhere, self._adding, texts
-        )
-
     def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]], texts: bool) -> None:
-        items: dict[str, list[Integers]] = {}
-        chunks: dict[str, dict[Column[object], list[object]]] = {}
-        for prompt, columns in lacking.items():
-            items[prompt] = []
-            chunks[prompt] = {column: [] for column in columns}
-
-        def reduce(prompt: str, tables: RunTables) -> None:
-            observed = ObservedPortion(tables, prompt)
-            items[prompt].append(observed.items)
-            for column, parts in chunks[prompt].items():
-                parts.append(column.compute(observed))
-
+        """Compute the ``lacking`` columns by prompt, and add them to the evidence."""
+        growing = {prompt: _GrowingColumns(prompt, columns) for prompt, columns in lacking.items()}
         for tables in self.portion_tables(texts):
-            for prompt in sorted(lacking.keys() & pc.unique(tables.requests["prompt"]).to_pylist()):
-                reduce(prompt, tables)
-            del tables  # before the next portion is read
-        for prompt in lacking:
-            if not items[prompt]:
-                reduce(prompt, _nothing(self.items, self._adding))
+            prompts = pc.unique(tables.requests["prompt"]).to_pylist()
+            for prompt in sorted(lacking.keys() & prompts):
+                growing[prompt].add(tables)
+            # Two portions in memory would be too many.
+            del tables
+        for prompt, columns in growing.items():
+            if not columns.items:
+                columns.add(self._empty_tables())
             if prompt not in self._by_prompt:
-                more = self._adding.get(prompt, 0)
-                self._by_prompt[prompt] = Evidence(
-                    self.folder, np.concatenate(items[prompt]), self.items, more
-                )
+                items = np.concatenate(columns.items)
+                extra = self._extra_options.get(prompt, 0)
+                self._by_prompt[prompt] = Evidence(self.folder, items, self.items, extra)
             evidence = self._by_prompt[prompt]
             for column in lacking[prompt]:
-                # Popped, so that the parts of one column at a time are there beside the whole.
-                evidence.columns[column] = _joined(chunks[prompt].pop(column))
+                # Popped, so that only one column is in memory both in parts and as a whole.
+                evidence.columns[column] = _joined(columns.chunks.pop(column))
+
+    def _read(self, portion: Portion, texts: bool) -> RunTables:
+        """Read the tables of a ``portion`` whose files were checked before.
+
+        ``texts``: read contexts, too, which are longer than everything else together.
+        """
+        items = self.items.take(pa.array(portion.items))
+        left_out = () if texts else ("context",)
+        requests = _rows(self.folder, portion, "requests", "item", items["item"], left_out)
+        spans = _rows(self.folder, portion, "spans", "item", items["item"], left_out)
+        keys = named(spans)
+        key_column = pa.chunked_array([keys])
+        observations = _rows(self.folder, portion, "observations", "key", key_column)
+        if len(self._elsewhere):
+            lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
+            is_lacking = pc.is_in(self._elsewhere["key"], lacking)
+            observations = pa.concat_tables([observations, self._elsewhere.filter(is_lacking)])
+        return RunTables(
+            items=items,
+            requests=requests,
+            spans=spans,
+            observations=observations.combine_chunks(),
+            extra_options=self._extra_options,
+        )
+
+    def _read_requests(self, portion: Portion) -> RunTables:
+        """Read the requests of a portion with their texts, and nothing that was observed."""
+        items = self.items.take(pa.array(portion.items))
+        return RunTables(
+            items=items,
+            requests=_rows(self.folder, portion, "requests", "item", items["item"]),
+            spans=SPANS.empty_table(),
+            observations=OBSERVATIONS.empty_table(),
+            extra_options=self._extra_options,
+        )
+
+    def _empty_tables(self) -> RunTables:
+        return RunTables(
+            items=self.items.slice(0, 0),
+            requests=REQUESTS.empty_table(),
+            spans=SPANS.empty_table(),
+            observations=OBSERVATIONS.empty_table(),
+            extra_options=self._extra_options,
+        )
 
     @cached_property
-    def _adding(self) -> Mapping[str, int]:
-        """The prompts of the run that show an option more than the items have, or one less (-1)."""
-        spelled = {
-            text: more_options(_prepare_of(text)) for text in self.manifest.protocols.values()
-        }
-        return {parse_signature(text).prompt_digest: more for text, more in spelled.items() if more}
+    def _extra_options(self) -> Mapping[str, int]:
+        """Return the prompts that show an option more than the items have, or one less (-1)."""
+        extra_options = {}
+        for text in self.manifest.protocols.values():
+            extra = more_options(_prepare_of(text))
+            # Most protocols show the items' own options; the signatures of these are not parsed.
+            if extra:
+                extra_options[parse_signature(text).prompt_digest] = extra
+        return extra_options
 
     @cached_property
     def _blocks(self) -> list[BlockRecord]:
@@ -277,47 +337,70 @@ class RunEvidence:
         return [block for block in self.manifest.blocks if block.name not in left_out]
 
     @cached_property
-    def _places(self) -> dict[Subject, Integers]:
+    def _subject_rows(self) -> dict[Subject, Integers]:
         return places_of(self.items)
 
     @cached_property
     def _portions(self) -> list[Portion]:
         if self.only is not None:
             return [self._around(self._blocks)]
-        return list_portions(self.folder, self._blocks, self._places)
+        return list_portions(self.folder, self._blocks, self._subject_rows)
 
     @cached_property
     def _elsewhere(self) -> pa.Table:
+        """Return the observations that portions need and that lie outside their blocks."""
         if self.only is None:
             return find_elsewhere(self.folder, self._blocks, self._portions)
-        return find_elsewhere(
-            self.folder, present_blocks(self.folder, self._blocks), self._portions, checked=False
-        )
+        # Only the blocks around these items were checked.
+        blocks = present_blocks(self.folder, self._blocks)
+        return find_elsewhere(self.folder, blocks, self._portions, checked=False)
 
     @cached_property
     def _alone(self) -> RunTables:
-        """Everything about these items alone, observations and texts."""
+        """Return all tables of these items alone, with observations and texts."""
         return self._read(self._portions[0], texts=True)
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
-        return covering_portion(blocks, self._places, self.only or ())
+        return covering_portion(blocks, self._subject_rows, self.only or ())
+
+
+class _GrowingColumns:
+    """Collect the columns of one prompt, a portion of the run at a time."""
+
+    def __init__(self, prompt: str, columns: Iterable[Column[object]]) -> None:
+        self.prompt = prompt
+        self.items: list[Integers] = []
+        self.chunks: dict[Column[object], list[object]] = {column: [] for column in columns}
+
+    def add(self, tables: RunTables) -> None:
+        """Add the columns of a portion."""
+        portion = ObservedPortion(tables, self.prompt)
+        self.items.append(portion.items)
+        for column, chunks in self.chunks.items():
+            chunks.append(column.compute(portion))
 
 
 class Evidence:
-    """What was observed under one prompt of every item that was asked under it, in the order of the item table.
+    """Hold what was observed under one prompt of every item that has a request under it.
 
-    Every item has one row per choice, whether or not it could be scored, and ``more``: 1 for an option that the prompt
-    adds, -1 for one that it leaves out.
-    ``items``: rows of the run's item table.
+    ``items``: rows of the run's item table, in its order.  Every item has one row per choice, even
+    if it could not be scored.  ``extra_options``: 1 if the prompt adds an option, which has a row
+    after the others; -1 if it leaves one out.
     """
 
-    def __init__(self, folder: Path, items: Integers, table: pa.Table, more: int = 0) -> None:
-        self.items, self._folder, self.more = items, folder, more
-        self.item_table = table if len(items) == len(table) else table.take(pa.array(items))
-        self.item_offsets: Integers = offsets_of(self.item_table["choices"], more)
+    def __init__(
+        self, folder: Path, items: Integers, table: pa.Table, extra_options: int = 0
+    ) -> None:
+        self._folder = folder
+        self.items = items
+        self.extra_options = extra_options
+        self.item_table = table
+        if len(items) != len(table):
+            self.item_table = table.take(pa.array(items))
+        self.item_offsets: Integers = offsets_of(self.item_table["choices"], extra_options)
         self._ordered: dict[Column[Digests], bytes] = {}
+        # Read through the method ``column``, which knows the types.
         self.columns: dict[Column[object], object] = {}
-        """What was gathered; :meth:`column` reads it with its type."""
 
     def __contains__(self, column: Column[object]) -> bool:
         """Check that the column was gathered."""
@@ -329,135 +412,119 @@ class Evidence:
 
     @cached_property
     def order(self) -> Integers:
-        """The places of the items in the order of their ids, int64 [items]."""
+        """Return the indices of the items in the order of their ids, int64 [items]."""
         return np.asarray(pc.sort_indices(self.item_table["item"]).to_numpy(), dtype=np.int64)
 
-    def ordered(self, column: Column[Digests], places: Integers | None = None) -> bytes:
-        """Return the ``column`` of the items at ``places`` (None: all), in the order of their ids."""
+    def ordered(self, column: Column[Digests], items: Integers | None = None) -> bytes:
+        """Return the ``column`` of ``items`` (indices; None: all), in the order of their ids."""
         digests = self.column(column)
-        if places is None:
+        if items is None:
             if column not in self._ordered:
                 self._ordered[column] = digests[self.order].tobytes()
             return self._ordered[column]
         wanted = np.zeros(len(self.items), dtype=np.bool_)
-        wanted[places] = True
-        return digests[self.order[wanted[self.order]]].tobytes()
+        wanted[items] = True
+        order = self.order[wanted[self.order]]
+        return digests[order].tobytes()
 
     @property
     def ids(self) -> list[str]:
-        """The items' ids, as a new list: of a million items it takes 100 MB."""
+        """Return the items' ids, as a new list: of a million items it takes 100 MB."""
         return list(self.item_table["item"].to_pylist())
 
     @cached_property
     def subjects(self) -> list[str]:
-        """The subject of every item."""
+        """Return the subject of every item."""
         column = self.item_table["subject"].combine_chunks()
+        # Items share one text per subject; the column's own list would have a copy for every item.
         names = column.dictionary.to_pylist()
         return [names[code] for code in column.indices.to_pylist()]
 
     def groups(self, group_of: Callable[[str], str]) -> npt.NDArray[np.object_]:
-        """The group of every item, from its subject."""
+        """Return the group of every item, from its subject."""
         column = self.item_table["subject"].combine_chunks()
         names = np.array([group_of(name) for name in column.dictionary.to_pylist()], dtype=object)
-        return np.asarray(names[column.indices.to_numpy(zero_copy_only=False)], dtype=object)
+        codes = column.indices.to_numpy(zero_copy_only=False)
+        return np.asarray(names[codes], dtype=object)
 
     @property
     def gold(self) -> list[list[int]]:
-        """The right choices of every item, as a new list."""
+        """Return the right choices of every item, as a new list."""
         return list(self.item_table["gold"].to_pylist())
 
     @cached_property
     def right(self) -> Mask:
-        """Which rows are right choices, bool [rows]."""
-        rows = np.zeros(int(self.item_offsets[-1]), dtype=np.bool_)
-        offsets = offsets_of(self.item_table["gold"])
-        rows[
-            self.item_offsets[:-1][row_of(offsets)]
-            + pc.list_flatten(self.item_table["gold"]).to_numpy()
-        ] = True
-        return rows
+        """Mark the rows of right choices, bool [rows]."""
+        gold = self.item_table["gold"]
+        item = row_of(offsets_of(gold))
+        right = np.zeros(int(self.item_offsets[-1]), dtype=np.bool_)
+        right[self.item_offsets[:-1][item] + pc.list_flatten(gold).to_numpy()] = True
+        return right
 
     @cached_property
     def gold_index(self) -> Integers:
-        """The right choice of every item, int64 [items]; -1 where several are right."""
-        offsets = offsets_of(self.item_table["gold"])
-        flat = np.append(pc.list_flatten(self.item_table["gold"]).to_numpy(), 0)
-        return np.where(np.diff(offsets) == 1, flat[offsets[:-1]], -1).astype(np.int64)
+        """Return the right choice of every item, int64 [items]; -1 if several are right."""
+        gold = self.item_table["gold"]
+        offsets = offsets_of(gold)
+        # An item without a right choice may come last, and would index past the end.
+        flat = np.append(pc.list_flatten(gold).to_numpy(), 0)
+        is_single = np.diff(offsets) == 1
+        return np.where(is_single, flat[offsets[:-1]], -1).astype(np.int64)
 
     @property
     def lengths(self) -> Floats:
-        """Characters of every continuation, float64 [rows]; NaN where its text is not known."""
+        """Return the characters of every continuation, float64 [rows]; NaN without its text."""
         lengths = self.column(LENGTHS).astype(np.float64)
         return np.where(lengths < 0, np.nan, lengths)
 
     @property
-    def mass(self) -> Floats:
-        """The probability of an item's continuations together, float64 [items]."""
-        return self.column(MASS)
-
-    @property
     def part_sums(self) -> list[Floats]:
-        """The log-likelihoods of the parts in nats, float64 [rows] each."""
+        """Return the log-likelihoods of the parts in nats, float64 [rows] each."""
         return list(self.column(PART_SUMS))
 
     @property
     def part_lows(self) -> list[Floats]:
-        """The lowest that they may be."""
+        """Return the lowest that the log-likelihoods of the parts may be, float64 [rows] each."""
         return list(self.column(PART_LOWS))
 
     def unlisted(self, null: str | None) -> Codes:
-        """1 for items of which an answer is known as an upper bound alone, 2 where all are, 0 for others, [items]."""
+        """Return 1 for items with an answer that is only an upper bound, 2 if all are, else 0."""
         return self.column(unlisted_column(null))
 
-    def impossible(self, null: str | None) -> Codes:
-        """Which numbers of each item no model says (:mod:`choicewise.results.tables`), int8 [items]."""
-        return self.column(impossible_column(null))
-
-    def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
-        """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
-        return self.column(sensitivity_column(name, null, outside))
-
-    @property
-    def warnings(self) -> dict[str, Mask]:
-        """Mark items not asked or scored in full, bool [items] by kind (:class:`choicewise.results.number.Counts`)."""
-        return dict(self.column(WARNINGS))
-
     def fields(self) -> list[str]:
-        """The further fields of every item, a JSON object each, read from the run folder."""
-        batches = [
-            pa.table([batch["fields"]], ["fields"])
-            for batch in item_batches(self._folder, ("fields",))
-        ]
-        return (
-            list(pa.concat_tables(batches)["fields"].take(pa.array(self.items)).to_pylist())
-            if batches
-            else []
-        )
+        """Return the further fields of every item, a JSON object each, from the run folder."""
+        columns = [batch["fields"] for batch in item_batches(self._folder, ("fields",))]
+        if not columns:
+            return []
+        return list(pa.chunked_array(columns).take(pa.array(self.items)).to_pylist())
 
     @property
     def choices(self) -> dict[str, pa.Array]:
-        """``item`` (its id), ``subject`` and ``choice`` (its index) of each row, [rows] each."""
+        """Return the id and subject of each row's item and the index of its choice, [rows] each."""
         item = row_of(self.item_offsets)
-        columns = {
-            name: self.item_table[name].combine_chunks().take(pa.array(item))
-            for name in ("item", "subject")
+        rows = pa.array(item)
+        subjects = self.item_table["subject"].combine_chunks().take(rows)
+        choice = np.arange(len(item)) - self.item_offsets[:-1][item]
+        return {
+            "item": self.item_table["item"].combine_chunks().take(rows),
+            "subject": subjects.cast(pa.string()),
+            "choice": pa.array(choice),
         }
-        columns["subject"] = columns["subject"].cast(pa.string())
-        return columns | {"choice": pa.array(np.arange(len(item)) - self.item_offsets[:-1][item])}
 
 
-TOLD = ("context", "continuations", "options", "gold")
-"""The columns of the requests with what is sent or decides what is right, of which the digests are made."""
+CONTENT_COLUMNS = ("context", "continuations", "options", "gold")
+"""The columns of the requests that are sent or decide what is right; digests are made of them."""
 
 
 def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
-    """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
+    """Read the texts under all ``prompts`` at once, so that no question reads them again."""
     evidence.gather({prompt: [TEXTS] for prompt in prompts}, texts=True)
 
 
 def text_digests(portion: ObservedPortion) -> Digests:
-    """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
-    columns = [portion.item_table["item"], *(portion.requests[name] for name in TOLD)]
+    """Return a digest per item of its id and its :data:`CONTENT_COLUMNS`, [items] of 16 bytes."""
+    columns = [portion.item_table["item"]]
+    columns += [portion.requests[name] for name in CONTENT_COLUMNS]
     return row_digests(*map(row_bytes, columns))
 
 
@@ -477,41 +544,43 @@ TEXT_LOGLIKELIHOOD = Column(
 LENGTHS = Column(
     "lengths", compute=lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32)
 )
-"""Characters of every continuation, int32 [rows]; -1 where its text is not known."""
+"""Characters of every continuation, int32 [rows]; -1 without its text."""
 
 MASS = Column("mass", compute=lambda portion: portion.mass)
+"""The probability of an item's continuations together, float64 [items]."""
+
 NO_NUMBER = Column("no number", compute=lambda portion: portion.no_number)
 PART_LOWS = Column("part lows", compute=lambda portion: np.array(portion.part_lows))
 PART_SUMS = Column("part sums", compute=lambda portion: np.array(portion.part_sums))
-WARNINGS = Column("warnings", compute=lambda portion: portion.warnings)
+DEFECTS = Column("defects", compute=lambda portion: portion.defects)
+"""Marks of items with a defect in their prompts or tokens, bool [items] by kind (``Counts``)."""
 
 
 def unlisted_column(null: str | None) -> Column[Codes]:
-    """Describe how many answers of each item are known as upper bounds alone (:meth:`Evidence.unlisted`)."""
+    """Describe how many answers of each item are only upper bounds (:meth:`Evidence.unlisted`)."""
     return Column("unlisted", (null,), compute=partial(ObservedPortion.unlisted, null=null))
 
 
 def impossible_column(null: str | None) -> Column[Codes]:
-    """Describe which numbers of each item no model says (:meth:`Evidence.impossible`)."""
+    """Describe which impossible numbers each item has, bits (:data:`~.spans.POSITIVE`)."""
     return Column("impossible", (null,), compute=partial(ObservedPortion.impossible, null=null))
 
 
 def reasons_column(null: str | None, reasons: Reasons) -> Column[Integers]:
-    """Describe the number of the first reason that each item has for being missing; -1 for none."""
+    """Describe the number of the first reason why each item is missing; -1 for none."""
     return Column("reasons", (null,), compute=partial(_reasons, null=null, reasons=reasons))
 
 
 def tokens_column(null: str | None) -> Column[Digests]:
-    """Describe a digest of the questions about each item, after its own context or the ``null`` context."""
+    """Describe a digest of the questions about each item, after its own or the ``null`` context."""
     return Column("tokens", (null,), compute=partial(_token_digests, null=null))
 
 
 def decision_column(protocol: Protocol) -> Column[Decision]:
-    """Describe what ``protocol`` decides, which all metrics of probabilities of one score share."""
+    """Describe the decision of ``protocol``, which metrics of probabilities of a score share."""
     deciding = deciding_protocol(protocol)
-    return Column(
-        "decision", (deciding,), compute=partial(COMBINERS[protocol.reading].decision, deciding)
-    )
+    compute = partial(COMBINERS[protocol.reading].decision, deciding)
+    return Column("decision", (deciding,), compute=compute)
 
 
 def bytes_column(protocol: Protocol) -> Column[Floats]:
@@ -523,22 +592,22 @@ def bytes_column(protocol: Protocol) -> Column[Floats]:
 
 
 def lacks_column(protocol: Protocol) -> Column[Codes]:
-    """Describe what each item lacks for the score of ``protocol``, as places in ``LACKS``."""
+    """Describe what each item lacks for the score of ``protocol``, as indices of ``LACKS``."""
     axes = protocol.score, protocol.null
     return Column("lacks", axes, compute=lambda portion: portion.lacks(*axes))
 
 
 def sensitivity_column(score: str, null: str | None, outside: str) -> Column[Floats]:
-    """Describe the units of the score per nat of numeric noise (:meth:`Evidence.sensitivity`)."""
+    """Describe the units of the score per nat of noise in a likelihood, [rows]; NaN if unknown."""
     axes = score, null, outside
     return Column("sensitivity", axes, compute=lambda portion: portion.sensitivity(*axes))
 
 
 @dataclass(frozen=True, slots=True)
 class MissingReason:
-    """A reason, the ``count`` of items (or rows of the data) it holds for, and one of them.
+    """Count the items (or rows of the data) with one ``reason``, and name one of them.
 
-    Where they have other numbers, ``reason`` says from which to which.
+    If numbers in their reasons differ, ``reason`` has the range of them.
     """
 
     reason: str
@@ -547,70 +616,73 @@ class MissingReason:
 
 
 class Reasons:
-    """Numbers for reasons, counted from 0."""
+    """Number reasons from 0; reasons that differ only in numbers and quoted texts share one."""
 
     def __init__(self) -> None:
+        # In the order of their numbers.
         self._numbers: dict[tuple[str, ...], int] = {}
-        self._varying: list[list[tuple[str, str]]] = []
+        self._ranges: list[list[_Range]] = []
 
     def number(self, reason: str, item: str = "") -> int:
-        """The number of ``reason``, in which the id of its own ``item`` does not count."""
-        text = reason.replace(item, _ANY) if item else reason
+        """Return the number of ``reason``, in which the id of its ``item`` does not count."""
+        text = reason
+        if item:
+            text = reason.replace(item, _ANY)
         values = _VARYING.findall(text)
-        number = self._numbers.setdefault(tuple(_VARYING.split(text)), len(self._numbers))
-        if number == len(self._varying):
-            self._varying.append([(value, value) for value in values])
-        else:
-            self._varying[number] = [
-                _widened(*edges, value)
-                for edges, value in zip(self._varying[number], values, strict=True)
-            ]
+        fixed = tuple(_VARYING.split(text))
+        number = self._numbers.setdefault(fixed, len(self._numbers))
+        if number == len(self._ranges):
+            self._ranges.append([(value, value) for value in values])
+            return number
+        widened = []
+        for ends, value in zip(self._ranges[number], values, strict=True):
+            widened.append(_widened(ends, value))
+        self._ranges[number] = widened
         return number
 
     def text(self, number: int) -> str:
-        """The reason of that number, with the range of every number in it that differs."""
-        fixed = next(parts for parts, other in self._numbers.items() if other == number)
-        shown = [low if low == high else f"{low} to {high}" for low, high in self._varying[number]]
-        return "".join(part + value for part, value in zip(fixed, [*shown, ""], strict=True))
+        """Return the reason of that number, with the range of every number that differs."""
+        text, *parts = list(self._numbers)[number]
+        for (low, high), part in zip(self._ranges[number], parts, strict=True):
+            text += low if low == high else f"{low} to {high}"
+            text += part
+        return text
 
 
-def counted(reasons: Iterable[tuple[str, str]]) -> tuple[MissingReason, ...]:
-    """From (reason, which row) to the reasons, the most common first."""
-    numbers, examples, counts = Reasons(), dict[int, str](), Counter[int]()
+def count_reasons(reasons: Iterable[tuple[str, str]]) -> tuple[MissingReason, ...]:
+    """Count pairs of a reason and the row that has it; the most common reason comes first."""
+    numbers = Reasons()
+    examples: dict[int, str] = {}
+    counts: Counter[int] = Counter()
     for reason, row in reasons:
         number = numbers.number(reason)
         counts[number] += 1
         examples.setdefault(number, row)
-    return tuple(
-        MissingReason(numbers.text(number), count, examples[number])
-        for number, count in counts.most_common()
-    )
+    result = []
+    for number, count in counts.most_common():
+        result.append(MissingReason(numbers.text(number), count, examples[number]))
+    return tuple(result)
 
 
 def _reasons(portion: ObservedPortion, null: str | None, reasons: Reasons) -> Integers:
-    """The number of the first reason that each item has for being missing, int64 [items]; -1 for none."""
+    """Return the number of the first reason why each item is missing, int64 [items]; -1: none."""
     numbers = np.full(len(portion.items), -1, dtype=np.int64)
     ids = portion.item_table["item"]
-    for place, reason in portion.reasons(null):
-        if numbers[place] < 0:
-            numbers[place] = reasons.number(reason, ids[place].as_py())
+    for item, reason in portion.reasons(null):
+        if numbers[item] < 0:
+            numbers[item] = reasons.number(reason, ids[item].as_py())
     return numbers
 
 
 def _token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np.void]:
-    """A digest per item, of its id and of every question about it: [items] of 16 bytes.
-
-    The key of a question is made of its kind and the ids of its tokens, so neither the model's weights nor their type
-    count.
-    """
+    """Return a digest per item of its id and of every question about it, [items] of 16 bytes."""
+    # The key of a question is made of its kind and the ids of its tokens, so neither the model's
+    # weights nor their type count.
     return row_digests(row_bytes(portion.item_table["item"]), portion.questions(null))
 
 
 def _joined(chunks: Sequence[Any]) -> Any:
-    """The column of all portions from those of each, in order.
-
-    Of two-dimensional arrays a portion can have fewer rows than another; it is filled up with NaN.
-    """
+    """Join the chunks of a column, one of each portion, in order."""
     match chunks[0]:
         case None:
             return None
@@ -621,17 +693,24 @@ def _joined(chunks: Sequence[Any]) -> Any:
         case tuple():
             return tuple(_joined(members) for members in zip(*chunks, strict=True))
         case dict():
-            return {key: _joined([chunk[key] for chunk in chunks]) for key in chunks[0]}
+            joined = {}
+            for key in chunks[0]:
+                joined[key] = _joined([chunk[key] for chunk in chunks])
+            return joined
         case np.ndarray(ndim=2):
-            height = max(len(chunk) for chunk in chunks)
-            padding = [((0, height - len(chunk)), (0, 0)) for chunk in chunks]
-            padded = [
-                np.pad(chunk, pad, constant_values=np.nan)
-                for chunk, pad in zip(chunks, padding, strict=True)
-            ]
-            return np.concatenate(padded, axis=1)
+            return _joined_parts(chunks)
         case _:
             return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+
+
+def _joined_parts(chunks: Sequence[Floats]) -> Floats:
+    """Join arrays [parts, rows]; a portion with fewer parts than another is filled with NaN."""
+    parts = max(len(chunk) for chunk in chunks)
+    padded = []
+    for chunk in chunks:
+        padding = ((0, parts - len(chunk)), (0, 0))
+        padded.append(np.pad(chunk, padding, constant_values=np.nan))
+    return np.concatenate(padded, axis=1)
 
 
 _VARYING = re.compile(
@@ -642,90 +721,30 @@ _VARYING = re.compile(
 _ANY = "…"
 """Stands for texts that differ."""
 
+_Range = tuple[str, str]
+"""The lowest and the highest spelling of a number, or a quoted text twice."""
 
-def _widened(low: str, high: str, value: str) -> tuple[str, str]:
-    if value[0] in "'\"" or low == _ANY:
-        return (low, high) if value == low else (_ANY, _ANY)
-    return (value if float(value) < float(low) else low), (
-        value if float(value) > float(high) else high
-    )
+
+def _widened(ends: _Range, value: str) -> _Range:
+    """Return the range with ``value`` in it."""
+    low, high = ends
+    # Numbers can be ordered; quoted texts that differ have no range.
+    is_text = value[0] in "'\""
+    if is_text or low == _ANY:
+        return ends if value == low else (_ANY, _ANY)
+    if float(value) < float(low):
+        low = value
+    if float(value) > float(high):
+        high = value
+    return low, high
 
 
 def _prepare_of(signature: str) -> str:
-    """The axis ``prepare`` of a protocol that is spelled so; empty where it was not known yet."""
-    return next(
-        (
-            part.removeprefix("prepare:")
-            for part in signature.split("|")
-            if part.startswith("prepare:")
-        ),
-        "",
-    )
-
-
-def _read_run_tables(folder: Path, manifest: Manifest, adding: Mapping[str, int]) -> RunTables:
-    """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""
-    requests, spans, observations = (
-        read_blocks(folder, manifest.blocks, table)
-        for table in ("requests", "spans", "observations")
-    )
-    return RunTables(
-        items=read_items(folder, manifest),
-        requests=requests,
-        spans=spans,
-        observations=observations.combine_chunks(),
-        adding=adding,
-    )
-
-
-def _read_portion_tables(
-    folder: Path,
-    portion: Portion,
-    items: pa.Table,
-    elsewhere: pa.Table,
-    adding: Mapping[str, int],
-    texts: bool,
-) -> RunTables:
-    """The tables of a ``portion`` of the run whose ``items`` (:mod:`choicewise.results.tables`) are given.
-
-    ``elsewhere``: observations that lie in other portions.  ``texts``: whether contexts are read, too, which are longer
-    than everything else together.  The files were checked before.
-    """
-    own = items.take(pa.array(portion.items))
-    left_out = () if texts else ("context",)
-    requests, spans = (
-        _rows(folder, portion, name, "item", own["item"], left_out)
-        for name in ("requests", "spans")
-    )
-    keys = named(spans)
-    observations = _rows(folder, portion, "observations", "key", pa.chunked_array([keys]))
-    if len(elsewhere):
-        lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
-        observations = pa.concat_tables(
-            [observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))]
-        )
-    return RunTables(
-        items=own,
-        requests=requests,
-        spans=spans,
-        observations=observations.combine_chunks(),
-        adding=adding,
-    )
-
-
-def _read_portion_requests(
-    folder: Path, portion: Portion, items: pa.Table, adding: Mapping[str, int]
-) -> RunTables:
-    """The same with the requests and their texts alone, and nothing that was observed."""
-    own = items.take(pa.array(portion.items))
-    requests = _rows(folder, portion, "requests", "item", own["item"])
-    return RunTables(
-        items=own,
-        requests=requests,
-        spans=SPANS.empty_table(),
-        observations=OBSERVATIONS.empty_table(),
-        adding=adding,
-    )
+    """Return the axis ``prepare`` of a spelled protocol; empty if it is older than the axis."""
+    for part in signature.split("|"):
+        if part.startswith("prepare:"):
+            return part.removeprefix("prepare:")
+    return ""
 
 
 def _rows(
@@ -733,35 +752,24 @@ def _rows(
     portion: Portion,
     name: str,
     column: str,
-    values: pa.ChunkedArray | pa.Array,
+    values: pa.ChunkedArray,
     left_out: Sequence[str] = (),
 ) -> pa.Table:
-    """The rows of one table; of blocks that hold other items, too, only those with one of ``values`` in ``column``."""
+    """Read the rows of one table of a portion.
+
+    Of blocks that hold other items, too, only rows with one of ``values`` in ``column`` are read.
+    """
     schema = pa.schema([field for field in SCHEMAS[name] if field.name not in left_out])
-    values = values.combine_chunks()
-    tables = [schema.empty_table()]
+    wanted = values.combine_chunks()
+    tables = []
     for block in portion.blocks:
         path = block_file(folder, block, name)
         if block.name in portion.inside:
             tables.append(read_columns(path, SCHEMAS[name], schema.names))
-        else:
-            batches = read_batches(path, SCHEMAS[name], schema.names)
-            tables += [
-                pa.Table.from_batches([batch.filter(pc.is_in(batch[column], values))])
-                for batch in batches
-            ]
-    return pa.concat_tables(tables[1:] or tables)
-
-
-def _nothing(items: pa.Table, adding: Mapping[str, int]) -> RunTables:
-    """No items of a run with such ``items``, and nothing observed."""
-    requests, spans, observations = (
-        schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS)
-    )
-    return RunTables(
-        items=items.slice(0, 0),
-        requests=requests,
-        spans=spans,
-        observations=observations,
-        adding=adding,
-    )
+            continue
+        for batch in read_batches(path, SCHEMAS[name], schema.names):
+            rows = batch.filter(pc.is_in(batch[column], wanted))
+            tables.append(pa.Table.from_batches([rows]))
+    if not tables:
+        return schema.empty_table()
+    return pa.concat_tables(tables)

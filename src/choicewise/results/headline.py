@@ -11,7 +11,6 @@ from itertools import combinations
 import numpy as np
 
 from choicewise.protocols.catalogue import is_headline
-from choicewise.protocols.protocol import short_signature
 from choicewise.results.measurement import paired_credits, same_items
 from choicewise.results.number import Number, NumberIdentity
 from choicewise.results.outcomes import (
@@ -21,6 +20,8 @@ from choicewise.results.outcomes import (
     distinct,
     left_open,
     measured_as,
+    number_key,
+    outcomes_by_key,
     shared_credits,
     standing_ranks,
     undecided_pairs,
@@ -145,7 +146,7 @@ def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
     A number is worse than another if it is less over these items, and if p, after Holm's correction
     for all pairs of the table, is at most :data:`~choicewise.scoring.significance.LEVEL`.
     """
-    outcome_of = _outcomes_by_row(outcomes)
+    by_key = outcomes_by_key(outcomes)
     level: list[list[bool | None]] = [[None] * len(table.benchmarks) for _ in table.standings]
     losers: list[tuple[int, int]] = []
     ps: list[float] = []
@@ -162,7 +163,7 @@ def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
         for one, other in combinations(rows, 2):
             if not (is_comparable[one] and is_comparable[other]):
                 continue
-            difference, p = _test(rows[one], rows[other], outcome_of)
+            difference, p = _test(rows[one], rows[other], by_key)
             if math.isnan(p):
                 continue
             level[one][column] = True
@@ -210,32 +211,21 @@ def _lines(
     return lines
 
 
-_OutcomeOf = Mapping[tuple[str, ...], Outcome]
-"""The outcomes of rows, by :func:`_key`."""
+_OutcomesByKey = Mapping[tuple[str, ...], Sequence[Outcome]]
+"""The outcomes of rows, by :func:`number_key`."""
 
 
-def _outcomes_by_row(runs: Sequence[Outcomes]) -> _OutcomeOf:
-    outcome_of: dict[tuple[str, ...], Outcome] = {}
-    for run in runs:
-        for outcome in run.outcomes:
-            short = short_signature(outcome.protocol)
-            outcome_of[run.model, f"#D{run.digest[:6]}", outcome.selection, short] = outcome
-    return outcome_of
-
-
-def _key(row: Number) -> tuple[str, ...]:
-    return row.identity.model, row.identity.data, row.identity.selection, row.identity.id
-
-
-def _test(one: Number, other: Number, outcome_of: _OutcomeOf) -> tuple[float, float]:
+def _test(one: Number, other: Number, by_key: _OutcomesByKey) -> tuple[float, float]:
     """Return how much better ``one`` is over the shared items, and p.
 
     Both are NaN if there is no test, such as of few items.  If answers that were cut leave the
     order open, p is 1.
     """
-    if _key(one) not in outcome_of or _key(other) not in outcome_of:
+    key = number_key(one)
+    other_key = number_key(other)
+    if key not in by_key or other_key not in by_key:
         return math.nan, math.nan
-    pair = outcome_of[_key(one)], outcome_of[_key(other)]
+    pair = by_key[key][-1], by_key[other_key][-1]
     # The same items in other texts: the difference could be that of the texts.
     if same_items(*pair) and one.identity.i != other.identity.i:
         return math.nan, math.nan
@@ -294,15 +284,16 @@ def _ranked(standings: Sequence[Standing], outcomes: Sequence[Outcomes]) -> list
     # Bounds come from tests, which need two models.
     if len(ranked) < 2:
         return ranked
-    outcome_of = _outcomes_by_row(outcomes)
+    by_key = outcomes_by_key(outcomes)
     undecided = []
     parts = []
     for column in zip(*(standing.rows for standing in standings), strict=True):
         rows = [row for row in column if row is not None]
-        if any(_key(row) not in outcome_of for row in rows):
+        keys = [number_key(row) for row in rows]
+        if not by_key.keys() >= set(keys):
             return ranked
         undecided.append(undecided_pairs(rows))
-        parts.append([outcome_of[_key(row)] for row in rows])
+        parts.append([by_key[key][-1] for key in keys])
     placed = standing_ranks(parts, np.any(undecided, axis=0))
     if not placed:
         return ranked

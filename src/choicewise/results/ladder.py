@@ -22,8 +22,8 @@ from choicewise.results.outcomes import (
     Outcomes,
     aligned,
     axes_between,
-    error,
     influence,
+    influence_error,
 )
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks, two_sided
@@ -193,7 +193,7 @@ def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
     """
     first = _named(outcomes, start)
     last = _named(outcomes, end)
-    outcomes = outcomes.beside(first)
+    outcomes = outcomes.comparable_to(first)
     if last not in outcomes.outcomes or METRICS[first.protocol.metric].exponential:
         metrics = " and ".join(dict.fromkeys([first.protocol.metric, last.protocol.metric]))
         raise UsageError(
@@ -337,9 +337,9 @@ def main_effects(outcomes: Outcomes) -> list[Effect]:
     """Return the effects of the axes in which two protocols differ alone, the greatest first.
 
     Axes that only change together (:func:`choicewise.protocols.between.inseparable`) count as the
-    first of them.  Protocols that can't differ (:func:`choicewise.results.outcomes.first_alike`)
-    are no pair, and pairs of the same two groups of such protocols count once.  Raises UsageError
-    if no two protocols are a pair.
+    first of them.  Protocols that can't differ
+    (:func:`choicewise.results.outcomes.first_equivalents`) are no pair, and pairs of the same two
+    groups of such protocols count once.  Raises UsageError if no two protocols are a pair.
     """
     outcomes = outcomes.shares
     influences = {outcome.name: influence(outcome) for outcome in outcomes.outcomes}
@@ -442,12 +442,12 @@ def _turn(axes: Axes, early: Sequence[_Step], late: Sequence[_Step]) -> Turn:
     _, _, moved = aligned(influences)
     # A step is its end minus its start; the steps in reverse are subtracted from those in order.
     sign = np.array([-1.0, 1.0] * len(early) + [1.0, -1.0] * len(late))
-    values = sign * [known.value for known in influences]
+    values = sign * [step_end.value for step_end in influences]
     early_values, late_values = np.split(values, [2 * len(early)])
     in_order = float(early_values.sum())
     in_reverse = -float(late_values.sum())
     difference = in_order - in_reverse
-    se = error(sign @ moved)
+    se = influence_error(sign @ moved)
     allowed = EXACT if math.isnan(se) else two_sided(LEVEL) * se
     return Turn(
         axes=axes,
@@ -538,7 +538,7 @@ def _step(start: _Node, end: _Node) -> Step:
         signature=signature(end.protocol),
         value=end.influence.value,
         change=end.influence.value - start.influence.value,
-        se=error(moved[1] - moved[0]),
+        se=influence_error(moved[1] - moved[0]),
         n=both,
         missing=any_of_both - both,
         gained=int(gained.sum()),

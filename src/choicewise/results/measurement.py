@@ -33,6 +33,7 @@ from choicewise.results.evidence import (
     lacks_column,
     measured_columns,
     reasons_column,
+    sensitivity_column,
 )
 from choicewise.scoring.answers import UNSAID, WHY, Statuses, cut_range, is_cut
 from choicewise.scoring.calibrate import (
@@ -81,7 +82,9 @@ from choicewise.scoring.scores import LACKS
 
 
 def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
-    """Return the softmax and the winner's share of all, both float64 [rows]; NaN for an item with a missing choice.
+    """Return the softmax and the winner's share of all, both float64 [rows].
+
+    NaN for an item with a missing choice.
 
     An item with a choice known as an upper bound only has no softmax, and a winner if that is sure.
 
@@ -103,6 +106,7 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
     item = row_of(offsets)
     best = reduce_rows(np.maximum, low, offsets)[item]
     undecided = (measured.decisions.missing & measured.unlisted)[item]
+    # The scores of an undecided item are bounds, of which the best need not win.
     at_top = np.where(np.isnan(best) | undecided, np.nan, low == best)
     softmax = choice_distribution(scores, offsets, temperature)
     # Choices that tie at the top share the win.
@@ -111,7 +115,10 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
 
 
 def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
-    """Return the table of :meth:`choicewise.results.run.Run.distribution`; UsageError as :func:`links`."""
+    """Return the table of :meth:`choicewise.results.run.Run.distribution`.
+
+    UsageError as :func:`links`.
+    """
     softmax, winner = links(measured, temperature)
     people = human_counts(measured.evidence)
     if people is None:
@@ -127,10 +134,11 @@ def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
 
 
 def human_counts(evidence: Evidence) -> Floats | None:
-    """Return how many people chose each choice, float64 [rows], NaN for items without counts; None if no item has any.
+    """Return how many people chose each choice, float64 [rows]; NaN for items without counts.
 
-    Shares of people stand for counts.  Nobody chose an option that a prompt adds.  Raises DataError naming the item
-    whose counts do not match its choices, or whose shares do not sum to 1.
+    The result is None if no item has counts.  Shares of people stand for counts.  Nobody chose an
+    option that a prompt adds.  Raises DataError naming the item whose counts do not match its
+    choices, or whose shares do not sum to 1.
     """
     people = np.full(int(evidence.item_offsets[-1]), np.nan)
     for index, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
@@ -138,7 +146,8 @@ def human_counts(evidence: Evidence) -> Floats | None:
             continue
         start = int(evidence.item_offsets[index])
         size = int(evidence.item_offsets[index + 1]) - start
-        counts = people_counts(item, fields[PEOPLE], size - evidence.more)
+        counts = people_counts(item, fields[PEOPLE], size - evidence.extra_options)
+        # Nobody could choose an option that the prompt adds.
         people[start : start + size] = (*counts, 0.0)[:size]
     return None if np.isnan(people).all() else people
 
@@ -152,7 +161,8 @@ def item_fields(evidence: Evidence) -> list[dict[str, str]]:
 class Flips:
     """Count shared items by whose credit is better, and by whether the predictions differ at all.
 
-    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None if unknown.
+    ``near_ties``: items predicted differently that numeric noise leaves open on either side; None
+    if unknown.
     """
 
     left_better: int
@@ -170,6 +180,7 @@ def flips(pair: tuple[Measurement, Measurement]) -> Flips:
     ids, (items, other_items) = shared_items(pair)
     left, right = paired_predictions(pair)
     _, (credits, other_credits) = paired_credits(pair)
+    # Of a loss, less is better.
     if not one.metric.credited:
         credits = -credits
         other_credits = -other_credits
@@ -190,9 +201,9 @@ def flips(pair: tuple[Measurement, Measurement]) -> Flips:
 
 
 def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
-    """Return the largest difference of a score, and how many shared items have any; NaN and None without scores.
+    """Return the largest difference of a score, and how many shared items have any.
 
-    Scores of different protocols are not comparable: NaN and None too.
+    NaN and None without scores, and if the protocols differ: then scores are not comparable.
     """
     one, other = pair
     scores = one.known_scores
@@ -208,7 +219,8 @@ def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
     counts = counts[same_size]
     left = scores[rows_of_items(offsets[:-1][items[same_size]], counts)]
     right = other_scores[rows_of_items(other_offsets[:-1][other_items[same_size]], counts)]
-    with np.errstate(invalid="ignore"):  # equal infinities do not differ
+    # Equal infinities do not differ, though their difference is NaN.
+    with np.errstate(invalid="ignore"):
         differences = np.where(left == right, 0.0, np.abs(left - right))
     moved = ~((left == right) | (np.isnan(left) & np.isnan(right)))
     item = np.repeat(np.arange(len(counts)), counts)
@@ -225,19 +237,20 @@ UNLISTED = (
     "an answer is not among the likeliest next tokens that the server lists: the score is known as a bound alone",
     "none of the answers is among the likeliest next tokens that the server lists",
 )
-"""Why an item is missing that has answers known as upper bounds only, by how many of them: none, some, all."""
+"""Why an item is missing, by how many of its answers are only upper bounds: none, some, all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Hold the scores and decisions of one protocol of a run.
 
-    ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None if the protocol reads
-    generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
-    nats; None if it was not measured.  ``judged``: the probabilities that the metric judges.  ``categories``: those of
-    the dataset.  ``reasons``: those of the run, by number.  ``item_counts``: how many items are complete, and how many
-    the run is to have.  ``statuses``: the outcome of every text; None if none is read.  ``step``: to which a decision
-    endpoint rounds its probabilities; None if it does not, and for other models.
+    ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None if
+    the protocol reads generated text.  ``noise``: the greatest difference between two ways of
+    computing a log-likelihood on this model, in nats; None if it was not measured.  ``judged``: the
+    probabilities that the metric judges.  ``categories``: those of the dataset.  ``reasons``: those
+    of the run, by number.  ``item_counts``: how many items are complete, and how many the run is to
+    have.  ``statuses``: the outcome of every text; None if none is read.  ``step``: to which a
+    decision endpoint rounds its probabilities; None if it does not, and for other models.
     """
 
     name: str
@@ -280,33 +293,38 @@ class Measurement:
         return self.decisions.prediction
 
     def values(self, aggregation: str | None = None) -> dict[str, Value]:
-        """Return the value of each group under the protocol's aggregation, or another one by name."""
+        """Return the value of each group under the protocol's or another ``aggregation``."""
         return self._values(self.decisions, aggregation)
 
     def groups(self, aggregation: str | None = None) -> npt.NDArray[np.object_]:
-        """Return the group of every item under the protocol's aggregation, or another one by name."""
+        """Return the group of every item under the protocol's or another ``aggregation``."""
         group_of = GROUPS[aggregation or self.protocol.aggregation]
         return self.evidence.groups(lambda subject: group_of(subject, self.categories))
 
     @property
     def overall(self) -> float:
-        """Return the one value under the protocol's aggregation; the mean over items if that has several groups."""
+        """Return the value under the protocol's aggregation.
+
+        It is the mean over items if the aggregation has several groups.
+        """
         if self.protocol.aggregation not in ("micro", "macro"):
             return self.values("micro")["all"].value
         (value,) = self.values().values()
         return value.value
 
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
-        """Return the lowest and highest value of each group that noise, rounding and answers known as bounds allow.
+        """Return the lowest and highest value of each group that its uncertain answers allow.
 
-        NaN if the noise of an item is not known.  Answers known as bounds, and answers in text that were cut, bound the
-        value nevertheless.  Items that they leave undecided count here, though no value has them.
+        Numeric noise, rounding, answers known as bounds and cut answers in text make answers
+        uncertain.  NaN if the noise of an item is not known and the answers do not bound the value.
+        Items left undecided count here, though no value has them.
         """
         if not self._has_extremes:
             return dict.fromkeys(self.groups(aggregation).tolist(), (math.nan, math.nan))
         low, high, _ = self._range
         has_no_bounds = np.where(self.decisions.missing, np.nan, np.isnan(low))
-        with np.errstate(invalid="ignore"):  # a bound may be infinite, and then has no error
+        # A bound may be infinite, and then has no error.
+        with np.errstate(invalid="ignore"):
             lows = self._values(replace(self.decisions, credit=low), aggregation)
             highs = self._values(replace(self.decisions, credit=high), aggregation)
             unknown = self._values(replace(self.decisions, credit=has_no_bounds), aggregation)
@@ -324,14 +342,18 @@ class Measurement:
 
     @property
     def _has_extremes(self) -> bool:
-        """Check that bounds of the metric are known: of probabilities, only those of rounding are."""
+        """Check that bounds of the metric are known."""
+        # Of probabilities, only what rounding leaves open is known.
         if self.judged is None:
             return True
         is_bounded = self.step is not None and self.protocol.metric in BOUNDED
         return is_bounded and self.judged.bytes is None
 
     def chances(self, aggregation: str | None = None) -> dict[str, float]:
-        """Return the value of each group that guessing evenly is expected to have; NaN if no item is scored."""
+        """Return the value of each group that guessing evenly is expected to have.
+
+        NaN if no item is scored.
+        """
         expected = np.where(self.decisions.missing, np.nan, self.guesses)
         guessed = replace(self.decisions, credit=expected)
         means = self._means(guessed, aggregation or self.protocol.aggregation)
@@ -339,19 +361,28 @@ class Measurement:
 
     @cached_property
     def guesses(self) -> Floats:
-        """Return the credit of every item that is expected of guessing evenly, float64 [items]; NaN if none is."""
+        """Return the credit of every item that is expected of guessing evenly, float64 [items].
+
+        NaN if none is.
+        """
         if self.judged is not None:
             return uniform(self.protocol.metric, self.judged)
         return guess(self.evidence.item_offsets, self.evidence.right, self.protocol.metric)
 
     def if_calibrated(self, among: Mask) -> float:
-        """Return the value of items ``among`` if each answer were right as often as its probability; NaN if unknown."""
+        """Return the value of items ``among`` if probabilities were right as often as they say.
+
+        NaN if unknown.
+        """
         if self.judged is None:
             return math.nan
         return if_calibrated(self.protocol.metric, self.judged, among)
 
     def rounding(self, among: Mask, value: float) -> Rounding | None:
-        """Return what rounding does to the ``value`` of items ``among``, bool [items]; None without rounding."""
+        """Return what rounding does to the ``value`` of items ``among``, bool [items].
+
+        None without rounding.
+        """
         if self.step is None or self.scores is None:
             return None
         if self.judged is None or self.protocol.metric not in OPEN:
@@ -361,12 +392,15 @@ class Measurement:
 
     @property
     def likelihoods(self) -> bool:
-        """Check that the scores are made of one log-likelihood of each choice, whose noise is known."""
+        """Check that scores are made of one log-likelihood per choice, whose noise is known."""
         return READINGS[self.protocol.reading].one_likelihood
 
     @property
     def invalid(self) -> Mask:
-        """Mark items of several choices whose generated text names none and counts as wrong, bool [items]."""
+        """Mark items whose generated text names none of several choices, bool [items].
+
+        They count as wrong.
+        """
         several = np.diff(self.evidence.item_offsets) > 1
         no_option = (self.decisions.prediction < 0) & ~self.decisions.missing & several
         if self.statuses is None:
@@ -375,27 +409,30 @@ class Measurement:
 
     @property
     def near_ties(self) -> Mask:
-        """Mark items without a tie of which several choices could be the best within the noise, bool [items]."""
+        """Mark items without a tie whose best choice the noise leaves open, bool [items]."""
         _, _, open_items = self._range
         near = open_items & ~self.decisions.tied & ~self.decisions.missing
         return np.asarray(near, dtype=np.bool_)
 
     @property
     def bounded(self) -> Mask:
-        """Mark items whose credit is known to stay within bounds, and those that are missing, bool [items]."""
+        """Mark items that are missing or whose credit has known bounds, bool [items]."""
         low, _, _ = self._range
         has_bounds = ~np.isnan(low) & (self._noise_known or self.step is not None)
         return np.asarray(has_bounds | self.decisions.missing, dtype=np.bool_)
 
     @property
     def low_scores(self) -> Floats | None:
-        """Return the lowest that each score may be, float64 [rows]: the score itself, except for upper bounds."""
+        """Return the lowest that each score may be, float64 [rows].
+
+        It is the score itself unless that is an upper bound.
+        """
         if self.scores is None or self.lows is None:
             return self.scores
         return self.lows.filled(self.scores)
 
     def unlisted_reason(self, item: int) -> str:
-        """Return why the item at that index is missing if it is because answers are known as upper bounds only."""
+        """Return why upper bounds make the item at that index missing; empty if they do not."""
         return UNLISTED[int(self.evidence.unlisted(self.protocol.null)[item])]
 
     @cached_property
@@ -415,22 +452,21 @@ class Measurement:
         """Return why items ``among`` (bool [items]) are missing, the most common reason first."""
         items = np.flatnonzero(self.decisions.missing & among)
         ids = self.evidence.item_table["item"]
-        codes, firsts, counts = np.unique(
-            self._reason_codes(items), return_index=True, return_counts=True
-        )
+        codes = self._reason_codes(items)
+        distinct, firsts, counts = np.unique(codes, return_index=True, return_counts=True)
+        examples = ids.take(pa.array(items[firsts])).to_pylist()
         reasons = []
-        for code, first, count in zip(
-            codes.tolist(), firsts.tolist(), counts.tolist(), strict=True
-        ):
-            example = ids[int(items[first])].as_py()
+        for code, example, count in zip(distinct.tolist(), examples, counts.tolist(), strict=True):
             reasons.append(MissingReason(self._reason_text(code), count, example))
         return tuple(sorted(reasons, key=lambda reason: -reason.count))
 
     def _reason_codes(self, items: Integers) -> Integers:
-        """Number why ``items`` are missing: the run's reasons from 0, below it :data:`LACKS`, UNLISTED and WHY.
+        """Number why ``items`` are missing, int64 [items].
 
-        A reason of the score goes before one of the run, and both before what became of a text.
+        Reasons of the run count from 0.  From -1 down come the entries of :data:`LACKS`,
+        :data:`UNLISTED` and WHY; -1 itself stands for none of them.
         """
+        # The run's own reasons go first: without an answer, no score and no text can say more.
         codes = self.evidence.column(reasons_column(self.protocol.null, self.reasons))[items]
         lacks = lacks_column(self.protocol)
         if lacks in self.evidence:
@@ -467,7 +503,7 @@ class Measurement:
 
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
-        """Return the lowest and highest credit of every item, and mark those with several possible best choices."""
+        """Return the lowest and highest credit of each item; mark items whose best is open."""
         none_open = np.zeros(len(self.decisions.credit), dtype=np.bool_)
         if self.step is not None and self.scores is not None:
             if self.judged is None:
@@ -499,11 +535,13 @@ class Measurement:
         """Return how far noise moves each score, float64 [rows]; NaN if unknown."""
         protocol = self.protocol
         assert self.noise is not None
-        sensitivity = self.evidence.sensitivity(protocol.score, protocol.null, protocol.outside)
+        column = sensitivity_column(protocol.score, protocol.null, protocol.outside)
+        sensitivity = self.evidence.column(column)
         return np.asarray(NOISE[protocol.calibration] * self.noise * sensitivity, dtype=np.float64)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
         name = aggregation or self.protocol.aggregation
+        # Bits per byte and calibration errors are of all items together, no mean over items.
         if self.judged is not None and (self.metric.pooled or self.judged.bytes is not None):
             return self._pooled(self.judged, name)
         return self._means(decisions, name)
@@ -535,15 +573,11 @@ def measure(
     decided_by = {}
     for name, protocol in protocols.items():
         decided_by[name] = _decision(protocol, observed[protocol.prompt_digest])
-    stated = set()
     # Any share may be the one that shows to how many digits an endpoint rounds.
     shares: list[float] = []
     for name, protocol in protocols.items():
-        if DecisionQuestion not in READINGS[protocol.reading].needs:
-            continue
-        stated.add(name)
-        scores = decided_by[name][0]
-        if scores is not None:
+        scores, *_ = decided_by[name]
+        if _states_shares(protocol) and scores is not None:
             shares += np.exp(np.unique(scores)).tolist()
     step = rounding_step(shares)
     measured = {}
@@ -553,6 +587,9 @@ def measure(
         if protocol.metric == "mc2-split":
             decisions = _in_file_order(protocol, read, scores, decisions)
         decisions, judged = _judged(protocol, read, scores, decisions, lows)
+        step_of_protocol = None
+        if _states_shares(protocol):
+            step_of_protocol = step
         measured[name] = Measurement(
             name=name,
             protocol=protocol,
@@ -566,16 +603,24 @@ def measure(
             reasons=evidence.reasons,
             item_counts=evidence.count_items(protocol),
             statuses=statuses,
-            step=step if name in stated else None,
+            step=step_of_protocol,
         )
     return measured
 
 
-def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> _Bounds:
-    """Return the interval of that name for the mean ``credit`` of scored items of ``subjects``; NaN without items.
+def _states_shares(protocol: Protocol) -> bool:
+    """Check if a decision endpoint states the probabilities, which it may round."""
+    return DecisionQuestion in READINGS[protocol.reading].needs
 
-    ``macro``: for the mean of the subjects' means.  ``clustered`` takes the subjects as drawn at random, the other two
-    take them as given; it is NaN for fewer than :data:`choicewise.scoring.intervals.FEWEST` subjects.
+
+def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> _Bounds:
+    """Return the interval of that name for the mean ``credit`` of scored items of ``subjects``.
+
+    NaN without items.
+
+    ``macro``: for the mean of the subjects' means.  ``clustered`` takes the subjects as drawn at
+    random, the other two take them as given; it is NaN for fewer than
+    :data:`choicewise.scoring.intervals.FEWEST` subjects.
     """
     if not len(credit):
         return math.nan, math.nan
@@ -594,7 +639,10 @@ def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) ->
 
 
 def of_items(name: str, right: float, n: int) -> _Bounds:
-    """Return the interval ``wilson`` or ``beta-binomial`` for the mean of ``n`` items with the credit ``right``."""
+    """Return the interval of that name for the mean of ``n`` items with the credit ``right``.
+
+    ``name``: ``wilson`` or ``beta-binomial``.
+    """
     if name == "wilson":
         return wilson(right / n, n)
     return _posterior(right, n)
@@ -642,9 +690,13 @@ def same_items(one: Decided, other: Decided) -> bool:
 
 
 def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Integers]]:
-    """Return the ids of the items that all of ``measured`` hold, in the first's order, and their indices in each."""
+    """Return the ids of the items that all of ``measured`` hold, and their indices in each.
+
+    They have the order of the first.
+    """
     first = measured[0]
-    if all(same_items(first, other) for other in measured):  # the usual case, and quick
+    # The usual case, and quick.
+    if all(same_items(first, other) for other in measured):
         return first.ids, [np.arange(len(first.ids))] * len(measured)
     indices = []
     for decided_items in measured:
@@ -655,7 +707,10 @@ def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Int
 
 
 def paired_credits(measured: Sequence[Decided]) -> tuple[list[str], Floats]:
-    """Return the subjects and credits of the shared items, the latter float64 [measured, items]; NaN for missing."""
+    """Return the subjects and credits of the shared items, the latter float64 [measured, items].
+
+    NaN for missing.
+    """
     _, indices = shared_items(measured)
     credits = [one.credit[items] for one, items in zip(measured, indices, strict=True)]
     subjects = measured[0].subjects
@@ -699,17 +754,18 @@ def _decision(protocol: Protocol, read: Evidence) -> Decision:
 def _in_file_order(
     protocol: Protocol, read: Evidence, scores: Floats | None, decisions: Decisions
 ) -> Decisions:
-    """Return the decisions of metric mc2-split, which counts the right choices before the first wrong one of the file.
+    """Return the decisions of metric mc2-split.
 
-    The best answer was made the first choice; if it is after a wrong one in the file, it does not count.
+    It counts the right choices before the first wrong one of the file.  The best answer was made
+    the first choice; if it is after a wrong one in the file, it does not count.
     """
     moved = [BEST_AFTER_WRONG in fields for fields in item_fields(read)]
     if scores is None or not any(moved):
         return decisions
     counted = before_wrong(read.right, read.item_offsets)
     counted[read.item_offsets[:-1][moved]] = False
-    known = np.where(decisions.missing[row_of(read.item_offsets)], np.nan, scores)
-    return mc2(known, read.item_offsets, counted, protocol.ties)
+    present = np.where(decisions.missing[row_of(read.item_offsets)], np.nan, scores)
+    return mc2(present, read.item_offsets, counted, protocol.ties)
 
 
 def _judged(
@@ -719,7 +775,10 @@ def _judged(
     decisions: Decisions,
     lows: Lows | None,
 ) -> tuple[Decisions, Judged | None]:
-    """Return the decisions with the credits of the metric, and the probabilities it judges, if it is one of these."""
+    """Return the decisions with the credits of the metric, and the probabilities it judges.
+
+    None if it judges no probabilities.
+    """
     metric = METRICS[protocol.metric]
     if scores is None and metric.of_text:
         return _judged_text(protocol, read, decisions)
@@ -727,6 +786,7 @@ def _judged(
         return decisions, None
     exact = scores
     if lows is not None:
+        # A bound is no score that a probability could be made of.
         exact = np.where(lows.filled(scores) < scores, np.nan, scores)
     orders = None
     letters = None

@@ -20,7 +20,9 @@ TIED_SHARE: Final = 0.05
 """Warn if a greater share of the items is missing, cut, names no option, or is tied."""
 
 LENGTH_SHIFT: Final = 0.1
-"""Warn if predictions differ in length from right choices by so much of the way from the shortest to the longest."""
+"""Warn if predictions differ in length from right choices by so much of the way from the shortest
+to the longest.
+"""
 
 WARNINGS = {
     "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
@@ -77,16 +79,18 @@ SERIOUS = (
 class Diagnosis:
     """What speaks for or against one number.  Shares of 1; NaN where not known.
 
-    ``chance``: expected accuracy of guessing.  ``guessing_p``: how likely guessing is as good as this number alone, of
-    a sample as of questions without end.  ``predictions``: a digest that protocols share which decide all items alike.
-    ``most_common``: the greatest share a position has among predictions.
-    ``position_rstd``, ``position_p``: position bias.  ``length_shift``: how much longer predicted choices are than
-    right ones, in ranks from 0 (shortest) to 1, and ``length_p``, how likely so much is by chance.
-    ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
-    ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
-    predicted differently by ``text_sibling``.  ``permutation_consistency``: share of items with the same prediction in
-    every order that ``permutation_sibling`` shows.  ``choices_only``: accuracy of ``choices_sibling``, which leaves the
-    question out, and ``choices_only_p``, how likely guessing is as good.
+    ``chance``: expected accuracy of guessing.  ``guessing_p``: how likely guessing is as good as
+    this number alone, of a sample as of questions without end.  ``predictions``: a digest that
+    protocols share which decide all items alike.  ``most_common``: the greatest share a position
+    has among predictions.  ``position_rstd``, ``position_p``: position bias.  ``length_shift``: how
+    much longer predicted choices are than right ones, in ranks from 0 (shortest) to 1, and
+    ``length_p``, how likely so much is by chance.  ``mass``: median probability of the
+    continuations together; ``low_mass``: share of items where it is under 1/2.  ``near_tie_rate``,
+    ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
+    predicted differently by ``text_sibling``.  ``permutation_consistency``: share of items with the
+    same prediction in every order that ``permutation_sibling`` shows.  ``choices_only``: accuracy
+    of ``choices_sibling``, which leaves the question out, and ``choices_only_p``, how likely
+    guessing is as good.
     """
 
     warnings: tuple[str, ...]
@@ -115,10 +119,11 @@ class Diagnosis:
 class NumberIdentity:
     """Say what a number is a number of.
 
-    ``selection`` is the part of the data in words, "" for all of it; ``subject`` is the group of items.  ``family`` is
-    what the protocol asks for (:func:`choicewise.protocols.protocol.family`).  ``data``, ``id``, ``i``, ``t`` and ``r``
-    are short ids: of the dataset, of the protocol, of the texts that were sent, of their tokens, and of the model as it
-    was computed (:mod:`choicewise.results.rows`).  The sources are repository and commit on the Hub, or "".
+    ``selection`` is the part of the data in words, "" for all of it; ``subject`` is the group of
+    items.  ``family`` is what the protocol asks for (:func:`choicewise.protocols.protocol.family`).
+    ``data``, ``id``, ``i``, ``t`` and ``r`` are short ids: of the dataset, of the protocol, of the
+    texts that were sent, of their tokens, and of the model as it was computed
+    (:mod:`choicewise.results.rows`).  The sources are repository and commit on the Hub, or "".
     """
 
     model: str
@@ -151,9 +156,10 @@ class Interval:
 class Bounds:
     """Bound a value by what numeric noise, unlisted answers, cut answers and rounding leave open.
 
-    ``noise`` is in nats, None if it was not measured.  ``low`` and ``high`` are NaN if the effect of noise is unknown.
-    They hold all that unlisted answers and answers that were cut may be.  If an endpoint rounds its probabilities
-    (``rounding``), they hold all that rounds to its answers, and replace the value if that is :attr:`Number.open`.
+    ``noise`` is in nats, None if it was not measured.  ``low`` and ``high`` are NaN if the effect
+    of noise is unknown.  They hold all that unlisted answers and answers that were cut may be.  If
+    an endpoint rounds its probabilities (``rounding``), they hold all that rounds to its answers,
+    and replace the value if that is :attr:`Number.open`.
     """
 
     low: float
@@ -166,13 +172,14 @@ class Bounds:
 class Counts:
     """Count the items of a number by what happened to them.
 
-    The value is a mean over ``n`` items.  ``missing`` items could not be scored.  ``invalid`` ones of ``n`` have a text
-    that names no option.  ``ties`` are tied exactly; noise leaves ``near_ties`` further ones open (None: unknown).
-    ``skipped`` counts the rows of the data that could not be used.  ``shots_dropped`` and ``truncated`` items lost
-    few-shot examples or tokens, ``merged`` ones have a token across the end of the context, ``noncanonical`` ones were
-    scored in other tokens than the text's, ``lossy`` ones in tokens that do not spell it, ``unknown`` ones in unknown
-    tokens.  ``unlisted`` ones have an answer known as an upper bound only, because a server lists the likeliest tokens;
-    those that this leaves undecided are ``missing``.
+    The value is a mean over ``n`` items.  ``missing`` items could not be scored.  ``invalid`` ones
+    of ``n`` have a text that names no option.  ``ties`` are tied exactly; noise leaves
+    ``near_ties`` further ones open (None: unknown).  ``skipped`` counts the rows of the data that
+    could not be used.  ``shots_dropped`` and ``truncated`` items lost few-shot examples or tokens,
+    ``merged`` ones have a token across the end of the context, ``noncanonical`` ones were scored in
+    other tokens than the text's, ``lossy`` ones in tokens that do not spell it, ``unknown`` ones in
+    unknown tokens.  ``unlisted`` ones have an answer known as an upper bound only, because a server
+    lists the likeliest tokens; those that this leaves undecided are ``missing``.
     """
 
     n: int
@@ -192,10 +199,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Rank a number among the models measured on the same items; None if their items differ too much.
+    """Rank a number among the models measured on the same items.
 
-    ``rank`` is 1 for the best.  ``low`` and ``high`` bound it by tests of all pairs of models.  ``lead_p`` is, for the
-    only first model, how likely its lead is by chance, corrected for all leads.
+    None if their items differ too much.
+
+    ``rank`` is 1 for the best.  ``low`` and ``high`` bound it by tests of all pairs of models.
+    ``lead_p`` is, for the only first model, how likely its lead is by chance, corrected for all
+    leads.
     """
 
     rank: int | None = None
@@ -208,10 +218,11 @@ class Ranking:
 class Number:
     """Hold one number with everything that is needed to trust or distrust it.
 
-    ``value`` and ``se`` are shares of 1 if :attr:`share`, NaN if there is nothing to average.  ``unused`` are the
-    fields of the data with content that the protocol does not show.  ``missing_reasons`` and ``skipped_reasons`` say
-    why, the most common first.  ``calibrated`` is the value after calibration of its probabilities.  ``population`` is
-    of a sample the number of items it was drawn from: error and interval, unless clustered, are for all of them.
+    ``value`` and ``se`` are shares of 1 if :attr:`share`, NaN if there is nothing to average.
+    ``unused`` are the fields of the data with content that the protocol does not show.
+    ``missing_reasons`` and ``skipped_reasons`` say why, the most common first.  ``calibrated`` is
+    the value after calibration of its probabilities.  ``population`` is of a sample the number of
+    items it was drawn from: error and interval, unless clustered, are for all of them.
     """
 
     identity: NumberIdentity
@@ -232,29 +243,38 @@ class Number:
 
     @property
     def share(self) -> bool:
-        """Whether the value is a share of 1 that can stand beside accuracies."""
+        """Check if the value is a share of 1 that can be compared with accuracies."""
+        # A metric that is not installed here, such as an extension's, is taken for a share.
         metric = METRICS.get(self.identity.metric)
         return metric is None or metric.share
 
     @property
     def counted(self) -> bool:
-        """Whether the value is a share of items that are right or wrong."""
+        """Check if the value is a share of items that are right or wrong."""
         metric = METRICS.get(self.identity.metric)
-        return metric is None or (metric.counted and metric.share)
+        if metric is None:
+            return True
+        return metric.counted and metric.share
 
     @property
     def merit(self) -> float:
-        """Return the value (with a floor if it is open), or minus it if less is better: the greater the better."""
+        """Return the value (with a floor if it is open), or minus it if less is better: the greater
+        the better.
+        """
         rounding = self.bounds.rounding
         value = self.value
         if rounding is not None and self.open:
             value = rounding.with_floor
         metric = METRICS.get(self.identity.metric)
-        return value if metric is None or metric.higher else -value
+        is_loss = metric is not None and not metric.higher
+        return -value if is_loss else value
 
     @property
     def chance(self) -> float:
-        """Return the value that guessing is expected to have over the items of the value; NaN without any."""
+        """Return the value that guessing is expected to have over the items of the value.
+
+        NaN without any.
+        """
         return self.diagnosis.chance
 
     @property
@@ -263,7 +283,8 @@ class Number:
         counts = self.counts
         if not counts.missing or not counts.n:
             return ""
-        return f"({counts.n:,} of {counts.n + counts.missing:,})"
+        total = counts.n + counts.missing
+        return f"({counts.n:,} of {total:,})"
 
     @property
     def cut(self) -> int:
@@ -272,9 +293,11 @@ class Number:
 
     @property
     def open(self) -> bool:
-        """Whether rounding leaves the value open without limit, so that only its bounds are known."""
-        rounded = self.bounds.rounding is not None
-        return rounded and self.identity.metric in OPEN and self.counts.n > 0
+        """Check if rounding leaves the value open without limit, so that only bounds are known."""
+        # A probability that was rounded to 0 may be any small one, and its logarithm anything.
+        if self.bounds.rounding is None or self.identity.metric not in OPEN:
+            return False
+        return self.counts.n > 0
 
     @property
     def floor(self) -> int:
@@ -312,7 +335,11 @@ class Number:
     @property
     def tally_texts(self) -> list[str]:
         """Return the counts that are not zero in words, such as ``3 missing``."""
-        return [f"{count:,} {COUNTS[name]}" for name, count in self.tally.items() if count]
+        texts = []
+        for name, count in self.tally.items():
+            if count:
+                texts.append(f"{count:,} {COUNTS[name]}")
+        return texts
 
     def with_model(self, name: str) -> Number:
         """Return the number under another name of its model."""
@@ -321,12 +348,14 @@ class Number:
     def as_json(self) -> dict[str, Any]:
         """Return the number as flat JSON: NaN and infinity become null; ``flags`` are its warnings.
 
-        A value that rounding leaves open is null, and ``rounding`` has what a floor of 1e-12 makes of it.
+        A value that rounding leaves open is null, and ``rounding`` has what a floor of 1e-12 makes
+        of it.
         """
         identity = self.identity
         counts = self.counts
         diagnosis = asdict(self.diagnosis)
         warnings = diagnosis.pop("warnings")
+        # The keys and their order are those of every version: scripts read them.
         return json_value(
             {
                 "model": identity.model,

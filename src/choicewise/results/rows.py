@@ -1,4 +1,4 @@
-"""Numbers of a report are made from measurements, with their warnings and short ids.
+"""Make the numbers of a report from measurements, with their warnings and short ids.
 
 ``#P`` is the protocol (:func:`choicewise.protocols.protocol.short_signature`), ``#I`` the texts
 that were sent, ``#T`` the tokens that were sent and scored, ``#R`` the model and how it was
@@ -29,7 +29,16 @@ from choicewise.protocols.protocol import (
 from choicewise.protocols.readings import DRAWING, PERMUTED
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
 from choicewise.requests.blocks import unused
-from choicewise.results.evidence import TEXTS, Evidence, MissingReason, counted, tokens_column
+from choicewise.results.evidence import (
+    DEFECTS,
+    MASS,
+    TEXTS,
+    Evidence,
+    MissingReason,
+    count_reasons,
+    impossible_column,
+    tokens_column,
+)
 from choicewise.results.measurement import (
     Measurement,
     check_clusters,
@@ -93,9 +102,10 @@ def rows(
     intervals: str | None,
     siblings: Sequence[Measurement],
 ) -> list[Number]:
-    """Return the numbers of a measurement: under its protocol's aggregation, or one per group of ``by``.
+    """Return the numbers of a measurement, one per group of items.
 
-    ``intervals`` names another interval (``results/measurement.py``); ``siblings`` are the run's measurements.
+    ``by`` and ``intervals`` name another aggregation than the protocol's and another interval
+    (:func:`choicewise.results.measurement.interval`).  ``siblings`` are the run's measurements.
     The texts must have been read (:func:`choicewise.results.evidence.read_texts`).
     """
     protocol = measured.protocol
@@ -177,29 +187,34 @@ def _identity(manifest: Manifest, measured: Measurement, group: str) -> NumberId
 
 def _counts(measured: Measurement, among: Mask, value: Value, skipped: int) -> Counts:
     """Count the items ``among`` (bool [items]) by what happened to them."""
-    warnings = measured.evidence.warnings
+    defects = measured.evidence.column(DEFECTS)
     near_ties = None
     if measured.bounded[among].all():
-        near_ties = int((measured.near_ties & among).sum())
+        near_ties = _count(measured.near_ties, among)
     return Counts(
         n=value.n,
         missing=value.missing,
-        invalid=int((measured.invalid & among).sum()),
+        invalid=_count(measured.invalid, among),
         ties=value.ties,
         near_ties=near_ties,
         skipped=skipped,
-        shots_dropped=int((warnings["shots_dropped"] & among).sum()),
-        truncated=int((warnings["truncated"] & among).sum()),
-        merged=int((warnings["merged"] & among).sum()),
-        noncanonical=int((warnings["noncanonical"] & among).sum()),
-        lossy=int((warnings["lossy"] & among).sum()),
-        unknown=int((warnings["unknown"] & among).sum()),
-        unlisted=int((measured.unlisted & among).sum()),
+        shots_dropped=_count(defects["shots_dropped"], among),
+        truncated=_count(defects["truncated"], among),
+        merged=_count(defects["merged"], among),
+        noncanonical=_count(defects["noncanonical"], among),
+        lossy=_count(defects["lossy"], among),
+        unknown=_count(defects["unknown"], among),
+        unlisted=_count(measured.unlisted, among),
     )
 
 
+def _count(items: Mask, among: Mask) -> int:
+    """Count the marked items ``among`` others."""
+    return int((items & among).sum())
+
+
 def selection(manifest: Manifest, measured: Measurement) -> str:
-    """Describe the part of the data of a number: subjects, a limit, a sample, or how much is there yet."""
+    """Describe the part of the data of a number, and how much of it is there yet."""
     parts = []
     if part := chosen_part(manifest.selection):
         parts.append(part)
@@ -227,11 +242,12 @@ def chosen_part(chosen: Selection) -> str:
 
 
 def text_id(evidence: Evidence, protocol: Protocol, items: Integers | None = None) -> str:
-    """Return ``#I``: the texts sent for ``items`` (indices; None: all) and their right answers, in order of item ids.
+    """Return ``#I``: a digest of the texts sent for ``items`` and of their right answers.
 
-    It is the same for two models that got the same texts, whatever their tokenizers.  The texts must have been read
-    (:func:`choicewise.results.evidence.read_texts`); further texts that ``protocol`` sends, such as other orders of
-    the options, follow from its axes.
+    ``items``: indices; None for all.  Their order does not count.  The id is the same for two
+    models that got the same texts, whatever their tokenizers.  The texts must have been read
+    (:func:`choicewise.results.evidence.read_texts`); further texts that ``protocol`` sends, such as
+    other orders of the options, follow from its axes.
     """
     seed = protocol.seed if protocol.views in DRAWING else None
     further = (protocol.proposal, protocol.views, seed)
@@ -242,16 +258,20 @@ def text_id(evidence: Evidence, protocol: Protocol, items: Integers | None = Non
 
 
 def token_id(evidence: Evidence, protocol: Protocol, items: Integers | None = None) -> str:
-    """Return ``#T``: the tokens sent and scored for ``items``, with those after a null context if the score needs it.
+    """Return ``#T``: a digest of the tokens sent and scored for ``items`` (indices; None: all).
 
-    It is the same for two models with one tokenizer that got the same texts, whatever their weights and type.
+    Tokens after a null context count if the score needs one.  The id is the same for two models
+    with one tokenizer that got the same texts, whatever their weights and type.
     """
     contexts = dict.fromkeys((None, protocol.null))
     return f"#T{_digest([evidence.ordered(tokens_column(context), items) for context in contexts])}"
 
 
 def run_id(manifest: Manifest) -> str:
-    """Return ``#R``: the model without its name and source, its path of computation, and the versions."""
+    """Return ``#R``: a digest of the model, of its path of computation and of the versions.
+
+    The name and the source of the model do not count.
+    """
     # Empty fields are left out, so that ids from before a field existed (a chat template) stay.
     model = {}
     for name, value in manifest.model.computation.items():
@@ -280,7 +300,7 @@ def nearest(
     siblings: Sequence[Measurement],
     fits: Callable[[Protocol, Protocol], bool],
 ) -> Measurement | None:
-    """Return the first sibling whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
+    """Return the first sibling whose protocol ``fits`` and differs in the fewest axes."""
     best = None
     fewest = math.inf
     for sibling in siblings:
@@ -296,7 +316,7 @@ def nearest(
 @lru_cache(maxsize=8)
 def _skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
     """Count why rows of the data could not be used."""
-    return counted((row.reason, f"{row.file}, row {row.row}") for row in skipped)
+    return count_reasons((row.reason, f"{row.file}, row {row.row}") for row in skipped)
 
 
 def _interval(
@@ -326,7 +346,7 @@ def _population(
 
 
 def _of_sample(value: Value, population: int) -> Value:
-    """Return the value with the error and interval of a sample for all items that it was drawn from."""
+    """Return the value with the error and interval of a sample of ``population`` items."""
     # Every subject has its share of a sample, so one factor holds for means over subjects too.
     factor = unseen(value.n, population)
     mean = value.value
@@ -349,7 +369,10 @@ def _diagnose(
     chance: float,
     siblings: Sequence[Measurement],
 ) -> Diagnosis:
-    """Diagnose the items ``among`` (bool [items]), whose mean is ``value``, by all measurements of the run."""
+    """Diagnose the ``value`` of the items ``among`` (bool [items]).
+
+    ``siblings``: all measurements of the run.
+    """
     evidence = measured.evidence
     decisions = measured.decisions.among(among)
     choice_counts = np.diff(evidence.item_offsets)
@@ -364,7 +387,7 @@ def _diagnose(
 
     mass = np.array([])
     if measured.likelihoods:
-        mass = evidence.mass[among]
+        mass = evidence.column(MASS)[among]
     median_mass = math.nan
     if (~np.isnan(mass)).any():
         median_mass = float(np.nanmedian(mass))
@@ -373,7 +396,7 @@ def _diagnose(
         low_mass = low_mass_rate(mass)
     near_tie_rate = math.nan
     if value.n > 0 and measured.bounded[among].all():
-        near_tie_rate = float((measured.near_ties & among).sum() / value.n)
+        near_tie_rate = _count(measured.near_ties, among) / value.n
 
     text = nearest(measured, siblings, _is_text_of)
     permuted = nearest(measured, siblings, _is_permuted)
@@ -414,7 +437,7 @@ def _name(measured: Measurement | None) -> str | None:
 def _item_warnings(measured: Measurement, among: Mask, value: Value) -> dict[str, bool]:
     """Return which warnings the items ``among`` (bool [items]) raise."""
     evidence = measured.evidence
-    impossible = evidence.impossible(measured.protocol.null)[among]
+    impossible = evidence.column(impossible_column(measured.protocol.null))[among]
     margins = measured.decisions.margin[among]
     margins = margins[~np.isnan(margins)]
     no_margins = len(margins) > 1 and bool((np.abs(margins) <= _MARGIN).all())
@@ -425,14 +448,14 @@ def _item_warnings(measured: Measurement, among: Mask, value: Value) -> dict[str
         is_often_cut = bool(is_cut(measured.statuses)[among].mean() > CUT_SHARE)
     # Without any number, such as for what a log does not hold, there is none to speak against.
     many_missing = value.n > 0 and value.missing > MISSING_SHARE * (value.n + value.missing)
-    unparsed = (measured.invalid & among).sum()
+    unparsed = _count(measured.invalid, among)
     return {
         "positive": bool((impossible & POSITIVE).any()),
         "placeholder": bool((impossible & PLACEHOLDER).any()),
         "margins": no_margins,
         "cut": is_often_cut,
         "many-missing": many_missing,
-        "many-unparsed": bool(unparsed > UNPARSED_SHARE * value.n),
+        "many-unparsed": unparsed > UNPARSED_SHARE * value.n,
         "many-tied": value.ties > TIED_SHARE * value.n and not no_margins,
         "gold-constant": value.ties > 0 and one_gold,
         "rounded": measured.step is not None and measured.protocol.metric in OPEN,
@@ -492,7 +515,8 @@ def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
 
 
 def _in_one_order(protocol: Protocol) -> str:
-    """Return the digest of the prompt with the options as given, without a seed that only the views need."""
+    """Return the digest of the prompt with the options as given."""
+    # A seed that only draws orders makes no other prompt.
     seed = protocol.seed
     if protocol.views in DRAWING and not protocol.shots:
         seed = None
@@ -501,7 +525,10 @@ def _in_one_order(protocol: Protocol) -> str:
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
-    """Return the share of items predicted alike in every order of the sibling; NaN if it is of another split."""
+    """Return the share of items predicted alike in every order of the sibling.
+
+    NaN if it is of another split.
+    """
     if sibling is None or not same_items(sibling, measured):
         return math.nan
     evidence = sibling.evidence
@@ -512,7 +539,10 @@ def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask
 
 
 def _mismatch(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:
-    """Return the share of items predicted differently by the sibling; NaN if it is of another split."""
+    """Return the share of items predicted differently by the sibling.
+
+    NaN if it is of another split.
+    """
     if sibling is None or not same_items(sibling, measured):
         return math.nan
     left, right = paired_predictions([measured, sibling])[:, among]
@@ -536,7 +566,7 @@ def _choices_only(
 
 
 def _length(measured: Measurement, among: Mask) -> tuple[float, float]:
-    """Return how much longer predicted choices are than the right ones, and how likely so much is by chance."""
+    """Return how much longer predicted choices are than right ones, and its p-value."""
     # What is read from text has no length of its own.
     if measured.scores is None:
         return math.nan, math.nan

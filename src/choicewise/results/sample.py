@@ -96,11 +96,11 @@ def _estimate(
             continue
         population = _of_subjects(whole.items, list(sizes))
         drawn = pc.is_in(outcome.ids, population["item"].combine_chunks())
-        held = int(pc.sum(drawn).as_py() or 0)
-        if len(population) != size or held < len(outcome.ids):
+        drawn_count = int(pc.sum(drawn).as_py() or 0)
+        if len(population) != size or drawn_count < len(outcome.ids):
             note = (
                 f"{helper.manifest.model.name} can't help to estimate {run.manifest.model.name}: it holds "
-                f"{len(population):,} of the {size:,} items to draw from, and {held:,} of the "
+                f"{len(population):,} of the {size:,} items to draw from, and {drawn_count:,} of the "
                 f"{len(outcome.ids):,} drawn"
             )
             notes[note] = None

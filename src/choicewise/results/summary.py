@@ -1,7 +1,8 @@
 """The summary of a run keeps its numbers and outcomes in one file of its folder.
 
-It follows from the rest of the folder, which never depends on it.  A summary counts for nothing if it is missing, of
-another state of the run, of another version of the code, or not the file that the manifest lists.
+It follows from the rest of the folder, which never depends on it.  A summary counts for nothing if
+it is missing, of another state of the run, of another version of the code, or not the file that the
+manifest lists.
 """
 
 from __future__ import annotations
@@ -59,12 +60,14 @@ if TYPE_CHECKING:
 
 
 def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = False) -> Summary:
-    """Return the summary of the run in ``folder``: the kept one if it is of this state of the run, else a new one.
+    """Return the summary of the run in ``folder``.
 
-    ``metrics``: add numbers under these metrics, or give them ``alone``; nothing of that is kept, and a metric that no
-    protocol can have is left out and is in ``applied``.  The folder may be read-only.  Raises StoreError as
-    :func:`choicewise.results.run.open_run` and UsageError for an unknown metric.  Warns of a file that was changed
-    since it was written, and of every block that is damaged and left out: then nothing is kept.
+    The kept one is returned if it is of this state of the run, else a new one.  ``metrics``: add
+    numbers under these metrics, or give them ``alone``; nothing of that is kept, and a metric that
+    no protocol can have is left out and is in ``applied``.  The folder may be read-only.  Raises
+    StoreError as :func:`choicewise.results.run.open_run` and UsageError for an unknown metric.
+    Warns of a file that was changed since it was written, and of every block that is damaged and
+    left out: then nothing is kept.
     """
     path = Path(folder)
     if metrics:
@@ -127,11 +130,14 @@ SOURCES = (
     "tokens",
     "util",
 )
-"""The parts of the package that decide the numbers of a run folder: all that reading a run imports."""
+"""The parts of the package that decide the numbers of a run: all that reading a run imports."""
 
 
 def state(manifest: Manifest) -> str:
-    """Return the sha256 (64 hex) of the code and of the manifest without names, time and the summary."""
+    """Return the sha256 (64 hex) of the code and the manifest.
+
+    The names, the time and the summary in the manifest do not count.
+    """
     files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
     unnamed = replace(
         manifest,
@@ -150,7 +156,7 @@ def state(manifest: Manifest) -> str:
 
 
 def read_summary(folder: Path, manifest: Manifest) -> list[_Stored] | None:
-    """Return what the file in ``folder`` holds of this state of the run; None if nothing can be used."""
+    """Return what the summary in ``folder`` holds of this state of the run; None if unusable."""
     outcomes = _stored_outcomes(folder, manifest)
     if isinstance(outcomes, SummaryProblem) or outcomes is None:
         return None
@@ -206,7 +212,8 @@ def _plain(outcome: _Stored) -> list[Any]:
 
 
 def _agree(one: Any, other: Any) -> bool:
-    """Check that both are equal, up to the last digits of numbers, which differ between versions of libraries."""
+    """Check that both are equal, but for the last digits of numbers."""
+    # Versions of libraries compute other last digits.
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_agree(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -288,9 +295,9 @@ _KEY = b"choicewise.state"
 class _Stored(NamedTuple):
     """Hold the numbers of one protocol and its decision of every item.
 
-    ``items``: the indices of its items in the item table; ``values``: the different credits, of which ``codes`` names
-    one per item; ``predicted``: the predicted choice of every item, -1 for none; ``first``: the digest of the first
-    protocol that it can't differ from.
+    ``items``: the indices of its items in the item table; ``values``: the different credits, of
+    which ``codes`` names one per item; ``predicted``: the predicted choice of every item, -1 for
+    none; ``first``: the digest of the first protocol that it can't differ from.
     """
 
     protocol: str
@@ -331,7 +338,8 @@ class SummaryProblem(NamedTuple):
 def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | SummaryProblem | None:
     """Return what the file in ``folder`` holds, or why it is not believed; None if there is none.
 
-    It is believed if it is the file that ``manifest`` lists, and fits this state of the run in every value.
+    It is believed if it is the file that ``manifest`` lists, and fits this state of the run in
+    every value.
     """
     path = folder / SUMMARY
     listed = manifest.files.get(SUMMARY)
@@ -359,9 +367,10 @@ def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | Summar
 
 
 def _list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]) -> Manifest:
-    """Replace the file unless it holds this already, list it in the manifest, and return the manifest.
+    """Write the summary unless it is there, list it in the manifest, and return the manifest.
 
-    Nothing is written if the folder is read-only, if another process writes to it, or if the run has changed.
+    Nothing is written if the folder is read-only, if another process writes to it, or if the run
+    has changed.
     """
     with suppress(StoreError), locked(folder):
         now = read_manifest(folder)
@@ -404,7 +413,10 @@ def _table(outcomes: Sequence[_Stored]) -> pa.Table:
 
 
 def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
-    """Return the outcomes in ``table``, of a run with ``count`` items; ValueError if they don't fit."""
+    """Return the outcomes in ``table``, of a run with ``count`` items.
+
+    ValueError if they don't fit.
+    """
     _check_cells(table)
     if table["protocol"].to_pylist() != list(manifest.protocols):
         raise ValueError("its protocols are not those of the run")
@@ -440,7 +452,10 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
 
 
 def _read_rows(text: str, protocol: str, manifest: Manifest) -> tuple[Number, ...]:
-    """Return the numbers in JSON, under the names that ``manifest`` gives model and data; ValueError for others."""
+    """Return the numbers in JSON, under the names that ``manifest`` gives model and data.
+
+    ValueError for others.
+    """
     rows = []
     for row in _row_reader().validate_json(text):
         if row.identity.protocol != protocol:
@@ -475,10 +490,9 @@ def _row_reader() -> TypeAdapter[tuple[Number, ...]]:
 
 
 def _is_whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> bool:
-    """Check that no block was damaged since the ``summary`` was written: files that changed later are read.
-
-    So are files that were copied with the times of others.
-    """
+    """Check that no block was damaged since the ``summary`` was written."""
+    # Only files that changed later are read.  The time of the change of their records counts, too:
+    # a copy can have the times of another file.
     written = summary.stat().st_mtime_ns
     changed = []
     for block in blocks:
@@ -486,6 +500,7 @@ def _is_whole(folder: Path, blocks: Sequence[BlockRecord], summary: Path) -> boo
             changed.append(block)
     if damaged_blocks(folder, changed):
         return False
+    # So that they are not read again the next time.
     if changed:
         with suppress(OSError):
             summary.touch()

@@ -107,7 +107,7 @@ def test_long_answers_weigh_more_in_bits_by_bytes(runs):
     assert row.value == pytest.approx(bits.sum() / size.sum())
     assert np.nanmean(measured.credit) == pytest.approx(row.value)
     kept = influence(OutcomeKeeper().keep(made).outcomes[0])
-    assert (kept.value, math.sqrt((kept.each(within=False) ** 2).sum())) == (
+    assert (kept.value, math.sqrt((kept.by_item(within=False) ** 2).sum())) == (
         pytest.approx(row.value),
         pytest.approx(row.se),
     )

@@ -18,7 +18,7 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement
-from choicewise.results.outcomes import alike, first_alike, same_order
+from choicewise.results.outcomes import equivalent_groups, first_equivalents, same_order
 from choicewise.results.run import Run
 from choicewise.scoring.decide import argmax
 from choicewise.scoring.significance import holm
@@ -63,7 +63,8 @@ def run(items: tuple[Item, ...], protocols: dict[str, Protocol], out: Path, seed
 def groups_of(*runs: Run) -> list[list[str]]:
     names = {protocol.digest: name for name, protocol in runs[0].protocols.items()}
     return [
-        [names[digest] for digest in group] for group in alike([first_alike(each) for each in runs])
+        [names[digest] for digest in group]
+        for group in equivalent_groups([first_equivalents(each) for each in runs])
     ]
 
 

@@ -15,7 +15,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item, mmlu_categories
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.outcomes import aligned, error, influence
+from choicewise.results.outcomes import aligned, influence, influence_error
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, Value, by_group, macro, micro, wilson
 from choicewise.scoring.significance import paired_difference
@@ -210,7 +210,7 @@ def test_values_and_errors_are_those_of_reports(items: Items) -> None:
         known = influence(outcome(protocol, credit, subjects))
         assert (known.value, known.n) == (pytest.approx(value.value, nan_ok=True), value.n)
         if not math.isnan(value.se):
-            assert math.sqrt((known.each(protocol is MACRO) ** 2).sum()) == pytest.approx(
+            assert math.sqrt((known.by_item(protocol is MACRO) ** 2).sum()) == pytest.approx(
                 value.se, abs=1e-12
             )
 
@@ -222,7 +222,7 @@ def test_the_influence_of_every_item_is_that_of_a_loop(items: Items) -> None:
     credit, subjects = zip(*more, strict=True)
     value, each = plain(list(credit), list(subjects))
     known = influence(outcome(MACRO, credit, subjects))
-    assert (known.value, known.each(within=True).tolist()) == (
+    assert (known.value, known.by_item(within=True).tolist()) == (
         pytest.approx(value),
         pytest.approx(each),
     )
@@ -237,7 +237,7 @@ def test_the_error_of_a_difference_is_the_paired_one(items: Items) -> None:
     one, other = (influence(outcome(MICRO, each)) for each in (left, right))
     assert other.value - one.value == pytest.approx(pair.value, nan_ok=True)
     _, _, each = aligned([one, other])
-    assert error(each[1] - each[0]) == pytest.approx(pair.se, nan_ok=True)
+    assert influence_error(each[1] - each[0]) == pytest.approx(pair.se, nan_ok=True)
 
 
 @pytest.mark.costly("items are drawn again and again")
@@ -278,16 +278,16 @@ def test_the_error_of_a_difference_is_that_of_drawing_items_again(
 
     drawn = values(aggregations[1], right) - values(aggregations[0], left)
     assert other.value - one.value == pytest.approx(drawn.mean(), abs=0.002)
-    assert error(each[1] - each[0]) == pytest.approx(drawn.std(), rel=0.06)
+    assert influence_error(each[1] - each[0]) == pytest.approx(drawn.std(), rel=0.06)
 
 
 def test_subjects_with_one_item_vary_as_they_differ() -> None:
     known = influence(outcome(MACRO, [1.0, 0.0, 1.0, 1.0, 0.0], ["a", "b", "c", "d", "d"]))
     assert known.value == pytest.approx((1 + 0 + 1 + 0.5) / 4)
-    assert known.each(within=True)[:3] == pytest.approx(
+    assert known.by_item(within=True)[:3] == pytest.approx(
         (np.array([1.0, 0.0, 1.0]) - 2 / 3) / 4 * math.sqrt(3 / 2)
     )
-    (first, *_) = influence(outcome(MACRO, [1.0, 0.0, 1.0], ["a", "b", "b"])).each(within=True)
+    (first, *_) = influence(outcome(MACRO, [1.0, 0.0, 1.0], ["a", "b", "b"])).by_item(within=True)
     assert first == pytest.approx((1 - 2 / 3) / 2)
 
 
@@ -298,12 +298,12 @@ def test_means_over_items_and_over_equal_subjects_are_the_same_number() -> None:
     )
     _, _, each = aligned([one, other])
     assert one.value == other.value
-    assert math.isnan(error(each[1] - each[0]))
+    assert math.isnan(influence_error(each[1] - each[0]))
 
 
 def test_what_does_not_vary_has_no_error() -> None:
     for credit in ([1.0, 1.0, 1.0], [1.0]):
-        assert math.isnan(error(influence(outcome(MICRO, credit)).each(within=False)))
+        assert math.isnan(influence_error(influence(outcome(MICRO, credit)).by_item(within=False)))
     nothing = influence(outcome(MICRO, [NAN, NAN]))
     assert (math.isnan(nothing.value), nothing.n) == (True, 0)
 
@@ -314,4 +314,4 @@ def test_items_that_only_one_side_knows_are_missing_on_the_other() -> None:
     ids, credit, each = aligned(sides)
     assert ids.to_pylist() == ["x", "y", "z", "w"]
     assert np.isnan(credit).tolist() == [[False, False, False, True], [True, True, False, False]]
-    assert each[1].tolist() == pytest.approx([0.0, 0.0, *sides[1].each(within=False)])
+    assert each[1].tolist() == pytest.approx([0.0, 0.0, *sides[1].by_item(within=False)])

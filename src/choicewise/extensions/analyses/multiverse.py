@@ -19,10 +19,10 @@ from choicewise.results.measurement import (
     paired_predictions,
 )
 from choicewise.results.number import Number
-from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, alike
+from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, equivalent_groups
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks
-from choicewise.scoring.observed import Floats, Integers, item_sum, row_of
+from choicewise.scoring.observed import Floats, Integers, item_sum, mean_of_present, row_of
 from choicewise.scoring.significance import (
     Agreement,
     Fit,
@@ -265,7 +265,7 @@ def _distinct_rows(runs: Sequence[_Measured]) -> list[Number]:
     """Return the rows without protocols that can't differ from an earlier one in any of ``runs``."""
     by_digest = runs[0].by_digest
     duplicates = set()
-    for first, *others in alike([measured.firsts for measured in runs]):
+    for first, *others in equivalent_groups([measured.firsts for measured in runs]):
         for digest in others:
             # Averages of one credit can differ.
             if by_digest[digest].protocol.aggregation == by_digest[first].protocol.aggregation:
@@ -279,12 +279,12 @@ def _distinct_rows(runs: Sequence[_Measured]) -> list[Number]:
 
 def _score_spread(measured: _Measured) -> ScoreSpread:
     by_digest = measured.by_digest
-    means = {digest: _mean(outcome.credit) for digest, outcome in by_digest.items()}
+    means = {digest: mean_of_present(outcome.credit) for digest, outcome in by_digest.items()}
     scored = {
         digest: first for digest, first in measured.firsts.items() if not math.isnan(means[digest])
     }
     # Protocols without a number say nothing of how far numbers vary.
-    groups = alike([scored])
+    groups = equivalent_groups([scored])
     distinct = [by_digest[group[0]] for group in groups]
     if not distinct:
         distinct = list(by_digest.values())
@@ -311,16 +311,8 @@ def _score_spread(measured: _Measured) -> ScoreSpread:
     )
 
 
-def _mean(values: Floats) -> float:
-    """Return the mean of the ``values`` that are not missing; NaN if all are."""
-    present = values[~np.isnan(values)]
-    if not len(present):
-        return math.nan
-    return float(present.mean())
-
-
 def _duel(left: _Measured, right: _Measured) -> Duel:
-    groups = alike([left.firsts, right.firsts])
+    groups = equivalent_groups([left.firsts, right.firsts])
     credits = []
     for first, *_ in groups:
         credits.append(paired_credits((left.by_digest[first], right.by_digest[first]))[1])
@@ -416,7 +408,7 @@ def _means_by_position(shares: Floats, offsets: Integers, items: Integers) -> tu
     starts = offsets[:-1][items]
     means = []
     for position in range(counts.max(initial=0)):
-        means.append(_mean(shares[starts[counts > position] + position]))
+        means.append(mean_of_present(shares[starts[counts > position] + position]))
     if all(math.isnan(mean) for mean in means):
         return ()
     return tuple(means)

@@ -160,7 +160,7 @@ class _Choices:
         scored = portion.continuations()
         self.contexts: list[str | None] = portion.requests["context"].to_pylist()
         self.offsets: list[int] = portion.item_offsets.tolist()
-        self._choice_contexts = portion.own_contexts
+        self._choice_contexts = portion.row_contexts
         self._options = portion.options()
         self._expected = portion.expected()
         self._continuations = scored.text

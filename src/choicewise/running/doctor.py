@@ -315,7 +315,7 @@ def _copy_faults(run: Path, manifest: Manifest) -> list[Fault]:
     try:
         if read_manifest(run, name) == manifest:
             return []
-        problem = "says what was true one write earlier"
+        problem = "is older than the manifest"
     except StoreError as error:
         problem = "is missing"
         if (run / name).exists():

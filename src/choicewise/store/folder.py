@@ -8,11 +8,11 @@ import typing
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -71,6 +71,7 @@ from choicewise.util.files import (
     read_text,
     remove,
     renew_copy,
+    write_text,
     write_twice,
 )
 from choicewise.util.jsonio import exact_json, json_digest
@@ -100,7 +101,10 @@ BUNDLE = "bundle.json"
 """A file of folders that are no run, but hold requests for another engine."""
 
 FLUSH = 60.0
-"""Seconds between two writes of the observations of a long block: a kill loses at most so much."""
+"""Seconds between two writes of the observations of a long block: a kill loses at most so much.
+
+The copy of a manifest is at most so much older than the manifest.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,7 @@ class RunFolder:
 
     path: Path
     manifest: Manifest
+    _copied: float = field(default_factory=monotonic)
 
     def observed(self) -> Keys:
         """Return the keys of all observations in the folder."""
@@ -359,8 +364,12 @@ class RunFolder:
 
     def _update(self, **changes: Any) -> None:
         manifest = replace(self.manifest, **changes)
-        write_manifest(self.path, manifest)
+        write_text(self.path / MANIFEST, _manifest_text(manifest))
         self.manifest = manifest
+        # A run can have thousands of blocks: a copy at each of them would double the writing.
+        if monotonic() - self._copied > FLUSH:
+            renew_copy(self.path / MANIFEST)
+            self._copied = monotonic()
 
 
 def check_folder(path: Path) -> None:
@@ -422,7 +431,10 @@ def open_folder(
             # A finished run may lie where nothing can be written.
             with suppress(OSError):
                 remove(leftover)
-        yield RunFolder(path, manifest)
+        try:
+            yield RunFolder(path, manifest)
+        finally:
+            renew_copy(path / MANIFEST)
 
 
 def continued(
@@ -565,9 +577,13 @@ _IDENTITY = {
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the folder's manifest in one step, then its copy."""
+    write_twice(folder / MANIFEST, _manifest_text(manifest))
+
+
+def _manifest_text(manifest: Manifest) -> str:
     content = manifest.stored()
     head = {"format": FORMAT, "version": VERSION, "sha256": json_digest(content)}
-    write_twice(folder / MANIFEST, exact_json({**head, **content}, indent=1) + "\n")
+    return exact_json({**head, **content}, indent=1) + "\n"
 
 
 def version_of(manifest: Manifest) -> str:

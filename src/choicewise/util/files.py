@@ -2,7 +2,7 @@
 
 A file or folder is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a crash
 or a full disk leaves the old state, and at most a file or folder with the suffix ``.partial``, which the next write
-removes.  A copy is written after the file itself: it has the same content, or that of one write earlier.
+removes.  A copy is written after the file itself: it has the same content, or that of an earlier write.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def write_twice(path: Path, text: str) -> None:
 
 def renew_copy(path: Path) -> None:
     """Write the copy of the file at ``path`` again, unless it is the same or the folder is read-only."""
-    text = read_bytes(path)
     copy = copy_of(path)
     with suppress(OSError, StoreError):
+        text = read_bytes(path)
         if not copy.is_file() or read_bytes(copy) != text:
             write_text(copy, text.decode("utf-8"))
 

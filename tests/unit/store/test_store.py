@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -220,6 +221,23 @@ def test_leftovers_of_a_kill_are_removed_and_unlisted_blocks_do_not_count(filled
         assert run.missing("test", "s", 2, ["ask"]) == [(1, 2, ["ask"])]
         run.add_block(NEXT, ["ask"], TABLES)
     assert sorted(path.name for path in blocks.iterdir()) == ["00000", "00001"]
+
+
+def test_the_copy_of_a_manifest_is_renewed_after_a_minute_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied() -> int:
+        return len(store.read_manifest(tmp_path, "manifest.copy.json").blocks)
+
+    now = monotonic()
+    clock = [now]
+    monkeypatch.setattr(store, "monotonic", lambda: clock[0])
+    counts = []
+    with store.open_folder(tmp_path, MANIFEST, ROWS) as run:
+        for clock[0] in (now + 1, now + 62, now + 63):
+            run.add_block(NEXT, ["ask"], TABLES)
+            counts.append(copied())
+    assert (counts, copied()) == ([0, 2, 2], 3)
 
 
 def test_a_first_start_that_was_killed_can_be_repeated(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
@@ -691,7 +692,7 @@ def _same_sent(pair: _Pair) -> bool:
 
 def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
     """Return digests of the texts of all items under a prompt, in the order of the evidence."""
-    digests = [row_digests(())]
+    digests = [row_digests(pa.array([], pa.large_binary()))]
     for tables in run.whole_portions():
         digests.append(_sent_digests(ObservedPortion(tables, prompt)))
     return np.concatenate(digests)
@@ -709,7 +710,8 @@ def _sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
     contexts_of_items = []
     for start, stop in pairwise(portion.item_offsets.tolist()):
         contexts_of_items.append(repr(contexts[start:stop]).encode())
-    return row_digests(*map(row_bytes, columns), contexts_of_items)
+    rows = [row_bytes(column) for column in columns]
+    return row_digests(*rows, pa.array(contexts_of_items, pa.large_binary()))
 
 
 def _texts(run: RunEvidence, measured: Measurement, item: int) -> list[str]:

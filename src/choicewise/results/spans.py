@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -289,10 +290,10 @@ class ObservedPortion:
         texts[row] = self._spans["context"].filter(pa.array(spans)).to_numpy()
         return list(texts.tolist())
 
-    def questions(self, null: str | None = None) -> Iterator[bytes]:
-        """Yield every question after the prompt's context or the ``null`` context, by item.
+    def questions(self, null: str | None = None) -> pa.Array:
+        """Return every question after the prompt's context or the ``null`` context, by item.
 
-        They are choices, parts and keys, in order.
+        They are choices, parts and keys, in order, as :func:`row_bytes` of each item.
         """
         names = ["choice", "part", *KEYS]
         is_after = self._after(null)
@@ -611,12 +612,11 @@ def offsets_of(lists: pa.ChunkedArray, extra: int = 0) -> Integers:
 
     ``extra``: by how much each of them is longer.  Int64 [lists + 1].
     """
-    sizes = pc.list_value_length(lists).to_numpy() + extra
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return _starts(pc.list_value_length(lists).to_numpy() + extra)
 
 
-def row_bytes(column: pa.ChunkedArray) -> Iterator[bytes]:
-    """Yield bytes for every row of a column that are equal for equal rows alone.
+def row_bytes(column: pa.ChunkedArray) -> pa.Array:
+    """Return bytes for every row of a column that are equal for equal rows alone, large_binary.
 
     The column has texts, lists of texts or lists of numbers.  The bytes of a row are how many
     values it has (-1 for null), the sizes of these in bytes, and the values one after the other.
@@ -628,24 +628,41 @@ def row_bytes(column: pa.ChunkedArray) -> Iterator[bytes]:
     else:
         counts = np.where(pc.is_valid(array).to_numpy(zero_copy_only=False), 1, -1)
         values = pc.drop_null(array)
-    count_bytes = counts.astype(_INT).tobytes()
-    size_bytes, data, value_starts = _laid_out(values)
-    ends = np.concatenate([[0], np.cumsum(np.maximum(counts, 0))])
-    starts = value_starts[ends].tolist()
-    sizes = (_INT.itemsize * ends).tolist()
-    for row in range(len(counts)):
-        count = count_bytes[_INT.itemsize * row : _INT.itemsize * (row + 1)]
-        size = size_bytes[sizes[row] : sizes[row + 1]]
-        yield count + size + data[starts[row] : starts[row + 1]]
+    sizes, data = _laid_out(values)
+    value_starts = _starts(sizes)
+    starts = _starts(np.maximum(counts, 0))
+    return _joined_rows(
+        _sliced(counts.astype(_INT), _INT.itemsize * np.arange(len(counts) + 1)),
+        _sliced(sizes.astype(_INT), _INT.itemsize * starts),
+        _sliced(data, value_starts[starts]),
+    )
 
 
-def row_digests(*rows: Iterable[bytes]) -> npt.NDArray[np.void]:
+def row_digests(*rows: pa.Array) -> npt.NDArray[np.void]:
     """Return a digest per item of the bytes that all ``rows`` have of it, [items] of 16 bytes."""
+    joined = _joined_rows(*rows)
+    _, offsets, buffer = joined.buffers()
+    data = memoryview(buffer or b"")
     digests = []
-    for parts in zip(*rows, strict=True):
-        digest = hashlib.blake2b(b"".join(parts), digest_size=_DIGEST.itemsize)
+    for start, stop in pairwise(np.frombuffer(offsets, np.int64)[: len(joined) + 1].tolist()):
+        digest = hashlib.blake2b(data[start:stop], digest_size=_DIGEST.itemsize)
         digests.append(digest.digest())
     return np.frombuffer(b"".join(digests), dtype=_DIGEST)
+
+
+def _sliced(data: Any, offsets: Integers) -> pa.Array:
+    """Return the bytes of ``data`` between the ``offsets`` [rows + 1], large_binary [rows]."""
+    buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _joined_rows(*rows: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(*rows, pa.scalar(b"", pa.large_binary()))
+
+
+def _starts(sizes: Integers) -> Integers:
+    """Return where each part begins and the last one ends, int64 [parts + 1]."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 POSITIVE = 1
@@ -729,23 +746,19 @@ def _certain_twice(target: Integers, answers: Integers, certain: Mask) -> Intege
     return np.unique(targets[0, counts > 1])
 
 
-def _laid_out(values: pa.Array) -> tuple[bytes, bytes, Integers]:
-    """Return the size of each value as int32, the bytes of all, and where each begins and ends."""
-    if pa.types.is_string(values.type):
-        sizes = pc.binary_length(values).to_numpy()
-        content = values.cast(pa.binary())
-        _, offsets, buffer = content.buffers()
-        # The buffer of a slice holds the texts before it, too.
-        start = 0
-        if len(values):
-            start = int(np.frombuffer(offsets, np.int32)[content.offset])
-        data = bytes(buffer or b"")[start:]
-    else:
+def _laid_out(values: pa.Array) -> tuple[Integers, Any]:
+    """Return the size of each value in bytes, and a buffer with all values."""
+    if not pa.types.is_string(values.type):
         numbers = values.to_numpy()
-        sizes = np.full(len(numbers), numbers.itemsize)
-        data = numbers.tobytes()
-    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    return sizes.astype(_INT).tobytes(), data, starts
+        return np.full(len(numbers), numbers.itemsize), numbers
+    sizes = pc.binary_length(values).to_numpy()
+    content = values.cast(pa.binary())
+    _, offsets, buffer = content.buffers()
+    if not len(values):
+        return sizes, b""
+    # The buffer of a slice holds the texts before it, too.
+    start = int(np.frombuffer(offsets, np.int32)[content.offset])
+    return sizes, memoryview(buffer or b"")[start:]
 
 
 def _filled(size: int, fill: float, indices: Integers, values: npt.ArrayLike) -> npt.NDArray[Any]:

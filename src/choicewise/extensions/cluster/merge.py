@@ -490,7 +490,7 @@ def _same_bits(one: pa.Table, other: pa.Table) -> bool:
     for column, other_column in zip(one.columns, other.columns, strict=True):
         rows = row_bytes(_readable(column))
         other_rows = row_bytes(_readable(other_column))
-        if not all(map(bytes.__eq__, rows, other_rows)):
+        if not rows.equals(other_rows):
             return False
     return True
 

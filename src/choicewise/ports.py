@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from choicewise.page.charts.choices import Choices
     from choicewise.page.embed import Section
     from choicewise.page.study import Study
-    from choicewise.protocols import readings
+    from choicewise.protocols import metrics, readings
     from choicewise.records import Manifest, ServerRecord, Sweep
     from choicewise.requests.request import Prompter
     from choicewise.results.compare import Comparison
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from choicewise.running.job import Job, Source
     from choicewise.scoring.combine import Combiner
     from choicewise.scoring.observed import Continuations, Floats
+    from choicewise.scoring.probabilities import Judged
     from choicewise.table import Table
 
 BUILT_IN: Final = (
@@ -491,6 +492,36 @@ class Score(Port):
         """Return one number per row of ``observed``, float64 [rows]: greater is better, NaN is
         missing.
         """
+        raise NotImplementedError
+
+
+class Metric(Port):
+    """Add a number made of the probabilities of an item's choices: ``--protocol NAME@metric=doubt``,
+    and ``--metric doubt`` of stored runs.
+
+    It is the mean of the items' numbers. No model is called.
+
+    Example::
+
+        class Doubt(Metric):
+            name = "doubt"
+            summary = "1 minus the highest probability of an item"
+
+            def declaration(self):
+                from choicewise.protocols.metrics import Metric
+
+                return Metric(self.summary, softmax=True, higher=False)
+
+            def credits(self, judged):
+                return 1 - judged.confidence
+    """
+
+    def declaration(self) -> metrics.Metric:
+        """Return its range, which way is better, and which scores it can be made of."""
+        raise NotImplementedError
+
+    def credits(self, judged: Judged) -> Floats:
+        """Return one number per item of ``judged``, float64 [items]: NaN is missing."""
         raise NotImplementedError
 
 

@@ -31,6 +31,7 @@ from choicewise.ports import (
     built_in_extensions,
     find,
 )
+from choicewise.protocols.between import apply_metrics
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.preparations import prepare
 from choicewise.results.summary import state
@@ -281,9 +282,12 @@ def test_an_analysis_of_a_pair_stands_in_place_of_its_comparison(
 def test_what_an_extension_adds_to_axes_is_asked_by_name(
     stranger: list[Port], tmp_path: Path
 ) -> None:
-    additions = [example(port) for port in (ports.Preparation, ports.Reading, ports.Score)]
+    additions = [
+        example(port) for port in (ports.Preparation, ports.Reading, ports.Score, ports.Metric)
+    ]
     stranger.extend(additions)
     axes = ["prepare=shouted", "prepare=shouted+dont-know", "reading=contrary", "score=strongest"]
+    axes.append("metric=doubt")
     protocols = [f"options/cloze:sum@{axis}" for axis in axes]
     run = evaluate(
         model="fake:hash",
@@ -294,6 +298,13 @@ def test_what_an_extension_adds_to_axes_is_asked_by_name(
     values = {row.identity.protocol: row.value for row in run.rows()}
     assert [*values] == ["options/cloze:sum", *protocols]
     assert values["options/cloze:sum@reading=contrary"] == 1 - values["options/cloze:sum"]
+    (doubt,) = [row for row in run.rows() if row.identity.metric == "doubt"]
+    assert not doubt.share
+    measured = run.measurements[doubt.identity.protocol]
+    assert measured.judged is not None
+    assert doubt.value == 1 - measured.judged.shares.max() == -doubt.merit
+    (applied,) = apply_metrics(run.choose(["options/cloze:sum"]).protocols, ["doubt"]).protocols
+    assert applied == doubt.identity.protocol
     (item,) = QUIZ.splits["test"]
     assert prepare("shouted", item).question == item.question.upper()
     state_before = state(run.manifest)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
+from choicewise import ports
 from choicewise.errors import ProtocolError, UsageError, did_you_mean
 from choicewise.protocols.metrics import METRIC_NAMES, METRICS
 from choicewise.protocols.preparations import AFTER, changed_options
@@ -183,7 +184,7 @@ def check_metrics(metrics: Sequence[str]) -> None:
     """Raise UsageError if a metric has no such name, here or in another tool."""
     names = [*METRICS, *METRIC_NAMES]
     for metric in metrics:
-        if metric not in names:
+        if metric not in names and ports.find(ports.Metric, metric) is None:
             raise UsageError(f"no metric is called {metric!r}; {did_you_mean(metric, names)}")
 
 

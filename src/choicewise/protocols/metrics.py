@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
+from choicewise import ports
 from choicewise.protocols.readings import SUMS
 
 
@@ -81,7 +82,7 @@ _CONFIDENCE = (
     "with) against the share right, in"
 )
 
-METRICS: Mapping[str, Metric] = {
+_KERNEL: Mapping[str, Metric] = {
     "acc": Metric(
         "the share of items with the right choice", predicted=True, counted=True, share=True
     ),
@@ -215,6 +216,10 @@ METRICS: Mapping[str, Metric] = {
         low=-1.0,
     ),
 }
+
+METRICS: Mapping[str, Metric] = ports.OpenTable(
+    _KERNEL, ports.Metric, lambda addition: addition.declaration()
+)
 """Every metric by its name on the axis ``metric``."""
 
 CHAIN = ("logprob", "prob", "norm-prob", "brier", "acc")

@@ -583,6 +583,7 @@ OPEN_AXES: Mapping[str, type[ports.Port]] = {
     "reading": ports.Reading,
     "score": ports.Score,
     "decision": ports.Extraction,
+    "metric": ports.Metric,
 }
 """Axes whose values extensions add to, and their ports."""
 

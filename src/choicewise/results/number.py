@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.metrics import METRICS, Metric
 from choicewise.results.evidence import MissingReason
 from choicewise.scoring.answers import AnswerCounts
 from choicewise.scoring.rounding import OPEN, Rounding
@@ -244,17 +244,13 @@ class Number:
     @property
     def share(self) -> bool:
         """Check if the value is a share of 1 that can be compared with accuracies."""
-        # A metric that is not installed here, such as an extension's, is taken for a share.
-        metric = METRICS.get(self.identity.metric)
-        return metric is None or metric.share
+        # A metric of an extension that is not installed here is taken for a share.
+        return self._metric is None or self._metric.share
 
     @property
     def counted(self) -> bool:
         """Check if the value is a share of items that are right or wrong."""
-        metric = METRICS.get(self.identity.metric)
-        if metric is None:
-            return True
-        return metric.counted and metric.share
+        return self._metric is None or (self._metric.counted and self._metric.share)
 
     @property
     def merit(self) -> float:
@@ -265,9 +261,15 @@ class Number:
         value = self.value
         if rounding is not None and self.open:
             value = rounding.with_floor
-        metric = METRICS.get(self.identity.metric)
-        is_loss = metric is not None and not metric.higher
+        is_loss = self._metric is not None and not self._metric.higher
         return -value if is_loss else value
+
+    @property
+    def _metric(self) -> Metric | None:
+        try:
+            return METRICS[self.identity.metric]
+        except KeyError:
+            return None
 
     @property
     def chance(self) -> float:

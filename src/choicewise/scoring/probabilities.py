@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from choicewise import ports
 from choicewise.protocols.metrics import METRICS
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.intervals import Value, error_interval, extreme_interval, micro, wilson
@@ -564,7 +565,7 @@ def _flipped(judged: Judged) -> Floats:
     return np.where(is_missing, np.nan, differs)
 
 
-_CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
+_KERNEL: Mapping[str, Callable[[Judged], Floats]] = {
     "bpb": _bits,
     "logprob": _logprob,
     "prob": _prob,
@@ -587,6 +588,10 @@ _CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
     "ternary-75": partial(_paid, _PAYMENTS["ternary-75"]),
     "ternary-90": partial(_paid, _PAYMENTS["ternary-90"]),
 }
+
+_CREDITS: Mapping[str, Callable[[Judged], Floats]] = ports.OpenTable(
+    _KERNEL, ports.Metric, lambda addition: addition.credits
+)
 """Every metric that is a mean over items, by name."""
 
 

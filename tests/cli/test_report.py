@@ -30,7 +30,7 @@ from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.results.measurement import interval
 from choicewise.results.number import WARNINGS, Number
-from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
+from choicewise.results.outcomes import bounded, outcomes_of, ranked
 from choicewise.results.rows import nearest, selection
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
@@ -386,7 +386,7 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(
     runs = [few, whole, evaluate(model=HashModel(), out=tmp_path / "again", **asked)]
     rows = bounded(
         ranked([row for run in runs for row in run.rows()]),
-        [OutcomeKeeper().keep(run) for run in runs],
+        [outcomes_of(run) for run in runs],
     )
     assert [row.identity.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
     assert [row.ranks.rank for row in rows] == [1, 1, 2]

@@ -399,15 +399,14 @@ def _summaries(
     scored: Scored, folders: Sequence[Path], by: str | None = None, interval: str | None = None
 ) -> Iterator[Summary]:
     """Yield the summary of each run in the folders, in these groups, with these intervals, a metric at a time."""
-    from choicewise.results.outcomes import OutcomeKeeper, Summary
+    from choicewise.results.outcomes import Summary, outcomes_of
 
-    keeper = OutcomeKeeper()
     for run in scored.runs(folders):
         rows: list[Number] = []
         kept: list[Outcomes] = []
         for part in scored.parts(run):
             rows += part.rows(by, interval)
-            kept.append(keeper.keep(part))
+            kept.append(outcomes_of(part))
         every = tuple(outcome for outcomes in kept for outcome in outcomes.outcomes)
         outcomes = replace(kept[0], outcomes=every)
         yield Summary(folder=run.folder, manifest=run.manifest, rows=tuple(rows), outcomes=outcomes)

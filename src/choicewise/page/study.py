@@ -24,7 +24,6 @@ from choicewise.results.measurement import same_items, shared_items
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
-    OutcomeKeeper,
     Outcomes,
     Summary,
     bounded,
@@ -36,7 +35,7 @@ from choicewise.results.outcomes import (
 )
 from choicewise.results.rows import chosen_part, run_id
 from choicewise.results.run import Run
-from choicewise.results.summary import read_summary, summarize
+from choicewise.results.summary import summarize, summary_of
 from choicewise.results.sweep import Average, averages, run_folders, sweeps
 from choicewise.scoring.intervals import ALIKE
 from choicewise.scoring.observed import Floats, Integers
@@ -50,7 +49,7 @@ from choicewise.scoring.significance import (
     sign_flip,
 )
 from choicewise.store.folder import is_sweep
-from choicewise.store.tables import Damage, damaged_blocks
+from choicewise.store.tables import Damage
 from choicewise.table import table_csv
 from choicewise.util.tables import write_parquet
 
@@ -332,7 +331,7 @@ def read_study(
     for summary in summaries.values():
         by_dataset.setdefault(summary.manifest.dataset.digest, []).append(summary)
     together = [summary for group in by_dataset.values() for summary in group]
-    study = make_study(together, {path: _damages(summary) for path, summary in summaries.items()})
+    study = make_study(together)
     of_sweeps: list[Average] = []
     for folder, sweep in sweeps(paths):
         of_sweeps += averages(folder, sweep, summaries)
@@ -341,28 +340,11 @@ def read_study(
 
 def study_of(runs: Sequence[Run]) -> Study:
     """Return the study of ``runs`` under the protocols that each was opened with."""
-    keeper = OutcomeKeeper()
-    summaries = []
-    for run in runs:
-        summaries.append(
-            Summary(
-                folder=run.folder,
-                manifest=run.manifest,
-                rows=tuple(run.rows()),
-                outcomes=keeper.keep(run),
-            )
-        )
-    return make_study(summaries)
+    return make_study([summary_of(run) for run in runs])
 
 
-def make_study(
-    summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Damage]] | None = None
-) -> Study:
-    """Return the study of these runs: their rows ranked together, with the interval of each rank.
-
-    ``damages``: of the runs in these folders.
-    """
-    damages = damages or {}
+def make_study(summaries: Sequence[Summary]) -> Study:
+    """Return the study of these runs: their rows ranked together, with the interval of each rank."""
     outcomes = []
     rows = []
     for label, summary in zip(_labels(summaries), summaries, strict=True):
@@ -385,7 +367,7 @@ def make_study(
                 rows=tuple(row for row in rows_of_run if row.share),
                 outcomes=shares,
                 recipes={outcome.name: outcome.protocol for outcome in outcomes_of_run.outcomes},
-                damages=tuple(damages.get(summary.folder, ())),
+                damages=summary.damages,
                 other_metrics=tuple(row for row in rows_of_run if not row.share),
                 applied=summary.applied,
             )
@@ -515,13 +497,6 @@ def _incomparable(one: ShownRun, other: ShownRun) -> str:
         other_name = next(iter(other.protocols), "-")
         return f"they share no protocol; A has {name}, B has {other_name}"
     return ""
-
-
-def _damages(summary: Summary) -> list[Damage]:
-    # A summary is kept of a whole run only, which need not be read again.
-    if read_summary(summary.folder, summary.manifest) is not None:
-        return []
-    return damaged_blocks(summary.folder, summary.manifest.blocks)
 
 
 def _labels(summaries: Sequence[Summary]) -> list[str]:

@@ -18,12 +18,12 @@ from choicewise.results.outcomes import (
     Axis,
     Influence,
     Outcome,
-    OutcomeKeeper,
     Outcomes,
     aligned,
     axes_between,
     influence,
     influence_error,
+    outcomes_of,
 )
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks, two_sided
@@ -155,7 +155,7 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     for measured in under.measurements.values():
         require_number(measured.name, measured.protocol.metric, measured.step)
 
-    outcomes = OutcomeKeeper().keep(under)
+    outcomes = outcomes_of(under)
     in_order = chain(outcomes, start.name, end.name)
     in_reverse = chain(outcomes, end.name, start.name)[::-1]
     return BothWays(

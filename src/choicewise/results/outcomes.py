@@ -22,7 +22,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import CORRECTED, Protocol, axis_differences, short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
-from choicewise.results.evidence import Column, deciding_protocol, measured_columns
+from choicewise.results.evidence import Column, Evidence, deciding_protocol, measured_columns
 from choicewise.results.measurement import Measurement, paired_credits, same_items
 from choicewise.results.number import Number
 from choicewise.results.rows import selection
@@ -37,6 +37,7 @@ from choicewise.scoring.significance import (
     sign_flip,
     significantly_better,
 )
+from choicewise.store.tables import Damage
 
 if TYPE_CHECKING:
     from choicewise.results.run import Run
@@ -594,42 +595,32 @@ class Outcomes:
         return {outcome.protocol.digest: outcome.first for outcome in self.outcomes}
 
 
-class OutcomeKeeper:
-    """Make outcomes of runs, and keep items once that several of them share."""
-
-    def __init__(self) -> None:
-        self._tables: list[pa.Table] = []
-
-    def keep(self, run: Run) -> Outcomes:
-        """Return what remains of ``run`` after its evidence is released."""
-        manifest = run.manifest
-        firsts = first_equivalents(run)
-        outcomes = []
-        for measured in run.measurements.values():
-            values, codes = np.unique(measured.credit, return_inverse=True)
-            items = measured.evidence.item_table.select(["item", "subject"])
-            outcome = Outcome(
-                name=measured.name,
-                protocol=measured.protocol,
-                categories=measured.categories,
-                selection=selection(manifest, measured),
-                items=self._shared(items),
-                values=values,
-                codes=small_codes(codes, len(values)),
-                predicted=small_choices(measured.prediction),
-                first=firsts[measured.protocol.digest],
-            )
-            outcomes.append(outcome)
-        dataset = manifest.dataset
-        return Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes))
-
-    def _shared(self, items: pa.Table) -> pa.Table:
-        """Return the table of an earlier run with the same items, or this one."""
-        for table in self._tables:
-            if table["item"].equals(items["item"]) and table["subject"].equals(items["subject"]):
-                return table
-        self._tables.append(items)
-        return items
+def outcomes_of(run: Run) -> Outcomes:
+    """Return what remains of ``run`` after its evidence is released."""
+    manifest = run.manifest
+    firsts = first_equivalents(run)
+    # Protocols with the same prompt share the evidence, and so the table of their items.
+    tables: dict[Evidence, pa.Table] = {}
+    outcomes = []
+    for measured in run.measurements.values():
+        evidence = measured.evidence
+        if evidence not in tables:
+            tables[evidence] = evidence.item_table.select(["item", "subject"])
+        values, codes = np.unique(measured.credit, return_inverse=True)
+        outcome = Outcome(
+            name=measured.name,
+            protocol=measured.protocol,
+            categories=measured.categories,
+            selection=selection(manifest, measured),
+            items=tables[evidence],
+            values=values,
+            codes=small_codes(codes, len(values)),
+            predicted=small_choices(measured.prediction),
+            first=firsts[measured.protocol.digest],
+        )
+        outcomes.append(outcome)
+    dataset = manifest.dataset
+    return Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes))
 
 
 def read_together(run: Run, parts: Sequence[Mapping[str, Protocol]]) -> None:
@@ -753,7 +744,7 @@ class Summary:
 
     ``rows``: one per protocol and group under each protocol's own aggregation, not ranked.
     ``outcomes``: the credit and the prediction of every item under every protocol.  ``applied``:
-    the metrics that were added later.
+    the metrics that were added later.  ``damages``: the blocks that were left out.
     """
 
     folder: Path
@@ -761,6 +752,11 @@ class Summary:
     rows: tuple[Number, ...]
     outcomes: Outcomes
     applied: Applied | None = None
+    damages: tuple[Damage, ...] = ()
+
+    def rows_of(self, protocol: str) -> list[Number]:
+        """Return the rows of the protocol of that name."""
+        return [row for row in self.rows if row.identity.protocol == protocol]
 
 
 _SAME = 1e-9

@@ -28,19 +28,19 @@ from choicewise.errors import StoreError
 from choicewise.ports import source_digest
 from choicewise.protocols.between import apply_metrics
 from choicewise.protocols.protocol import OPEN_AXES, addition_of
-from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, FileRecord, Manifest
+from choicewise.records import ITEM_FILE, SUMMARY, BlockRecord, Manifest
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
-    OutcomeKeeper,
     Outcomes,
     Summary,
+    outcomes_of,
     small_choices,
     small_codes,
 )
 from choicewise.results.run import Run, asked_protocols, open_run
 from choicewise.results.tables import read_item_names
-from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.observed import Integers
 from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import (
     SCHEMAS,
@@ -50,7 +50,6 @@ from choicewise.store.tables import (
     damaged_blocks,
     file_record,
     read_listed,
-    read_metadata,
 )
 from choicewise.util.files import locked, new_file
 from choicewise.util.tables import open_parquet, unpacked, write_parquet
@@ -75,9 +74,9 @@ def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = Fal
     manifest = read_manifest(path)
     stored = read_summary(path, manifest)
     if stored is not None:
-        return _summary(path, manifest, stored)
-    problem = _stored_outcomes(path, manifest)
-    if isinstance(problem, SummaryProblem) and not problem.older:
+        return stored
+    problem = summary_problem(path, manifest)
+    if problem is not None and not problem.older:
         warn(
             f"{path / SUMMARY} {problem.words}; the numbers are computed from the observations",
             stacklevel=2,
@@ -90,17 +89,27 @@ def keep_summary(run: Run) -> Summary:
 
     Nothing is kept of a run under a part of its protocols.
     """
-    stored = _computed(run)
-    manifest = run.manifest
-    if list(run.protocols) == list(manifest.protocols) and not run.evidence.damages:
-        manifest = _list_summary(run.folder, manifest, stored)
-    return _summary(run.folder, manifest, stored)
+    summary = summary_of(run)
+    if list(run.protocols) != list(run.manifest.protocols) or summary.damages:
+        return summary
+    return replace(summary, manifest=_list_summary(run, summary))
+
+
+def summary_of(run: Run) -> Summary:
+    """Return the summary of a ``run``; nothing is written."""
+    return Summary(
+        folder=run.folder,
+        manifest=run.manifest,
+        rows=tuple(run.rows()),
+        outcomes=outcomes_of(run),
+        damages=tuple(run.evidence.damages),
+    )
 
 
 def summary_problem(folder: Path, manifest: Manifest) -> SummaryProblem | None:
     """Return why the file in ``folder`` is not believed; None if it is, or if there is none."""
-    outcomes = _stored_outcomes(folder, manifest)
-    return outcomes if isinstance(outcomes, SummaryProblem) else None
+    stored = _stored_summary(folder, manifest)
+    return stored if isinstance(stored, SummaryProblem) else None
 
 
 def other_numbers(folder: Path, manifest: Manifest) -> str:
@@ -108,12 +117,14 @@ def other_numbers(folder: Path, manifest: Manifest) -> str:
 
     Empty if there is none, or no file that is believed.
     """
-    outcomes = _stored_outcomes(folder, manifest)
-    if outcomes is None or isinstance(outcomes, SummaryProblem):
+    stored = _stored_summary(folder, manifest)
+    if not isinstance(stored, Summary):
         return ""
-    for stored, computed in zip(outcomes, _computed(open_run(folder)), strict=True):
-        if not _agree(_plain(stored), _plain(computed)):
-            return stored.protocol
+    computed = summary_of(open_run(folder))
+    pairs = zip(stored.outcomes.outcomes, computed.outcomes.outcomes, strict=True)
+    for outcome, other in pairs:
+        if not _agree(_plain(stored, outcome), _plain(computed, other)):
+            return outcome.name
     return ""
 
 
@@ -155,14 +166,14 @@ def state(manifest: Manifest) -> str:
     return hashlib.sha256(f"{code}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
 
 
-def read_summary(folder: Path, manifest: Manifest) -> list[_Stored] | None:
-    """Return what the summary in ``folder`` holds of this state of the run; None if unusable."""
-    outcomes = _stored_outcomes(folder, manifest)
-    if isinstance(outcomes, SummaryProblem) or outcomes is None:
+def read_summary(folder: Path, manifest: Manifest) -> Summary | None:
+    """Return the summary that ``folder`` has of this state of the run; None if unusable."""
+    stored = _stored_summary(folder, manifest)
+    if not isinstance(stored, Summary):
         return None
     with suppress(OSError):
         if _is_whole(folder, manifest.blocks, folder / SUMMARY):
-            return outcomes
+            return stored
     return None
 
 
@@ -174,40 +185,30 @@ def _under_metrics(folder: Path, metrics: Sequence[str], alone: bool) -> Summary
         # The summary of the run has these numbers.
         measured = set(run.protocols.values())
         protocols = {name: one for name, one in protocols.items() if one not in measured}
-    part = run.under(protocols)
-    rows = tuple(part.rows())
-    outcomes = OutcomeKeeper().keep(part)
+    part = replace(summary_of(run.under(protocols)), applied=applied)
     run.release()
     if alone:
-        return Summary(
-            folder=folder, manifest=run.manifest, rows=rows, outcomes=outcomes, applied=applied
-        )
+        return part
     summary = summarize(folder)
-    joined = (*summary.outcomes.outcomes, *outcomes.outcomes)
+    joined = (*summary.outcomes.outcomes, *part.outcomes.outcomes)
     return replace(
         summary,
-        rows=(*summary.rows, *rows),
+        rows=(*summary.rows, *part.rows),
         outcomes=replace(summary.outcomes, outcomes=joined),
         applied=applied,
     )
 
 
-def _computed(run: Run) -> list[_Stored]:
-    rows = run.rows()
-    outcomes = OutcomeKeeper().keep(run).outcomes
-    return [_stored(run, outcome, rows) for outcome in outcomes]
-
-
-def _plain(outcome: _Stored) -> list[Any]:
-    """Return all content of an outcome in lists, texts and numbers."""
+def _plain(summary: Summary, outcome: Outcome) -> list[Any]:
+    """Return all that a summary holds of one protocol in lists, texts and numbers."""
     return [
-        outcome.protocol,
+        outcome.name,
         outcome.selection,
         outcome.first,
-        [asdict(row) for row in outcome.rows],
-        outcome.items.tolist(),
-        outcome.values[outcome.codes].tolist(),
-        outcome.predicted.tolist(),
+        [asdict(row) for row in summary.rows_of(outcome.name)],
+        outcome.ids.to_pylist(),
+        outcome.credit.tolist(),
+        outcome.prediction.tolist(),
     ]
 
 
@@ -225,57 +226,6 @@ def _agree(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _stored(run: Run, outcome: Outcome, rows: Sequence[Number]) -> _Stored:
-    return _Stored(
-        protocol=outcome.name,
-        selection=outcome.selection,
-        rows=tuple(row for row in rows if row.identity.protocol == outcome.name),
-        items=run.measurements[outcome.name].evidence.items,
-        values=outcome.values,
-        codes=outcome.codes,
-        predicted=outcome.predicted,
-        first=outcome.first,
-    )
-
-
-def _summary(folder: Path, manifest: Manifest, stored: Sequence[_Stored]) -> Summary:
-    check_items(folder, manifest)
-    names = _item_names(_ItemFile(manifest.files[ITEM_FILE].sha256, folder))
-    protocols = asked_protocols(folder, manifest)
-    # Outcomes over the same items share a table: whether they do is tested by identity.
-    tables: dict[int, pa.Table] = {}
-    outcomes = []
-    rows: list[Number] = []
-    for part in stored:
-        table = tables.get(id(part.items))
-        if table is None:
-            table = names
-            if len(part.items) != len(names):
-                table = names.take(pa.array(part.items))
-            tables[id(part.items)] = table
-        rows += part.rows
-        outcomes.append(
-            Outcome(
-                name=part.protocol,
-                protocol=protocols[part.protocol],
-                categories=manifest.dataset.categories,
-                selection=part.selection,
-                items=table,
-                values=part.values,
-                codes=part.codes,
-                predicted=part.predicted,
-                first=part.first,
-            )
-        )
-    dataset = manifest.dataset
-    return Summary(
-        folder=folder,
-        manifest=manifest,
-        rows=tuple(rows),
-        outcomes=Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes)),
-    )
-
-
 @dataclass(frozen=True)
 class _ItemFile:
     """Name an item file by its content: runs on the same data share the table that is read."""
@@ -290,24 +240,6 @@ def _item_names(file: _ItemFile) -> pa.Table:
 
 
 _KEY = b"choicewise.state"
-
-
-class _Stored(NamedTuple):
-    """Hold the numbers of one protocol and its decision of every item.
-
-    ``items``: the indices of its items in the item table; ``values``: the different credits, of
-    which ``codes`` names one per item; ``predicted``: the predicted choice of every item, -1 for
-    none; ``first``: the digest of the first protocol that it can't differ from.
-    """
-
-    protocol: str
-    selection: str
-    rows: tuple[Number, ...]
-    items: Integers
-    values: Floats
-    codes: npt.NDArray[Any]
-    predicted: npt.NDArray[Any]
-    first: str
 
 
 _SCHEMA = pa.schema(
@@ -335,8 +267,8 @@ class SummaryProblem(NamedTuple):
     older: bool = False
 
 
-def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | SummaryProblem | None:
-    """Return what the file in ``folder`` holds, or why it is not believed; None if there is none.
+def _stored_summary(folder: Path, manifest: Manifest) -> Summary | SummaryProblem | None:
+    """Return the summary in the file of ``folder``, or why it is not believed; None if there is none.
 
     It is believed if it is the file that ``manifest`` lists, and fits this state of the run in
     every value.
@@ -356,54 +288,48 @@ def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | Summar
         if not file.schema_arrow.equals(_SCHEMA):
             return SummaryProblem("has other columns than it should")
         unpacked(content)
-        items = read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows
-        return _outcomes(file.read(use_threads=False), manifest, items)
+        check_items(folder, manifest)
+        return _read_table(file.read(use_threads=False), folder, manifest)
     except StoreError:
-        # The item table is damaged, which is an error for its reader and none of the summary.
+        # The item table is damaged, or a protocol is of another version: no faults of the summary.
         return None
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         first_line = str(error).partition("\n")[0]
         return SummaryProblem(f"can't be used ({first_line})")
 
 
-def _list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]) -> Manifest:
+def _list_summary(run: Run, summary: Summary) -> Manifest:
     """Write the summary unless it is there, list it in the manifest, and return the manifest.
 
     Nothing is written if the folder is read-only, if another process writes to it, or if the run
     has changed.
     """
+    folder = run.folder
     with suppress(StoreError), locked(folder):
         now = read_manifest(folder)
-        if state(now) != state(manifest):
-            return manifest
-        manifest = now
+        if state(now) != state(run.manifest):
+            return run.manifest
         if read_summary(folder, now) is None:
-            files = now.files | _write_summary(folder, now, outcomes)
-            listed = replace(now, files=files)
-            write_manifest(folder, listed)
-            manifest = listed
-    return manifest
+            table = _table(run, summary).replace_schema_metadata({_KEY: state(now).encode()})
+            with new_file(folder / SUMMARY) as partial:
+                write_parquet(partial, table, statistics=False)
+                record = file_record(partial)
+            now = replace(now, files=now.files | {SUMMARY: record})
+            write_manifest(folder, now)
+        return now
+    return run.manifest
 
 
-def _write_summary(
-    folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]
-) -> dict[str, FileRecord]:
-    """Replace the file, and return its record by name; StoreError if it can't be written."""
-    table = _table(outcomes).replace_schema_metadata({_KEY: state(manifest).encode()})
-    with new_file(folder / SUMMARY) as partial:
-        write_parquet(partial, table, statistics=False)
-        return {SUMMARY: file_record(partial)}
-
-
-def _table(outcomes: Sequence[_Stored]) -> pa.Table:
+def _table(run: Run, summary: Summary) -> pa.Table:
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
     items: Integers | None = None
-    for outcome in outcomes:
-        is_repeated = items is not None and np.array_equal(items, outcome.items)
-        items = outcome.items
-        columns["protocol"].append(outcome.protocol)
+    for outcome in summary.outcomes.outcomes:
+        items_before = items
+        items = run.measurements[outcome.name].evidence.items
+        is_repeated = items_before is not None and np.array_equal(items, items_before)
+        columns["protocol"].append(outcome.name)
         columns["selection"].append(outcome.selection)
-        columns["rows"].append(json.dumps([asdict(row) for row in outcome.rows]))
+        columns["rows"].append(json.dumps([asdict(row) for row in summary.rows_of(outcome.name)]))
         columns["items"].append(None if is_repeated else items)
         columns["values"].append(outcome.values)
         columns["codes"].append(outcome.codes)
@@ -412,35 +338,36 @@ def _table(outcomes: Sequence[_Stored]) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
-    """Return the outcomes in ``table``, of a run with ``count`` items.
-
-    ValueError if they don't fit.
-    """
+def _read_table(table: pa.Table, folder: Path, manifest: Manifest) -> Summary:
+    """Return the summary in ``table``; ValueError if it does not fit the run."""
     _check_cells(table)
     if table["protocol"].to_pylist() != list(manifest.protocols):
         raise ValueError("its protocols are not those of the run")
+    all_items = _item_names(_ItemFile(manifest.files[ITEM_FILE].sha256, folder))
+    protocols = asked_protocols(folder, manifest)
     outcomes = []
-    items = np.zeros(0, dtype=np.int64)
+    rows: list[Number] = []
+    # Outcomes over the same items share a table.
+    items = all_items
     for index in range(len(table)):
         cells = {name: table[name][index] for name in table.column_names}
         if cells["items"].is_valid:
-            items = cells["items"].values.to_numpy().astype(np.int64)
+            items = _taken(all_items, cells["items"].values)
         values = cells["values"].values.to_numpy()
         codes = cells["codes"].values.to_numpy()
         predicted = cells["predicted"].values.to_numpy()
         if not len(items) == len(codes) == len(predicted):
             raise ValueError("its columns are of several lengths")
-        are_items = _within(items, 0, count)
-        are_codes = _within(codes, 0, len(values))
-        if not are_items or not are_codes or predicted.min(initial=-1) < -1:
+        if not _within(codes, 0, len(values)) or predicted.min(initial=-1) < -1:
             raise ValueError("it names what is not there")
-        protocol = cells["protocol"].as_py()
+        name = cells["protocol"].as_py()
+        rows += _read_rows(cells["rows"].as_py(), name, manifest)
         outcomes.append(
-            _Stored(
-                protocol=protocol,
+            Outcome(
+                name=name,
+                protocol=protocols[name],
+                categories=manifest.dataset.categories,
                 selection=cells["selection"].as_py(),
-                rows=_read_rows(cells["rows"].as_py(), protocol, manifest),
                 items=items,
                 values=values,
                 codes=small_codes(codes, len(values)),
@@ -448,7 +375,22 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
                 first=cells["first"].as_py(),
             )
         )
-    return outcomes
+    dataset = manifest.dataset
+    return Summary(
+        folder=folder,
+        manifest=manifest,
+        rows=tuple(rows),
+        outcomes=Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes)),
+    )
+
+
+def _taken(all_items: pa.Table, indices: pa.Array) -> pa.Table:
+    """Return the items at these indices; ValueError if one is not there."""
+    if not _within(indices.to_numpy(), 0, len(all_items)):
+        raise ValueError("it names what is not there")
+    if len(indices) == len(all_items):
+        return all_items
+    return all_items.take(indices)
 
 
 def _read_rows(text: str, protocol: str, manifest: Manifest) -> tuple[Number, ...]:

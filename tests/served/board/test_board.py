@@ -48,7 +48,7 @@ from choicewise.extensions.board.runs import RunProcess
 from choicewise.protocols.metrics import METRICS
 from choicewise.records import MANIFEST, SUMMARY
 from choicewise.results.number import Number
-from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
+from choicewise.results.outcomes import Outcomes, bounded, outcomes_of, ranked
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.table import table_csv
@@ -392,11 +392,10 @@ def test_an_error_of_any_kind_ends_nothing(runs: Path, monkeypatch: pytest.Monke
 
 def test_ranks_are_those_of_the_report(runs: Path, models: Snapshot) -> None:
     opened = [open_run(runs / name) for name in ("hash", "oracle")]
-    keeper = OutcomeKeeper()
     rows = [row for run in opened for row in run.rows()]
     reported = {
         (row.identity.model, row.identity.protocol): row
-        for row in bounded(ranked(rows), [keeper.keep(run) for run in opened])
+        for row in bounded(ranked(rows), [outcomes_of(run) for run in opened])
     }
     columns = {column.protocol: column.id for column in models.board.columns}
     assert set(models.ranges) == {*columns.values()}

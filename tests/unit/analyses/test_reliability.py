@@ -10,7 +10,7 @@ from choicewise.errors import UsageError
 from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN
 from choicewise.results.compare import comparisons
-from choicewise.results.outcomes import OutcomeKeeper, influence, ranked
+from choicewise.results.outcomes import influence, outcomes_of, ranked
 from choicewise.results.reliability import chain, reliability_tables, with_temperature
 from tests.helpers.mmlu_data import write_mmlu
 
@@ -106,7 +106,7 @@ def test_long_answers_weigh_more_in_bits_by_bytes(runs):
     bits, size = -judged.scores[gold] * judged.bytes[gold] / math.log(2), judged.bytes[gold]
     assert row.value == pytest.approx(bits.sum() / size.sum())
     assert np.nanmean(measured.credit) == pytest.approx(row.value)
-    kept = influence(OutcomeKeeper().keep(made).outcomes[0])
+    kept = influence(outcomes_of(made).outcomes[0])
     assert (kept.value, math.sqrt((kept.by_item(within=False) ** 2).sum())) == (
         pytest.approx(row.value),
         pytest.approx(row.se),

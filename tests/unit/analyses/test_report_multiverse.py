@@ -35,7 +35,7 @@ from choicewise.results.measurement import (
     paired_predictions,
     shared_items,
 )
-from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
+from choicewise.results.outcomes import bounded, outcomes_of, ranked
 from choicewise.results.run import Run
 from choicewise.scoring.significance import fit
 from choicewise.table import as_json, terminal
@@ -119,7 +119,7 @@ def test_the_order_of_models_is_compared_between_protocols(runs: list[Run]) -> N
 
 
 def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -> None:
-    kept = [OutcomeKeeper().keep(run) for run in runs]
+    kept = [outcomes_of(run) for run in runs]
     rows = bounded(ranked([row for run in runs for row in run.rows()]), kept)
     assert all(1 <= row.ranks.low <= row.ranks.rank <= row.ranks.high <= 4 for row in rows)
     assert {

@@ -11,7 +11,7 @@ import pytest
 from choicewise import evaluate
 from choicewise.models.fake import HashModel
 from choicewise.results.measurement import interval
-from choicewise.results.outcomes import OutcomeKeeper, Summary, bounded, ranked
+from choicewise.results.outcomes import Summary, bounded, outcomes_of, ranked
 from choicewise.results.run import Run
 from choicewise.results.sample import sample_estimates
 from choicewise.scoring.intervals import wilson
@@ -76,7 +76,7 @@ def summed(run: Run) -> Summary:
         folder=run.folder,
         manifest=run.manifest,
         rows=tuple(run.rows()),
-        outcomes=OutcomeKeeper().keep(run),
+        outcomes=outcomes_of(run),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from choicewise.report.comparison import change_text
 from choicewise.results.ladder import Effect, Spread, main_effects
-from choicewise.results.outcomes import OutcomeKeeper
+from choicewise.results.outcomes import outcomes_of
 from choicewise.results.run import Run
 from choicewise.table import Column, Table
 from choicewise.util.text import counted
@@ -48,7 +48,7 @@ PAIRS: Final = (
 def run_tables(run: Run) -> list[Table]:
     """Return the axes of a run, those that change most first, and the changes of their values."""
     manifest = run.manifest
-    effects = main_effects(OutcomeKeeper().keep(run))
+    effects = main_effects(outcomes_of(run))
     # The numbers are computed, and the observations of a large run fill the memory.
     run.release()
     facts = {

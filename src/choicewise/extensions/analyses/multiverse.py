@@ -19,7 +19,7 @@ from choicewise.results.measurement import (
     paired_predictions,
 )
 from choicewise.results.number import Number
-from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, equivalent_groups
+from choicewise.results.outcomes import Outcome, Outcomes, equivalent_groups, outcomes_of
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.observed import Floats, Integers, item_sum, mean_of_present, row_of
@@ -154,10 +154,9 @@ class _Measured:
 
 def multiverse(runs: Sequence[Run]) -> Multiverse:
     """Compare ``runs``, one per model and dataset; UsageError if none has two protocols."""
-    keeper = OutcomeKeeper()
     measured_runs: list[_Measured] = []
     for run in runs:
-        outcomes = keeper.keep(run).shares
+        outcomes = outcomes_of(run).shares
         rows = [row for row in run.rows() if row.share and not math.isnan(row.value)]
         measured_runs.append(_Measured.of(outcomes, rows))
         run.release()

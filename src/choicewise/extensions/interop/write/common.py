@@ -22,11 +22,11 @@ from choicewise.protocols.preparations import DONT_KNOW
 from choicewise.records import MANIFEST
 from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
-from choicewise.results.outcomes import OutcomeKeeper, Summary
+from choicewise.results.outcomes import Summary
 from choicewise.results.rows import run_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
-from choicewise.results.summary import summarize
+from choicewise.results.summary import summarize, summary_of
 from choicewise.results.sweep import averages
 from choicewise.results.tables import read_item_rows
 from choicewise.scoring.observed import Continuations, Floats
@@ -379,17 +379,12 @@ def summaries(export: Export) -> list[Summary]:
     """Return the summary of each run of the export, the stored one if the run has the protocols of
     its manifest, and release the runs.
     """
-    keeper = OutcomeKeeper()
     summaries = []
     for run in export.runs:
         if _is_whole(run):
             summaries.append(summarize(run.folder))
             continue
-        rows = tuple(run.rows())
-        outcomes = keeper.keep(run)
-        summaries.append(
-            Summary(folder=run.folder, manifest=run.manifest, rows=rows, outcomes=outcomes)
-        )
+        summaries.append(summary_of(run))
         run.release()
     return summaries
 
@@ -404,8 +399,8 @@ def export_study(export: Export) -> Study:
     for folder, sweep in export.sweeps:
         runs = [folder / cell.folder for cell in sweep.cells]
         # A run with other protocols than it was evaluated with may lack what a suite averages.
-        summary_of = {run: summarize(run) for run in runs if run in whole}
-        for average in averages(folder, sweep, summary_of):
+        whole_summaries = {run: summarize(run) for run in runs if run in whole}
+        for average in averages(folder, sweep, whole_summaries):
             if average.counted:
                 counted.append(average)
     return replace(study, averages=tuple(counted))

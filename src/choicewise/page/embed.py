@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from choicewise.errors import UsageError, install_line
 from choicewise.page.charts.chart import Chart
 from choicewise.util import text
+from choicewise.util.cache import read_user_cache, write_user_cache
 from choicewise.util.jsonio import page_json
 from choicewise.util.text import disarmed, percent, plain, quoted, shown
 
@@ -214,14 +216,20 @@ def renderer_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that defines ``vegaEmbed``.
 
     They come with vl-convert-python and are of the University of Washington Interactive Data Lab and contributors.
+    The script is made once for each version of that package, and kept among the user's caches.
     """
-    import vl_convert
+    key = f"vl-convert-python {version('vl-convert-python')}"
+    script = read_user_cache("charts", key)
+    if script is None:
+        import vl_convert
 
+        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+        write_user_cache("charts", key, script)
     notice = (
         "/* Vega, Vega-Lite, Vega-Embed: https://vega.github.io, "
         "BSD-3-Clause, University of Washington and others */"
     )
-    return f"{notice}\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}"
+    return f"{notice}\n{script}"
 
 
 def _printable(value: Any) -> Any:

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+import sys
 import zlib
 from base64 import b64decode, b64encode
 from dataclasses import replace
@@ -24,7 +25,7 @@ from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.analyses.multiverse import multiverse
 from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page
-from choicewise.page.embed import is_address
+from choicewise.page.embed import is_address, renderer_script
 from choicewise.page.item_views import Texts, index_items, item_detail, packed
 from choicewise.page.overview import overviews, title
 from choicewise.page.reproduce import selectors
@@ -581,3 +582,13 @@ def test_captions_and_notes_say_what_is_there(tmp_path: Path, written: str) -> N
     assert "Hollow: numbers" not in text_of(read_study([other]))
     assert not re.search(r"23 of 47", written)
     assert "under how many of the protocols that score the item it is right" in written
+
+
+def test_the_script_that_draws_charts_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = renderer_script.__wrapped__()
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert renderer_script.__wrapped__() == made
+    assert "window.vegaEmbed" in made

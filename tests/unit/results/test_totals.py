@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from choicewise import evaluate, open_run
+from choicewise.extensions.analyses.agreement import agreement
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import ObservationRow
 from choicewise.report.explain import explanation_lines
-from choicewise.results.agreement import agreement
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from choicewise.results.agreement import CAUSES, Agreement, agreement
+from choicewise.extensions.analyses.agreement import CAUSES, Agreement, agreement
 from choicewise.results.run import Run
 from choicewise.table import Column, Table
 

@@ -10,9 +10,7 @@ import pytest
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.extensions.analyses.agreement_report import run_tables
-from choicewise.protocols.catalogue import resolve
-from choicewise.results.agreement import (
+from choicewise.extensions.analyses.agreement import (
     CAUSES,
     TOLERANCE,
     Agreement,
@@ -20,6 +18,8 @@ from choicewise.results.agreement import (
     agreement,
     retrievals,
 )
+from choicewise.extensions.analyses.agreement_report import run_tables
+from choicewise.protocols.catalogue import resolve
 from choicewise.results.run import Run
 from tests.helpers.commands import choicewise
 from tests.helpers.hash_models import MergingModel

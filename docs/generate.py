@@ -322,8 +322,8 @@ def catalogue_page() -> str:
     parts.append(
         f"{len(entries())} published ways of asking, which make {numbers} numbers. Each states its source at a commit,"
         " and its prompts are compared with what that source renders. `choicewise protocols` lists them,"
-        " `choicewise protocols show NAME` shows one with all its axes, `choicewise protocols diff P Q` what two differ"
-        " in."
+        " `choicewise protocols WORD` filters them, `choicewise protocols show NAME` shows a prompt of one"
+        " (`--all`: every axis), `choicewise protocols diff P Q` what two differ in."
     )
     rows = [("name", "is", "ways of asking")]
     for family, members in inside.items():

@@ -258,7 +258,13 @@ def test_every_name_that_resolves_is_listed_and_a_group_is_all_of_its_members(
         for line in choicewise("protocols", "show", name).stdout.split("\n")
     ]
     assert {"options/quoted", "mmlu/harness", "mmlu", "compat"} <= listed
-    assert accepted <= listed | {line.split(" ")[0] for line in lines}
+    shown = set()
+    for line in lines:
+        name, _, others = line.partition("  also ")
+        name = name.split(" ")[0]
+        entry_name = name.partition(":")[0]
+        shown |= {name, *(f"{entry_name}{other}" for other in others.split(", "))}
+    assert accepted <= listed | shown
     assert {
         row["name"] for row in json.loads(choicewise("protocols", "--json").stdout)
     } == listed & accepted

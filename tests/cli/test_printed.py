@@ -75,6 +75,7 @@ LINES = {
     "data": ("data", "data"),
     "doctor": ("doctor", "hash"),
     "protocols show": ("protocols", "show", "mmlu/original"),
+    "protocols WORD": ("protocols", "hellaswag", "HARNESS"),
     "protocols diff": ("protocols", "diff", "mmlu/original", "mmlu/harness-v1"),
     "protocols diff as JSON": (
         "protocols",

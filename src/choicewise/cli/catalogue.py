@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from operator import add
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from choicewise.cli import options, terminal
-from choicewise.cli.commands import Command
+from choicewise.cli.commands import Command, Group
 from choicewise.cli.options import Part, Tasks, grouped
 from choicewise.cli.terminal import print_json, show_download, tell
 from choicewise.errors import DataError, ModelError, UsageError
@@ -20,20 +22,43 @@ if TYPE_CHECKING:
     from choicewise.protocols.catalogue import Entry, Suite
     from choicewise.protocols.protocol import Protocol
     from choicewise.requests.render import RenderedRequests
+    from choicewise.requests.request import Request
     from choicewise.running.job import Job
     from choicewise.tokens.chat_template import ChatTemplate
 
 
-protocols = typer.Typer(
-    help="List the published protocols; show one in full; compare two.", rich_markup_mode=None
-)
+class _Listing(Group):
+    """Take a word that is no command as one that the listed protocols match."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read words before a command's name as values of ``--matching``."""
+        words = [word for word in args if not word.startswith("-")]
+        if words and words[0] not in self.commands:
+            args = [word for word in args if word.startswith("-")]
+            for word in words:
+                args += ["--matching", word]
+        return super().parse_args(ctx, args)
+
+
+protocols = typer.Typer(cls=_Listing, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="A protocol's name, a signature or a TOML file.")]
 
 
 @protocols.callback(invoke_without_command=True)
-def listing(context: typer.Context, json: options.Json = False) -> None:
-    """List the catalogue, and the names of groups."""
+def listing(
+    context: typer.Context,
+    matching: Annotated[
+        list[str] | None,
+        typer.Option("--matching", metavar="WORD", help="List what has this word. Repeatable."),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """List the catalogue, or what matches a word; show one protocol in full; compare two.
+
+    `choicewise protocols WORD` lists what has WORD in its name, title, citation, benchmark or version; several words
+    must all match.
+    """
     command = context.invoked_subcommand
     if command is not None:
         if json:
@@ -41,10 +66,45 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
                 f"--json before {command} belongs to the list; write it after {command}"
             )
         return
+    words = [word.casefold() for word in matching or ()]
     if json:
-        terminal.print_json(_catalogue())
+        terminal.print_json([record for record in _catalogue() if _matches(record, words)])
+    elif words:
+        _show_matches(words)
     else:
         _show_catalogue()
+
+
+def _matches(record: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Check that every word occurs in the record; a group is found by its name alone."""
+    texts = [record["name"]]
+    if record["source"] is not None:
+        texts += [record["title"], record["source"], *_further_texts(record["name"])]
+    content = " ".join(texts).casefold()
+    return all(word in content for word in words)
+
+
+def _further_texts(name: str) -> list[str]:
+    """Return the citation of an entry or a suite, and the benchmarks that it asks."""
+    from choicewise.protocols.catalogue import entry, suite, suite_names
+
+    published = suite(name) if name in suite_names() else entry(name)
+    benchmarks = {protocol.benchmark for protocol in published.protocols.values()}
+    return [published.citation, *benchmarks]
+
+
+def _show_matches(words: Sequence[str]) -> None:
+    records = [record for record in _catalogue() if _matches(record, words)]
+    if not records:
+        raise UsageError(
+            f"no protocol, group or suite matches {' '.join(words)}; `choicewise protocols` lists them all"
+        )
+    width = max(len(record["name"]) for record in records)
+    for record in records:
+        scores = ""
+        if record["source"] is not None and len(record["protocols"]) > 1:
+            scores = f" ({len(record['protocols'])} scores)"
+        terminal.show(f"{record['name']:<{width}} {record['title']}{scores}")
 
 
 def _catalogue() -> list[dict[str, Any]]:
@@ -120,36 +180,159 @@ def _members(group: str) -> str:
 
 
 @protocols.command(cls=Command)
-def show(name: Name, json: options.Json = False) -> None:
-    """Show what a protocol does, its source and its axes; for a suite, its parts and their average."""
+def show(
+    name: Name,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every axis, the whole description, and signatures.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Show a prompt, the source and the axes of a protocol; for a suite, its parts and their average."""
     from choicewise.protocols.between import MARK
     from choicewise.protocols.catalogue import entry, resolve, spelled, suite, suite_names
-    from choicewise.protocols.protocol import short_signature, signature
 
     name = spelled(name)
     if name in suite_names():
+        options.refuse_without_use("a suite has", all=every)
         _show_suite(suite(name), json)
         return
     recipes = resolve(name)
     if json:
+        options.refuse_without_use("--json shows every axis and has", all=every)
         terminal.print_json(recipes)
         return
     first, headline = next(iter(recipes.items()))
     # Signatures, files and ladders are no entries, so they have no citation.
+    published = None
     if "|" not in name and not name.endswith(".toml") and MARK not in name:
         published = entry(first)
-        terminal.show(
-            f"{published.name}: {published.title}", "", *_paragraphs(published.description), ""
-        )
-        terminal.show(f"cite    {published.citation}", f"source  {published.source}", "")
-        for alias, meant in published.published.items():
-            terminal.show(f"{alias} is {meant}")
-    for part in signature(headline).split("|"):
-        axis, _, value = part.partition(":")
-        terminal.show(f"{axis:<13} {value}")
-    terminal.show("")
+        terminal.show(f"{published.name}: {published.title}", "")
+    terminal.show(*_prompt_lines(headline), "")
+    if published is not None:
+        description = _paragraphs(published.description)
+        if not every:
+            description = _beginning(description)
+        terminal.show(*description)
+        terminal.show(f"cite    {published.citation}", f"source  {published.source}")
+    terminal.show(*_axis_lines(headline, every), "")
+    aliases = {} if published is None else published.published
     for label, recipe in recipes.items():
-        terminal.show(f"{label} {short_signature(recipe)}", f"  {signature(recipe)}")
+        terminal.show(*_name_lines(label, recipe, aliases, every))
+
+
+_TEXTS = (
+    *("a hammer", "a spoon", "a pillow", "a comb", "a candle"),
+    *("a button", "a bucket", "a mirror", "a ladder", "a kettle"),
+)
+_QUESTIONS = (
+    "Which of these drives in a nail?",
+    "The nail went through the board because the _ was heavy.",
+)
+
+
+def _prompt_lines(protocol: Protocol) -> list[str]:
+    """Return a prompt about an example, and what is scored or generated after it."""
+    from choicewise.protocols.readings import READINGS
+    from choicewise.util.text import visible, visible_line
+
+    request = _example_request(protocol)
+    if request is None:
+        return ["(no example: the protocol asks questions of a form of its own)"]
+    lines = []
+    if protocol.system:
+        lines.append(f"[system] {visible_line(protocol.system)}")
+    if request.header:
+        lines += visible(request.header).split("\n")
+    if protocol.shots:
+        lines.append(f"[{counted(protocol.shots, 'solved question')}]")
+    lines += visible(request.query).split("\n")
+    lines = [line for line in lines if line]
+    if READINGS[protocol.reading].text:
+        return [*lines, "-> the model writes the answer"]
+    texts = list(request.continuations)
+    # What stands before the continuation may be all that differs between choices.
+    if len(set(texts)) == 1 and request.proposals:
+        texts = list(map(add, request.proposals, texts))
+    choices = [visible_line(text) for text in texts[:5]]
+    if len(texts) > len(choices):
+        choices.append("...")
+    return [*lines, f"-> scored: {' | '.join(choices)}"]
+
+
+def _example_request(protocol: Protocol) -> Request | None:
+    """Return the request of an example that fits the protocol, without shots; None if none fits."""
+    from choicewise.data.items import Item
+    from choicewise.errors import ProtocolError
+    from choicewise.protocols.protocol import holes
+    from choicewise.requests.render import render
+
+    templates = [protocol.header, protocol.question, protocol.continuation]
+    fields: dict[str, str] = {}
+    for template in templates:
+        fields |= {hole: f"<{hole}>" for hole in holes(template)}
+    count = min(protocol.choices or 4, len(_TEXTS))
+    for question in _QUESTIONS:
+        item = Item("example", question, _TEXTS[:count], (0,), "tools", fields)
+        with suppress(DataError, ProtocolError):
+            return render(protocol, item, ())
+    return None
+
+
+_MOST_LINES = 3
+"""Lines of a description that are shown without ``--all``."""
+
+
+def _beginning(description: Sequence[str]) -> list[str]:
+    """Return the first lines, up to the end of a sentence if one ends there."""
+    if len(description) <= _MOST_LINES:
+        return list(description)
+    text = " ".join(description[:_MOST_LINES])
+    sentences, end, _ = text.rpartition(". ")
+    if end:
+        return _paragraphs(f"{sentences}. [...]")
+    return [*description[:_MOST_LINES], "[...]"]
+
+
+_SHORT = 24
+"""Characters of an axis that shares its line with others."""
+
+
+def _axis_lines(protocol: Protocol, every: bool) -> list[str]:
+    """Return the axes that differ from their defaults, or every axis on a line of its own."""
+    from choicewise.protocols.protocol import DEFAULTS, signature
+
+    axes = [part.partition(":")[::2] for part in signature(protocol).split("|")]
+    if every:
+        return [f"{axis:<14} {value}" for axis, value in axes]
+    short = []
+    long = []
+    for axis, value in axes:
+        if getattr(protocol, axis) == DEFAULTS[axis]:
+            continue
+        spelled = f"{axis}={value}"
+        if len(spelled) <= _SHORT:
+            short.append(spelled)
+        else:
+            long.append(spelled)
+    first, *others = [
+        *wrap(", ".join(short), 71, break_on_hyphens=False),
+        *long,
+        "all others as by default; --all shows them",
+    ]
+    return [f"axes    {first}", *(f"        {line}" for line in others)]
+
+
+def _name_lines(
+    name: str, protocol: Protocol, aliases: Mapping[str, str], every: bool
+) -> list[str]:
+    """Return a protocol's name, its short signature, and its other names."""
+    from choicewise.protocols.protocol import short_signature, signature
+
+    line = f"{name} {short_signature(protocol)}"
+    others = [alias.partition(":")[2] for alias, meant in aliases.items() if meant == name]
+    if others:
+        line += f"  also :{', :'.join(others)}"
+    return [line, f"  {signature(protocol)}"] if every else [line]
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -153,7 +153,10 @@ def application(commands: Mapping[str, KernelCommand | AddedCommand] | None = No
         command = declared.app()
         summary = declared.summary
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, cls=Group, short_help=summary)
+            group = command.info.cls
+            if not isinstance(group, type):
+                group = Group
+            app.add_typer(command, name=name, cls=group, short_help=summary)
         elif isinstance(declared, AddedCommand) and declared.passes_on:
             app.command(name, short_help=summary, context_settings=PASSED_ON)(command)
         else:

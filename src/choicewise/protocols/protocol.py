@@ -574,6 +574,9 @@ DECLARED_VALUES: Mapping[str, tuple[str, ...]] = {
 }
 """The values that an axis declares, in their order; none if any value of its type is allowed."""
 
+DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in fields(Protocol)}
+"""The value of an axis that a protocol does not state; an axis that must be stated has none."""
+
 AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol)}
 """Every axis and its type, in the order of the signature: requests first, then scoring."""
 

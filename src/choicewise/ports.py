@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from choicewise.page.embed import Section
     from choicewise.page.study import Study
     from choicewise.protocols import metrics, readings
+    from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest, ServerRecord, Sweep
     from choicewise.requests.request import Prompter
     from choicewise.results.compare import Comparison
@@ -291,6 +292,41 @@ class Analysis(Port):
 
     def run_tables(self, run: Any, **options: Any) -> Iterable[Table]:
         """Return the tables of one run, if the analysis looks at its runs one by one."""
+        raise NotImplementedError
+
+
+class Statistic(Port):
+    """Add what the summary of a run keeps beside its numbers, so that a page or an analysis need not
+    read the observations again.
+
+    It is kept of runs with many items (:data:`choicewise.results.summary.MANY`), as JSON under its
+    ``name``, until the run or the code of the extension changes. ``summary``: what is kept.
+
+    Example::
+
+        class Doubts(Statistic):
+            name = "doubts"
+            summary = "the Brier score under each protocol"
+
+            def protocols(self, protocols):
+                from choicewise.protocols.between import apply_metrics
+
+                return apply_metrics(protocols, ["brier"]).protocols
+
+            def data(self, run):
+                return {name: measured.overall for name, measured in run.measurements.items()}
+    """
+
+    def protocols(self, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
+        """Return the protocols, by name, that it is computed from; none if there is nothing to keep.
+
+        ``protocols``: those of the run. All need the requests of one of these: the observations of
+        all statistics and numbers are read once.
+        """
+        raise NotImplementedError
+
+    def data(self, run: Run) -> Any:
+        """Return plain data that JSON can hold; ``run`` has the :meth:`protocols`."""
         raise NotImplementedError
 
 
@@ -990,13 +1026,22 @@ def all_of(port: type[P]) -> list[P]:
     return additions
 
 
+@cache
 def source_digest(addition: Port) -> str:
-    """Return the sha256 (64 hex) of the file that defines an addition: what is stored of its
-    numbers depends on it.
+    """Return the sha256 (64 hex) of the file that defines an addition, or of its package: what is
+    stored of its numbers depends on it.
     """
     file = sys.modules[type(addition).__module__].__file__
-    content = b"" if file is None else Path(file).read_bytes()
-    return hashlib.sha256(content).hexdigest()
+    if file is None:
+        return hashlib.sha256(b"").hexdigest()
+    files = [Path(file)]
+    # What a package declares in its first file is computed by the others.
+    if files[0].name == "__init__.py":
+        files = sorted(files[0].parent.rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def find(port: type[P], name: str) -> P | None:

@@ -31,10 +31,11 @@ from choicewise.ports import (
     built_in_extensions,
     find,
 )
-from choicewise.protocols.between import apply_metrics
+from choicewise.protocols.between import apply_metrics, under_metrics
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.preparations import prepare
-from choicewise.results.summary import state
+from choicewise.results import summary
+from choicewise.results.summary import state, summarize
 from choicewise.running.answer import executor_of, loading_options
 from choicewise.running.job import job_of
 from choicewise.running.shards import Share, share_of
@@ -245,6 +246,24 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for name, model in models.items():
         evaluate(model=model, data=data, protocols=["mmlu/harness-v1"], out=runs / name)
     return [runs / name for name in models]
+
+
+def test_a_statistic_is_kept_in_the_summary(
+    stranger: list[Port], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger.append(example(ports.Statistic))
+    protocols = ["options/cloze:sum"]
+    run = evaluate(model="fake:hash", data=QUIZ, protocols=protocols, out=tmp_path / "run")
+    assert summarize(run.folder).statistics == {}
+    (run.folder / "summary.parquet").unlink()
+    monkeypatch.setattr(summary, "MANY", 1)
+    computed = summarize(run.folder).statistics
+    brier = run.under(under_metrics(run.protocols, ["brier"]))
+    (measured,) = brier.measurements.values()
+    assert computed["doubts"] == {measured.name: measured.overall}
+    assert summarize(run.folder).statistics["doubts"] == computed["doubts"]
+    stranger.clear()
+    assert "doubts" not in summarize(run.folder).statistics
 
 
 def test_a_statistic_of_a_pair_stands_below_its_comparison(

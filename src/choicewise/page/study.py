@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -191,7 +191,8 @@ class ShownRun:
     ``rows``: one per protocol and group, with ranks and their intervals if other runs measured the same.
     ``other_metrics``: the rows whose values are no shares of 1, which few charts hold; nor are they among ``outcomes``,
     but among ``recipes``, all its protocols by name. ``damages``: blocks that are left out because their files are not
-    those that were written. ``applied``: the metrics that were asked of it later.
+    those that were written. ``statistics``: what its summary holds beside numbers. ``applied``: the metrics that were
+    asked of it later.
     """
 
     label: str
@@ -201,6 +202,7 @@ class ShownRun:
     outcomes: Outcomes
     recipes: Mapping[str, Protocol]
     damages: tuple[Damage, ...] = ()
+    statistics: Mapping[str, Any] = field(default_factory=dict)
     other_metrics: tuple[Number, ...] = ()
     applied: Applied | None = None
 
@@ -368,6 +370,7 @@ def make_study(summaries: Sequence[Summary]) -> Study:
                 outcomes=shares,
                 recipes={outcome.name: outcome.protocol for outcome in outcomes_of_run.outcomes},
                 damages=summary.damages,
+                statistics=summary.statistics,
                 other_metrics=tuple(row for row in rows_of_run if not row.share),
                 applied=summary.applied,
             )

@@ -46,7 +46,7 @@ def headline(rows: Sequence[Number], families: Collection[str] = ()) -> Number |
             continue
         if row.share and not math.isnan(row.value):
             candidates.append(row)
-    return min(candidates, key=_preference, default=None)
+    return min(candidates, key=lambda row: preference(row.identity.protocol), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,15 +239,15 @@ def _test(one: Number, other: Number, by_key: _OutcomesByKey) -> tuple[float, fl
     return difference, sign_flip(left, right).p
 
 
-def _preference(row: Number) -> tuple[bool, int]:
-    """Put headlines first, then the preferred variants in their order."""
-    _, _, variant = row.identity.protocol.partition("/")
+def preference(protocol: str) -> tuple[bool, int]:
+    """Order names of protocols: headlines first, then the preferred variants in their order."""
+    _, _, variant = protocol.partition("/")
     for mark in ":@+":
         variant, _, _ = variant.partition(mark)
     order = len(PREFERRED)
     if variant in PREFERRED:
         order = PREFERRED.index(variant)
-    return not is_headline(row.identity.protocol), order
+    return not is_headline(protocol), order
 
 
 def _mean(line: Sequence[Number | None]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
@@ -623,8 +623,9 @@ def outcomes_of(run: Run) -> Outcomes:
     return Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes))
 
 
-def read_together(run: Run, parts: Sequence[Mapping[str, Protocol]]) -> None:
+def read_together(run: Run, parts: Iterable[Mapping[str, Protocol]]) -> None:
     """Read ``run`` once for the measurements and outcomes of all ``parts``."""
+    parts = list(parts)
     protocols: list[Protocol] = []
     for part in parts:
         protocols += part.values()
@@ -744,7 +745,8 @@ class Summary:
 
     ``rows``: one per protocol and group under each protocol's own aggregation, not ranked.
     ``outcomes``: the credit and the prediction of every item under every protocol.  ``applied``:
-    the metrics that were added later.  ``damages``: the blocks that were left out.
+    the metrics that were added later.  ``damages``: the blocks that were left out.  ``statistics``:
+    what a :class:`~choicewise.ports.Statistic` gave, by its name; none if nothing was kept.
     """
 
     folder: Path
@@ -753,6 +755,7 @@ class Summary:
     outcomes: Outcomes
     applied: Applied | None = None
     damages: tuple[Damage, ...] = ()
+    statistics: Mapping[str, Any] = field(default_factory=dict)
 
     def rows_of(self, protocol: str) -> list[Number]:
         """Return the rows of the protocol of that name."""

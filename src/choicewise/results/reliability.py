@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from choicewise.errors import UsageError
-from choicewise.protocols.between import as_accuracy, under_metrics
+from choicewise.protocols.between import apply_metrics, as_accuracy
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement, shared_items
@@ -40,14 +41,13 @@ def reliability_tables(run: Run) -> list[Reliability]:
 
 def chain(run: Run, protocol: str) -> list[Number]:
     """Return the rows of one protocol of ``run`` under the metrics of ``CHAIN`` that fit it."""
-    accuracy = {protocol: run.protocols[protocol]}
-    protocols: dict[str, Protocol] = {}
-    for metric in CHAIN:
-        try:
-            protocols |= under_metrics(accuracy, [metric])
-        except UsageError:
-            continue  # a score that is no log-likelihood has no probability
-    return run.under(protocols).rows()
+    return run.under(chain_protocols({protocol: run.protocols[protocol]})).rows()
+
+
+def chain_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    """Return ``protocols`` under the metrics of ``CHAIN`` that fit one of them."""
+    # A score that is no log-likelihood has no probability.
+    return dict(apply_metrics(protocols, CHAIN).protocols)
 
 
 def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:

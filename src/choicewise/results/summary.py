@@ -12,7 +12,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.errors import StoreError
-from choicewise.ports import source_digest
+from choicewise.ports import Statistic, all_of, find, source_digest
 from choicewise.protocols.between import apply_metrics
 from choicewise.protocols.protocol import OPEN_AXES, addition_of
 from choicewise.records import ITEM_FILE, SUMMARY, BlockRecord, Manifest
@@ -35,10 +35,11 @@ from choicewise.results.outcomes import (
     Outcomes,
     Summary,
     outcomes_of,
+    read_together,
     small_choices,
     small_codes,
 )
-from choicewise.results.run import Run, asked_protocols, open_run
+from choicewise.results.run import Run, asked_protocols, count_items, open_run
 from choicewise.results.tables import read_item_names
 from choicewise.scoring.observed import Integers
 from choicewise.store.folder import read_manifest, write_manifest
@@ -89,10 +90,27 @@ def keep_summary(run: Run) -> Summary:
 
     Nothing is kept of a run under a part of its protocols.
     """
+    if list(run.protocols) != list(run.manifest.protocols):
+        return summary_of(run)
+    statistics: list[Statistic] = []
+    if count_items(run.manifest.blocks) >= MANY:
+        statistics = all_of(Statistic)
+    parts = [statistic.protocols(run.protocols) for statistic in statistics]
+    if any(parts):
+        read_together(run, [run.protocols, *parts])
     summary = summary_of(run)
-    if list(run.protocols) != list(run.manifest.protocols) or summary.damages:
+    if summary.damages:
         return summary
+    kept = {}
+    for statistic, protocols in zip(statistics, parts, strict=True):
+        if protocols:
+            kept[statistic.name] = statistic.data(run.under(protocols))
+    summary = replace(summary, statistics=kept)
     return replace(summary, manifest=_list_summary(run, summary))
+
+
+MANY = 1000
+"""Items from which on a summary keeps statistics: of fewer the observations are read in no time."""
 
 
 def summary_of(run: Run) -> Summary:
@@ -240,6 +258,7 @@ def _item_names(file: _ItemFile) -> pa.Table:
 
 
 _KEY = b"choicewise.state"
+_STATISTICS = b"choicewise.statistics"
 
 
 _SCHEMA = pa.schema(
@@ -289,7 +308,9 @@ def _stored_summary(folder: Path, manifest: Manifest) -> Summary | SummaryProble
             return SummaryProblem("has other columns than it should")
         unpacked(content)
         check_items(folder, manifest)
-        return _read_table(file.read(use_threads=False), folder, manifest)
+        summary = _read_table(file.read(use_threads=False), folder, manifest)
+        statistics = _read_statistics(file.schema_arrow.metadata.get(_STATISTICS, b"{}"))
+        return replace(summary, statistics=statistics)
     except StoreError:
         # The item table is damaged, or a protocol is of another version: no faults of the summary.
         return None
@@ -310,7 +331,9 @@ def _list_summary(run: Run, summary: Summary) -> Manifest:
         if state(now) != state(run.manifest):
             return run.manifest
         if read_summary(folder, now) is None:
-            table = _table(run, summary).replace_schema_metadata({_KEY: state(now).encode()})
+            table = _table(run, summary).replace_schema_metadata(
+                {_KEY: state(now), _STATISTICS: _statistics_text(summary)}
+            )
             with new_file(folder / SUMMARY) as partial:
                 write_parquet(partial, table, statistics=False)
                 record = file_record(partial)
@@ -318,6 +341,25 @@ def _list_summary(run: Run, summary: Summary) -> Manifest:
             write_manifest(folder, now)
         return now
     return run.manifest
+
+
+def _statistics_text(summary: Summary) -> str:
+    stored = {}
+    for name, data in summary.statistics.items():
+        statistic = find(Statistic, name)
+        assert statistic is not None
+        stored[name] = {"source": source_digest(statistic), "data": data}
+    return json.dumps(stored)
+
+
+def _read_statistics(text: bytes) -> dict[str, Any]:
+    """Return the stored statistics that the installed code of extensions would compute again."""
+    statistics = {}
+    for name, stored in json.loads(text).items():
+        statistic = find(Statistic, name)
+        if statistic is not None and source_digest(statistic) == stored["source"]:
+            statistics[name] = stored["data"]
+    return statistics
 
 
 def _table(run: Run, summary: Summary) -> pa.Table:
@@ -405,6 +447,11 @@ def _read_rows(text: str, protocol: str, manifest: Manifest) -> tuple[Number, ..
         identity = replace(row.identity, model=manifest.model.name, dataset=manifest.dataset.name)
         rows.append(replace(row, identity=identity))
     return tuple(rows)
+
+
+def read_numbers(stored: Sequence[Mapping[str, Any]]) -> tuple[Number, ...]:
+    """Return numbers from their fields (``asdict``) as JSON has them; ValueError for others."""
+    return _row_reader().validate_python(stored)
 
 
 def _check_cells(table: pa.Table) -> None:

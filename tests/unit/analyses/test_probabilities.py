@@ -8,6 +8,7 @@ import pytest
 
 from choicewise.extensions.analyses.charts import calibration as diagram
 from choicewise.extensions.analyses.charts import chain as chart
+from choicewise.extensions.analyses.charts import probabilities
 from choicewise.extensions.analyses.charts.chain import MOST
 from choicewise.extensions.analyses.charts.probabilities import (
     Chain,
@@ -19,6 +20,7 @@ from choicewise.extensions.analyses.charts.probabilities import (
     lacks_probabilities,
     stated_probabilities,
 )
+from choicewise.extensions.analyses.charts.stored import NAME
 from choicewise.extensions.board.library import read_snapshot
 from choicewise.extensions.board.model import Snapshot
 from choicewise.extensions.board.pages import guessed
@@ -28,6 +30,7 @@ from choicewise.page.metrics import metric_tables
 from choicewise.page.study import Study, read_study
 from choicewise.protocols.metrics import CHAIN
 from choicewise.report.tables import value_text
+from choicewise.results import summary
 from choicewise.results.run import open_run
 from choicewise.util.text import plain
 from tests.helpers.page_runs import Page, write_run
@@ -104,6 +107,17 @@ def test_the_calibration_is_the_plain_one(folders: list[Path], read: StatedProba
     assert sum(record["share"] for record in drawn) == pytest.approx(1)
     assert f"{plain(own.ece.calibrated)} if calibrated" in errors_in_words(own)[0]
     assert "0.750 uniform" in errors_in_words(own)[1]
+
+
+def test_a_summary_keeps_it_without_the_observations(
+    read: StatedProbabilities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "MANY", 1)
+    monkeypatch.setattr(probabilities, "open_run", None)
+    again = [write_run(tmp_path / name, f"fake:{model}", ASKED) for name, model in MODELS.items()]
+    study = read_study(again)
+    assert {tuple(run.statistics) for run in study.runs} == {(NAME,)}
+    assert repr(stated_probabilities(study)) == repr([read])
 
 
 def test_the_chain_has_every_model_and_metric_at_its_place(

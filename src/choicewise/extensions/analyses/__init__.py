@@ -12,6 +12,7 @@ from choicewise.ports import (
     Extension,
     PageSections,
     PairStatistic,
+    Statistic,
     calls,
 )
 
@@ -110,6 +111,15 @@ class TwinStatistic(PairStatistic):
     lines = calls("choicewise.extensions.analyses.twins_report:twin_lines")
 
 
+class ProbabilityStatistic(Statistic):
+    """What a page and two charts show of probabilities."""
+
+    name = "probabilities"
+    summary = "the chain of metrics and the calibration of the headlines of letters and of texts"
+    protocols = calls("choicewise.extensions.analyses.charts.stored:stored_protocols")
+    data = calls("choicewise.extensions.analyses.charts.stored:stored_probabilities")
+
+
 class ChainChart(ChartKind):
     """``choicewise plot DIR... chain``."""
 
@@ -175,6 +185,7 @@ EXTENSION = Extension(
         SignalAnalysis(),
         DistributionAnalysis(),
         TwinStatistic(),
+        ProbabilityStatistic(),
         ChainChart(),
         CalibrationChart(),
         StepsChart(),

@@ -11,16 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from choicewise.errors import UsageError
+from choicewise.extensions.analyses.charts.stored import (
+    FAMILIES,
+    NAME,
+    calibration,
+    read_calibration,
+    read_chain,
+)
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
-from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
-from choicewise.protocols.protocol import RENDERED, Protocol
-from choicewise.report.brief import LETTERS, TEXTS
+from choicewise.protocols.protocol import Protocol
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
-from choicewise.results.reliability import chain, reliability_tables
+from choicewise.results.reliability import chain
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin
 from choicewise.util import text
@@ -87,12 +91,9 @@ def stated_probabilities(study: Study) -> list[StatedProbabilities]:
     return stated
 
 
-_FAMILIES: Final = (LETTERS, TEXTS, (RENDERED,))
-
-
 def lacks_probabilities(study: Study) -> str:
     """Return why nothing can be said of probabilities, or an empty text; no run is read."""
-    for families in _FAMILIES:
+    for families in FAMILIES:
         if _commonest_row(study.runs, families) is not None:
             return ""
     return "no protocol scores log-likelihoods of the choices over all items"
@@ -217,7 +218,7 @@ class _Reader:
     opened: dict[str, Run] = field(default_factory=dict)
 
     def read(self, dataset: str) -> StatedProbabilities:
-        letters, texts, rendered = (_commonest_row(self.runs, families) for families in _FAMILIES)
+        letters, texts, rendered = (_commonest_row(self.runs, families) for families in FAMILIES)
         chain_rows = [row for row in (letters, texts) if row is not None]
         if not chain_rows and rendered is not None:
             chain_rows = [rendered]
@@ -246,7 +247,7 @@ class _Reader:
                 continue
             (name,) = protocol
             rows = []
-            for link in chain(self._open(run).under(protocol), name):
+            for link in self._chain(run, name, protocol[name]):
                 if not math.isnan(link.value):
                     rows.append(link.with_model(run.label))
             if any(link.identity.metric != "acc" for link in rows):
@@ -257,27 +258,31 @@ class _Reader:
         protocol = _protocol_of(row, run)
         if not protocol:
             return None
-        try:
-            protocols = under_metrics(protocol, ["ece", "brier"])
-        # Some protocols decide without scores, of which there is no confidence.
-        except UsageError:
-            return None
-        measured = self._open(run).under(protocols)
+        (name,) = protocol
+        stored = run.statistics.get(NAME, {}).get(protocol[name].digest)
+        if stored is None:
+            rows, bins = calibration(self._open(run), protocol)
+        else:
+            rows, bins = read_calibration(stored)
         errors = {}
-        for error in measured.rows():
+        for error in rows:
             if error.identity.subject == "all":
                 errors[error.identity.metric] = error.with_model(run.label)
-        (table,) = reliability_tables(measured)
-        if not table.bins or errors.keys() != {"ece", "brier"}:
+        if not bins or errors.keys() != {"ece", "brier"}:
             return None
-        (name,) = protocol
         return Calibrated(
             model=run.label,
             protocol=name,
             ece=errors["ece"],
             brier=errors["brier"],
-            bins=table.bins,
+            bins=tuple(bins),
         )
+
+    def _chain(self, run: ShownRun, name: str, protocol: Protocol) -> Sequence[Number]:
+        stored = run.statistics.get(NAME, {}).get(protocol.digest)
+        if stored is not None:
+            return read_chain(stored)
+        return chain(self._open(run).under({name: protocol}), name)
 
     def _open(self, run: ShownRun) -> Run:
         if run.label not in self.opened:

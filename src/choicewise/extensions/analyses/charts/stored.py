@@ -1,0 +1,100 @@
+"""Keep what a page says of probabilities in the summary of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from choicewise.errors import UsageError
+from choicewise.protocols.between import under_metrics
+from choicewise.protocols.protocol import RENDERED, Protocol, family
+from choicewise.report.brief import LETTERS, TEXTS
+from choicewise.results.headline import preference
+from choicewise.results.number import Number
+from choicewise.results.reliability import chain, chain_protocols, reliability_tables
+from choicewise.results.run import Run
+from choicewise.results.summary import read_numbers
+from choicewise.scoring.probabilities import Bin
+
+FAMILIES: Final = (LETTERS, TEXTS, (RENDERED,))
+"""Families of protocols whose probabilities are shown."""
+
+NAME: Final = "probabilities"
+"""The statistic's name in a summary."""
+
+_ERRORS: Final = ("ece", "brier")
+
+
+def stored_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    """Return the protocols behind the chain and the calibration of the run's headlines."""
+    stored: dict[str, Protocol] = {}
+    for families in FAMILIES:
+        accuracy = _headline(protocols, families)
+        stored |= accuracy | chain_protocols(accuracy) | _error_protocols(accuracy)
+    # Accuracy alone is a number of the run.
+    if stored.keys() <= protocols.keys():
+        return {}
+    return stored
+
+
+def stored_probabilities(run: Run) -> dict[str, Any]:
+    """Return by digest of a protocol its chain of numbers, its errors and the bins of the first."""
+    stored: dict[str, Any] = {}
+    for name, protocol in run.protocols.items():
+        if protocol.metric != "acc":
+            continue
+        errors, bins = calibration(run, {name: protocol})
+        stored[protocol.digest] = {
+            "chain": [asdict(row) for row in chain(run, name)],
+            "errors": [asdict(row) for row in errors],
+            "bins": [asdict(bin) for bin in bins],
+        }
+    return stored
+
+
+def calibration(
+    run: Run, protocol: Mapping[str, Protocol]
+) -> tuple[Sequence[Number], Sequence[Bin]]:
+    """Return the rows of both errors of a protocol, and the bins of the first.
+
+    Both are empty if it decides without scores, of which there is no confidence.
+    """
+    errors = _error_protocols(protocol)
+    if not errors:
+        return (), ()
+    measured = run.under(errors)
+    (table,) = reliability_tables(measured)
+    return measured.rows(), table.bins
+
+
+def read_chain(stored: Mapping[str, Any]) -> tuple[Number, ...]:
+    """Return the numbers of the chain of one protocol."""
+    return read_numbers(stored["chain"])
+
+
+def read_calibration(stored: Mapping[str, Any]) -> tuple[tuple[Number, ...], tuple[Bin, ...]]:
+    """Return what :func:`calibration` returned of one protocol."""
+    bins = tuple(Bin(**bin) for bin in stored["bins"])
+    return read_numbers(stored["errors"]), bins
+
+
+def _error_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    try:
+        return under_metrics(protocols, _ERRORS)
+    except UsageError:
+        return {}
+
+
+def _headline(protocols: Mapping[str, Protocol], families: Sequence[str]) -> dict[str, Protocol]:
+    """Return the first protocol of the first of ``families`` that has one; none if none has."""
+    for family_ in families:
+        names = []
+        for name, protocol in protocols.items():
+            is_mean = protocol.metric == "acc" and protocol.aggregation in ("micro", "macro")
+            if is_mean and family(protocol) == family_:
+                names.append(name)
+        if names:
+            name = min(names, key=preference)
+            return {name: protocols[name]}
+    return {}
